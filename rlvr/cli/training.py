@@ -96,7 +96,7 @@ def validate(
     """Hold the launch against verl's own configuration and checks, and ours; needs no GPU."""
     from evals.core.files import read_json
     from rlvr.engines.verl.checks import check, compose_config
-    from rlvr.engines.verl.hidden_states import largest_hidden_states
+    from rlvr.engines.verl.hidden_states import hidden_state_places
     from rlvr.engines.verl.launch import launch
 
     for path in run_files:
@@ -107,9 +107,8 @@ def validate(
         compose_config(launch(run, machines, places))
         unread = "" if there else f" ({checkpoint} is not there yet: the model itself was not looked at)"
         print(f"{run.run}: verl accepts the launch{unread}")
-        size = largest_hidden_states(run, machines, method, read_json(checkpoint / "config.json")) if there else None
-        if size is not None:
-            print(f"{run.run}: at the longest, {size.description(machines)}")
+        for line in hidden_state_places(run, machines, method, read_json(checkpoint / "config.json")) if there else []:
+            print(f"{run.run}: {line}")
 
 
 @verl.add("preflight")

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from rlvr.engines.verl.launch import CPU_PLATFORM, ENGINE_VENDOR
+from rlvr.engines.verl.launch import ENGINE_VENDOR
 
 _VLLM_LAYERS = "vllm.model_executor.layers.utils"
 _START_SECONDS = 300
@@ -37,8 +37,9 @@ def use_cpu() -> None:
         _PlainLinearLayers.patch(sys.modules[_VLLM_LAYERS])
     from verl.plugin.platform import platform_manager
 
-    platform_manager.PlatformRegistry.register(platform=CPU_PLATFORM)(_platform_class())
-    platform_manager.set_platform(platform_manager.PlatformRegistry.get(CPU_PLATFORM)())
+    name = os.environ["VERL_PLATFORM"]
+    platform_manager.PlatformRegistry.register(platform=name)(_platform_class())
+    platform_manager.set_platform(platform_manager.PlatformRegistry.get(name)())
     import verl.utils.distributed as verl_distributed
 
     # "cpu:gloo,cpu:gloo", which verl would make of device and backend, names one device twice.

@@ -1,11 +1,12 @@
-"""What the engine's overrides work on is on one device; "meta" is the second, of shapes without numbers.
+"""Every override works on one device; "meta" is the second, of shapes without numbers.
 
-Numbers that go back to the CPU are made up. What reads them to decide (which rollouts are whose, how many tokens a rank
-has) is not tried: cut_mini_batch, train_batch and infer_batch, whose indices are the CPU's.
+Numbers that go back to the CPU are made up. The table at the end has the test of each override, or why it needs none.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -16,79 +17,17 @@ from typing import Any
 import pytest
 import torch
 
-from evals.core.run_spec import Cluster, VerlRun
-from rlvr.engines.verl.gathering import Ranks
-from rlvr.engines.verl.hidden_states import HeadInputs, KeptRows
-from rlvr.engines.verl.registered import CurrentRun, Field, nested
+from evals.core.files import read_json
+from evals.core.training_settings import Lora
+from rlvr.engines.verl.checkpoints import ADAPTERS, PROBE
+from rlvr.engines.verl.registered import Field, nested
 from rlvr.methods.rollout_batch import RecomputedRows
-from rlvr.study.study import Study
-from rlvr.study.study_file import read_study_file
+from tests.engines.second_device import batch_of_two, engine_on_meta, outputs_of, use_method
+from tests.engines.test_verl_overrides import overrides
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 
-ROOT = Path(__file__).parents[2]
 COUPLED = ("fipo", "dfpo_min_replace", "dfpo_advantage_orthogonal", "kl_cov", "clip_cov")
-
-
-def use_method(name: str, monkeypatch: pytest.MonkeyPatch) -> CurrentRun:
-    """The run of a method, as the engine's process finds it."""
-    from rlvr.engines.verl import engine
-
-    config = read_study_file(ROOT / "config" / "verl_smoke.yaml")
-    study = Study.resolve({**config, "methods": {name: {}}, "reference_method": name}, "study")
-    run = f"tiny-{name}-s1"
-    cluster = Cluster.parse(study.cluster(run), "cluster")
-    current = CurrentRun.of(VerlRun.parse(study.resolved_run(run), "run.json"), cluster)
-    monkeypatch.setattr(engine, "current_run", lambda: current)
-    return current
-
-
-def engine_on_meta(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The engine of one rank, whose head [11, 4] and communication are on "meta"; on the CPU its numbers are zeros."""
-    from rlvr.engines.verl import engine
-
-    to_cpu = torch.Tensor.cpu
-
-    def cpu(values: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(values.shape, dtype=values.dtype) if values.device.type == "meta" else to_cpu(values)
-
-    def responses(values: torch.Tensor, mask: Any) -> torch.Tensor:
-        """verl's own reads the bounds of sequences, numbers that "meta" has not."""
-        return nested([torch.zeros(length) for length in mask.offsets().diff().tolist()]).to(values.device)
-
-    monkeypatch.setattr(torch.Tensor, "cpu", cpu)
-    monkeypatch.setattr(engine, "response_from_nested", responses)
-    monkeypatch.setattr(engine.MethodEngine, "_ranks", Ranks(None, 0, 1, torch.device("meta")))
-    built = object.__new__(engine.MethodEngine)
-    head = torch.nn.Linear(4, 11, bias=False, device="meta")
-    built.module = SimpleNamespace(get_output_embeddings=lambda: head)
-    return built
-
-
-def batch_of_two(**more: torch.Tensor) -> Any:
-    """Two rollouts of 3 and 5 tokens after a prompt of 2, as verl hands a worker its batch: on the CPU."""
-    from verl.utils import tensordict_utils
-
-    def rows(*lengths: int) -> torch.Tensor:
-        return nested([torch.ones(length) for length in lengths])
-
-    tensors = {
-        "input_ids": nested([torch.ones(5).long(), torch.ones(7).long()]),
-        "responses": nested([torch.ones(3).long(), torch.ones(5).long()]),
-        "response_mask": rows(3, 5),
-        "old_log_probs": rows(3, 5),
-        "advantages": rows(3, 5),
-        Field.ADVANTAGE: torch.tensor([0.5, -0.5]),
-        Field.GROUP: torch.tensor([0, 0]),
-        Field.MINI_BATCH: torch.tensor([0, 1]),
-        Field.ROW: torch.tensor([0, 1]),
-    }
-    return tensordict_utils.get_tensordict({**tensors, **more}, {Field.STEP: 1, Field.FIRST_METRICS: {}})
-
-
-def outputs_of(*names: str) -> dict[str, torch.Tensor]:
-    """What a pass over :func:`batch_of_two` finds, on the device."""
-    return {name: nested([torch.zeros(5), torch.zeros(7)]).to("meta") for name in names}
 
 
 @pytest.mark.parametrize("name", COUPLED)
@@ -105,12 +44,12 @@ def test_a_loss_that_couples_rollouts_takes_log_probs_from_the_device(
 
     def stock(self: Any, data: Any, loss_function: Any, forward_only: bool) -> Any:
         passes.append(forward_only)
-        return {"model_output": outputs_of("log_probs")}
+        return {"model_output": outputs_of("log_probs"), "metrics": {}}
 
     monkeypatch.setattr(FSDPEngineWithLMHead, "forward_backward_batch", stock)
-    metrics = built._couple(data)
+    metrics = built.forward_backward_batch(data, None)["metrics"]
     gradient = data[engine._GRADIENT]
-    assert passes == [True] and torch.isfinite(torch.tensor(metrics["loss"]))
+    assert passes == [True, False] and torch.isfinite(torch.tensor(metrics["rlvr/loss"].values)).all()
     assert gradient.device.type == "cpu", "verl moves it with the rest of the micro-batch"
     assert gradient.offsets().diff().tolist() == [3, 5]
 
@@ -137,30 +76,99 @@ def test_token_weights_are_computed_on_the_device(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["delta", "delta_sketched"])
 @pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("in_host_memory", [False, True])
-def test_hidden_states_are_kept_on_the_device_or_in_host_memory(
-    name: str, packed: bool, in_host_memory: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("place", "budgets"), [("device", (64, 0)), ("host", (0, 64)), ("recomputed", (0, 0))])
+def test_hidden_states_are_read_on_the_device_from_wherever_they_are(
+    name: str, packed: bool, place: str, budgets: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-    current = use_method(name, monkeypatch)
-    built, micro_batch = engine_on_meta(monkeypatch), batch_of_two()  # of which numbers are read, as verl does
-    kept = KeptRows(8, in_host_memory)
+    use_method(name, monkeypatch, hidden_state_budget=budgets[0], hidden_state_host_budget=budgets[1])
+    built = engine_on_meta(monkeypatch)
+    passes: list[bool] = []
     set_item = torch.Tensor.__setitem__
 
     def put(into: torch.Tensor, at: Any, rows: torch.Tensor) -> None:
         set_item(into, at, rows.cpu() if into.device.type == "cpu" else rows)
 
+    def stock(self: Any, data: Any, loss_function: Any, forward_only: bool) -> Any:
+        """One micro-batch, left on the CPU: numbers of it are read, as verl does too."""
+        passes.append(forward_only)
+        built.module.head(torch.zeros((1, 14, 4) if packed else (2, 7, 4), device="meta"))
+        built.prepare_model_outputs(None, {"pad_size": 2} if packed else {}, data, None)
+        return {"model_output": outputs_of("log_probs", "entropy")}
+
+    def weigh(data: Any, found: Any, hidden: Any) -> tuple[torch.Tensor, dict[str, float]]:
+        read = [] if isinstance(hidden, RecomputedRows) else [hidden]
+        if not read:
+            hidden.read(lambda at, rows: read.append(rows))
+        assert {rows.device.type for rows in [*read, hidden]} == {"meta"} and sum(map(len, read)) == 8
+        return found["log_probs"], {}
+
     monkeypatch.setattr(torch.Tensor, "__setitem__", put)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # it does not know "meta"
     monkeypatch.setattr(FSDPEngineWithLMHead, "prepare_model_outputs", lambda *_: {})
+    monkeypatch.setattr(FSDPEngineWithLMHead, "forward_backward_batch", stock)
     built._gather_and_unpad_packed = lambda seen, padding: seen[: len(seen) - padding]
-    built._head_inputs = HeadInputs({0: (0, 3), 1: (3, 8)}, current, kept.put)
-    shape = (1, 14, 4) if packed else (2, 7, 4)
-    built._head_inputs.see(None, (torch.zeros(shape, device="meta"),))
-    built.prepare_model_outputs(None, {"pad_size": 2} if packed else {}, micro_batch, None)
-    rows = kept.on(torch.device("meta"))
-    assert rows.device.type == "meta" and rows.shape[0] == 8 and isinstance(rows, RecomputedRows) == in_host_memory
+    built._weigh = weigh
+    found = built.infer_batch(batch_of_two())["model_output"]
+    assert found[Field.TOKEN_WEIGHTS].device.type == "meta" and len(found[Field.WEIGHT_METRICS].unbind()) == 2
+    assert passes == [True] * (2 if place == "recomputed" else 1)
+
+
+@pytest.mark.parametrize("mini_batches", [[0, 1], [0, 0]], ids=["one of each", "none of the second"])
+def test_mini_batches_are_counted_on_the_device_and_cut_where_the_batch_is(
+    mini_batches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    use_method("dapo_sign_separated", monkeypatch)
+    parts: list[Any] = []
+
+    def stock(self: Any, data: Any, loss_function: Any) -> Any:
+        parts.append(data)
+        return {"model_output": {}, "loss": [0.0], "metrics": {}}
+
+    monkeypatch.setattr(FSDPEngineWithLMHead, "train_batch", stock)
+    engine_on_meta(monkeypatch).train_batch(batch_of_two(**{Field.MINI_BATCH: torch.tensor(mini_batches)}), None)
+    assert [len(part[Field.ROW]) for part in parts] == ([1, 1] if mini_batches[1] else [2, 1])
+    assert bool(parts[1]["loss_mask"].values().any()) == bool(mini_batches[1])
+    tensors = [value for part in parts for value in part.values() if isinstance(value, torch.Tensor)]
+    assert tensors and {value.device.type for value in tensors} == {"cpu"}, "verl moves micro-batches later"
+
+
+@pytest.mark.parametrize("lora", [None, Lora(rank=2, alpha=2.0)])
+def test_what_a_merged_checkpoint_is_recognised_by_is_read_from_the_device(
+    lora: Lora | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    from rlvr.engines.verl import engine
+
+    current = use_method("dapo", monkeypatch)
+    run = current.run.model_copy(update={"training": current.run.training.model_copy(update={"lora": lora})})
+    monkeypatch.setattr(engine, "current_run", lambda: replace(current, run=run))
+    monkeypatch.setattr(FSDPEngineWithLMHead, "save_checkpoint", lambda *_: None)
+    engine_on_meta(monkeypatch).save_checkpoint(str(tmp_path))
+    probe = read_json(tmp_path / PROBE)
+    assert len(probe["tokens"]) == 64 and probe["log_probs"] == pytest.approx([-math.log(11)] * 63), "of zeros"
+    assert set(probe["weights"]) == (set() if lora else {"embedding.weight", "head.weight"})
+    assert (tmp_path / ADAPTERS).exists() == (lora is not None)
+
+
+def test_adapters_are_drawn_where_weights_have_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from peft import LoraConfig, get_peft_model
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    use_method("dapo", monkeypatch)
+    layers = {"here": torch.nn.Linear(4, 4), "sent": torch.nn.Linear(4, 4, device="meta")}
+    model: Any = torch.nn.ModuleDict(layers)
+    adapted: Any = get_peft_model(model, LoraConfig(r=2, target_modules=list(layers)))
+    start = adapted.base_model.model["here"].lora_A["default"].weight.clone()
+    monkeypatch.setattr(FSDPEngineWithLMHead, "_build_lora_module", lambda self, module: adapted)
+    engine_on_meta(monkeypatch)._build_lora_module(None)
+    weights = {name: adapted.base_model.model[name].lora_A["default"].weight for name in layers}
+    assert {name: weight.device.type for name, weight in weights.items()} == {"here": "cpu", "sent": "meta"}
+    assert not torch.equal(weights["here"], start)
 
 
 @pytest.mark.parametrize("name", [*COUPLED, "dapo", "sapo", "gspo"])
@@ -220,3 +228,29 @@ def test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves
     finally:
         distributed.destroy_process_group()
     assert found == [engine._LONGEST_WAIT]
+
+
+_OF_THE_DRIVER = "the driver has no device: workers move what they hand it to the CPU (TrainingWorker.infer_batch)"
+TRIED: dict[str, Callable[..., None] | str] = {
+    "MethodEngine.initialize": test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves,
+    "MethodEngine.infer_batch": test_hidden_states_are_read_on_the_device_from_wherever_they_are,
+    "MethodEngine.prepare_model_outputs": test_hidden_states_are_read_on_the_device_from_wherever_they_are,
+    "MethodEngine.forward_step": test_a_forward_step_has_everything_on_the_device_that_verl_moves_it_to,
+    "MethodEngine.train_batch": test_mini_batches_are_counted_on_the_device_and_cut_where_the_batch_is,
+    "MethodEngine.forward_backward_batch": test_a_loss_that_couples_rollouts_takes_log_probs_from_the_device,
+    "MethodEngine.save_checkpoint": test_what_a_merged_checkpoint_is_recognised_by_is_read_from_the_device,
+    "MethodEngine._build_lora_module": test_adapters_are_drawn_where_weights_have_numbers,
+    "MethodEngine._build_lr_scheduler": "no tensor: a factor of the step's number",
+    "MethodTrainer.__init__": _OF_THE_DRIVER,
+    "MethodTrainer._balance_batch": _OF_THE_DRIVER,
+    "MethodTrainer._update_actor": _OF_THE_DRIVER,
+    "MethodTrainer._compute_advantage": _OF_THE_DRIVER,
+    "MethodTrainer._compute_metrics": _OF_THE_DRIVER,
+    "MethodReplayBuffer.__init__": _OF_THE_DRIVER,
+    "MethodReplayBuffer.sample": _OF_THE_DRIVER,
+}
+"""Override -> its test on two devices, or the reason why it needs none."""
+
+
+def test_every_override_is_tried_on_two_devices_or_has_a_reason() -> None:
+    assert set(TRIED) == overrides()

@@ -24,16 +24,18 @@ _PATIENCE_SECONDS = 3600
 TRAINING = """\
 # A node of this machine has no GPU that Ray could find, and its Ray is not started by verl.
 import runpy
+from dataclasses import replace
 from rlvr.engines.verl import launch, processes, train
-on_every_node, cpu_overrides = processes.on_every_node, launch._cpu_overrides
+on_every_node, launch_of = processes.on_every_node, launch.launch
 def with_devices(*given):
     words = on_every_node(*given)
     place = words.index("--")
     return [*words[:place], "--num-gpus=1", "--num-cpus=8", *words[place:]]
-train.on_every_node = with_devices
-launch._cpu_overrides = lambda cluster: {
-    name: value for name, value in cpu_overrides(cluster).items() if ".ray_init." not in name
-}
+def without_ray(*given):
+    found = launch_of(*given)
+    of_ray = [name for name in found.overrides if ".ray_init." in name and ".runtime_env." not in name]
+    return replace(found, overrides={name: found.overrides[name] for name in found.overrides if name not in of_ray})
+train.on_every_node, train.launch = with_devices, without_ray
 runpy.run_module("rlvr", run_name="__main__", alter_sys=True)
 """
 

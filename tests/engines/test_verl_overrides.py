@@ -57,8 +57,8 @@ INSIDES = {
     ),
     "workers.engine_workers.TrainingWorker.__init__": ("2677f57e4f38", "the process group before the engine"),
     "workers.engine_workers.TrainingWorker.train_mini_batch": ("e95d0ed9be07", "how a rank's share is sliced"),
-    "workers.engine_workers.TrainingWorker.train_batch": ("c69f927ddc1b", "calls the engine's"),
-    "workers.engine_workers.TrainingWorker.infer_batch": ("f23cd4d7098e", "calls the engine's"),
+    "workers.engine_workers.TrainingWorker.train_batch": ("c69f927ddc1b", "calls the engine's; outputs go to the CPU"),
+    "workers.engine_workers.TrainingWorker.infer_batch": ("f23cd4d7098e", "calls the engine's; outputs go to the CPU"),
     "single_controller.base.worker.Worker._query_dispatch_info": ("97de321e6d3b", "called"),
     "single_controller.base.worker_group.WorkerGroup.__init__": ("84bbffbc7a00", "its _dispatch_info is read"),
     "trainer.ppo.v1.trainer_base.PPOTrainer.__init__": ("baa6517f050f", "the settings of a run; refill_fn"),
@@ -144,21 +144,36 @@ def used_of_verl(kind: ast.ClassDef) -> set[str]:
     return used - made
 
 
-def test_every_name_of_verl_s_insides_is_listed() -> None:
-    """What ours override or call is in the list; what they read is set or read in a method of the list."""
+def methods_of_verl() -> set[str]:
+    """The methods of all classes in those of verl's files that the list names."""
     spec = find_spec("verl")
     assert spec is not None and spec.origin is not None
+    files = {Path(spec.origin).parent / f"{name.rsplit('.', 2)[0].replace('.', '/')}.py" for name in INSIDES}
+    return {method for path in files for kind in classes_of(path) for method in methods_in(kind)}
+
+
+def subclasses() -> list[ast.ClassDef]:
+    """Our classes, parsed."""
+    files = {file: classes_of(ROOT / "rlvr" / "engines" / "verl" / f"{file}.py") for file in SUBCLASSES}
+    return [kind for file, names in SUBCLASSES.items() for kind in files[file] if kind.name in names]
+
+
+def overrides() -> set[str]:
+    """The methods of verl that classes of ours replace, as CLASS.METHOD of ours."""
+    of_verl = methods_of_verl()
+    return {f"{kind.name}.{name}" for kind in subclasses() for name in methods_in(kind) & of_verl}
+
+
+def test_every_name_of_verl_s_insides_is_listed() -> None:
+    """What ours override or call is in the list; what they read is set or read in a method of the list."""
     listed = {name.rsplit(".", 1)[1] for name in INSIDES}
     sources = "\n".join(ast.unparse(method_of(name)) for name in INSIDES)
-    files = {Path(spec.origin).parent / f"{name.rsplit('.', 2)[0].replace('.', '/')}.py" for name in INSIDES}
-    of_verl = {method for path in files for kind in classes_of(path) for method in methods_in(kind)}
-    for file, names in SUBCLASSES.items():
-        ours = {kind.name: kind for kind in classes_of(ROOT / "rlvr" / "engines" / "verl" / f"{file}.py")}
-        for kind in (ours[name] for name in names):
-            used = used_of_verl(kind)
-            called = [node.func for node in ast.walk(kind) if isinstance(node, ast.Call)]
-            calls = {each.attr for each in called if isinstance(each, ast.Attribute)}
-            needed = (methods_in(kind) | used) & of_verl | {name for name in used & calls if name.startswith("_")}
-            assert needed <= listed, needed - listed
-            unseen = {name for name in used - listed if not re.search(rf"\.{name}\b", sources)}
-            assert not unseen, unseen
+    of_verl = methods_of_verl()
+    for kind in subclasses():
+        used = used_of_verl(kind)
+        called = [node.func for node in ast.walk(kind) if isinstance(node, ast.Call)]
+        calls = {each.attr for each in called if isinstance(each, ast.Attribute)}
+        needed = (methods_in(kind) | used) & of_verl | {name for name in used & calls if name.startswith("_")}
+        assert needed <= listed, needed - listed
+        unseen = {name for name in used - listed if not re.search(rf"\.{name}\b", sources)}
+        assert not unseen, unseen

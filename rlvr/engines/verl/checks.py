@@ -41,8 +41,6 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
         found = "makes mini-batches of unequal sizes, and the method has a loss that couples their rollouts"
         accepted = "either with verl, or both with engine local"
         raise InvalidInput(f"method {run.method_name}", "batching.assignment", found, accepted)
-    if cluster.platform == "cpu" and cluster.sequence_parallel > 1:
-        raise InvalidInput("cluster", "sequence_parallel", f"is {cluster.sequence_parallel}", "1, on platform cpu")
     longest = training.max_prompt_tokens + training.max_new_tokens
     # Ranks differ by a rollout in mini-batches of unequal sizes, and have to make as many micro-batches of them.
     together = 1 if method.assignment.equal_sizes else 2

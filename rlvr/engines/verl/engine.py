@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils
-from verl.utils.device import get_torch_device
+from verl.utils.device import get_device_id, get_torch_device
 from verl.utils.metric import AggregationType, Metric
 from verl.utils.ulysses import set_ulysses_sequence_parallel_group
 from verl.workers.engine.base import EngineRegistry
@@ -310,4 +310,4 @@ class MethodEngine(FSDPEngineWithLMHead):
 
     @property
     def _communication_device(self) -> torch.device:
-        return torch.device("cpu" if current_run().cluster.platform == "cpu" else f"cuda:{torch.cuda.current_device()}")
+        return torch.device(get_device_id())  # a number is that of an accelerator

@@ -15,8 +15,9 @@ from typing import Any
 from evals.core.errors import UserError
 from evals.core.run_spec import Cluster, VerlRun
 from evals.core.training_settings import Lora
+from rlvr.engines.verl import RESPONSE_FRACTION
 from rlvr.engines.verl.checks import check
-from rlvr.engines.verl.hidden_states import largest_hidden_states
+from rlvr.engines.verl.hidden_states import hidden_state_places, largest_hidden_states
 
 _MICRO_BATCHES = 2
 """After the second nothing grows: the first leaves gradients, which the others are added to."""
@@ -42,27 +43,27 @@ def estimate(run: VerlRun, cluster: Cluster, config: Path) -> str:
         raise UserError(f"{config}: no such file; accepted: --model-config with the config.json of the model")
     architecture = AutoConfig.from_pretrained(config)
     peaks = device_peaks(architecture, cluster.tokens_per_device, cluster.devices, run.dtype, run.training.lora)
-    hidden = largest_hidden_states(run, cluster, method, architecture.to_dict())
+    content = architecture.to_dict()
+    hidden = largest_hidden_states(run, cluster, method, content, RESPONSE_FRACTION)
+    kept = hidden.of_device if hidden is not None and hidden.place(cluster) == "device" else 0
+    rows = {
+        "weights, float32": peaks.weights,
+        "optimizer": peaks.optimizer,
+        **({"hidden states": kept} if kept else {}),
+        "at most, old log-probs": peaks.log_probs + kept,
+        "at most, update": peaks.update,
+    }
     lines = [
         f"{run.run}: one of {cluster.devices} devices, {_MICRO_BATCHES} micro-batches of {cluster.tokens_per_device} "
         "tokens, from shapes alone:",
         "",
-        *(f"    {name:24}{size / 2**30:8.1f} GiB" for name, size in _rows(peaks)),
+        *(f"    {name:24}{size / 2**30:8.1f} GiB" for name, size in rows.items()),
         "",
-        f"not in it: {_NOT_COUNTED}; what a loss that couples rollouts holds",
+        f"not in it: {_NOT_COUNTED}; what a loss that couples rollouts holds, and what token weights are computed with",
     ]
     if cluster.offload:
         lines.append("offload: weights and optimizer are in host memory while vLLM samples, and here in both passes")
-    return "\n".join(lines + ([f"at the longest, {hidden.description(cluster)}"] if hidden else []))
-
-
-def _rows(peaks: Peaks) -> list[tuple[str, int]]:
-    return [
-        ("weights, float32", peaks.weights),
-        ("optimizer", peaks.optimizer),
-        ("at most, old log-probs", peaks.log_probs),
-        ("at most, update", peaks.update),
-    ]
+    return "\n".join(lines + hidden_state_places(run, cluster, method, content))
 
 
 def _adapt(model: Any, lora: Lora) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from evals.core.run_spec import Cluster, VerlRun
+from rlvr.engines.verl import RESPONSE_FRACTION
 from rlvr.engines.verl.registered import CurrentRun
 from rlvr.methods.method import Method
 from rlvr.methods.rollout_batch import RecomputedRows, Visit, in_parts
@@ -61,9 +62,9 @@ def token_size(method: Method, hidden_size: int, dtype: str) -> tuple[int, int]:
 
 
 def largest_hidden_states(
-    run: VerlRun, cluster: Cluster, method: Method, config: Mapping[str, Any], fraction: float = 1.0
+    run: VerlRun, cluster: Cluster, method: Method, config: Mapping[str, Any], fraction: float
 ) -> HiddenStateSize | None:
-    """The size if every response is as long as it may be, or a ``fraction`` of that; None where none are needed.
+    """The size if every response has a ``fraction`` of the longest length; None where none are needed.
 
     ``config`` is the content of the model's config.json.
     """
@@ -73,6 +74,18 @@ def largest_hidden_states(
     rollouts = math.ceil(run.training.rollouts_per_step / cluster.data_parallel)
     tokens = round(rollouts * run.training.max_new_tokens * fraction)
     return HiddenStateSize(tokens, *token_size(method, hidden_size, run.dtype))
+
+
+def hidden_state_places(run: VerlRun, cluster: Cluster, method: Method, config: Mapping[str, Any]) -> list[str]:
+    """Where they go, a line for the mean length that the plan assumes and one for the longest; none if none are needed.
+
+    ``config`` is the content of the model's config.json.
+    """
+    return [
+        f"with responses of {share:.0%} of the longest, {size.description(cluster)}"
+        for share in (RESPONSE_FRACTION, 1.0)
+        if (size := largest_hidden_states(run, cluster, method, config, share)) is not None
+    ]
 
 
 class HeadInputs:

@@ -6,8 +6,8 @@ what that module has registered.
 """
 
 import json
-import os
 import re
+import runpy
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +24,6 @@ NAME_PREFIX = "rlvr_"
 """The beginning of the names of losses in verl's registry, where some names are taken."""
 ENGINE_VENDOR = "rlvr"
 REWARD_MANAGER = "rlvr"
-CPU_PLATFORM, CPU_MODULE = "rlvr_cpu", "rlvr_cpu_platform"
-"""A platform for machines without a GPU, and the module that registers it: it lies in tests/engines, which need it."""
 RUN_VARIABLE = "RLVR_RUN"
 CLUSTER_VARIABLE = "RLVR_CLUSTER"
 CHECKPOINTS_VARIABLE = "RLVR_CHECKPOINTS_AT"
@@ -99,15 +97,15 @@ class Places:
 def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Sequence[int] = ()) -> Launch:
     """The launch of ``run``; states after the steps ``checkpoints_at`` are kept."""
     method = compose(run.method, f"method {run.method_name}")
-    environment = _environment(cluster, places)
+    environment = _environment(places)
+    overrides = {**_overrides(run, cluster, method, places), **_lora_overrides(run.training.lora)}
+    if cluster.platform != "cuda":  # tests have one for machines without a GPU
+        platform = runpy.run_path(str(places.repository / "tests" / "engines" / f"{cluster.platform}_launch.py"))
+        environment |= platform["environment"](places.repository)
+        overrides |= platform["overrides"](cluster.devices)
     if checkpoints_at:
         environment[CHECKPOINTS_VARIABLE] = ",".join(map(str, checkpoints_at))
-    overrides: dict[str, Value] = {
-        **_overrides(run, cluster, method, places),
-        **_lora_overrides(run.training.lora),
-        **(_cpu_overrides(cluster) if cluster.platform == "cpu" else {}),
-        **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in environment.items()},
-    }
+    overrides |= {f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in environment.items()}
     own = {key.lstrip("+") for key in overrides}
     given: dict[str, Value] = {**(run.overrides or {}), **cluster.overrides}
     for key in given:
@@ -133,8 +131,8 @@ def hydra_value(value: Value) -> str:
     return "[" + ",".join(hydra_value(entry) for entry in value) + "]"
 
 
-def _environment(cluster: Cluster, places: Places) -> dict[str, str]:
-    environment = {
+def _environment(places: Places) -> dict[str, str]:
+    return {
         "PYTHONPATH": str(places.repository),
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "VERL_ENGINE_VENDOR": ENGINE_VENDOR,
@@ -143,26 +141,10 @@ def _environment(cluster: Cluster, places: Places) -> dict[str, str]:
         RUN_VARIABLE: str(places.run / "run.json"),
         CLUSTER_VARIABLE: str(places.run / "cluster.json"),
     }
-    if cluster.platform == "cpu":
-        environment |= {
-            "PYTHONPATH": os.pathsep.join([str(places.repository), str(places.repository / "tests" / "engines")]),
-            "VERL_USE_EXTERNAL_MODULES": f"{CPU_MODULE},{PLUGIN}",  # the platform before anything that asks for it
-            "VERL_PLATFORM": CPU_PLATFORM,
-            "VERL_ENGINE_DEVICE": "cuda",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": "1",
-            # Ray's workers would give way to everything else that runs; and those that it starts in advance are of no
-            # use, because those of a run have an environment of their own.
-            "RAY_worker_niceness": "0",
-            "RAY_prestart_worker_first_driver": "0",
-            "RAY_enable_worker_prestart": "0",
-        }
-    return environment
 
 
 def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -> dict[str, Value]:
-    training, on_gpus = run.training, cluster.platform == "cuda"
+    training = run.training
     actor, rollout, model = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
     kept = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
     slices = training.updates_per_step if method.assignment.equal_sizes else 1
@@ -192,7 +174,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{model}.trust_remote_code": False,
         f"{model}.external_lib": PLUGIN,
         f"{model}.enable_gradient_checkpointing": True,
-        f"{model}.use_remove_padding": on_gpus,
+        f"{model}.use_remove_padding": True,
         **({f"{model}.custom_chat_template": _PLAIN_TEXT} if run.prompt_form == "base" else {}),
         f"{actor}.strategy": "fsdp2",
         f"{actor}.policy_loss.loss_mode": NAME_PREFIX + str(run.method["loss"]["name"]),
@@ -207,7 +189,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": cluster.tokens_per_device,
         f"{actor}.ulysses_sequence_parallel_size": cluster.sequence_parallel,
-        f"{actor}.use_torch_compile": on_gpus,
+        f"{actor}.use_torch_compile": True,
         f"{actor}.optim.lr": training.learning_rate,
         f"{actor}.optim.lr_warmup_steps": training.warmup_updates // training.updates_per_step,
         f"{actor}.optim.lr_scheduler_type": "constant",
@@ -216,7 +198,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{actor}.optim.clip_grad": training.gradient_clip,
         f"{actor}.fsdp_config.model_dtype": "fp32",
         f"+{actor}.fsdp_config.mixed_precision": {"param_dtype": kept, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
-        f"{actor}.fsdp_config.use_torch_compile": on_gpus,
+        f"{actor}.fsdp_config.use_torch_compile": True,
         # True, as in verl's dataclass, would keep the whole model's gradients in float32 on every device.
         f"{actor}.fsdp_config.use_no_sync_for_gradient_accumulation": False,
         f"{actor}.fsdp_config.param_offload": cluster.offload,
@@ -242,7 +224,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "trainer.logger": ["console", "file"],
         "trainer.nnodes": cluster.nodes,
         "trainer.n_gpus_per_node": cluster.gpus_per_node,
-        "trainer.device": cluster.platform,
+        "trainer.device": "cuda",
         "trainer.total_training_steps": training.steps,
         "trainer.total_epochs": _NO_LIMIT_ON_EPOCHS,
         "trainer.save_freq": cluster.checkpoint_interval,
@@ -267,22 +249,4 @@ def _lora_overrides(lora: Lora | None) -> dict[str, Value]:
         f"{model}.target_modules": targets if isinstance(targets, str) else list(targets),
         f"{model}.lora.merge": True,  # vLLM is sent the sums, as weights of an ordinary model
         "+actor_rollout_ref.actor.checkpoint.save_lora_only": True,
-    }
-
-
-def _cpu_overrides(cluster: Cluster) -> dict[str, Value]:
-    rollout = "actor_rollout_ref.rollout"
-    return {
-        "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
-        f"{rollout}.enforce_eager": True,
-        f"{rollout}.free_cache_engine": False,
-        f"+{rollout}.enable_sleep_mode": False,
-        f"{rollout}.agent.num_workers": 1,
-        f"{rollout}.max_num_seqs": 256,
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        # Ray hands out logical devices, one for each process that stands for one, and is not asked for real ones.
-        "+ray_kwargs.ray_init.num_gpus": cluster.devices,
-        "ray_kwargs.ray_init.num_cpus": 16,
-        "+ray_kwargs.ray_init.include_dashboard": False,
-        "+ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
     }

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -51,7 +52,7 @@ _ADVICE = (
         "try `preflight`, then less in cluster: tokens_per_device, gpu_memory_utilization, hidden_state_budget",
     ),
     (("Total available GPUs", "available GPUs"), "Ray sees fewer GPUs than cluster asks for"),
-    (("No space left on device", "Errno 28"), "a disk is full: the study's, or that of Ray's directory /tmp/ray"),
+    (("No space left on device", "Errno 28"), "a disk is full: the study's, or that of Ray's directory in /tmp"),
 )
 
 
@@ -64,7 +65,7 @@ def require_machine(cluster: Cluster) -> None:
 
 def require_gpus(cluster: Cluster) -> None:
     """Check that this machine has the GPUs of one node of ``cluster``, and a driver for them."""
-    if cluster.platform == "cpu":
+    if cluster.platform != "cuda":
         return
     versions = drivers()
     found = len(versions)
@@ -85,8 +86,8 @@ def check_ray(
 ) -> None:
     """Check that verl will find the right Ray: the one of RAY_ADDRESS, or none, so that it starts its own.
 
-    ``registered`` is the address of the last Ray that was started by hand here, which verl would join unasked;
-    ``answers`` says whether something accepts connections at a host and port; ``job`` are the nodes of the Slurm job.
+    ``registered`` is the address of :func:`registered_ray`; ``answers`` says whether something accepts connections at a
+    host and port; ``job`` are the nodes of the Slurm job.
     """
     address = environment.get("RAY_ADDRESS")
     if address is None:
@@ -98,15 +99,11 @@ def check_ray(
             )
             raise InvalidInput("cluster", "nodes", unset, f"{accepted} (docs/paper_scale.md)")
         if registered is not None:
-            use = "" if cluster.platform == "cpu" else f", RAY_ADDRESS={registered} to use it"
             raise UserError(
-                f"Ray: a session that was started before is registered on this machine ({registered}), and verl would "
-                f"join it; accepted: none (`ray stop` ends your own){use}, or another user's left alone by RAY_TMPDIR, "
-                "the short path of a directory of yours"
+                f"Ray: one that you started before runs on this machine ({registered}), and verl would join it; "
+                f"accepted: none (`ray stop` ends it), or RAY_ADDRESS={registered} to use it"
             )
         return
-    if cluster.platform == "cpu":
-        raise UserError(f"RAY_ADDRESS: is {address}; accepted with platform cpu, which starts its own Ray: unset")
     if address == "auto":
         return
     found = _HOST_AND_PORT.fullmatch(address)
@@ -153,12 +150,33 @@ def on_every_node(cluster: Cluster, python: str, environment: Mapping[str, str])
 
 
 def registered_ray(environment: Mapping[str, str]) -> str | None:
-    """The address that ``ray start`` left for others to find, whether that session still runs or not."""
-    directory = environment.get("RAY_TMPDIR") or environment.get("TMPDIR") or "/tmp"
+    """The address of a Ray that this user started by hand here and that still runs: verl would join it unasked."""
+    file = _registration(environment)
     try:
-        return (Path(directory) / "ray" / "ray_current_cluster").read_text(encoding="utf-8").strip() or None
+        address = file.read_text(encoding="utf-8").strip() if file.stat().st_uid == os.getuid() else ""
     except OSError:
         return None
+    found = _HOST_AND_PORT.fullmatch(address)
+    return address if found and answers(found[1], int(found[2])) else None
+
+
+def own_ray_directory(environment: Mapping[str, str], on_several_nodes: bool) -> dict[str, str]:
+    """RAY_TMPDIR, where verl's own Ray must not see the registration of another user's or of one that has ended.
+
+    On several nodes ``ray start`` registers itself on each, and fails where another user's file lies. This node alone
+    can be looked at.
+    """
+    left = os.path.lexists(_registration(environment)) or (on_several_nodes and "RAY_TMPDIR" not in environment)
+    if not left or "RAY_ADDRESS" in environment:
+        return {}
+    # Ray's sockets are 68 bytes below it, and a socket's path has 107 at most.
+    return {"RAY_TMPDIR": tempfile.mkdtemp(prefix="ray-", dir="/tmp")}
+
+
+def _registration(environment: Mapping[str, str]) -> Path:
+    """The file in which ``ray start`` leaves its address for others to find; after a kill it stays."""
+    directory = environment.get("RAY_TMPDIR") or environment.get("TMPDIR") or "/tmp"
+    return Path(directory) / "ray" / "ray_current_cluster"
 
 
 def answers(host: str, port: int) -> bool:

@@ -48,6 +48,7 @@ from rlvr.engines.verl.processes import (
     ended,
     last_words,
     on_every_node,
+    own_ray_directory,
     require_machine,
 )
 from rlvr.runs.progress import remove_metrics_so_far
@@ -229,11 +230,13 @@ def _start_verl(run: VerlRun, places: Places, execution: Execution, display: Dis
     # Ray and vLLM start programs of verl's environment.
     path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
     written = log.stat().st_size if log.exists() else 0
+    on_nodes = on_every_node(execution.cluster, python, os.environ)
+    of_ray = own_ray_directory(os.environ, bool(on_nodes))
     with log.open("ab") as output, termination() as asked_to_stop:
         process = subprocess.Popen(
-            [*on_every_node(execution.cluster, python, os.environ), python, *started.words[1:]],
+            [*on_nodes, python, *started.words[1:]],
             cwd=log.parent,
-            env={**os.environ, **started.environment, "PATH": path},
+            env={**os.environ, **started.environment, **of_ray, "PATH": path},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -48,7 +48,6 @@ def test_every_method_passes(name: str, checkpoint: Path) -> None:
         ({}, {"checkpoint_interval": -1}, "checkpoint_interval", "at least 1"),
         ({}, {"checkpoints_kept": 1}, "checkpoints_kept", "2 or more, so that a damaged one"),
         ({}, {"tokens_per_device": 8192}, "tokens_per_device", "at least 11264"),
-        ({}, {"platform": "cpu"}, "sequence_parallel", "1, on platform cpu"),
         ({}, {"gpu_memory_utilization": 7.0}, "gpu_memory_utilization", "at most 1"),
         ({}, {"gpu_memory_utilization": 0.0}, "gpu_memory_utilization", "above 0"),
         ({}, {"grading_workers": 0}, "grading_workers", "at least 1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,9 +84,12 @@ def test_workers_get_what_the_driver_gets(places: Places) -> None:
 
 def test_a_gpu_machine_gets_nothing_that_is_for_cpus(places: Places) -> None:
     on_gpus = launch(make_run(), make_cluster(), places)
-    on_cpus = launch(make_run(), make_cluster(platform="cpu", sequence_parallel=1), places)
+    here = replace(places, repository=Path(__file__).parents[3])
+    on_cpus = launch(make_run(), make_cluster(platform="cpu", sequence_parallel=1), here)
     added = set(on_cpus.overrides) - set(on_gpus.overrides)
     assert "+ray_kwargs.ray_init.num_gpus" in added and set(on_gpus.overrides) < set(on_cpus.overrides)
+    assert (on_gpus.overrides["trainer.device"], on_cpus.overrides["trainer.device"]) == ("cuda", "cpu")
+    assert on_cpus.overrides["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_PLATFORM"] == "rlvr_cpu"
     assert "VERL_PLATFORM" not in on_gpus.environment
 
 

@@ -90,20 +90,29 @@ def test_memory_is_counted_from_shapes_on_a_machine_without_devices(
     (tmp_path / "config.json").write_text(json.dumps(model))
     (tmp_path / "run.json").write_text(json.dumps(run_content()))
     found = {}
-    for tokens, devices in ((22528, 4), (22528, 2), (45056, 4)):
+    for tokens, devices, budget in ((22528, 4, 8192), (22528, 2, 8192), (45056, 4, 8192), (22528, 4, 0)):
         cluster = {**CLUSTER, "nodes": 1, "gpus_per_node": devices, "sequence_parallel": 1}
+        cluster["hidden_state_budget"] = budget
         cluster |= {"tokens_per_device": tokens, "rollout_tensor_parallel": 1}
         (tmp_path / "cluster.json").write_text(json.dumps(cluster))
         words = ["verl", "preflight", str(tmp_path / "run.json"), "--without-devices"]
         assert main([*words, "--model-config", str(tmp_path / "config.json")]) == 0
         lines = capsys.readouterr().out.splitlines()
         rows = [line.rsplit(maxsplit=2) for line in lines if line.endswith(" GiB")]
-        found[tokens, devices] = {name.strip(): float(size) for name, size, _ in rows}
-        assert any("hidden states of" in line for line in lines)
+        found[tokens, devices, budget] = {name.strip(): float(size) for name, size, _ in rows}
+        *_, mean, longest = lines
+        place = "kept in the device's memory" if budget else "kept in host memory"
+        assert mean.startswith("with responses of 35% of the longest, hidden states of ") and place in mean
+        assert longest.startswith("with responses of 100% of the longest, hidden states of ")
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2 and "--model-config" in capsys.readouterr().err
     assert main([*words[:3], "--model-config", "config.json"]) == 2
-    few, halved, doubled = (found[key]["at most, update"] for key in ((22528, 4), (22528, 2), (45056, 4)))
+    few, halved, doubled, elsewhere = (each["at most, update"] for each in found.values())
+    kept, not_kept = (found[22528, 4, budget] for budget in (8192, 0))
+    in_log_probs = kept["at most, old log-probs"] - not_kept["at most, old log-probs"]
+    assert in_log_probs == pytest.approx(kept["hidden states"], abs=0.11) and elsewhere == few
+    assert kept["hidden states"] == pytest.approx(512 * 0.35 * 20480 * 64 * 2 / 2**30, abs=0.06)
+    assert "hidden states" not in not_kept
     logits = 22528 * 151936 * 2 / 2**30
     assert few >= logits and doubled == pytest.approx(
         2 * few, rel=0.1
@@ -157,6 +166,20 @@ def run_file(tmp_path: Path) -> Path:
     (tmp_path / "run.json").write_text(json.dumps(run_content()))
     (tmp_path / "cluster.json").write_text(json.dumps(cluster))
     return tmp_path / "run.json"
+
+
+def test_validation_says_where_the_hidden_states_of_the_model_go(
+    run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlvr.engines.verl.checks.compose_config", lambda launch: None)  # verl's own check
+    assert main(["verl", "validate", str(run_file)]) == 0
+    accepted, mean, longest = capsys.readouterr().out.splitlines()
+    assert accepted == "qwen3_8b-delta-s1: verl accepts the launch"
+    for share, said in ((35, mean), (100, longest)):
+        tokens = 1024 * 20480 * share // 100
+        assert said.startswith(f"qwen3_8b-delta-s1: with responses of {share}% of the longest, ")
+        assert f"hidden states of {tokens} tokens a device" in said
 
 
 def python_that(tmp_path: Path, script: str) -> str:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from rlvr.engines.verl.processes import (
     last_words,
     nodes_of_job,
     on_every_node,
+    own_ray_directory,
     registered_ray,
     require_gpus,
 )
@@ -84,32 +86,68 @@ def test_ray_is_the_one_that_is_meant() -> None:
             None,
             "10.0.0.1:6379",
             True,
-            r"before is registered .*`ray stop` ends your own.*RAY_TMPDIR",
+            r"one that you started before runs .*`ray stop` ends it\), or RAY_ADDRESS=10\.0\.0\.1:6379 to use it",
         ),
         (two, "10.0.0.1:6379", None, False, "nothing answers at 10.0.0.1:6379"),
         (two, "ray://a/b", None, True, "RAY_ADDRESS: is 'ray://a/b'; accepted: HOST:PORT"),
-        (make_cluster(nodes=1, platform="cpu", sequence_parallel=1), "auto", None, True, "with platform cpu.*unset"),
     ):
         with pytest.raises(UserError, match=message) as error:
             check(cluster, address, registered, up)
         assert "\n" not in str(error.value)
 
 
-def test_a_registered_ray_is_found_where_ray_leaves_it(tmp_path: Path) -> None:
-    assert registered_ray({"TMPDIR": str(tmp_path)}) is None
-    (tmp_path / "ray").mkdir()
-    (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.1:6379\n")
-    assert registered_ray({"TMPDIR": str(tmp_path)}) == "10.0.0.1:6379"
-    assert registered_ray({"RAY_TMPDIR": str(tmp_path), "TMPDIR": "/nowhere"}) == "10.0.0.1:6379"
+def register_ray(directory: Path, port: int) -> None:
+    (directory / "ray").mkdir(parents=True)
+    (directory / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{port}\n")
 
 
-def test_a_port_answers_or_does_not() -> None:
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port of this machine that answers."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
         listening.listen()
-        assert answers("127.0.0.1", port)
-    assert not answers("127.0.0.1", port)
+        yield listening.getsockname()[1]
+
+
+def test_a_ray_of_one_s_own_that_runs_is_found_where_ray_leaves_its_address(tmp_path: Path, port: int) -> None:
+    assert registered_ray({"TMPDIR": str(tmp_path)}) is None
+    register_ray(tmp_path, port)
+    assert registered_ray({"TMPDIR": str(tmp_path)}) == f"127.0.0.1:{port}"
+    assert registered_ray({"RAY_TMPDIR": str(tmp_path), "TMPDIR": "/nowhere"}) == f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("whose", ["another user's", "one's own that has ended"])
+def test_verl_s_ray_keeps_apart_from_one_that_is_not_to_be_joined(
+    whose: str, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"TMPDIR": str(tmp_path)}
+    assert own_ray_directory(there, on_several_nodes=False) == {}
+    if whose == "another user's":
+        register_ray(tmp_path, port)
+        user = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    else:
+        register_ray(tmp_path, 1)
+    assert registered_ray(there) is None
+    found = Path(own_ray_directory(there, on_several_nodes=False)["RAY_TMPDIR"])
+    try:
+        assert found.stat().st_mode & 0o777 == 0o700 and list(found.iterdir()) == []
+        assert len(f"{found}/ray/session_2026-11-25_18-16-42_445584_4194304/sockets/plasma_store") <= 107
+    finally:
+        found.rmdir()
+    assert own_ray_directory({**there, "RAY_ADDRESS": "10.0.0.1:6379"}, on_several_nodes=False) == {}
+
+
+def test_ray_that_registers_itself_on_every_node_has_a_directory_of_its_own() -> None:
+    found = own_ray_directory({"TMPDIR": "/nowhere"}, on_several_nodes=True)
+    Path(found["RAY_TMPDIR"]).rmdir()
+    assert own_ray_directory({"RAY_TMPDIR": "/nowhere"}, on_several_nodes=True) == {}
+
+
+def test_a_port_answers_or_does_not(port: int) -> None:
+    assert answers("127.0.0.1", port)
+    assert not answers("127.0.0.1", 1)
     assert not answers("127.0.0.1", 99999)
 
 

@@ -209,6 +209,20 @@ def start_training(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch
     return lambda merges: _run_verl(make_run(), places, execution, display, merges)
 
 
+def test_verl_is_started_apart_from_a_ray_that_is_not_to_be_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    start_training(tmp_path, 'echo "$RAY_TMPDIR" > seen', monkeypatch)(Merges([], tmp_path / "state", print))
+    own = Path((tmp_path / "verl" / "seen").read_text().strip())
+    own.rmdir()
+    assert own.parent == Path("/tmp")
+
+
 def test_kept_states_are_merged_one_by_one_while_verl_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
