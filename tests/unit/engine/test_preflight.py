@@ -15,7 +15,8 @@ from evals.core.run_spec import Execution, LocalRun
 from evals.generation.architecture import DecoderConfig
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local import preflight
-from rlvr.engines.local.preflight import Part, check_memory, kept_by_passes, peak
+from rlvr.engines.local.decoder_memory import kept_by_passes
+from rlvr.engines.local.preflight import Part, check_memory, peak
 from tests.commands import rlvr_bench
 from tests.unit.engine.conftest import DAPO
 from tests.unit.engine.test_fine_tune import tune
