@@ -39,6 +39,8 @@ _TORCH = 400 << 20
 """Bytes of a process that has loaded torch and this package."""
 _TRANSFORMERS = 230 << 20
 """Bytes that transformers and its tokenizer add to a process: they fill chat templates, and compute some models."""
+_KERNELS = 190 << 20
+"""Bytes of the kernels that oneDNN keeps for 64 shapes (:func:`evals.generation.arithmetic.set_up`)."""
 _OF_ROWS = "sampling_batch_size, max_new_tokens"
 Phase = Literal["always", "sampling", "update", "contrast"]
 
@@ -85,7 +87,7 @@ def check_fine_tuning(
     if 4 * sum(map(_numbers, shapes.values())) <= SMALL:
         return
     config = decoder_config(checkpoint)
-    imported = _imported(device, prompt_form == "chat" or config is None)
+    imported = _imported(device, dtype, prompt_form == "chat" or config is None)
     found = [*imported, *_trained(dtype, shapes, {}, by_decoder=False)]
     count, longest, settings = len(lengths), max(lengths), "fine_tuning.micro_batch_tokens"
     if config is None:
@@ -129,7 +131,7 @@ def parts(
         from rlvr.engines.local.lora import empty_adapters  # which imports transformers
 
         adapters = empty_adapters(checkpoint, lora)
-    imported = _imported(execution.device, run.prompt_form == "chat" or config is None or bool(adapters))
+    imported = _imported(execution.device, run.dtype, run.prompt_form == "chat" or config is None or bool(adapters))
     found = [*imported, *_trained(run.dtype, shapes, adapters, by_decoder=config is not None)]
     found += _of_contrast(run, found[-1].size // 2, execution.device)  # the optimizer has two numbers of each
     rows = min(training.sampling_batch_size, training.rollouts_per_step)
@@ -226,10 +228,14 @@ def _of_passes(
     ]
 
 
-def _imported(device: str, transformers: bool) -> list[Part]:
-    """Count what a process has loaded; of ``transformers`` nothing lies on a GPU."""
+def _imported(device: str, dtype: str, transformers: bool) -> list[Part]:
+    """Count what a process has loaded and made of code; of ``transformers`` and kernels nothing lies on a GPU."""
     found = [Part("torch", _TORCH)]
-    return [*found, Part("transformers", _TRANSFORMERS)] if transformers and device == "cpu" else found
+    if device == "cpu" and transformers:
+        found.append(Part("transformers", _TRANSFORMERS))
+    if device == "cpu" and dtype != "float32":
+        found.append(Part("kernels of oneDNN", _KERNELS))
+    return found
 
 
 def _of_contrast(run: LocalRun, gradient: int, device: str) -> list[Part]:

@@ -132,6 +132,8 @@ def test_transformers_is_counted_where_it_is_loaded(make_run: MakeRun, llama: Pa
 
     assert counted(prompt_form="chat").keys() - counted().keys() == {"transformers"}
     assert "transformers" not in counted("cuda", prompt_form="chat")
+    assert counted(dtype="bfloat16").keys() - counted().keys() == {"kernels of oneDNN"}
+    assert "kernels of oneDNN" not in counted("cuda", dtype="bfloat16")
 
 
 def test_the_table_is_shown_for_a_device_that_is_not_here(
