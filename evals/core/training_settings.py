@@ -16,15 +16,22 @@ _SCORED = 4
 """Tokens in a pass without gradients for each of one with them; no model of more layers then takes more memory."""
 
 
-def cut_into_passes(lengths: Sequence[int], most: int, most_tokens: int | None) -> list[range]:
-    """Cut sequences of so many tokens each into parts of at most ``most``, and ``most_tokens`` if there are several."""
-    parts, start, tokens = [], 0, 0
-    for place, length in enumerate(lengths):
-        is_full = most_tokens is not None and tokens + length > most_tokens
-        if place > start and (is_full or place - start == most):
+def tokens_of_pass(lengths: Sequence[int], padded: bool) -> int:
+    """The tokens that a pass over sequences of so many computes: ``padded``, each is as long as the longest."""
+    return len(lengths) * max(lengths) if padded else sum(lengths)
+
+
+def cut_into_passes(lengths: Sequence[int], most: int, most_tokens: int | None, padded: bool) -> list[range]:
+    """Cut sequences of so many tokens each into parts of at most ``most``, and ``most_tokens`` if there are several.
+
+    In a ``padded`` pass padding counts too.
+    """
+    parts, start = [], 0
+    for place in range(1, len(lengths)):
+        is_full = most_tokens is not None and tokens_of_pass(lengths[start : place + 1], padded) > most_tokens
+        if is_full or place - start == most:
             parts.append(range(start, place))
-            start, tokens = place, 0
-        tokens += length
+            start = place
     return [*parts, range(start, len(lengths))]
 
 

@@ -13,6 +13,7 @@ The functions stand in for torch's own on a CPU, below automatic differentiation
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 def set_up(threads: int, portable: bool = True) -> None:
     """Limit torch to ``threads``; take the ``portable`` code paths if neither torch nor numpy is imported yet."""
+    # oneDNN computes bfloat16, and keeps its kernels for 1,024 shapes; passes have ever new ones, of a megabyte each.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     if portable:
         arithmetic.choose_code_paths()
     import torch

@@ -75,6 +75,8 @@ class KeyValueCache:
 class DecoderModel:
     """A model whose weights can be trained: leaves of the graph, under the names of a Hugging Face checkpoint."""
 
+    padded = False
+
     def __init__(
         self,
         config: DecoderConfig,

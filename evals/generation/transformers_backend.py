@@ -96,6 +96,16 @@ def sample_by_model(
     return in_batches(identities, parameters, device, draws, answer)
 
 
+def read(model: Module, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Any:
+    """Append ``tokens`` [B, T] to the cache, by default a new one; the output has it, and the last token's logits.
+
+    Models that cannot do less compute those of all T. ``mask`` [B, L] is of all tokens, ``positions`` [B, T] of these.
+    """
+    keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    inputs = {"input_ids": tokens, "attention_mask": mask, "position_ids": positions}
+    return model(**inputs, use_cache=True, past_key_values=cache, **keep)
+
+
 @torch.inference_mode()
 def generate_in_step(
     models: Sequence[Module], requests: Sequence[Request], end_tokens: Tensor, draw: Draw
@@ -118,17 +128,9 @@ def generate_in_step(
     drawn = torch.zeros(len(requests), longest, dtype=torch.long, device=device)
     lengths = torch.zeros_like(limits)
     finished = torch.zeros(len(requests), dtype=torch.bool, device=device)
-    keep = [
-        {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-        for model in models
-    ]
     caches: list[Any] = [None] * len(models)
     for step in range(longest):
-        read = {"input_ids": tokens, "attention_mask": mask, "position_ids": positions, "use_cache": True}
-        outputs = [
-            model(**read, past_key_values=cache, **kept)
-            for model, cache, kept in zip(models, caches, keep, strict=True)
-        ]
+        outputs = [read(model, tokens, mask, positions, cache) for model, cache in zip(models, caches, strict=True)]
         caches = [output.past_key_values for output in outputs]
         running = (~finished & (limits > step)).nonzero()[:, 0]
         new = draw([output.logits[:, -1] for output in outputs], running, running, step)

@@ -287,7 +287,7 @@ class FineTuning(Schedule):
     """The supervised training of an existing model on worked solutions."""
 
     prompt: Prompt = Field(description="text with {problem} in it once, in the model's own prompt form")
-    micro_batch_tokens: Count = Field(description="most tokens in one forward pass; changes rounding only")
+    micro_batch_tokens: Count = Field(description="most tokens in one pass, with padding; changes rounding only")
 
 
 class SolutionSet(Settings):

@@ -24,7 +24,7 @@ class TrainingChanges(Settings):
         "rollouts in one forward pass of the trainer; changes rounding only; engine local"
     )
     micro_batch_tokens: Omittable[Count] = optional(
-        "most tokens in one of these passes, prompts included; a longer rollout has a pass of its own; engine local"
+        "most tokens in such a pass, with prompts and padding; a longer rollout has a pass of its own; engine local"
     )
     share_prompts: Omittable[bool] = optional(
         "whether a pass computes a prompt once for all its rollouts, where the batched decoder computes the model; "

@@ -102,7 +102,7 @@ def gradients(model: Policy, tokens: TokenBatch, training: LocalTraining, slopes
     """
     parameters = list(model.parameters())
     sums = [torch.zeros(sum(each.numel() for each in parameters)) for _ in slopes]
-    for part in tokens.micro_batches(training):
+    for part in tokens.micro_batches(training, model.padded):
         batch = tokens.select(part)
         mask = batch.response_mask.to(model.device)
         packed = token_log_probs(model, batch, training.temperature)

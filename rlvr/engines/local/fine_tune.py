@@ -19,7 +19,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.progress import Progress
-from evals.core.training_settings import cut_into_passes
+from evals.core.training_settings import cut_into_passes, tokens_of_pass
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
 from evals.generation.plan import encode_prompts
@@ -27,7 +27,7 @@ from evals.problems.problem_set import render_prompt
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.policy import TokenBatch, load_policy, same_bytes, token_log_probs
-from rlvr.engines.local.preflight import check_fine_tuning
+from rlvr.engines.local.preflight import check_fine_tuning, decoder_config
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.runs.state import StateStore, load_training_tensors, save_trained, training_tensors
 from rlvr.runs.termination import save_when_due, termination
@@ -72,7 +72,7 @@ def fine_tune(
         checkpoint = Checkpoint(base / "checkpoint")
         examples = _examples(checkpoint, solutions, settings)
         order = PromptOrder(examples, settings.seed)
-        largest = _largest_pass(order, settings)
+        largest = _largest_pass(order, settings, decoder_config(checkpoint) is None)
         targets = sum(len(each["solution"]) for each in largest)
         form = settings.prompt_form
         check_fine_tuning(directory.name, checkpoint, settings.dtype, form, _lengths(largest), targets, device)
@@ -96,7 +96,7 @@ def fine_tune(
             batch = TokenBatch([each["prompt"] for each in chosen], [each["solution"] for each in chosen])
             optimizer.zero_grad()
             loss, count = 0.0, len(batch.response_tokens)
-            for part in cut_into_passes(_lengths(chosen), settings.batch_size, settings.micro_batch_tokens):
+            for part in _passes(chosen, settings, model.padded):
                 of_part = -token_log_probs(model, batch.select(torch.tensor(part)), 1.0).sum() / count
                 of_part.backward()
                 loss += float(of_part.detach())
@@ -125,14 +125,23 @@ def _lengths(examples: Sequence[Mapping[str, Any]]) -> list[int]:
     return [len(each["prompt"]) + len(each["solution"]) for each in examples]
 
 
-def _largest_pass(order: PromptOrder, settings: FineTuningSettings) -> Sequence[Mapping[str, Any]]:
+def _passes(examples: Sequence[Mapping[str, Any]], settings: FineTuningSettings, padded: bool) -> list[range]:
+    """The places of the examples of each pass over a batch."""
+    return cut_into_passes(_lengths(examples), settings.batch_size, settings.micro_batch_tokens, padded)
+
+
+def _largest_pass(order: PromptOrder, settings: FineTuningSettings, padded: bool) -> Sequence[Mapping[str, Any]]:
     """The examples of the pass with the most tokens."""
-    passes: list[Sequence[Mapping[str, Any]]] = []
+
+    def size(examples: Sequence[Mapping[str, Any]]) -> int:
+        return tokens_of_pass(_lengths(examples), padded)
+
+    largest: list[Sequence[Mapping[str, Any]]] = []
     for step in range(settings.steps):
         chosen = order.take(step * settings.batch_size, settings.batch_size)
-        cut = cut_into_passes(_lengths(chosen), settings.batch_size, settings.micro_batch_tokens)
-        passes.append(max(([chosen[place] for place in part] for part in cut), key=lambda each: sum(_lengths(each))))
-    return max(passes, key=lambda each: sum(_lengths(each)))
+        parts = _passes(chosen, settings, padded)
+        largest.append(max(([chosen[place] for place in part] for part in parts), key=size))
+    return max(largest, key=size)
 
 
 def _examples(

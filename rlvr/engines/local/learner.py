@@ -240,7 +240,7 @@ class Learner:
                 store.append(method.sketched(states, self.run.seed))
 
         if not self._scored_by_trainer:
-            for chunk in tokens.passes(size, most_tokens):
+            for chunk in tokens.passes(size, most_tokens, self.model.padded):
                 keep(response_states(self.model, tokens.select(chunk))[0])
             scores = rollouts.log_probs, rollouts.entropies
         else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.random import generator_for
@@ -19,7 +19,7 @@ from evals.core.training_settings import Lora
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.decoder import Decoder, DecoderModel
 from rlvr.engines.local.policy import Policy
-from rlvr.engines.local.transformers_policy import TransformersPolicy
+from rlvr.engines.local.transformers_policy import TransformersPolicy, untrained
 
 if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer
@@ -38,6 +38,11 @@ def adapted(policy: Policy, checkpoint: Checkpoint, lora: Lora, seed: int) -> Po
         draw(layers, seed, policy.device)
         return AdaptedDecoder(policy, layers)
     assert isinstance(policy, TransformersPolicy)
+    return adapted_model(policy, checkpoint, lora, seed)
+
+
+def adapted_model(policy: TransformersPolicy, checkpoint: Checkpoint, lora: Lora, seed: int) -> AdaptedTransformers:
+    """See :func:`adapted`; of a model of transformers."""
     layers = inject(policy.model, checkpoint, lora)
     draw(layers, seed, policy.device)
     for layer in layers.values():
@@ -47,10 +52,8 @@ def adapted(policy: Policy, checkpoint: Checkpoint, lora: Lora, seed: int) -> Po
 
 def empty_adapters(checkpoint: Checkpoint, lora: Lora) -> dict[str, LoraLayer]:
     """The adapters without numbers (torch's device ``meta``), by the names of the weights that they are added to."""
-    config = AutoConfig.from_pretrained(checkpoint.directory, trust_remote_code=False, local_files_only=True)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    return inject(model, checkpoint, lora)
+        return inject(untrained(checkpoint), checkpoint, lora)
 
 
 def inject(model: PreTrainedModel, checkpoint: Checkpoint, lora: Lora) -> dict[str, LoraLayer]:

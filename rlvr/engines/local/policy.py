@@ -59,14 +59,17 @@ class TokenBatch:
         """The N response tokens, one response after the other."""
         return [token for response in self.responses for token in response]
 
-    def micro_batches(self, training: LocalTraining) -> list[Tensor]:
+    def micro_batches(self, training: LocalTraining, padded: bool) -> list[Tensor]:
         """Places of the rollouts of each forward pass with gradients, in order."""
-        return self.passes(training.micro_batch_size, training.micro_batch_tokens)
+        return self.passes(training.micro_batch_size, training.micro_batch_tokens, padded)
 
-    def passes(self, most: int, most_tokens: int | None) -> list[Tensor]:
-        """Places of the rollouts of passes over at most so many, and so many tokens if there are several, in order."""
+    def passes(self, most: int, most_tokens: int | None, padded: bool) -> list[Tensor]:
+        """Places of the rollouts of passes over at most so many, and so many tokens if there are several, in order.
+
+        In a ``padded`` pass padding counts too.
+        """
         lengths = [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]
-        return [torch.tensor(part) for part in cut_into_passes(lengths, most, most_tokens)]
+        return [torch.tensor(part) for part in cut_into_passes(lengths, most, most_tokens, padded)]
 
     @property
     def response_mask(self) -> Tensor:
@@ -90,6 +93,11 @@ class Policy(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """The type of the hidden states."""
+        ...
+
+    @property
+    def padded(self) -> bool:
+        """Whether a pass computes every sequence at the length of its longest one."""
         ...
 
     @property
@@ -188,9 +196,14 @@ def _scores(
     return torch.cat([log_probs for log_probs, _ in parts]), torch.cat([entropies for _, entropies in parts])
 
 
+def log_probs_after(model: Policy, states: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    """The log-probabilities [N] of the tokens [N] that follow ``states`` [N, D]; gradients pass."""
+    return _scores(model, states, targets, temperature, with_entropies=False)[0]
+
+
 def token_log_probs(model: Policy, batch: TokenBatch, temperature: float) -> Tensor:
     """The log-probabilities [N] of the response tokens; gradients pass."""
-    return _scores(model, *response_states(model, batch), temperature, with_entropies=False)[0]
+    return log_probs_after(model, *response_states(model, batch), temperature)
 
 
 def score(model: Policy, batch: TokenBatch, temperature: float) -> Scored:
@@ -216,7 +229,7 @@ def score_in_chunks(
     ``keep`` is handed the hidden states [n, D] of each chunk, in order.
     """
     log_probs, entropies = [], []
-    for chunk in batch.passes(chunk_size, most_tokens):
+    for chunk in batch.passes(chunk_size, most_tokens, model.padded):
         scored = score(model, batch.select(chunk), temperature)
         log_probs.append(scored.log_probs)
         entropies.append(scored.entropies)

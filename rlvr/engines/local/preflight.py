@@ -1,28 +1,27 @@
 """The table of the memory that a training or a warm start will hold, against what there is, before its first step.
 
-Activations are counted: one micro-batch runs on tensors that have shapes and no numbers (torch's device ``meta``), and
-what is kept for the gradient is added up. It takes no memory and no GPU.
+Activations are counted: one micro-batch runs on tensors that have shapes and no numbers, which takes no memory and no
+GPU (:mod:`rlvr.engines.local.decoder_memory`, :mod:`rlvr.engines.local.padded_memory`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
 import psutil
 import torch
-from torch import Tensor
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, first_line
 from evals.core.files import read_jsonl
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation.architecture import DecoderConfig, UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.decoder import DecoderModel
 from rlvr.engines.local.contrast import compared_gradients
+from rlvr.engines.local.decoder_memory import kept_by_passes
 from rlvr.engines.local.policy import LOGITS_AT_ONCE
 from rlvr.engines.local.rollout import encode_problems
 from rlvr.engines.local.vllm_rollouts import key_value_bytes
@@ -31,12 +30,17 @@ from rlvr.methods.method import compose
 if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer
 
+    from rlvr.engines.local.padded_memory import Sampling, Update
+
 SMALL = 1 << 26
 """Bytes of weights up to which nothing is said: the laptop study's models fit everywhere."""
 _TORCH = 400 << 20
 """Bytes of a process that has loaded torch and this package."""
 _TRANSFORMERS = 230 << 20
 """Bytes that transformers and its tokenizer add to a process: they fill chat templates, and compute some models."""
+_KERNELS = 190 << 20
+"""Bytes of the kernels that oneDNN keeps for 64 shapes (:func:`evals.generation.arithmetic.set_up`)."""
+_OF_ROWS = "sampling_batch_size, max_new_tokens"
 Phase = Literal["always", "sampling", "update", "contrast"]
 
 
@@ -81,14 +85,17 @@ def check_fine_tuning(
     shapes = checkpoint.shapes
     if 4 * sum(map(_numbers, shapes.values())) <= SMALL:
         return
-    config = _decoder_config(checkpoint)
-    imported = _imported(device, prompt_form == "chat" or config is None)
+    config = decoder_config(checkpoint)
+    imported = _imported(device, dtype, prompt_form == "chat" or config is None)
     found = [*imported, *_trained(dtype, shapes, {}, by_decoder=False)]
+    count, longest, settings = len(lengths), max(lengths), "fine_tuning.micro_batch_tokens"
     if config is None:
-        found.append(Part("activations of transformers' model: not counted", 0))
+        from rlvr.engines.local.padded_memory import PaddedModel  # which imports transformers
+
+        model, what = PaddedModel(checkpoint, dtype), f"{count} solutions of {longest} tokens, padded"
+        found += _counted(lambda: _of_padded_passes(model.update(count, longest, targets), dtype, what, settings))
     else:
-        what = f"{len(lengths)} solutions of {sum(lengths)} tokens"
-        settings = "fine_tuning.micro_batch_tokens"
+        what = f"{count} solutions of {sum(lengths)} tokens"
         found += _of_passes(config, shapes, dtype, False, list(lengths), targets, {}, what, settings)
     _compare(name, found, device)
 
@@ -103,7 +110,7 @@ def _compare(name: str, found: list[Part], device: str, memory: int | None = Non
         raise UserError(f"{name}: needs about {total >> 20} MiB of memory on {device}, which has {free >> 20}{hint}")
 
 
-def _decoder_config(checkpoint: Checkpoint) -> DecoderConfig | None:
+def decoder_config(checkpoint: Checkpoint) -> DecoderConfig | None:
     """The numbers of the batched decoder; None for an architecture that transformers computes."""
     try:
         return DecoderConfig.from_json(checkpoint.config, "config.json")
@@ -117,13 +124,13 @@ def parts(
     """What the training holds, from the shapes of its weights; ``longest`` tokens are a prompt and its response."""
     training, method = run.training, compose(run.method, f"method {run.method_name}")
     weights, bytes_of_number = sum(map(_numbers, shapes.values())), getattr(torch, run.dtype).itemsize
-    config = _decoder_config(checkpoint)
+    config, again, lora = decoder_config(checkpoint), execution.gradient_checkpointing, training.lora
     adapters: Mapping[str, LoraLayer] = {}
-    if training.lora is not None:
+    if lora is not None:
         from rlvr.engines.local.lora import empty_adapters  # which imports transformers
 
-        adapters = empty_adapters(checkpoint, training.lora)
-    imported = _imported(execution.device, run.prompt_form == "chat" or config is None or bool(adapters))
+        adapters = empty_adapters(checkpoint, lora)
+    imported = _imported(execution.device, run.dtype, run.prompt_form == "chat" or config is None or bool(adapters))
     found = [*imported, *_trained(run.dtype, shapes, adapters, by_decoder=config is not None)]
     found += _of_contrast(run, found[-1].size // 2, execution.device)  # the optimizer has two numbers of each
     rows = min(training.sampling_batch_size, training.rollouts_per_step)
@@ -131,36 +138,70 @@ def parts(
         of_rows = key_value_bytes(checkpoint.config, run.dtype, rows, longest)
         found += [
             Part(f"weights of vLLM, {run.dtype}", bytes_of_number * weights),
-            Part("keys and values of vLLM", of_rows, settings="sampling_batch_size, max_new_tokens"),
+            Part("keys and values of vLLM", of_rows, settings=_OF_ROWS),
         ]
-    if config is None:
-        return [*found, Part("activations of transformers' model: not counted", 0)]
-    batch = min(training.micro_batch_size, training.rollouts_per_update)
-    if training.micro_batch_tokens is not None:
-        batch = max(1, min(batch, training.micro_batch_tokens // longest))
-    again = execution.gradient_checkpointing
+    batch = training.rollouts_per_update
+    if method.loss.coupling == "rollout":  # others take their mini-batch whole
+        batch = min(batch, training.micro_batch_size, max(1, (training.micro_batch_tokens or sys.maxsize) // longest))
     of_passes = "micro_batch_size, micro_batch_tokens" + ("" if again else ", execution.gradient_checkpointing")
-    if training.sampling_backend == "local":
-        of_token = 2 * config.layers * config.key_value_heads * config.head_dimension * bytes_of_number
-        found += [
-            Part(f"weights as the decoder takes them, {run.dtype}", bytes_of_number * weights, "sampling"),
-            Part("keys and values", rows * longest * of_token, "sampling", "sampling_batch_size, max_new_tokens"),
-        ]
-    found += [
-        Part("logits of a token for every sample", 5 * 4 * rows * config.vocabulary, "sampling", "sampling_batch_size"),
-    ]
     what, targets = f"{batch} rollouts of {longest} tokens", batch * training.max_new_tokens
-    lengths = [longest] * batch
-    found += _of_passes(config, shapes, run.dtype, again, lengths, targets, adapters, what, of_passes)
-    if training.temperature != 1:
-        head = 2 * 4 * config.vocabulary * config.hidden
-        found.append(Part("head over the temperature, and its gradient", head, "update", "temperature"))
+    if config is None:
+        from rlvr.engines.local.padded_memory import PaddedModel  # which imports transformers
+
+        model, prompt = PaddedModel(checkpoint, run.dtype, again, lora), longest - training.max_new_tokens
+        vocabulary, hidden = model.head
+        if training.sampling_backend == "local":
+            found += _counted(lambda: _of_padded_sampling(model.sampling(rows, prompt, longest), run.dtype))
+        passes = _counted(lambda: _of_padded_passes(model.update(batch, longest, targets), run.dtype, what, of_passes))
+    else:
+        vocabulary, hidden = config.vocabulary, config.hidden
+        if training.sampling_backend == "local":
+            of_token = 2 * config.layers * config.key_value_heads * config.head_dimension * bytes_of_number
+            found += [
+                Part(f"weights as the decoder takes them, {run.dtype}", bytes_of_number * weights, "sampling"),
+                Part("keys and values", rows * longest * of_token, "sampling", _OF_ROWS),
+            ]
+        lengths = [longest] * batch
+        passes = _of_passes(config, shapes, run.dtype, again, lengths, targets, adapters, what, of_passes)
+        if training.temperature != 1:
+            head = 2 * 4 * vocabulary * hidden
+            passes.append(Part("head over the temperature, and its gradient", head, "update", "temperature"))
+    found += [
+        Part("logits of a token for every sample", 5 * 4 * rows * vocabulary, "sampling", "sampling_batch_size"),
+        *passes,
+    ]
     if method.needs_hidden_states:
-        width = method.sketch_dimensions or config.hidden
+        width = method.sketch_dimensions or hidden
         states = training.rollouts_per_step * training.max_new_tokens * width * bytes_of_number
         held = min(states, execution.hidden_state_budget << 20)
         found.append(Part("hidden states of a rollout batch", held, "update", "execution.hidden_state_budget"))
     return found
+
+
+def _counted(count: Callable[[], list[Part]]) -> list[Part]:
+    """Return what ``count`` does, or a row that names the operation that tensors without numbers cannot do."""
+    try:
+        return count()
+    except (RuntimeError, ValueError, TypeError) as error:
+        return [Part(f"passes of transformers' model: not counted ({first_line(error)})", 0)]
+
+
+def _of_padded_sampling(sampling: Sampling, dtype: str) -> list[Part]:
+    """List what transformers' model holds while responses are sampled."""
+    return [
+        Part(f"weights as sampling takes them, {dtype}", sampling.copies, "sampling"),
+        Part("keys and values", sampling.key_values, "sampling", _OF_ROWS),
+        Part("passes over prompts and tokens", sampling.rest, "sampling", _OF_ROWS),
+    ]
+
+
+def _of_padded_passes(update: Update, dtype: str, what: str, settings: str) -> list[Part]:
+    """List what transformers' model holds in a pass with gradients."""
+    return [
+        Part(f"weights as passes take them, {dtype}", update.copies, "update"),
+        Part(f"activations of {what}", update.activations, "update", settings),
+        Part("logits, and gradients on their way", update.rest, "update", settings),
+    ]
 
 
 def _of_passes(
@@ -186,10 +227,14 @@ def _of_passes(
     ]
 
 
-def _imported(device: str, transformers: bool) -> list[Part]:
-    """Count what a process has loaded; of ``transformers`` nothing lies on a GPU."""
+def _imported(device: str, dtype: str, transformers: bool) -> list[Part]:
+    """Count what a process has loaded and made of code; of ``transformers`` and kernels nothing lies on a GPU."""
     found = [Part("torch", _TORCH)]
-    return [*found, Part("transformers", _TRANSFORMERS)] if transformers and device == "cpu" else found
+    if device == "cpu" and transformers:
+        found.append(Part("transformers", _TRANSFORMERS))
+    if device == "cpu" and dtype != "float32":
+        found.append(Part("kernels of oneDNN", _KERNELS))
+    return found
 
 
 def _of_contrast(run: LocalRun, gradient: int, device: str) -> list[Part]:
@@ -229,56 +274,6 @@ def _trained(
         Part("gradients, float32", 4 * trained),
         Part("optimizer, two moments in float32", 8 * trained),
     ]
-
-
-def kept_by_passes(
-    config: DecoderConfig,
-    shapes: Mapping[str, list[int]],
-    dtype: str,
-    again: bool,
-    lengths: list[int],
-    adapters: Mapping[str, LoraLayer] = MappingProxyType({}),
-) -> tuple[int, int]:
-    """Bytes of activations that a pass over sequences of ``lengths`` tokens keeps, and of weights in other form."""
-    once, twice = (_kept(config, shapes, dtype, again, number * lengths, adapters) for number in (1, 2))
-    if not again:
-        return twice - once, 2 * once - twice
-    # Layers that are computed again are held by their inputs, and one at a time is then kept whole.
-    whole, copies = kept_by_passes(config, shapes, dtype, False, lengths, adapters)
-    inputs = (config.layers - 1) * sum(lengths) * config.hidden * getattr(torch, dtype).itemsize
-    return twice - once + inputs + whole // config.layers, copies
-
-
-def _kept(
-    config: DecoderConfig,
-    shapes: Mapping[str, list[int]],
-    precision: str,
-    again: bool,
-    lengths: list[int],
-    adapters: Mapping[str, LoraLayer],
-) -> int:
-    """Bytes that a pass keeps for its gradient, beside the weights themselves."""
-    dtype = getattr(torch, precision)
-    weights = {
-        name: torch.empty(shape, device="meta", dtype=dtype if adapters and len(shape) > 1 else torch.float32)
-        for name, shape in shapes.items()
-    }
-    model = DecoderModel(config, weights, dtype, again)
-    if adapters:
-        from rlvr.engines.local.lora import AdaptedDecoder
-
-        model = AdaptedDecoder(model, adapters)
-    saved: dict[int, Tensor] = {}  # by storage; held, so that no other storage takes its place
-
-    def keep(tensor: Tensor) -> Tensor:
-        saved.setdefault(tensor.untyped_storage()._cdata, tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model.states([[0] * length for length in lengths], [0] * len(lengths))
-    # By storage, as products keep transposed views of the weights, which take no memory of their own.
-    own = {weight.untyped_storage()._cdata for weight in (*weights.values(), *model.parameters())}
-    return sum(tensor.untyped_storage().nbytes() for place, tensor in saved.items() if place not in own)
 
 
 def peak(found: list[Part]) -> int:

@@ -1,40 +1,60 @@
 """A model of transformers, of any architecture, as a policy that samples and is trained."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from evals.core.errors import UserError
 from evals.generation.backend import Response
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.gradients import computed_again
 from evals.generation.sampler import Sampler
 from evals.generation.transformers_backend import load_model, sample_by_model
 
 _CHECKED_TOKENS = 8
 
 
+def _computed_again(forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+    """Call a layer's ``forward``; for a gradient, so that it is called again then."""
+    if not torch.is_grad_enabled():
+        return forward(*inputs, **named)
+    return computed_again(partial(forward, **named), *inputs)
+
+
 class TransformersPolicy:
     """See :class:`rlvr.engines.local.policy.Policy`; ``because`` says why the batched decoder is not used."""
+
+    padded = True
 
     def __init__(self, model: PreTrainedModel, because: str = "") -> None:
         self.model, self.dtype = model, model.dtype
         self.backend = f"transformers: {because}" if because else "transformers"
 
     def compute_in(self, dtype: torch.dtype, gradient_checkpointing: bool) -> None:
-        """Let passes compute products in ``dtype``, and compute layers again for the gradient."""
-        self.dtype = dtype
-        if gradient_checkpointing:
-            self.model.gradient_checkpointing_enable({"use_reentrant": False})
-            for module in self.model.modules():
-                if isinstance(module, GradientCheckpointingLayer):
-                    module.training = True  # it computes again in training alone; what is in it keeps off dropout
+        """Let passes compute products in ``dtype``, and compute layers again for the gradient.
 
-    def _precision(self) -> torch.autocast:
+        UserError if transformers does not know the model's layers.
+        """
+        self.dtype = dtype
+        if not gradient_checkpointing:
+            return
+        layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        if not layers:
+            kind = self.model.config.model_type
+            raise UserError(f"execution.gradient_checkpointing: is true, but {kind!r} cannot do it; accepted: false")
+        for layer in layers:
+            # transformers' own switch acts in training mode alone, which brings dropout, and takes the cache from
+            # sampling too.
+            layer.forward = partial(_computed_again, layer.forward)
+
+    def precision(self) -> torch.autocast:
+        """A context in which products are computed in the type of the passes."""
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != self.model.dtype)
 
     @property
@@ -57,7 +77,7 @@ class TransformersPolicy:
 
     def sampler(self) -> Sampler:
         def sample(*given: Any) -> list[list[Response]]:
-            with self._precision():
+            with self.precision():
                 return sample_by_model(self.model, self.device, *given)
 
         return sample
@@ -67,15 +87,26 @@ class TransformersPolicy:
         columns = torch.arange(tokens.shape[1], device=self.device)[None]
         first = torch.tensor(starts, device=self.device)[:, None]
         end = torch.tensor([len(sequence) for sequence in sequences], device=self.device)[:, None]
+        return self.hidden(tokens)[(columns >= first) & (columns < end)].to(self.dtype)
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """The inputs of the head [B, T, D] at all tokens [B, T], which padding may follow."""
         # Padding stands on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
-        with self._precision():
+        with self.precision():
             hidden: Tensor = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        return hidden[(columns >= first) & (columns < end)].to(self.dtype)
+        return hidden
 
     def logits(self, states: Tensor, temperature: float) -> Tensor:
-        with self._precision():
+        with self.precision():
             logits: Tensor = self.model.get_output_embeddings()(states)
         return logits.float() / temperature
+
+
+def untrained(checkpoint: Checkpoint) -> PreTrainedModel:
+    """The model of a checkpoint with weights of its shapes in float32, which are not read."""
+    config = AutoConfig.from_pretrained(checkpoint.directory, trust_remote_code=False, local_files_only=True)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    return model
 
 
 def load(checkpoint: Checkpoint, dtype: str, device: str, because: str = "") -> TransformersPolicy:

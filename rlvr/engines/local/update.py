@@ -58,7 +58,7 @@ class Updater:
             normaliser = Normaliser.of(mini_batch.response_mask)
             # Only losses that look at single rollouts may be cut into micro-batches freely.
             is_divisible = self._loss.coupling == "rollout"
-            parts = [indices[places] for places in mini_batch.micro_batches(self._training)]
+            parts = [indices[places] for places in mini_batch.micro_batches(self._training, self._model.padded)]
             totals: dict[str, float] = {"loss": 0.0}
             for part in parts if is_divisible else [indices]:
                 batch = tokens.select(part)

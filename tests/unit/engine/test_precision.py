@@ -78,17 +78,26 @@ def test_gradients_in_bfloat16_are_those_of_float32_up_to_rounding(base: Checkpo
 
 
 @pytest.mark.parametrize(
-    ("size", "tokens", "expected"),
-    [(2, None, [2, 2, 1]), (5, None, [5]), (5, 10, [2, 1, 2]), (1, 100, [1] * 5), (5, 1, [1] * 5)],
+    ("size", "tokens", "padded", "expected"),
+    [
+        *((2, None, padded, [2, 2, 1]) for padded in (False, True)),
+        *((5, None, padded, [5]) for padded in (False, True)),
+        (5, 10, False, [2, 1, 2]),
+        (5, 10, True, [1, 1, 1, 2]),
+        (5, 19, False, [3, 2]),
+        (5, 19, True, [2, 2, 1]),
+        (1, 100, True, [1] * 5),
+        (5, 1, False, [1] * 5),
+    ],
 )
 def test_micro_batches_hold_at_most_so_many_rollouts_and_tokens(
-    make_run: MakeRun, size: int, tokens: int | None, expected: list[int]
+    make_run: MakeRun, size: int, tokens: int | None, padded: bool, expected: list[int]
 ) -> None:
     training = LocalTraining.parse(
         {**make_run().training.to_json(), "micro_batch_size": size, "micro_batch_tokens": tokens}, "training"
     )
     rollouts = TokenBatch([[1] * (length - 1) for length in (4, 6, 9, 3, 3)], [[2]] * 5)
-    parts = [part.tolist() for part in rollouts.micro_batches(training)]
+    parts = [part.tolist() for part in rollouts.micro_batches(training, padded)]
     assert [len(part) for part in parts] == expected
     assert [place for part in parts for place in part] == list(range(5))
 

@@ -15,7 +15,8 @@ from evals.core.run_spec import Execution, LocalRun
 from evals.generation.architecture import DecoderConfig
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local import preflight
-from rlvr.engines.local.preflight import Part, check_memory, kept_by_passes, peak
+from rlvr.engines.local.decoder_memory import kept_by_passes
+from rlvr.engines.local.preflight import Part, check_memory, peak
 from tests.commands import rlvr_bench
 from tests.unit.engine.conftest import DAPO
 from tests.unit.engine.test_fine_tune import tune
@@ -131,6 +132,8 @@ def test_transformers_is_counted_where_it_is_loaded(make_run: MakeRun, llama: Pa
 
     assert counted(prompt_form="chat").keys() - counted().keys() == {"transformers"}
     assert "transformers" not in counted("cuda", prompt_form="chat")
+    assert counted(dtype="bfloat16").keys() - counted().keys() == {"kernels of oneDNN"}
+    assert "kernels of oneDNN" not in counted("cuda", dtype="bfloat16")
 
 
 def test_the_table_is_shown_for_a_device_that_is_not_here(

@@ -16,7 +16,7 @@ from evals.core import arithmetic
 from evals.core.files import read_json, write_json
 from evals.core.manifest import Manifest, read_manifest
 from evals.core.records import Condition, Run
-from evals.generation.arithmetic import _FUNCTIONS, _product
+from evals.generation.arithmetic import _FUNCTIONS, _product, set_up
 from evals.tables.main import arithmetic_note
 from tests.unit.engine.conftest import run_content, study_files
 
@@ -40,6 +40,15 @@ def run_python(*words: str) -> str:
 def test_base_model_training_and_samples_have_the_same_bytes_as_everywhere() -> None:
     golden = read_json(REPOSITORY / "tests" / "golden.json")
     assert json.loads(run_python("-m", "tests.golden")) == golden
+
+
+def test_kernels_that_are_kept_are_few_unless_the_environment_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, expected in (("7", "7"), (None, "64")):
+        monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", given or "")
+        if given is None:
+            monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+        set_up(torch.get_num_threads(), portable=False)
+        assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == expected
 
 
 @pytest.mark.skipif(bool(arithmetic.processor()[1]), reason=f"no portable code paths: {arithmetic.processor()[1]}")

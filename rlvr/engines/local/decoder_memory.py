@@ -1,0 +1,66 @@
+"""What the batched decoder keeps for the gradient of a pass, counted on tensors without numbers (torch's ``meta``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from evals.generation.architecture import DecoderConfig
+from evals.generation.decoder import DecoderModel
+
+if TYPE_CHECKING:
+    from peft.tuners.lora import LoraLayer
+
+
+def kept_by_passes(
+    config: DecoderConfig,
+    shapes: Mapping[str, list[int]],
+    dtype: str,
+    again: bool,
+    lengths: list[int],
+    adapters: Mapping[str, LoraLayer] = MappingProxyType({}),
+) -> tuple[int, int]:
+    """Bytes of activations that a pass over sequences of ``lengths`` tokens keeps, and of weights in other form."""
+    once, twice = (_kept(config, shapes, dtype, again, number * lengths, adapters) for number in (1, 2))
+    if not again:
+        return twice - once, 2 * once - twice
+    # Layers that are computed again are held by their inputs, and one at a time is then kept whole.
+    whole, copies = kept_by_passes(config, shapes, dtype, False, lengths, adapters)
+    inputs = (config.layers - 1) * sum(lengths) * config.hidden * getattr(torch, dtype).itemsize
+    return twice - once + inputs + whole // config.layers, copies
+
+
+def _kept(
+    config: DecoderConfig,
+    shapes: Mapping[str, list[int]],
+    precision: str,
+    again: bool,
+    lengths: list[int],
+    adapters: Mapping[str, LoraLayer],
+) -> int:
+    """Bytes that a pass keeps for its gradient, beside the weights themselves."""
+    dtype = getattr(torch, precision)
+    weights = {
+        name: torch.empty(shape, device="meta", dtype=dtype if adapters and len(shape) > 1 else torch.float32)
+        for name, shape in shapes.items()
+    }
+    model = DecoderModel(config, weights, dtype, again)
+    if adapters:
+        from rlvr.engines.local.lora import AdaptedDecoder
+
+        model = AdaptedDecoder(model, adapters)
+    saved: dict[int, Tensor] = {}  # by storage; held, so that no other storage takes its place
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.setdefault(tensor.untyped_storage()._cdata, tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.states([[0] * length for length in lengths], [0] * len(lengths))
+    # By storage, as products keep transposed views of the weights, which take no memory of their own.
+    own = {weight.untyped_storage()._cdata for weight in (*weights.values(), *model.parameters())}
+    return sum(tensor.untyped_storage().nbytes() for place, tensor in saved.items() if place not in own)
