@@ -20,8 +20,9 @@ from evals.core.files import sha256_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUNS = ("tiny-dapo-s1", "tiny-dapo_query_preserved_reward_balanced-s1")
-PATIENCE_SECONDS = 900
-POINTS = 10
+PATIENCE_SECONDS = 3600
+POINTS = 8
+"""One of each kind of end."""
 
 
 class Study:
