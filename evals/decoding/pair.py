@@ -32,6 +32,9 @@ def read_pair(base: Path, trained: Path, dtype: str) -> tuple[Checkpoint, Checkp
         where = ", ".join(str(each.directory) for each in pair)
         found = f"their tokenizers differ in {len(differing)} tokens, such as {differing[0]!r}"
         raise InvalidInput(where, "", found, "two models of one vocabulary")
+    widths = [each.config.get("vocab_size") for each in pair]
+    if widths[0] != widths[1]:  # a table of embeddings may be wider than the vocabulary, by the size of the model
+        raise InvalidInput(str(trained), "vocab_size", f"is {widths[1]}, and that of {base} {widths[0]}", "the same")
     dtypes = [each.dtype(dtype) for each in pair]
     if dtypes[0] != dtypes[1]:
         raise InvalidInput("", "dtype", f"auto is {dtypes[0]} for {base} and {dtypes[1]} for {trained}", "one of them")

@@ -34,6 +34,7 @@ def write_json(content: Annotated[str, Argument(help="JSON")], out: Path) -> Non
 
 commands.call("draw-problems", "evals.problems.arithmetic:write_problems")
 commands.call("read-problems", "evals.problems.problem_set:write_benchmark", options={"content": "settings"})
+commands.call("take-problems", "evals.problems.problem_set:take_problems")
 commands.call("read-training-set", "evals.problems.training_set:write_training_set", options={"content": "settings"})
 commands.call("check-disjoint", "evals.problems.disjoint:check_disjoint")
 commands.call("try-verifier", "evals.grading.trial:try_verifier")

@@ -21,7 +21,7 @@ STEPS = 2
 _LEAST_ROLLOUTS = 64
 _LONGEST = 1024
 """Tokens of a response at most, in training and evaluation."""
-_LEFT_OUT = ("validation", "diagnostics", "controls", "registration", "checkpoint")
+_LEFT_OUT = ("validation", "diagnostics", "decoding", "controls", "registration", "checkpoint")
 _SHOWN = (
     *("seconds_rollout", "seconds_log_probs", "seconds_token_weights", "seconds_update", "seconds_weight_sync"),
     *("seconds_save", "seconds_step", "reward_mean", "truncation_rate", "grad_norm"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,11 @@ from rlvr.study.plan import Plan
 from rlvr.study.rules import words
 from rlvr.study.software import named_python
 from rlvr.study.studies import Candidate
+
+
+def structured_as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of sampling as the values of their options: lists and mappings as JSON."""
+    return {key: canonical_json(value) if isinstance(value, list | dict) else value for key, value in settings.items()}
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,7 @@ class SamplingJobs:
     def sampling_options(self, run: str, benchmark: str) -> list[str]:
         renamed = {"sampling_batch_size": "batch_size"}
         settings = {renamed.get(key, key): value for key, value in self.evaluation(run, benchmark).items()}
-        structured = {key: canonical_json(value) for key, value in settings.items() if isinstance(value, list | dict)}
-        return words(settings | structured)
+        return words(structured_as_json(settings))
 
     @cached_property
     def sampling_command(self) -> str:
@@ -60,14 +65,17 @@ class SamplingJobs:
 
     def other_benchmarks(self, run: str, benchmark: str) -> str:
         """What a job goes on with once it has loaded the model: the run's other benchmarks, and settings of theirs."""
-        samples = self.plan.study.config.evaluation.samples
         if isinstance(self.plan.earlier.get(run), Candidate):
             return canonical_json({})
+        return self.own_settings(run, [name for name in self.plan.study.benchmarks if name != benchmark])
+
+    def own_settings(self, run: str, benchmarks: Iterable[str]) -> str:
+        """The settings that differ between benchmarks, as JSON by the directory of their problems."""
+        samples = self.plan.study.config.evaluation.samples
         return canonical_json(
             {
                 f"results/problems/{name}": {"prompt": self.prompt(run, name), "samples_per_problem": samples(name)}
-                for name in self.plan.study.benchmarks
-                if name != benchmark
+                for name in benchmarks
             }
         )
 

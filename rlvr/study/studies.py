@@ -69,7 +69,8 @@ def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Stu
             parent = changes.get("extends", method)
             title = load_catalogue().get(parent, {}).get("title", method) if parent == method else method
             own["methods"][f"{name}_{method}"] = {"extends": parent, "title": title, **changes}
-    kept = {key: value for key, value in config.items() if key not in ("diagnostics", "controls", "registration")}
+    of_main_alone = ("diagnostics", "decoding", "controls", "registration")
+    kept = {key: value for key, value in config.items() if key not in of_main_alone}
     own |= {"controls": controls} if controls else {}
     return Study.resolve({**kept, **own, "study": name}, source)
 

@@ -1,7 +1,7 @@
 # Decoding with two models, beside the main study: `snakemake decoding`.
 from evals.decoding import VERSION as DECODING_VERSION
 from evals.grading import VERSION as GRADER_VERSION
-from rlvr.study.decoding import DECODING_NOTE, DecodingJobs
+from rlvr.study.decoding import DecodingJobs
 
 with one_line_errors():
     DECODING = DecodingJobs(PLAN)
@@ -16,29 +16,47 @@ rule decoding:
         given(DECODING.targets),
 
 
-rule decoding_problems:
-    input:
-        scored=expand("results/problems/{benchmark}/problems.jsonl", benchmark=PLAN.generated),
-    output:
-        "results/decoding/problems/problems.jsonl",
-        "results/decoding/problems/manifest.json",
-    log:
-        "results/logs/decoding/problems.log",
-    params:
-        kinds=given(DECODING.kinds),
-        problems=DECODING.settings.problems.count,
-        seed=DECODING.settings.problems.seed,
-    shell:
-        "python -m rlvr stage draw-problems --name decoding --split evaluation --kinds {params.kinds:q}"
-        " --count {params.problems} --seed {params.seed} --without {input.scored:q}"
-        " --out results/decoding/problems > {log:q} 2>&1"
+if DECODING.taken is None:
+
+    rule decoding_problems:
+        input:
+            scored=expand("results/problems/{benchmark}/problems.jsonl", benchmark=PLAN.generated),
+        output:
+            "results/decoding/problems/problems.jsonl",
+            "results/decoding/problems/manifest.json",
+        log:
+            "results/logs/decoding/problems.log",
+        params:
+            kinds=given(DECODING.kinds),
+            problems=DECODING.settings.problems.count,
+            seed=DECODING.settings.problems.seed,
+        shell:
+            "python -m rlvr stage draw-problems --name decoding --split evaluation --kinds {params.kinds:q}"
+            " --count {params.problems} --seed {params.seed} --without {input.scored:q}"
+            " --out results/decoding/problems > {log:q} 2>&1"
+
+else:
+
+    rule decoding_problems_taken:
+        input:
+            f"results/problems/{DECODING.taken.benchmark}/manifest.json",
+        output:
+            "results/decoding/problems/problems.jsonl",
+            "results/decoding/problems/manifest.json",
+        log:
+            "results/logs/decoding/problems.log",
+        params:
+            first=f"--count {DECODING.taken.count}" if DECODING.taken.count else "",
+        shell:
+            "python -m rlvr stage take-problems --benchmark $(dirname {input:q}) {params.first}"
+            " --out results/decoding/problems > {log:q} 2>&1"
 
 
 # Neither trained on nor scored.
 rule decoding_disjoint:
     input:
         problems="results/decoding/problems/manifest.json",
-        others=PLAN.trained_on + expand("results/problems/{benchmark}/problems.jsonl", benchmark=PLAN.generated),
+        others=DECODING.trained_on_or_reported,
     output:
         "results/decoding/problems/disjoint.json",
     log:
@@ -175,7 +193,7 @@ rule table_decoding:
     log:
         "results/logs/decoding/table.log",
     params:
-        notes=[DECODING_NOTE, SHOWN.evidence],
+        notes=[DECODING.note, SHOWN.evidence],
     shell:
         "python -m rlvr stage table decoding --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --chosen {input.chosen:q} --samples results/decoding/samples --note {params.notes:q}"
@@ -215,7 +233,7 @@ rule page_decoding:
     log:
         "results/logs/decoding/page.log",
     params:
-        notes=[DECODING_NOTE, SHOWN.evidence],
+        notes=[DECODING.note, SHOWN.evidence],
     shell:
         "python -m rlvr stage page decoding --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --chosen {input.chosen:q} --samples results/decoding/samples --figure {input.figure:q}"

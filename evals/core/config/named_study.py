@@ -1,11 +1,11 @@
 """Named studies (config/studies/*.yaml) and decoding with two models (config/decoding.yaml)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator
 
 from evals.core.config.methods import Methods, TrainingChanges
-from evals.core.config.settings import UNIQUE, Arxiv, Omittable, Seeds, Settings, Text, Title, optional
+from evals.core.config.settings import UNIQUE, Arxiv, Name, Omittable, Seeds, Settings, Text, Title, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, InnerShare, NotNegative, Share
 
@@ -43,19 +43,38 @@ Criterion = Literal[
 ]
 """The value that decides whether a token is drawn again."""
 TokenFractions = Annotated[tuple[Share, ...], Field(min_length=1), *UNIQUE]
+Few = Annotated[int, Field(ge=6), BOUNDED]
 
 
 class DecodingProblems(Settings):
     """The generated problems on which thresholds are chosen; none of them is scored."""
 
     seed: Index = Field(description="decides which problems are drawn")
-    count: Annotated[int, Field(ge=6), BOUNDED] = Field(description="number of problems")
+    count: Few = Field(description="number of problems")
+
+
+class DecodingBenchmark(Settings):
+    """A benchmark of the study on which thresholds are chosen; none of its problems is reported."""
+
+    benchmark: Name = Field(description="neither gated nor with a verifier; of mathematics or of choices")
+    count: Omittable[Few] = optional("so many of its problems, the first; default: all")
+
+
+def _kind_of_problems(content: Any) -> str:
+    named = isinstance(content, DecodingBenchmark) or (isinstance(content, dict) and "benchmark" in content)
+    return "DecodingBenchmark" if named else "DecodingProblems"
 
 
 class DecodingConfig(Settings):
     """Decoding with two models, the base and the reference method's (docs/decoding.md)."""
 
-    problems: DecodingProblems = Field(description="problems on which thresholds are chosen")
+    problems: Annotated[
+        Annotated[DecodingProblems, Tag("DecodingProblems")] | Annotated[DecodingBenchmark, Tag("DecodingBenchmark")],
+        Discriminator(_kind_of_problems),
+    ] = Field(description="problems on which thresholds are chosen")
+    benchmarks: Omittable[Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE]] = optional(
+        "benchmarks of the study that are reported; default: all but the one that thresholds are chosen on"
+    )
     seeds: Omittable[Count] = optional(
         "so many of the reference method's training seeds decode with the base model, the first; default: all"
     )

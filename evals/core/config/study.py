@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from evals.core.comparisons import Controls
 from evals.core.config.base_models import FineTuned, FromScratch, HuggingFace, Model, Served
 from evals.core.config.methods import Methods, TrainingChanges
+from evals.core.config.named_study import DecodingConfig
 from evals.core.config.sections import (
     BestCheckpoint,
     Checkpoint,
@@ -94,6 +95,9 @@ class StudyConfig(Settings):
         "a comparison that gets one verdict: superior, equivalent, inferior or undecided"
     )
     diagnostics: Omittable[Diagnostics] = optional("runs that `snakemake phenomena` analyses")
+    decoding: Omittable[DecodingConfig] = optional(
+        "settings of `snakemake decoding`, instead of those of config/decoding.yaml; they change no run"
+    )
     execution: Execution = Field(description="where and how jobs are carried out")
 
     @property

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import LlamaConfig
+from transformers import GPTNeoXConfig, LlamaConfig, PreTrainedConfig
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json, sha256_file, write_json, write_jsonl
+from evals.core.files import read_json, read_jsonl, sha256_file, write_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.decoding.choose import choose, read_sweeps, write_choice
 from evals.decoding.figure import Place, draw, fraction_needed, place
@@ -83,18 +83,42 @@ def test_a_sweep_its_choice_and_a_sample(checkpoints: tuple[Path, Path], problem
     assert (tmp_path / "samples/samples.jsonl").read_bytes() == (out / f"points/{name}/samples.jsonl").read_bytes()
 
 
-def test_two_llamas_decode_as_two_models_of_transformers_do(problems: Path, tmp_path: Path) -> None:
-    """Another family than the laptop study's, by both backends."""
-    pair = tuple(
-        import_pretrained(tmp_path / str(seed), LlamaConfig, num_key_value_heads=2, initializer_range=seed / 10)
+def two_models(directory: Path, kind: type[PreTrainedConfig]) -> tuple[Path, Path]:
+    """Two random models of an architecture, imported as base models."""
+    base, trained = (
+        import_pretrained(directory / str(seed), kind, num_key_value_heads=2, initializer_range=seed / 10)
         for seed in (1, 2)
     )
-    samples = []
+    return base, trained
+
+
+@pytest.mark.parametrize("kind", [LlamaConfig, GPTNeoXConfig])
+def test_other_families_decode_as_two_models_of_transformers_do(
+    kind: type[PreTrainedConfig], problems: Path, tmp_path: Path
+) -> None:
+    """Other families than the laptop study's, by both backends; of GPT-NeoX the local one asks transformers."""
+    pair, samples = two_models(tmp_path, kind), []
     for backend in ("local", "transformers"):
         out, options = tmp_path / backend, ["--mode", "replacement", "--tau=-0.1", "--backend", backend]
-        assert main(["sample", *command((pair[0], pair[1]), problems, out, *options)]) == 0
+        assert main(["sample", *command(pair, problems, out, *options)]) == 0
         samples.append([json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()])
     assert samples[0] == samples[1] and sum(row["replaced"] for row in samples[0]) > 0
+
+
+def test_two_llamas_in_bfloat16_are_each_themselves_at_the_ends(problems: Path, tmp_path: Path) -> None:
+    """Where nothing is replaced it is the base as evaluation samples it; where everything is, the trained model."""
+    pair, out = two_models(tmp_path, LlamaConfig), tmp_path / "sweep"
+    assert main(["sweep", *command(pair, problems, out, *GRID, "--dtype", "bfloat16")]) == 0
+    for model, point in zip(pair, ("base", "replacement-random-1"), strict=True):
+        alone = command(pair, problems, tmp_path / point, "--dtype", "bfloat16")[4:]
+        assert rlvr_bench("stage")(["sample", "--source", str(model), *alone]) == 0
+        own, found = (
+            [row["text"] for row in read_jsonl(directory / "samples.jsonl")]
+            for directory in (tmp_path / point, out / "points" / point)
+        )
+        assert own == found
+    points = {point["name"]: point for point in read_json(out / "sweep.json")["points"]}
+    assert 0 < points["replacement-log_prob_difference-0.1"]["replaced"] < 0.6
 
 
 def test_a_sweep_that_was_cut_off_goes_on(checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path) -> None:
@@ -175,6 +199,19 @@ def test_two_vocabularies_are_refused(
     arguments = command((checkpoints[0], other), problems, tmp_path / "out", "--mode", "replacement", "--tau", "0")
     assert main(["sample", *arguments]) == 2
     assert "their tokenizers differ in 2 tokens, such as '7'; accepted: two models of one" in capsys.readouterr().err
+
+
+def test_logits_of_two_widths_are_refused(
+    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Models of two sizes can share a tokenizer, and fill their tables of embeddings up differently."""
+    wider = Path(shutil.copytree(checkpoints[1], tmp_path / "wider"))
+    config = read_json(wider / "config.json")
+    write_json(wider / "config.json", {**config, "vocab_size": config["vocab_size"] + 8})
+    arguments = command((checkpoints[0], wider), problems, tmp_path / "out", "--mode", "replacement", "--tau", "0")
+    assert main(["sample", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert f"vocab_size: is {config['vocab_size'] + 8}, and that of" in error and error.count("\n") == 1
 
 
 def test_thresholds_are_the_quantiles_asked_for() -> None:

@@ -97,6 +97,8 @@ def test_nothing_that_is_written_or_said_holds_a_text_or_the_token(
     Manifest("samples", {}, hash_files(samples.parent, samples), {}, "f").write(samples.parent / "manifest.json")
     arguments = ["--samples", str(samples), "--problems", str(problems / "problems.jsonl"), "--kind", "choice"]
     assert grading_main([*arguments, "--out", str(results / "grades")]) == 0
+    assert main(["take-problems", "--benchmark", str(problems), "--out", str(results / "few")]) == 2
+    assert "is gated" in capfd.readouterr().err
     shutil.rmtree(tmp_path / "cache")
     (source / "train.jsonl").write_text(json.dumps({"Question": f"other {SECRET}"}) + "\n")
     assert main(["check-disjoint", "--benchmark", str(problems), "--out", str(results / "again.json")]) == 2

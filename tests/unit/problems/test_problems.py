@@ -234,3 +234,27 @@ def test_a_real_benchmark_is_compared_nearly_word_for_word_though_it_has_a_famil
     write_jsonl(tmp_path / "train.jsonl", [{"id": "t", "problem": "Solve this. " + AN_EVALUATED_PROBLEM}])
     with pytest.raises(UserError, match="problem aime_2024-1 is nearly"):
         check_disjoint(tmp_path / "b", tmp_path / "disjoint.json", [tmp_path / "train.jsonl"])
+
+
+def test_the_first_problems_of_a_benchmark_are_a_set_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = ["--kinds", '[{"family": "chain", "operands": 3}]']
+    arguments = ["draw-problems", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1", *kinds]
+    main([*arguments, "--out", str(tmp_path / "b")])
+    take = ["take-problems", "--benchmark", str(tmp_path / "b"), "--out", str(tmp_path / "few")]
+    assert main([*take, "--count", "3"]) == 0
+    assert load(tmp_path / "few").problems == load(tmp_path / "b").problems[:3]
+    assert main([*take]) == 0
+    assert load(tmp_path / "few").problems == load(tmp_path / "b").problems
+    assert main([*take, "--count", "6"]) == 2
+    assert "has 5 problems, and 6 are to be taken" in capsys.readouterr().err
+
+
+def test_a_benchmark_with_tests_beside_it_is_not_taken_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("problems", "tests"):
+        write_jsonl(tmp_path / "b" / f"{name}.jsonl", [{"id": "p", "problem": "Add.", "answer": "1"}])
+    outputs = hash_files(tmp_path / "b", *(tmp_path / "b").iterdir())
+    Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
+    assert main(["take-problems", "--benchmark", str(tmp_path / "b"), "--out", str(tmp_path / "few")]) == 2
+    assert "has tests beside its problems" in capsys.readouterr().err
