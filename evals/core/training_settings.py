@@ -17,12 +17,12 @@ _SCORED = 4
 
 
 def tokens_of_pass(lengths: Sequence[int], padded: bool) -> int:
-    """The tokens that a pass over sequences of so many computes: ``padded``, each is as long as the longest."""
+    """Count the tokens in a pass over sequences of these lengths; if ``padded``, each is as long as the longest."""
     return len(lengths) * max(lengths) if padded else sum(lengths)
 
 
 def cut_into_passes(lengths: Sequence[int], most: int, most_tokens: int | None, padded: bool) -> list[range]:
-    """Cut sequences of so many tokens each into parts of at most ``most``, and ``most_tokens`` if there are several.
+    """Cut sequences of these lengths into parts of at most ``most``, and ``most_tokens`` if it has several.
 
     In a ``padded`` pass padding counts too.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def set_up(threads: int, portable: bool = True) -> None:
     """Limit torch to ``threads``; take the ``portable`` code paths if neither torch nor numpy is imported yet."""
-    # oneDNN computes bfloat16, and keeps its kernels for 1,024 shapes; passes have ever new ones, of a megabyte each.
+    # oneDNN computes bfloat16, and keeps kernels of 1,024 shapes, a megabyte each; nearly every pass has a new one.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     if portable:
         arithmetic.choose_code_paths()

@@ -105,7 +105,7 @@ class Checkpoint:
 
     @cached_property
     def shapes(self) -> dict[str, list[int]]:
-        """The shapes of its weights, from the files' headers.
+        """The shapes of the model's weights, from the files' headers.
 
         UserError if a file is cut off, the index names what is not there, or a Llama or Qwen lacks a weight or has one
         of another shape. What other architectures have is known when transformers loads them.
@@ -118,8 +118,8 @@ class Checkpoint:
         except UnknownArchitecture:
             return found
         others = {name: (found[name], shape) for name, shape in expected.items() if found.get(name, shape) != shape}
-        refuse_a_part(self.directory, expected.keys() - found.keys(), others)
-        return found
+        refuse_incomplete(self.directory, expected.keys() - found.keys(), others)
+        return {name: shape for name, shape in found.items() if name in expected}
 
     def decoder(self, device: str, dtype: str = "float32") -> Decoder:
         """The model as the local sampler's decoder."""
@@ -136,11 +136,15 @@ class Checkpoint:
         from evals.generation.decoder import DecoderModel
 
         config = DecoderConfig.from_json(self.config, str(self.directory / "config.json"))
-        self.shapes  # noqa: B018  (a checkpoint that is not whole is refused)
+        shapes = self.shapes
         weights: dict[str, Tensor] = {}
         for path in sorted(self.directory.glob("*.safetensors")):
             weights |= load_file(path, device=device)
-        whole = {name: weight.float() for name, weight in weights.items()}
+        # Some checkpoints hold the frequencies of rotary embedding too, or a head that is the embedding.
+        left_over = [name for name in weights.keys() - shapes if not name.endswith((".inv_freq", "lm_head.weight"))]
+        if left_over:
+            say_left_over(self.directory, left_over)
+        whole = {name: weight.float() for name, weight in weights.items() if name in shapes}
         return DecoderModel(config, whole, getattr(torch, dtype), gradient_checkpointing, share_prompts)
 
 
@@ -198,8 +202,8 @@ def _read_shapes(directory: Path) -> dict[str, list[int]]:
             raise UserError(f"{path}: is damaged or cut off ({first_line(error)}); fetch it again") from error
     if not shapes:
         raise UserError(f"{directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
-    index = directory / "model.safetensors.index.json"
-    places = _read_object(index, optional=True).get("weight_map", {})
+    index = directory / "model.safetensors.index.json"  # of shards; it may be left from before they were joined
+    places = {} if "model.safetensors" in shapes else _read_object(index, optional=True).get("weight_map", {})
     if not isinstance(places, dict):
         raise InvalidInput(str(index), "weight_map", f"is {places!r}", "the file of each weight, by its name")
     for name, file in places.items():
@@ -209,7 +213,7 @@ def _read_shapes(directory: Path) -> dict[str, list[int]]:
     return {name: shape for of_file in shapes.values() for name, shape in of_file.items()}
 
 
-def refuse_a_part(
+def refuse_incomplete(
     directory: Path, missing: Collection[str], others: Mapping[str, tuple[Sequence[int], Sequence[int]]]
 ) -> None:
     """Raise a UserError if weights are ``missing``, or ``others`` have a shape that is not the model's (the second)."""
@@ -217,6 +221,11 @@ def refuse_a_part(
         raise UserError(f"{directory}: lacks {len(missing)} of the model's weights, such as {min(missing)}")
     for name, (found, expected) in others.items():
         raise InvalidInput(str(directory), name, f"has the shape {list(found)}", f"{list(expected)}, by config.json")
+
+
+def say_left_over(directory: Path, names: Collection[str]) -> None:
+    """Print in a line that a checkpoint has weights which are not the model's."""
+    print(f"{directory}: {len(names)} weights are not the model's, such as {min(names)}", flush=True)
 
 
 def checkpoint_files(directory: Path) -> list[Path]:

@@ -90,10 +90,7 @@ class DecoderModel:
         ``share_prompts``: see :class:`evals.generation.packing.Packing`.
         """
         self.config, self.dtype, self._again, self._share_prompts = config, dtype, gradient_checkpointing, share_prompts
-        # Some checkpoints hold the frequencies of rotary embedding too, which are no weights.
-        left_out = ("lm_head.weight", ".inv_freq") if config.tied_embeddings else (".inv_freq",)
-        own = {name: weight for name, weight in weights.items() if not name.endswith(left_out)}
-        self._weights = {name: weight.requires_grad_() for name, weight in own.items()}
+        self._weights = {name: weight.requires_grad_() for name, weight in weights.items() if name in config.shapes}
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The weights and their names."""

@@ -18,7 +18,7 @@ from transformers import __version__ as transformers_version
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.generation.backend import Backend, BackendSettings, Request, Response, SamplingParameters, in_order
-from evals.generation.checkpoint import Checkpoint, refuse_a_part
+from evals.generation.checkpoint import Checkpoint, refuse_incomplete, say_left_over
 from evals.generation.sampler import Draw, Draws, as_responses, in_batches, own_draws
 
 
@@ -59,16 +59,16 @@ def load_model(directory: Path, dtype: str, device: str) -> Module:
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype), **as_found, **safe)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        why = "weights are missing or of another shape" if "CONVERSION" in str(error) else first_line(error)
+        why = "its weights cannot be converted" if "CONVERSION" in str(error) else first_line(error)
         raise UserError(f"{directory}: cannot be loaded by transformers ({why})") from error
     finally:
         logger.disabled = False
     model: Module = loaded[0]
     report: Mapping[str, Any] = loaded[1]
     others = {name: (found, expected) for name, found, expected in report["mismatched_keys"]}
-    refuse_a_part(directory, report["missing_keys"], others)
+    refuse_incomplete(directory, report["missing_keys"], others)
     if left_over := report["unexpected_keys"]:
-        print(f"{directory}: {len(left_over)} weights are not the model's, such as {min(left_over)}", flush=True)
+        say_left_over(directory, left_over)
     if "past_key_values" not in inspect.signature(model.forward).parameters:
         found = f"is {kind!r}, which keeps another state than keys and values"
         accepted = "an architecture whose forward pass takes past_key_values"

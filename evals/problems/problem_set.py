@@ -95,7 +95,7 @@ def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
         found = "is gated" if manifest.parameters.get("gated", False) else "has tests beside its problems"
         raise InvalidInput(str(benchmark), "", found, "a benchmark of mathematics or choices that is not gated")
     rows = read_jsonl(path)
-    if (count or 0) > len(rows):
+    if count is not None and not 0 < count <= len(rows):
         raise InvalidInput(str(path), "", f"has {len(rows)} problems, and {count} are to be taken")
     taken, source = rows[:count], sha256_file(path)
     content = {"name": out.name, "taken_from": source, "count": len(taken)}

@@ -107,8 +107,9 @@ def validate(
         compose_config(launch(run, machines, places))
         unread = "" if there else f" ({checkpoint} is not there yet: the model itself was not looked at)"
         print(f"{run.run}: verl accepts the launch{unread}")
-        for line in hidden_state_places(run, machines, method, read_json(checkpoint / "config.json")) if there else []:
-            print(f"{run.run}: {line}")
+        if there:
+            for line in hidden_state_places(run, machines, method, read_json(checkpoint / "config.json")):
+                print(f"{run.run}: {line}")
 
 
 @verl.add("preflight")

@@ -55,8 +55,8 @@ class DecodingJobs:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.sampling = plan, SamplingJobs(plan)
         config = plan.study.config
-        of_project = DecodingConfig.parse(read_yaml(CONFIG / "decoding.yaml"), "config/decoding.yaml")
-        self.settings = config.decoding or of_project
+        file = "config/decoding.yaml"
+        self.settings = config.decoding or DecodingConfig.parse(read_yaml(CONFIG / "decoding.yaml"), file)
         self.taken = self.settings.problems if isinstance(self.settings.problems, DecodingBenchmark) else None
         self._others = [name for name in plan.study.benchmarks if not self.taken or name != self.taken.benchmark]
         self.benchmarks = [name for name in self._others if name in (self.settings.benchmarks or self._others)]

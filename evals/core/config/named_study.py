@@ -43,21 +43,21 @@ Criterion = Literal[
 ]
 """The value that decides whether a token is drawn again."""
 TokenFractions = Annotated[tuple[Share, ...], Field(min_length=1), *UNIQUE]
-Few = Annotated[int, Field(ge=6), BOUNDED]
+ProblemCount = Annotated[int, Field(ge=6), BOUNDED]
 
 
 class DecodingProblems(Settings):
     """The generated problems on which thresholds are chosen; none of them is scored."""
 
     seed: Index = Field(description="decides which problems are drawn")
-    count: Few = Field(description="number of problems")
+    count: ProblemCount = Field(description="number of problems")
 
 
 class DecodingBenchmark(Settings):
     """A benchmark of the study on which thresholds are chosen; none of its problems is reported."""
 
     benchmark: Name = Field(description="neither gated nor with a verifier; of mathematics or of choices")
-    count: Omittable[Few] = optional("so many of its problems, the first; default: all")
+    count: Omittable[ProblemCount] = optional("so many of its problems, the first; default: all")
 
 
 def _kind_of_problems(content: Any) -> str:

@@ -17,7 +17,7 @@ from evals.core.run_spec import Cluster, VerlRun
 from evals.core.training_settings import Lora
 from rlvr.engines.verl import RESPONSE_FRACTION
 from rlvr.engines.verl.checks import check
-from rlvr.engines.verl.hidden_states import hidden_state_places, largest_hidden_states
+from rlvr.engines.verl.hidden_states import hidden_state_places, hidden_state_size
 
 _MICRO_BATCHES = 2
 """After the second nothing grows: the first leaves gradients, which the others are added to."""
@@ -44,7 +44,7 @@ def estimate(run: VerlRun, cluster: Cluster, config: Path) -> str:
     architecture = AutoConfig.from_pretrained(config)
     peaks = device_peaks(architecture, cluster.tokens_per_device, cluster.devices, run.dtype, run.training.lora)
     content = architecture.to_dict()
-    hidden = largest_hidden_states(run, cluster, method, content, RESPONSE_FRACTION)
+    hidden = hidden_state_size(run, cluster, method, content, RESPONSE_FRACTION)
     kept = hidden.of_device if hidden is not None and hidden.place(cluster) == "device" else 0
     rows = {
         "weights, float32": peaks.weights,

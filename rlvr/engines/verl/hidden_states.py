@@ -61,7 +61,7 @@ def token_size(method: Method, hidden_size: int, dtype: str) -> tuple[int, int]:
     return hidden_size, getattr(torch, dtype).itemsize
 
 
-def largest_hidden_states(
+def hidden_state_size(
     run: VerlRun, cluster: Cluster, method: Method, config: Mapping[str, Any], fraction: float
 ) -> HiddenStateSize | None:
     """The size if every response has a ``fraction`` of the longest length; None where none are needed.
@@ -77,14 +77,14 @@ def largest_hidden_states(
 
 
 def hidden_state_places(run: VerlRun, cluster: Cluster, method: Method, config: Mapping[str, Any]) -> list[str]:
-    """Where they go, a line for the mean length that the plan assumes and one for the longest; none if none are needed.
+    """Say where hidden states go, at the mean length that the plan assumes and at the longest; nothing if not needed.
 
     ``config`` is the content of the model's config.json.
     """
     return [
         f"with responses of {share:.0%} of the longest, {size.description(cluster)}"
         for share in (RESPONSE_FRACTION, 1.0)
-        if (size := largest_hidden_states(run, cluster, method, config, share)) is not None
+        if (size := hidden_state_size(run, cluster, method, config, share)) is not None
     ]
 
 

@@ -100,7 +100,11 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     environment = _environment(places)
     overrides = {**_overrides(run, cluster, method, places), **_lora_overrides(run.training.lora)}
     if cluster.platform != "cuda":  # tests have one for machines without a GPU
-        platform = runpy.run_path(str(places.repository / "tests" / "engines" / f"{cluster.platform}_launch.py"))
+        file = places.repository / "tests" / "engines" / f"{cluster.platform}_launch.py"
+        if not file.is_file():
+            accepted = "cuda; another one in a clone of the project, whose tests have it"
+            raise InvalidInput("cluster", "platform", f"is {cluster.platform!r}", accepted)
+        platform = runpy.run_path(str(file))
         environment |= platform["environment"](places.repository)
         overrides |= platform["overrides"](cluster.devices)
     if checkpoints_at:

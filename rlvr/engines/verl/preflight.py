@@ -28,7 +28,7 @@ from evals.core.random import generator_for
 from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl import RESPONSE_FRACTION
 from rlvr.engines.verl.checks import check, compose_config
-from rlvr.engines.verl.hidden_states import HiddenStateSize, largest_hidden_states
+from rlvr.engines.verl.hidden_states import HiddenStateSize, hidden_state_size
 from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE, Places, launch
 from rlvr.engines.verl.processes import ended, last_words, require_gpus
 
@@ -76,7 +76,7 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
     verify_outputs(study / run.base / "manifest.json", "base_model")
     checkpoint = study / run.base / "checkpoint"
     method = check(run, cluster, checkpoint)
-    hidden = largest_hidden_states(run, cluster, method, read_json(checkpoint / "config.json"), RESPONSE_FRACTION)
+    hidden = hidden_state_size(run, cluster, method, read_json(checkpoint / "config.json"), RESPONSE_FRACTION)
     node_run, node = step_of_one_node(run, cluster, hidden)
     require_gpus(node)
     directory = run_file.resolve().parent / "verl" / "preflight"

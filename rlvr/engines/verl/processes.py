@@ -170,7 +170,7 @@ def own_ray_directory(environment: Mapping[str, str], on_several_nodes: bool) ->
     if not left or "RAY_ADDRESS" in environment:
         return {}
     # Ray's sockets are 68 bytes below it, and a socket's path has 107 at most.
-    return {"RAY_TMPDIR": tempfile.mkdtemp(prefix="ray-", dir="/tmp")}
+    return {"RAY_TMPDIR": tempfile.mkdtemp(prefix="ray-", dir=environment.get("RAY_TMPDIR", "/tmp"))}
 
 
 def _registration(environment: Mapping[str, str]) -> Path:

@@ -253,6 +253,8 @@ def _start_verl(run: VerlRun, places: Places, execution: Execution, display: Dis
             _end(process)
             end_processes_of(places.run / "run.json")  # of which a merger is one: nothing is lost by its end
             merges.wait()  # it writes into the run's directory, whose lock is given up after this
+    if of_ray and process.returncode == 0:  # else Ray's own logs are of use
+        shutil.rmtree(of_ray["RAY_TMPDIR"], ignore_errors=True)
     display.update()
     with log.open("rb") as output:
         output.seek(written)

@@ -161,7 +161,8 @@ def widen(model: Path, name: str) -> str:
 
 
 def index(model: Path, name: str, file: str) -> str:
-    """Write an index that has a weight in ``file``."""
+    """Make a shard of the weights, and an index that has one of them in ``file``."""
+    (model / "model.safetensors").rename(model / "model-00001-of-00002.safetensors")
     write_json(model / "model.safetensors.index.json", {"weight_map": {name: file}})
     why = "does not have it" if (model / file).exists() else "is not there"
     return rf"model\.safetensors\.index\.json: weight_map\.{re.escape(name)}: is '{file}', which {why}"
@@ -175,7 +176,7 @@ def index(model: Path, name: str, file: str) -> str:
         partial(cut_off, size=100),
         partial(cut_off, size=0),
         partial(index, name="model.norm.weight", file="model-00002-of-00002.safetensors"),
-        partial(index, name="mystery.weight", file="model.safetensors"),
+        partial(index, name="mystery.weight", file="model-00001-of-00002.safetensors"),
     ],
 )
 def test_files_that_are_not_whole_are_refused_when_the_model_is_imported_or_loaded(
@@ -191,6 +192,22 @@ def test_files_that_are_not_whole_are_refused_when_the_model_is_imported_or_load
             refused()
         assert "\n" not in str(error.value)
     assert not (tmp_path / "again").exists()
+
+
+def test_what_lies_beside_the_weights_is_no_part_of_the_model(
+    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An index from before its shards were joined, adapters, and a weight of a layer that the model has not."""
+    base = import_copy(llama, tmp_path / "copy")
+    model = (base / "checkpoint").resolve()
+    expected = {name: weight.shape for name, weight in load_policy(Checkpoint(model), "cpu").named_parameters()}
+    assert "not the model's" not in capsys.readouterr().out
+    write_json(model / "model.safetensors.index.json", {"weight_map": {"model.norm.weight": "model-1.safetensors"}})
+    more = {"adapter.lora_A.weight": torch.ones(2, 2), "model.layers.9.mlp.up_proj.weight": torch.ones(2, 2)}
+    save_file(more, model / "adapter_model.safetensors")
+    policy = load_policy(Checkpoint(model), "cpu")
+    assert {name: weight.shape for name, weight in policy.named_parameters()} == expected
+    assert "2 weights are not the model's, such as adapter.lora_A.weight" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("damage", [leave_out, widen])

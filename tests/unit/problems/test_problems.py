@@ -247,8 +247,9 @@ def test_the_first_problems_of_a_benchmark_are_a_set_of_their_own(
     assert load(tmp_path / "few").problems == load(tmp_path / "b").problems[:3]
     assert main([*take]) == 0
     assert load(tmp_path / "few").problems == load(tmp_path / "b").problems
-    assert main([*take, "--count", "6"]) == 2
-    assert "has 5 problems, and 6 are to be taken" in capsys.readouterr().err
+    for count in ("6", "0", "-1"):
+        assert main([*take, "--count", count]) == 2
+        assert f"has 5 problems, and {count} are to be taken" in capsys.readouterr().err
 
 
 def test_a_benchmark_with_tests_beside_it_is_not_taken_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from evals.core.random import generator_for, random_projection
-from rlvr.engines.verl.hidden_states import HeadInputs, HiddenStateSize, largest_hidden_states
+from rlvr.engines.verl.hidden_states import HeadInputs, HiddenStateSize, hidden_state_size
 from rlvr.engines.verl.registered import CurrentRun
 from rlvr.methods.method import compose
 from tests.unit.verl.conftest import make_cluster, make_run, run_content
@@ -28,9 +28,9 @@ def test_the_budgets_decide(device_mib: int, node_mib: int, place: str) -> None:
     assert "\n" not in size.description(cluster)
 
 
-def test_the_paper_s_batch_at_its_largest_hidden_states() -> None:
+def test_the_paper_s_batch_at_its_hidden_state_size() -> None:
     run, cluster = make_run("delta"), make_cluster(nodes=1, sequence_parallel=1)
-    size = largest_hidden_states(run, cluster, compose(run.method), QWEN3_8B, 1.0)
+    size = hidden_state_size(run, cluster, compose(run.method), QWEN3_8B, 1.0)
     assert size is not None
     # 2,048 rollouts of 20,480 tokens over 8 devices, 4,096 bfloat16 numbers each: 320 GiB.
     assert size.of_node(cluster) == 2048 * 20480 * 4096 * 2 == 320 << 30
@@ -41,17 +41,17 @@ def test_the_paper_s_batch_at_its_largest_hidden_states() -> None:
 def test_devices_that_share_sequences_keep_copies() -> None:
     run, method = make_run("delta"), compose(run_content("delta")["method"])
     alone, shared = make_cluster(nodes=1, sequence_parallel=1), make_cluster(nodes=1, sequence_parallel=2)
-    one, two = (largest_hidden_states(run, cluster, method, QWEN3_8B, 1.0) for cluster in (alone, shared))
+    one, two = (hidden_state_size(run, cluster, method, QWEN3_8B, 1.0) for cluster in (alone, shared))
     assert one is not None and two is not None
     assert two.of_node(shared) == 2 * one.of_node(alone)
 
 
 def test_a_sketch_is_what_is_kept() -> None:
     run = make_run("delta_sketched")
-    size = largest_hidden_states(run, make_cluster(), compose(run.method), QWEN3_8B, 1.0)
+    size = hidden_state_size(run, make_cluster(), compose(run.method), QWEN3_8B, 1.0)
     assert size is not None and (size.width, size.itemsize) == (64, 4)
     plain = make_run("dapo")
-    assert largest_hidden_states(plain, make_cluster(), compose(plain.method), QWEN3_8B, 1.0) is None
+    assert hidden_state_size(plain, make_cluster(), compose(plain.method), QWEN3_8B, 1.0) is None
 
 
 def current_run(method: str, seed: int = 1) -> CurrentRun:
