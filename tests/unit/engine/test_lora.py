@@ -222,7 +222,9 @@ def test_the_table_of_memory_counts_adapters(make_run: MakeRun, llama: Path) -> 
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_pass_of_transformers_model_is_counted_with_its_adapters(neox: Path, dtype: str, again: bool) -> None:
+def test_a_pass_of_transformers_model_is_counted_with_its_adapters(
+    make_run: MakeRun, neox: Path, dtype: str, again: bool
+) -> None:
     pytest.importorskip("peft", reason=REASON)
     from rlvr.engines.local.lora import adapted
 
@@ -231,6 +233,9 @@ def test_a_pass_of_transformers_model_is_counted_with_its_adapters(neox: Path, d
     assert counted.sampling(ROWS, LONGEST - TARGETS, LONGEST).key_values > 0
     policy = adapted(load_policy(checkpoint, "cpu", dtype, again), checkpoint, lora, 1)
     assert_as_counted(policy, counted.update(ROWS, LONGEST, ROWS * TARGETS))
+    run = make_run({"lora": LORA}, base=str(neox), dtype=dtype)
+    names = {part.name for part in parts(run, EXECUTION, checkpoint, checkpoint.shapes, 20)}
+    assert {"adapters, float32", "activations of 8 rollouts of 20 tokens", "keys and values"} < names
 
 
 def test_layers_that_are_not_there_are_named(llama: Path) -> None:
