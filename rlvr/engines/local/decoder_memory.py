@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,52 @@ from torch import Tensor
 
 from evals.generation.architecture import DecoderConfig
 from evals.generation.decoder import DecoderModel
+from rlvr.engines.local.memory_parts import OF_ROWS, Part, drawing
+from rlvr.engines.local.policy import LOGITS_AT_ONCE
 
 if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer
+
+
+@dataclass(frozen=True)
+class CountedDecoder:
+    """The batched decoder's model of a checkpoint, as its memory is counted."""
+
+    config: DecoderConfig
+    shapes: Mapping[str, list[int]]
+    dtype: str
+    again: bool
+    adapters: Mapping[str, LoraLayer]
+
+    @property
+    def head(self) -> tuple[int, int]:
+        """The vocabulary and the width of the hidden states."""
+        return self.config.vocabulary, self.config.hidden
+
+    def of_sampling(self, rows: int, prompt: int, longest: int) -> list[Part]:
+        """List what sampling so many rows holds, of ``longest`` tokens with their ``prompt``."""
+        config, itemsize = self.config, getattr(torch, self.dtype).itemsize
+        weights = sum(torch.Size(shape).numel() for shape in self.shapes.values())
+        of_token = 2 * config.layers * config.key_value_heads * config.head_dimension * itemsize
+        return [
+            Part(f"weights as the decoder takes them, {self.dtype}", itemsize * weights, "sampling"),
+            Part("keys and values", rows * longest * of_token, "sampling", OF_ROWS),
+            drawing(rows, config.vocabulary),
+        ]
+
+    def of_passes(self, lengths: Sequence[int], targets: int, what: str, settings: str) -> list[Part]:
+        """List what a pass with gradients holds over sequences of ``lengths``; ``targets`` tokens have logits."""
+        activations, copies = kept_by_passes(
+            self.config, self.shapes, self.dtype, self.again, list(lengths), self.adapters
+        )
+        # The logits, their logarithms, and shares or slopes of the same size.
+        of_logits = 3 * 4 * min(LOGITS_AT_ONCE, targets * self.config.vocabulary)
+        return [
+            Part(f"weights as passes take them, {self.dtype}", copies, "update"),
+            Part("gradients of these, before they reach the weights", copies, "update"),
+            Part(f"activations of {what}", activations, "update", settings),
+            Part("logits of a part of the tokens", of_logits, "update"),
+        ]
 
 
 def kept_by_passes(

@@ -38,13 +38,14 @@ def adapted(policy: Policy, checkpoint: Checkpoint, lora: Lora, seed: int) -> Po
         draw(layers, seed, policy.device)
         return AdaptedDecoder(policy, layers)
     assert isinstance(policy, TransformersPolicy)
-    return adapted_model(policy, checkpoint, lora, seed)
+    with_adapters = with_empty_adapters(policy, checkpoint, lora)
+    draw(with_adapters.layers, seed, policy.device)
+    return with_adapters
 
 
-def adapted_model(policy: TransformersPolicy, checkpoint: Checkpoint, lora: Lora, seed: int) -> AdaptedTransformers:
-    """See :func:`adapted`; of a model of transformers."""
+def with_empty_adapters(policy: TransformersPolicy, checkpoint: Checkpoint, lora: Lora) -> AdaptedTransformers:
+    """See :func:`adapted`; of a model of transformers, with adapters without numbers."""
     layers = inject(policy.model, checkpoint, lora)
-    draw(layers, seed, policy.device)
     for layer in layers.values():
         layer.get_base_layer().to(policy.dtype)
     return AdaptedTransformers(policy, layers)
@@ -154,7 +155,7 @@ class AdaptedTransformers(TransformersPolicy):
     def __init__(self, policy: TransformersPolicy, layers: Mapping[str, LoraLayer]) -> None:
         """Take over the model of ``policy``, which has the adapters ``layers``."""
         super().__init__(policy.model)
-        self.dtype, self.backend, self._layers = policy.dtype, policy.backend, layers
+        self.dtype, self.backend, self.layers = policy.dtype, policy.backend, layers
 
     def weights(self) -> Mapping[str, Tensor]:
         """The sums, under the names of a checkpoint."""
@@ -163,4 +164,4 @@ class AdaptedTransformers(TransformersPolicy):
             for name, weight in self.model.named_parameters()
             if not weight.requires_grad
         }
-        return _Merged(own, self._layers)
+        return _Merged(own, self.layers)

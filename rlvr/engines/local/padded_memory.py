@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from evals.core.training_settings import Lora
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.transformers_backend import read
+from rlvr.engines.local.memory_parts import DRAWN, OF_ROWS, Part
 from rlvr.engines.local.policy import log_probs_after
 from rlvr.engines.local.transformers_policy import TransformersPolicy, untrained
 
@@ -71,7 +72,7 @@ class Sampling:
 
     copies: int  # of the weights, in the type of the passes
     key_values: int  # at the end of the longest responses
-    rest: int  # the most beside these, in the pass over the prompts or in the last one
+    rest: int  # the most beside these, in the pass over the prompts or in the last one, or drawing their tokens
 
 
 @dataclass(frozen=True)
@@ -87,17 +88,12 @@ class PaddedModel:
     """The policy of a checkpoint on tensors without numbers."""
 
     def __init__(self, checkpoint: Checkpoint, dtype: str, again: bool = False, lora: Lora | None = None) -> None:
-        self._fake = FakeTensorMode()
+        policy = _without_numbers(checkpoint, getattr(torch, dtype), again, lora)
+        self._fake, self._policy, self._dtype = FakeTensorMode(), policy, dtype
         with self._fake:
-            policy = TransformersPolicy(untrained(checkpoint))
-            policy.compute_in(getattr(torch, dtype), again)
-            if lora is not None:
-                from rlvr.engines.local.lora import adapted_model  # which imports peft
-
-                policy = adapted_model(policy, checkpoint, lora, 0)
+            _place(policy.model)
             for weight in policy.parameters():
                 weight.grad = torch.empty_like(weight)  # those of the passes before
-        self._policy = policy
         gradients = [weight.grad for weight in policy.parameters() if weight.grad is not None]
         self._known = [*policy.model.parameters(), *policy.model.buffers(), *gradients]
 
@@ -113,7 +109,9 @@ class PaddedModel:
 
         def append(tokens: int, cache: Any = None, before: int = 0) -> Any:
             new, mask = torch.zeros(rows, tokens, dtype=torch.long), torch.ones(rows, before + tokens, dtype=torch.long)
-            return read(self._policy.model, new, mask, new, cache)
+            output = read(self._policy.model, new, mask, new, cache)
+            torch.empty(DRAWN - 1, *output.logits[:, -1].shape)  # what drawing holds beside the logits
+            return output
 
         with self._fake, self._policy.precision(), Held(self._known) as held:
             append(prompt)
@@ -123,6 +121,24 @@ class PaddedModel:
             cache = append(1, cache, longest - 1).past_key_values
             key_values = held.now - copies
             return Sampling(copies, key_values, max(of_prompts, held.most) - copies - key_values)
+
+    def of_sampling(self, rows: int, prompt: int, longest: int) -> list[Part]:
+        """List what :meth:`sampling` counts."""
+        sampling = self.sampling(rows, prompt, longest)
+        return [
+            Part(f"weights as sampling takes them, {self._dtype}", sampling.copies, "sampling"),
+            Part("keys and values", sampling.key_values, "sampling", OF_ROWS),
+            Part("passes over prompts and tokens, and drawing", sampling.rest, "sampling", OF_ROWS),
+        ]
+
+    def of_passes(self, lengths: Sequence[int], targets: int, what: str, settings: str) -> list[Part]:
+        """List what :meth:`update` counts, over sequences of ``lengths``."""
+        update = self.update(len(lengths), max(lengths), targets)
+        return [
+            Part(f"weights as passes take them, {self._dtype}", update.copies, "update"),
+            Part(f"activations of {what}", update.activations, "update", settings),
+            Part("logits, and gradients on their way", update.rest, "update", settings),
+        ]
 
     def update(self, rows: int, longest: int, targets: int) -> Update:
         """Count what a pass over so many rows of ``longest`` tokens holds; ``targets`` tokens have logits."""
@@ -138,3 +154,33 @@ class PaddedModel:
             activations = held.now
             log_probs_after(self._policy, states, torch.zeros(targets, dtype=torch.long), 1.0).sum().backward()
             return Update(0, activations, held.most - activations)
+
+
+def _without_numbers(checkpoint: Checkpoint, dtype: torch.dtype, again: bool, lora: Lora | None) -> TransformersPolicy:
+    """The policy of a checkpoint, with adapters if there are some, on torch's device ``meta``.
+
+    On fake tensors of a CPU peft cannot give a layer its type.
+    """
+    with torch.device("meta"):
+        policy = TransformersPolicy(untrained(checkpoint))
+        policy.compute_in(dtype, again)
+        if lora is None:
+            return policy
+        from rlvr.engines.local.lora import with_empty_adapters
+
+        return with_empty_adapters(policy, checkpoint, lora)
+
+
+def _place(model: nn.Module) -> None:
+    """Put tensors of the CPU, which a mode makes fake ones, in place of a model's on ``meta``; tied ones stay tied."""
+    placed: dict[Tensor, Tensor] = {}
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                if tensor is None:
+                    continue
+                if tensor not in placed:
+                    new = torch.empty(tensor.shape, dtype=tensor.dtype)
+                    is_weight = isinstance(tensor, nn.Parameter)
+                    placed[tensor] = nn.Parameter(new, tensor.requires_grad) if is_weight else new
+                tensors[name] = placed[tensor]

@@ -7,10 +7,10 @@ GPU (:mod:`rlvr.engines.local.decoder_memory`, :mod:`rlvr.engines.local.padded_m
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
@@ -18,11 +18,12 @@ import torch
 from evals.core.errors import UserError, first_line
 from evals.core.files import read_jsonl
 from evals.core.run_spec import Execution, LocalRun
+from evals.core.training_settings import Lora
 from evals.generation.architecture import DecoderConfig, UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.contrast import compared_gradients
-from rlvr.engines.local.decoder_memory import kept_by_passes
-from rlvr.engines.local.policy import LOGITS_AT_ONCE
+from rlvr.engines.local.decoder_memory import CountedDecoder
+from rlvr.engines.local.memory_parts import OF_ROWS, Part, drawing, peak, table
 from rlvr.engines.local.rollout import encode_problems
 from rlvr.engines.local.vllm_rollouts import key_value_bytes
 from rlvr.methods.method import compose
@@ -30,7 +31,7 @@ from rlvr.methods.method import compose
 if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer
 
-    from rlvr.engines.local.padded_memory import Sampling, Update
+    from rlvr.engines.local.padded_memory import PaddedModel
 
 SMALL = 1 << 26
 """Bytes of weights up to which nothing is said: the laptop study's models fit everywhere."""
@@ -40,18 +41,6 @@ _TRANSFORMERS = 230 << 20
 """Bytes that transformers and its tokenizer add to a process: they fill chat templates, and compute some models."""
 _KERNELS = 190 << 20
 """Bytes of the kernels that oneDNN keeps for 64 shapes (:func:`evals.generation.arithmetic.set_up`)."""
-_OF_ROWS = "sampling_batch_size, max_new_tokens"
-Phase = Literal["always", "sampling", "update", "contrast"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Something that a training holds: bytes, when, and the settings that change it."""
-
-    name: str
-    size: int
-    phase: Phase = "always"
-    settings: str = ""
 
 
 def check_memory(run: LocalRun, execution: Execution, memory: int | None = None) -> None:
@@ -85,19 +74,16 @@ def check_fine_tuning(
     shapes = checkpoint.shapes
     if 4 * sum(map(_numbers, shapes.values())) <= SMALL:
         return
-    config = decoder_config(checkpoint)
-    imported = _imported(device, dtype, prompt_form == "chat" or config is None)
-    found = [*imported, *_trained(dtype, shapes, {}, by_decoder=False)]
-    count, longest, settings = len(lengths), max(lengths), "fine_tuning.micro_batch_tokens"
-    if config is None:
-        from rlvr.engines.local.padded_memory import PaddedModel  # which imports transformers
+    padded = decoder_config(checkpoint) is None
 
-        model, what = PaddedModel(checkpoint, dtype), f"{count} solutions of {longest} tokens, padded"
-        found += _counted(lambda: _of_padded_passes(model.update(count, longest, targets), dtype, what, settings))
-    else:
-        what = f"{count} solutions of {sum(lengths)} tokens"
-        found += _of_passes(config, shapes, dtype, False, list(lengths), targets, {}, what, settings)
-    _compare(name, found, device)
+    def found() -> Iterator[Part]:
+        yield from _imported(device, dtype, prompt_form == "chat" or padded)
+        yield from _trained(dtype, shapes, {}, by_decoder=False)
+        tokens = f"{max(lengths)} tokens, padded" if padded else f"{sum(lengths)} tokens"
+        what, settings = f"{len(lengths)} solutions of {tokens}", "fine_tuning.micro_batch_tokens"
+        yield from _model(checkpoint, shapes, dtype).of_passes(lengths, targets, what, settings)
+
+    _compare(name, _counted(found()), device)
 
 
 def _compare(name: str, found: list[Part], device: str, memory: int | None = None) -> None:
@@ -122,109 +108,80 @@ def parts(
     run: LocalRun, execution: Execution, checkpoint: Checkpoint, shapes: Mapping[str, list[int]], longest: int
 ) -> list[Part]:
     """What the training holds, from the shapes of its weights; ``longest`` tokens are a prompt and its response."""
+    return _counted(_of_training(run, execution, checkpoint, shapes, longest))
+
+
+def _counted(found: Iterator[Part]) -> list[Part]:
+    """List the parts up to one that cannot be counted, then a row that says why; UserError for what a user can fix."""
+    counted = []
+    try:
+        for part in found:
+            counted.append(part)
+    except UserError:
+        raise
+    except Exception as error:  # of any kind: an estimate ends no training that would work
+        counted.append(Part(f"the rest: not counted ({first_line(error)})", 0))
+    return counted
+
+
+def _of_training(
+    run: LocalRun, execution: Execution, checkpoint: Checkpoint, shapes: Mapping[str, list[int]], longest: int
+) -> Iterator[Part]:
+    """Yield the parts of :func:`parts`; those that need no pass on tensors without numbers come first."""
     training, method = run.training, compose(run.method, f"method {run.method_name}")
     weights, bytes_of_number = sum(map(_numbers, shapes.values())), getattr(torch, run.dtype).itemsize
-    config, again, lora = decoder_config(checkpoint), execution.gradient_checkpointing, training.lora
+    by_decoder, again = decoder_config(checkpoint) is not None, execution.gradient_checkpointing
     adapters: Mapping[str, LoraLayer] = {}
-    if lora is not None:
+    if training.lora is not None:
         from rlvr.engines.local.lora import empty_adapters  # which imports transformers
 
-        adapters = empty_adapters(checkpoint, lora)
-    imported = _imported(execution.device, run.dtype, run.prompt_form == "chat" or config is None or bool(adapters))
-    found = [*imported, *_trained(run.dtype, shapes, adapters, by_decoder=config is not None)]
-    found += _of_contrast(run, found[-1].size // 2, execution.device)  # the optimizer has two numbers of each
+        adapters = empty_adapters(checkpoint, training.lora)
+    imported = _imported(execution.device, run.dtype, run.prompt_form == "chat" or not by_decoder or bool(adapters))
+    trained = _trained(run.dtype, shapes, adapters, by_decoder)
+    yield from (*imported, *trained)
+    yield from _of_contrast(run, trained[-1].size // 2, execution.device)  # the optimizer has two numbers of each
     rows = min(training.sampling_batch_size, training.rollouts_per_step)
-    if training.sampling_backend == "vllm":
+    by_vllm = training.sampling_backend == "vllm"
+    if by_vllm:
+        yield Part(f"weights of vLLM, {run.dtype}", bytes_of_number * weights)
         of_rows = key_value_bytes(checkpoint.config, run.dtype, rows, longest)
-        found += [
-            Part(f"weights of vLLM, {run.dtype}", bytes_of_number * weights),
-            Part("keys and values of vLLM", of_rows, settings=_OF_ROWS),
-        ]
+        yield Part("keys and values of vLLM", of_rows, settings=OF_ROWS)
+    model = _model(checkpoint, shapes, run.dtype, again, training.lora, adapters)
+    vocabulary, hidden = model.head
+    if method.needs_hidden_states:
+        width = method.sketch_dimensions or hidden
+        states = training.rollouts_per_step * training.max_new_tokens * width * bytes_of_number
+        held = min(states, execution.hidden_state_budget << 20)
+        yield Part("hidden states of a rollout batch", held, "update", "execution.hidden_state_budget")
+    if by_decoder and training.temperature != 1:
+        head = 2 * 4 * vocabulary * hidden
+        yield Part("head over the temperature, and its gradient", head, "update", "temperature")
     batch = training.rollouts_per_update
     if method.loss.coupling == "rollout":  # others take their mini-batch whole
         batch = min(batch, training.micro_batch_size, max(1, (training.micro_batch_tokens or sys.maxsize) // longest))
     of_passes = "micro_batch_size, micro_batch_tokens" + ("" if again else ", execution.gradient_checkpointing")
     what, targets = f"{batch} rollouts of {longest} tokens", batch * training.max_new_tokens
-    if config is None:
-        from rlvr.engines.local.padded_memory import PaddedModel  # which imports transformers
-
-        model, prompt = PaddedModel(checkpoint, run.dtype, again, lora), longest - training.max_new_tokens
-        vocabulary, hidden = model.head
-        if training.sampling_backend == "local":
-            found += _counted(lambda: _of_padded_sampling(model.sampling(rows, prompt, longest), run.dtype))
-        passes = _counted(lambda: _of_padded_passes(model.update(batch, longest, targets), run.dtype, what, of_passes))
+    yield from model.of_passes([longest] * batch, targets, what, of_passes)
+    if by_vllm:
+        yield drawing(rows, vocabulary)
     else:
-        vocabulary, hidden = config.vocabulary, config.hidden
-        if training.sampling_backend == "local":
-            of_token = 2 * config.layers * config.key_value_heads * config.head_dimension * bytes_of_number
-            found += [
-                Part(f"weights as the decoder takes them, {run.dtype}", bytes_of_number * weights, "sampling"),
-                Part("keys and values", rows * longest * of_token, "sampling", _OF_ROWS),
-            ]
-        lengths = [longest] * batch
-        passes = _of_passes(config, shapes, run.dtype, again, lengths, targets, adapters, what, of_passes)
-        if training.temperature != 1:
-            head = 2 * 4 * vocabulary * hidden
-            passes.append(Part("head over the temperature, and its gradient", head, "update", "temperature"))
-    found += [
-        Part("logits of a token for every sample", 5 * 4 * rows * vocabulary, "sampling", "sampling_batch_size"),
-        *passes,
-    ]
-    if method.needs_hidden_states:
-        width = method.sketch_dimensions or hidden
-        states = training.rollouts_per_step * training.max_new_tokens * width * bytes_of_number
-        held = min(states, execution.hidden_state_budget << 20)
-        found.append(Part("hidden states of a rollout batch", held, "update", "execution.hidden_state_budget"))
-    return found
+        yield from model.of_sampling(rows, longest - training.max_new_tokens, longest)
 
 
-def _counted(count: Callable[[], list[Part]]) -> list[Part]:
-    """Return what ``count`` does, or a row that names the operation that tensors without numbers cannot do."""
-    try:
-        return count()
-    except (RuntimeError, ValueError, TypeError) as error:
-        return [Part(f"passes of transformers' model: not counted ({first_line(error)})", 0)]
-
-
-def _of_padded_sampling(sampling: Sampling, dtype: str) -> list[Part]:
-    """List what transformers' model holds while responses are sampled."""
-    return [
-        Part(f"weights as sampling takes them, {dtype}", sampling.copies, "sampling"),
-        Part("keys and values", sampling.key_values, "sampling", _OF_ROWS),
-        Part("passes over prompts and tokens", sampling.rest, "sampling", _OF_ROWS),
-    ]
-
-
-def _of_padded_passes(update: Update, dtype: str, what: str, settings: str) -> list[Part]:
-    """List what transformers' model holds in a pass with gradients."""
-    return [
-        Part(f"weights as passes take them, {dtype}", update.copies, "update"),
-        Part(f"activations of {what}", update.activations, "update", settings),
-        Part("logits, and gradients on their way", update.rest, "update", settings),
-    ]
-
-
-def _of_passes(
-    config: DecoderConfig,
+def _model(
+    checkpoint: Checkpoint,
     shapes: Mapping[str, list[int]],
     dtype: str,
-    again: bool,
-    lengths: list[int],
-    targets: int,
-    adapters: Mapping[str, LoraLayer],
-    what: str,
-    settings: str,
-) -> list[Part]:
-    """Count what a pass with gradients holds over sequences of ``lengths``; ``targets`` tokens have logits."""
-    activations, copies = kept_by_passes(config, shapes, dtype, again, lengths, adapters)
-    # The logits, their logarithms, and shares or slopes of the same size.
-    of_logits = 3 * 4 * min(LOGITS_AT_ONCE, targets * config.vocabulary)
-    return [
-        Part(f"weights as passes take them, {dtype}", copies, "update"),
-        Part("gradients of these, before they reach the weights", copies, "update"),
-        Part(f"activations of {what}", activations, "update", settings),
-        Part("logits of a part of the tokens", of_logits, "update"),
-    ]
+    again: bool = False,
+    lora: Lora | None = None,
+    adapters: Mapping[str, LoraLayer] = MappingProxyType({}),
+) -> CountedDecoder | PaddedModel:
+    """Return the model whose passes are counted."""
+    if (config := decoder_config(checkpoint)) is not None:
+        return CountedDecoder(config, shapes, dtype, again, adapters)
+    from rlvr.engines.local.padded_memory import PaddedModel  # which imports transformers
+
+    return PaddedModel(checkpoint, dtype, again, lora)
 
 
 def _imported(device: str, dtype: str, transformers: bool) -> list[Part]:
@@ -274,23 +231,6 @@ def _trained(
         Part("gradients, float32", 4 * trained),
         Part("optimizer, two moments in float32", 8 * trained),
     ]
-
-
-def peak(found: list[Part]) -> int:
-    """The most bytes at a time: what is always there, with what one of the other phases adds."""
-    sizes = dict.fromkeys(get_args(Phase), 0)
-    for part in found:
-        sizes[part.phase] += part.size
-    return sizes.pop("always") + max(sizes.values())
-
-
-def table(run: str, found: list[Part], total: int, free: int, device: str) -> list[str]:
-    """The parts for people, in MiB."""
-    lines = [f"{run}: memory that the training takes, estimated, MiB"]
-    for part in found:
-        name = part.name if part.phase == "always" else f"{part.phase}: {part.name}"
-        lines.append(f"  {name:<58}{part.size >> 20:>8}  {part.settings}".rstrip())
-    return [*lines, f"  {'at most at a time':<58}{total >> 20:>8}  of {free >> 20} on {device}"]
 
 
 def _numbers(shape: list[int]) -> int:

@@ -16,7 +16,8 @@ from evals.generation.architecture import DecoderConfig
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local import preflight
 from rlvr.engines.local.decoder_memory import kept_by_passes
-from rlvr.engines.local.preflight import Part, check_memory, peak
+from rlvr.engines.local.memory_parts import Part, peak
+from rlvr.engines.local.preflight import check_memory
 from tests.commands import rlvr_bench
 from tests.unit.engine.conftest import DAPO
 from tests.unit.engine.test_fine_tune import tune
