@@ -175,7 +175,8 @@ def _place(model: nn.Module) -> None:
     """Put tensors of the CPU, which a mode makes fake ones, in place of a model's on ``meta``; tied ones stay tied."""
     placed: dict[Tensor, Tensor] = {}
     for module in model.modules():
-        for tensors in (module._parameters, module._buffers):
+        held: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for tensors in held:
             for name, tensor in tensors.items():
                 if tensor is None:
                     continue
