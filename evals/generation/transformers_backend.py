@@ -96,7 +96,7 @@ def sample_by_model(
     return in_batches(identities, parameters, device, draws, answer)
 
 
-def read(model: Module, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Any:
+def append_to_cache(model: Module, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Any:
     """Append ``tokens`` [B, T] to the cache, by default a new one; the output has it, and the last token's logits.
 
     Models that cannot do less compute those of all T. ``mask`` [B, L] is of all tokens, ``positions`` [B, T] of these.
@@ -130,7 +130,9 @@ def generate_in_step(
     finished = torch.zeros(len(requests), dtype=torch.bool, device=device)
     caches: list[Any] = [None] * len(models)
     for step in range(longest):
-        outputs = [read(model, tokens, mask, positions, cache) for model, cache in zip(models, caches, strict=True)]
+        outputs = [
+            append_to_cache(model, tokens, mask, positions, cache) for model, cache in zip(models, caches, strict=True)
+        ]
         caches = [output.past_key_values for output in outputs]
         running = (~finished & (limits > step)).nonzero()[:, 0]
         new = draw([output.logits[:, -1] for output in outputs], running, running, step)

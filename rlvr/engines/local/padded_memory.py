@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from evals.core.training_settings import Lora
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.transformers_backend import read
+from evals.generation.transformers_backend import append_to_cache
 from rlvr.engines.local.memory_parts import DRAWN, OF_ROWS, Part
 from rlvr.engines.local.policy import log_probs_after
 from rlvr.engines.local.transformers_policy import TransformersPolicy, untrained
@@ -109,7 +109,7 @@ class PaddedModel:
 
         def append(tokens: int, cache: Any = None, before: int = 0) -> Any:
             new, mask = torch.zeros(rows, tokens, dtype=torch.long), torch.ones(rows, before + tokens, dtype=torch.long)
-            output = read(self._policy.model, new, mask, new, cache)
+            output = append_to_cache(self._policy.model, new, mask, new, cache)
             torch.empty(DRAWN - 1, *output.logits[:, -1].shape)  # what drawing holds beside the logits
             return output
 
