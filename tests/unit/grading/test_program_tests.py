@@ -37,6 +37,14 @@ def pool() -> Iterator[GradingPool]:
         yield pool
 
 
+@pytest.fixture(scope="module")
+def patient_pool() -> Iterator[GradingPool]:
+    """Of programs that end: a slow machine must not fail them."""
+    require_sandbox()
+    with GradingPool(1, 600.0, verifier=VERIFIER) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize(
     ("program", "tests", "reward"),
     [
@@ -57,9 +65,12 @@ def pool() -> Iterator[GradingPool]:
         (LOOK_AROUND, {"inputs": ["1"], "outputs": ["secret"]}, 0),
     ],
 )
-def test_a_program_has_to_pass_all_tests(pool: GradingPool, program: str, tests: Any, reward: int) -> None:
+def test_a_program_has_to_pass_all_tests(
+    pool: GradingPool, patient_pool: GradingPool, program: str, tests: Any, reward: int
+) -> None:
     response = f"Let me see.\n```python\nprint(0)\n```\nBetter:\n```python\n{program}\n```\n"
-    (verdict,) = pool.grade([Case(response, "", problem={"answer": json.dumps(tests)})])
+    grading = patient_pool if reward else pool
+    (verdict,) = grading.grade([Case(response, "", problem={"answer": json.dumps(tests)})])
     assert (verdict.error, verdict.reward) == (None, reward)
 
 
