@@ -19,7 +19,7 @@ from rlvr.study.rules import manifests, words
 from rlvr.study.sampled import SamplingJobs, structured_as_json
 
 _KINDS = (Kind.COMPLETION.value, Kind.CHOICE.value)
-"""How a sweep can read answers."""
+"""The kinds of grading that a sweep has."""
 _TITLES = {
     "replacement": "{}: replacement, base driving",
     "extrapolation_base": "{}: extrapolation, base driving",
@@ -111,7 +111,7 @@ class DecodingJobs:
         return InvalidInput("config/decoding.yaml", key, found, accepted)
 
     def _may_be_chosen_on(self, benchmark: str) -> bool:
-        """Whether a sweep can grade it, and its problems can be written as a set of their own."""
+        """Return whether a sweep can grade a benchmark, and its problems can be written as a set of their own."""
         return self.sampling.grading_kind(benchmark) in _KINDS and not self._is_gated(benchmark)
 
     def _is_gated(self, benchmark: str) -> bool:

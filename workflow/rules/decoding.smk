@@ -37,7 +37,7 @@ if DECODING.taken is None:
 
 else:
 
-    rule decoding_problems_taken:
+    rule decoding_problems:
         input:
             f"results/problems/{DECODING.taken.benchmark}/manifest.json",
         output:

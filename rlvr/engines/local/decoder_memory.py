@@ -1,4 +1,4 @@
-"""What the batched decoder keeps for the gradient of a pass, counted on tensors without numbers (torch's ``meta``)."""
+"""The memory of the batched decoder, its passes counted on tensors without numbers (torch's ``meta``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model of transformers holds while it samples and is trained, counted on tensors without numbers.
+"""The memory of a model of transformers while it samples and is trained, counted on tensors without numbers.
 
 torch's fake tensors have shapes and a device, and take no memory. The model's own modules run on them, forward and
 backward, and what is made and still there is added up.
@@ -142,18 +142,19 @@ class PaddedModel:
 
     def update(self, rows: int, longest: int, targets: int) -> Update:
         """Count what a pass over so many rows of ``longest`` tokens holds; ``targets`` tokens have logits."""
-        copies = self._update(1, 1, 1).activations
-        whole = self._update(rows, longest, targets)
-        return Update(copies, whole.activations - copies, whole.rest)
+        copies, _ = self._update(1, 1, 1)
+        kept, rest = self._update(rows, longest, targets)
+        return Update(copies, kept - copies, rest)
 
-    def _update(self, rows: int, longest: int, targets: int) -> Update:
+    def _update(self, rows: int, longest: int, targets: int) -> tuple[int, int]:
+        """Count what a pass keeps, copies of the weights included, and the most beside that on the way back."""
         with self._fake, Held(self._known) as held:
             hidden = self._policy.hidden(torch.zeros(rows, longest, dtype=torch.long))
             states = hidden.flatten(0, 1)[:targets].clone().to(self._policy.dtype)
             del hidden
-            activations = held.now
+            kept = held.now
             log_probs_after(self._policy, states, torch.zeros(targets, dtype=torch.long), 1.0).sum().backward()
-            return Update(0, activations, held.most - activations)
+            return kept, held.most - kept
 
 
 def _without_numbers(checkpoint: Checkpoint, dtype: torch.dtype, again: bool, lora: Lora | None) -> TransformersPolicy:
@@ -174,14 +175,10 @@ def _without_numbers(checkpoint: Checkpoint, dtype: torch.dtype, again: bool, lo
 def _place(model: nn.Module) -> None:
     """Put tensors of the CPU, which a mode makes fake ones, in place of a model's on ``meta``; tied ones stay tied."""
     placed: dict[Tensor, Tensor] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        new = torch.empty(tensor.shape, dtype=tensor.dtype)
+        placed[tensor] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
     for module in model.modules():
-        held: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-        for tensors in held:
-            for name, tensor in tensors.items():
-                if tensor is None:
-                    continue
-                if tensor not in placed:
-                    new = torch.empty(tensor.shape, dtype=tensor.dtype)
-                    is_weight = isinstance(tensor, nn.Parameter)
-                    placed[tensor] = nn.Parameter(new, tensor.requires_grad) if is_weight else new
-                tensors[name] = placed[tensor]
+        tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for table in tables:
+            table.update({name: placed[tensor] for name, tensor in table.items() if tensor is not None})

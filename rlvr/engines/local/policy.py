@@ -97,7 +97,7 @@ class Policy(Protocol):
 
     @property
     def padded(self) -> bool:
-        """Whether a pass computes every sequence at the length of its longest one."""
+        """Tell whether a pass computes every sequence at the length of its longest one."""
         ...
 
     @property
