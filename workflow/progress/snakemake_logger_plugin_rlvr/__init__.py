@@ -26,7 +26,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_rlvr import wording
 from snakemake_logger_plugin_rlvr.plain import PlainDisplay
-from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, Study, typical_seconds
+from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, Study, earlier_seconds
 
 if TYPE_CHECKING:
     from snakemake_logger_plugin_rlvr.live import LiveDisplay
@@ -145,7 +145,7 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.RESOURCES_INFO and values.get("cores"):
             study.cores = values["cores"]
         elif event == LogEvent.RUN_INFO:
-            study.typical = typical_seconds(Path("results/costs"))
+            study.earlier = earlier_seconds(Path("results/costs"))
             study.planned = {rule: count for rule, count in values["stats"].items() if rule != "total"}
             self._has_plan = True
             display.planned()

@@ -61,13 +61,12 @@ class LiveDisplay:
         jobs = list(study.running.values())
         progress = study.progress_of_running()
         outlook = study.outlook(now, progress)
-        fraction = 0.0 if outlook is None else outlook.fraction
-        parts = [f"{fraction:4.0%}", f"{study.jobs_finished} of {study.jobs_total} jobs"]
+        parts = [f"{outlook.fraction:4.0%}", f"{study.jobs_finished} of {study.jobs_total} jobs"]
         if study.failed:
             parts.append(f"{len(study.failed)} failed")
-        parts += [f"{wording.duration(now - self._began)} so far", wording.time_left(outlook)]
+        parts += [f"{wording.duration(now - self._began)} so far", *filter(None, [wording.time_left(outlook)])]
         header = Table.grid(padding=(0, 1))
-        header.add_row(self._bar(fraction, 30), Text("  ".join(parts), style="bold"))
+        header.add_row(self._bar(outlook.fraction, 30), Text("  ".join(parts), style="bold"))
         rows = Table.grid(padding=(0, 2))
         for job in jobs[:_MOST_JOBS_SHOWN]:
             rows.add_row(*self._row(job, progress[job.job_id], now))

@@ -35,7 +35,8 @@ class PlainDisplay:
             study = self._study.snapshot()
             left = wording.time_left(study.outlook(now, study.progress_of_running()))
             took = wording.duration(now - job.started)
-            self.lines([f"finished: {job.name} after {took} ({study.jobs_finished} of {study.jobs_total}, {left})"])
+            finished = f"{study.jobs_finished} of {study.jobs_total}{', ' if left else ''}{left}"
+            self.lines([f"finished: {job.name} after {took} ({finished})"])
 
     def message(self, text: str, is_error: bool) -> None:
         with self._lock:

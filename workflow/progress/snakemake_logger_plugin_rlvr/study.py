@@ -16,17 +16,20 @@ TYPICAL: Mapping[str, float] = {
     "page_rollouts": 225, "token_table": 60, "probes": 60, "phenomenon": 40, "decoding_sweep": 120,
     "decoding_sample": 60,
 }  # fmt: skip
-"""Seconds of a job of each rule, in proportion as in the default study, for rules that have not been measured here."""
+"""Seconds of a job of each rule in the default study: proportions, for rules that have not been measured here."""
+_WITH_MODEL = frozenset(
+    ("base_model", "train", "policy_at_step", "sample", "token_table", "probes", "decoding_sweep", "decoding_sample")
+)
 _SHORT = 3.0  # seconds of a job of any other rule
 _MADE_SECONDS = 2.0  # of a job that finds its samples made, in the same study
-_STAGES = {"base": "base_model", "train": "train", "sample": "sample", "grade": "grade"}
+_COSTS_KEPT = ("train", "sample", "grade")
 
 
-def typical_seconds(costs: Path) -> dict[str, float]:
-    """Seconds of a job by rule: those that Snakemake measured in earlier runs in ``costs``, otherwise ``TYPICAL``."""
-    found = dict(TYPICAL)
-    for stage, rule in _STAGES.items():
-        seconds = [measured for path in costs.glob(f"{stage}/**/*.tsv") if (measured := _measured(path)) is not None]
+def earlier_seconds(costs: Path) -> dict[str, float]:
+    """Mean seconds of a job by rule, as Snakemake measured them in earlier runs of the study, in ``costs``."""
+    found = {}
+    for rule in _COSTS_KEPT:
+        seconds = [measured for path in costs.glob(f"{rule}/**/*.tsv") if (measured := _measured(path)) is not None]
         if seconds:
             found[rule] = statistics.fmean(seconds)
     return found
@@ -114,8 +117,10 @@ class Study:
     """The jobs of one Snakemake run, counted by rule.
 
     Time left weighs a job by the measured seconds of its rule's finished jobs, times its threads: 24 trainings of a
-    minute and 300 gradings of a second are not 324 equal parts. A rule that has not been measured has its ``typical``
-    seconds, on the scale of the rules that have been: a machine or a study half as fast is so for all of them.
+    minute and 300 gradings of a second are not 324 equal parts. A rule that has not been measured in this run has its
+    seconds in an ``earlier`` one, otherwise those in the default study, times what measured rules took as often as
+    there: rules that compute with a model have one such factor, and the others, which a large model makes no longer,
+    have another.
 
     The first sampling job of a policy makes the samples of its other benchmarks too. Jobs that come later find theirs
     made and are measured apart: ``finished``, ``threads`` and what else is counted by rule have a name of their own for
@@ -130,7 +135,7 @@ class Study:
     finished: dict[str, list[float]] = field(default_factory=dict)
     failed: dict[int, FailedJob] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
-    typical: Mapping[str, float] = field(default_factory=dict)
+    earlier: Mapping[str, float] = field(default_factory=dict)
     firsts: dict[tuple[str, tuple[str, ...]], RunningJob] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -183,46 +188,55 @@ class Study:
         """Every running job's own account of its progress, by job id."""
         return {job_id: job.read_progress() for job_id, job in self.running.items()}
 
-    def outlook(self, now: float, progress: Mapping[int, StepProgress | None]) -> Outlook | None:
-        """Estimate the work done and the time left; None while nothing has been measured.
+    def outlook(self, now: float, progress: Mapping[int, StepProgress | None]) -> Outlook:
+        """Estimate the work done and the time left.
 
         The time left is the longer of two: all remaining core-seconds spread over the cores, and the longest of the
-        running jobs. Without ``typical`` seconds a rule that has not been measured counts as nothing. With them a scale
-        is set by the measured rules that they have, each as often as one job.
+        running jobs.
         """
         seconds_left = {job_id: job.seconds_left(now, progress.get(job_id)) for job_id, job in self.running.items()}
-        expected: dict[str, list[float]] = {}
-        for job_id, job in self.running.items():
-            if (known := seconds_left[job_id]) is not None:
-                expected.setdefault(job.kind, []).append(now - job.started + known)
-        per_job = {kind: statistics.fmean(seconds) for kind, seconds in {**expected, **self.finished}.items()}
-        if not per_job:
-            return None
-        measured, shares = frozenset(per_job), self._shares()
-        if self.typical:
-            usual = {rule: self.typical.get(rule, _SHORT) * shares.get(rule, 1.0) for rule in self.planned}
-            usual |= {_made(rule): _MADE_SECONDS for rule in shares}
-            rules = [rule for rule in measured if rule in self.typical and rule in usual]
-            scale = sum(per_job[rule] for rule in rules) / sum(usual[rule] for rule in rules) if rules else 1.0
-            per_job = {kind: seconds * scale for kind, seconds in usual.items()} | per_job
-        waiting = self._waiting(shares)
+        shares = self._shares()
+        measured = self._measured_seconds(now, seconds_left)
+        per_job = self._seconds_per_job(measured, shares)
+        known = {*measured, *self.earlier}
         done = sum(sum(seconds) * self.threads.get(rule, 1) for rule, seconds in self.finished.items())
-        left = longest = 0.0
+        left = longest = guessed = 0.0
         for job_id, job in self.running.items():
             elapsed = max(now - job.started, 0.0)
-            known = seconds_left[job_id]
-            remaining = max(per_job.get(job.kind, 0.0) - elapsed, 0.0) if known is None else known
+            told = seconds_left[job_id]
+            remaining = max(per_job.get(job.kind, 0.0) - elapsed, 0.0) if told is None else told
             done += elapsed * job.threads
             left += remaining * job.threads
+            guessed += 0.0 if job.kind in known else remaining * job.threads
             longest = max(longest, remaining)
-        for kind, seconds in per_job.items():
-            left += max(waiting.get(kind, 0.0), 0.0) * seconds * self.threads.get(kind, 1)
-        unmeasured = sum(max(count, 0.0) for kind, count in waiting.items() if kind not in measured)
+        for kind, jobs in self._waiting(shares).items():
+            seconds = max(jobs, 0.0) * per_job.get(kind, 0.0) * self.threads.get(kind, 1)
+            left += seconds
+            guessed += 0.0 if kind in known else seconds
+        whole = done + left
         return Outlook(
-            fraction=done / (done + left) if done + left > 0.0 else 0.0,
+            fraction=done / whole if whole > 0.0 else 0.0,
             seconds_left=max(left / max(self.cores, 1), longest),
-            unmeasured=unmeasured / max(self.jobs_total, 1),
+            guessed=guessed / whole if whole > 0.0 else 0.0,
         )
+
+    def _measured_seconds(self, now: float, seconds_left: Mapping[int, float | None]) -> dict[str, float]:
+        """Seconds of a job by kind: of finished jobs, otherwise of running ones by their own account."""
+        expected: dict[str, list[float]] = {}
+        for job_id, job in self.running.items():
+            if (told := seconds_left[job_id]) is not None:
+                expected.setdefault(job.kind, []).append(now - job.started + told)
+        return {kind: statistics.fmean(seconds) for kind, seconds in {**expected, **self.finished}.items()}
+
+    def _seconds_per_job(self, measured: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:
+        """Seconds of a job by kind: measured in this run, in an earlier one, or those of the default study in scale."""
+        known = {rule: seconds * shares.get(rule, 1.0) for rule, seconds in self.earlier.items()} | measured
+        usual = {rule: TYPICAL.get(rule, _SHORT) * shares.get(rule, 1.0) for rule in {**TYPICAL, **self.planned}}
+        for rules in (_WITH_MODEL, TYPICAL.keys() - _WITH_MODEL):
+            both = rules & known.keys()
+            scale = sum(known[rule] for rule in both) / sum(usual[rule] for rule in both) if both else 1.0
+            usual |= {rule: usual[rule] * scale for rule in rules}
+        return {_made(rule): _MADE_SECONDS for rule in shares} | usual | known
 
     def _shares(self) -> dict[str, float]:
         """Jobs of a group, on average, of each rule whose jobs share work, as far as groups have begun."""
@@ -247,11 +261,11 @@ class Study:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The share of the work that is done, the time left, and the share of jobs that wait, of rules not yet measured."""
+    """The share of the work that is done, the time left, and the share of the work that was measured nowhere here."""
 
     fraction: float
     seconds_left: float
-    unmeasured: float = 0.0
+    guessed: float = 0.0
 
 
 def _made(rule: str) -> str:

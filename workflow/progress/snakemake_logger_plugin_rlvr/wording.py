@@ -8,7 +8,8 @@ from pathlib import Path
 
 from snakemake_logger_plugin_rlvr.study import FailedJob, Outlook, StepProgress, Study
 
-_FEW_UNMEASURED = 0.1
+_LITTLE_GUESSED = 0.1
+_MOST_GUESSED = 0.5
 _RESULTS = {"report": "results/report.html", "table": "results/tables/main.md", "figures": "results/figures"}
 
 
@@ -24,12 +25,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def time_left(outlook: Outlook | None) -> str:
-    """``about 9 min left``; ``roughly`` while many jobs are of a kind that none has been measured of."""
-    guess = outlook is not None and outlook.unmeasured > _FEW_UNMEASURED
-    if outlook is None or (guess and round(outlook.seconds_left) == 0):
-        return "time left not known yet"
-    certainty = "roughly" if guess else "about"
+def time_left(outlook: Outlook) -> str:
+    """``about 9 min left``; ``roughly`` while part of the work has not been measured, empty while most has not."""
+    if outlook.guessed > _MOST_GUESSED:
+        return ""
+    certainty = "roughly" if outlook.guessed > _LITTLE_GUESSED else "about"
     return f"{certainty} {duration(outlook.seconds_left)} left"
 
 
