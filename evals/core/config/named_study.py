@@ -92,6 +92,13 @@ class DecodingConfig(Settings):
         description="how far extrapolation goes beyond the trained model"
     )
 
+    @field_validator("problems", mode="before")
+    @classmethod
+    def _check_form(cls, problems: Any) -> Any:
+        if isinstance(problems, dict) and not {"seed", "benchmark"} & problems.keys():
+            raise NotAccepted(f"has {', '.join(problems) or 'no key'}", "seed and count, or benchmark and count")
+        return problems
+
     @field_validator("criteria")
     @classmethod
     def _check_criteria(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:

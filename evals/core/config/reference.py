@@ -85,13 +85,13 @@ def _without_nulls(schema: Any) -> Any:
 
 def _tables(root: Schema, definitions: dict[str, Schema]) -> Iterator[str]:
     """Write a table for each mapping, those near the root first; a mapping that recurs has one table."""
-    waiting: list[tuple[str, Schema]] = [("", root)]
+    waiting: list[tuple[str, str, Schema]] = [("", "", root)]
     places: dict[str, str] = {}
     while waiting:
-        place, schema = waiting.pop(0)
+        place, form, schema = waiting.pop(0)
         for mapping in _mappings(schema, definitions):
             if place:
-                yield f"### `{place}`\n"
+                yield f"### `{place}`{form}\n"
             # Without the attributes, which have a table of their own.
             text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].partition("Attributes:")[0].strip())
             yield text.replace("``", "`").replace("\n\n", "\n") + "\n"
@@ -102,11 +102,21 @@ def _tables(root: Schema, definitions: dict[str, Schema]) -> Iterator[str]:
                 for where, name in inner:
                     if name not in places:
                         places[name] = where
-                        waiting.append((where, definitions[name]))
+                        others = [definitions[each] for at, each in inner if at == where and each != name]
+                        waiting.append((where, _form(definitions[name], others), definitions[name]))
                 value = f"the keys of `{known[0]}`" if known else _value(field)
                 shown = f"**`{key}`**" if key in mapping.get("required", ()) else f"`{key}`"
                 yield f"| {shown} | {value} | {field.get('description', '')} |"
             yield ""
+
+
+def _form(mapping: Schema, others: list[Schema]) -> str:
+    """Say what tells a mapping from the ``others`` that may stand in its place: a value, or a key of its own."""
+    if not others:
+        return ""
+    chosen = [f"`{key}: {field['const']}`" for key, field in mapping["properties"].items() if "const" in field]
+    own = [f"`{key}`" for key in mapping.get("required", ()) if all(key not in each["properties"] for each in others)]
+    return f" with {[*chosen, *own][0]}"
 
 
 def _branches(schema: Schema) -> list[Schema]:

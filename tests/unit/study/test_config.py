@@ -150,6 +150,9 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("decoding", "fractions", [1], "fractions", "below 1"),
     ("decoding", "criteria", ["entropy"], "criteria", "log_prob_difference"),
     ("decoding", "problems.count", 5, "problems.count", "at least 6"),
+    ("decoding", "problems", {"benchmrk": "svamp", "count": 6}, "problems", "seed and count, or benchmark and count"),
+    ("decoding", "problems", {"benchmark": "svamp", "cuont": 6}, "problems", "benchmark, count"),
+    ("decoding", "problems", {"seed": 1, "cuont": 6}, "problems", "seed, count"),
 ]  # fmt: skip
 
 
@@ -226,6 +229,9 @@ def test_yaml_may_merge_a_mapping_into_others(tmp_path: Path) -> None:
 def test_the_reference_of_all_keys_is_up_to_date() -> None:
     """Mend with: rlvr-bench reference > docs/configuration.md"""
     assert (CONFIG.parent / "docs" / "configuration.md").read_text() == reference_page()
+    for file in reference_page().split("\n## ")[1:]:
+        headings = [line for line in file.splitlines() if line.startswith("### ")]
+        assert len(headings) == len(set(headings))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONFIG).as_posix())
