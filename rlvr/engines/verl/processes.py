@@ -42,6 +42,8 @@ _CONSEQUENCES = (
 """Exceptions of processes that found another one dead, and what Hydra wraps others in."""
 _POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace)")
 """The words in vLLM's exceptions that point to another cause."""
+_SLURM = re.compile(r"^(?:srun|slurmstepd(?:-[\w.-]+)?): (?:error|fatal): (?!.*: Exited with exit code)")
+"""An error that Slurm reports; that a task ended with an exit code says nothing about why."""
 RAY_TIMED_OUT = "The current node timed out during startup"
 """The message of Ray when its helper processes start too slowly, as on a busy machine."""
 _ADVICE = (
@@ -191,7 +193,8 @@ def answers(host: str, port: int) -> bool:
 def last_words(text: str) -> str | None:
     """One line: the last exception that is not another one's consequence, and advice if the cause is known.
 
-    With the place where it was raised if it says nothing itself; None if there is no exception.
+    With the place where it was raised if it says nothing itself. Without such an exception Slurm's first error, which
+    those that follow come from, then the last consequence; None if there is nothing of all this.
     """
     plain = (_PREFIXES.sub("", _COLOUR.sub("", line)).rstrip() for line in text.splitlines())
     lines = [line for line in plain if line]
@@ -205,9 +208,11 @@ def last_words(text: str) -> str | None:
         said = line if found[2] else f"{line.rstrip(':')} at: {lines[number - 1].strip()}" if number else line
         follows = name in _CONSEQUENCES or _POINTS_ELSEWHERE.search(line)
         (consequences if follows else causes).append(said)
-    if not causes and not consequences:
+    found_by_slurm = [line for line in reversed(lines) if _SLURM.match(line)]
+    words = [*consequences, *found_by_slurm, *causes]
+    if not words:
         return None
-    chosen = (causes or consequences)[-1].strip()[:_LONGEST_WORDS]
+    chosen = words[-1].strip()[:_LONGEST_WORDS]
     advice = [advice for signs, advice in _ADVICE if any(sign in chosen for sign in signs)]
     return f"{chosen} ({advice[0]})" if advice else chosen
 

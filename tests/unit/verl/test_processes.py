@@ -200,6 +200,19 @@ def test_without_a_cause_the_consequence_is_said() -> None:
     assert last_words(log(line)) == line
 
 
+def test_an_error_of_slurm_s_own_is_said_where_no_exception_is_the_cause() -> None:
+    launch = "srun: error: Task launch for StepId=7.0 failed on node node2: Communication connection failure"
+    later = "srun: error: Application launch failed: Communication connection failure"
+    exit_code = "srun: error: node1: task 0: Exited with exit code 1"
+    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    program = "slurmstepd-node1: error: execve(): ray: No such file or directory"
+    assert last_words(log("srun: Job 7 step creation temporarily disabled", launch, later)) == launch
+    assert last_words(log(launch, died)) == launch
+    assert last_words(log(program, exit_code)) == program
+    assert last_words(log("ValueError: bad kernel", launch, exit_code)) == "ValueError: bad kernel"
+    assert last_words(log(died, exit_code)) == died
+
+
 @pytest.mark.parametrize("line", ["Exception: The node gave up.", "a.b.Error: x", "Exit: 3"])
 def test_an_exception_without_a_name_of_its_own_is_one(line: str) -> None:
     assert last_words(log(line)) == line
