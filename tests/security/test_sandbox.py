@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -174,6 +175,14 @@ def test_every_user_has_as_many_processes() -> None:
         """
     )
     assert started == SMALL.processes - 1
+
+
+def test_no_two_sandboxes_of_root_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two containers processes have the same numbers, and the kernel counts those of a user in both."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    begun = (runpy.run_path(str(sandboxes.__file__))["Limits"]() for _ in range(10))
+    assert len({json.loads(limits.inside())["user"] for limits in begun}) == 10
 
 
 def test_a_fork_bomb_is_small_and_ends() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,16 @@ pytestmark = pytest.mark.usefixtures("sandbox_works")
 
 PROBLEM = {"id": "p", "problem": "1 + 1", "answer": "2"}
 Judge = Callable[..., list[Verdict]]
+_STARTS_ALL = """\
+import os, time
+
+def verify(problem, response):
+    for _ in range(2):
+        if os.fork() == 0:
+            time.sleep(600)
+    return 1
+"""
+"""Starts as many processes as a sandbox may have, and leaves them."""
 
 
 @pytest.fixture
@@ -103,6 +114,30 @@ def test_a_response_changes_no_verdict_but_its_own(judge: Judge, name: str) -> N
     assert [verdict.reward for verdict in others] == [0.25, 0.0] * 3
     assert attack.reward == 0 and {verdict.error for verdict in others} == {None}
     assert (attack.reason is Reason.WORKER_DIED) == (name == "its parent")
+
+
+def test_a_response_waits_until_the_processes_of_the_one_before_no_longer_count(tmp_path: Path) -> None:
+    """They count until bubblewrap has collected them, which a busy machine delays; programs then failed their tests."""
+    path = tmp_path / "mine.py"
+    path.write_text(_STARTS_ALL)
+    case = Case("", "2", problem=PROBLEM)
+    with GradingPool(1, 60.0, verifier=path) as pool:
+        assert pool.grade([case])[0].correct
+        (collector,) = [each for each in psutil.Process().children(recursive=True) if is_first_of_sandbox(each)]
+        collector.suspend()
+        resumption = threading.Timer(1.0, collector.resume)
+        resumption.start()
+        try:
+            verdicts = pool.grade([case] * 3)
+        finally:
+            resumption.join()
+    assert [(verdict.reward, verdict.error) for verdict in verdicts] == [(1, None)] * 3
+
+
+def is_first_of_sandbox(process: psutil.Process) -> bool:
+    """Whether a process is the first of its namespace: bubblewrap's, which collects what has ended."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return "\nNSpid:\t" in status and status.partition("\nNSpid:\t")[2].splitlines()[0].endswith("\t1")
 
 
 def test_nothing_outlives_the_pool(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:

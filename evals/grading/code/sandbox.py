@@ -6,9 +6,9 @@ program without it: :func:`require_sandbox` stops the command where it does not 
 """
 
 import contextlib
-import itertools
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -37,8 +37,7 @@ _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _FIRST_USER = 2_000_000_000
 """Ids from here on belong to nobody: each sandbox that root starts has one of its own, so that its processes count."""
-_USERS = 100_000
-_next_user = itertools.count(os.getpid() * 64)
+_USERS = 2**31
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Limits:
         """The limits that the sandboxed process sets for itself before it runs anything (``sandboxed/limits.py``)."""
         values = {key: value for key, value in asdict(self).items() if key not in ("seconds", "disk")}
         if os.geteuid() == 0:
-            values["user"] = _FIRST_USER + next(_next_user) % _USERS
+            values["user"] = _FIRST_USER + secrets.randbelow(_USERS)  # kernels count over all containers
         else:
             values["processes"] += 1  # bubblewrap's own first process is of the same user, and counts
         return json.dumps(values)

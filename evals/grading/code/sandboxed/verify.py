@@ -52,7 +52,7 @@ def main() -> None:
 def _judged(module: Any, line: str, cpu: int, seconds: float) -> str:
     """The answer to one question, from a process that has ended, as has everything that it started."""
     reader, writer = os.pipe()
-    child = _fork()
+    child = os.fork()
     if child == 0:
         try:
             os.closerange(3, writer)  # the conversation of this process's parent
@@ -64,9 +64,7 @@ def _judged(module: Any, line: str, cpu: int, seconds: float) -> str:
     os.close(writer)
     answer, is_late = _line(reader, seconds)
     os.close(reader)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGKILL)  # everything in this sandbox but this process and bubblewrap's own
-    status = os.waitpid(child, 0)[1]
+    status = _end_all(child)
     if answer is not None:
         return answer
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -75,13 +73,18 @@ def _judged(module: Any, line: str, cpu: int, seconds: float) -> str:
     return json.dumps({"failed": f"its process ended by signal {ended_by}" if ended_by else "its process ended"})
 
 
-def _fork() -> int:
-    """A new process, as soon as those of the response before have gone, for they count."""
-    while True:
-        try:
-            return os.fork()
-        except BlockingIOError:
+def _end_all(child: int) -> int:
+    """End everything in this sandbox but this process and bubblewrap's own; the exit status of ``child``.
+
+    Returns once bubblewrap has collected them: until then they count, and the next response may start as many.
+    """
+    os.kill(-1, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            os.kill(-1, signal.SIGKILL)
             time.sleep(0.001)
+    return status
 
 
 def _line(reader: int, seconds: float) -> tuple[str | None, bool]:
