@@ -8,7 +8,6 @@ Debian's packages: ``apt-get install slurmctld slurmd slurm-client munge``.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -22,8 +21,7 @@ from pathlib import Path
 import psutil
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "unshare", "nsenter")
-NODES = {"node1": "10.213.77.1", "node2": "10.213.77.2"}
-CONTROLLER = "10.213.77.254"
+NODES = ("node1", "node2")
 RAY = """\
 #!/bin/sh
 # ray symmetric-run --address HOST:PORT --min-nodes N -- COMMAND, without Ray: COMMAND runs on HOST once all are there
@@ -39,13 +37,15 @@ fi
 until [ -e over ]; do sleep 0.1; done
 """
 """A script in the place of Ray's program."""
-_BRIDGE = "rlvr-slurm"
+_NETWORKS = range(1, 250)
+_FIRST_PORT = 16800  # of a controller; those of the nodes are in networks of their own
 _GPUS = 8
 _PATIENCE_SECONDS = 300
 
 _CONFIGURATION = """\
 ClusterName=rehearsal
 SlurmctldHost={host}({controller})
+SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
 AuthInfo=socket={place}/munge.socket,cred_expire=5
@@ -97,11 +97,32 @@ class SlurmCluster:
 
     Attributes:
         place: its directory.
+        number: of its network, which no other cluster of this machine has.
         machines: the processes whose end is the end of a node.
     """
 
     place: Path
+    number: int
     machines: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The address of each node."""
+        return {node: f"10.213.{self.number}.{place}" for place, node in enumerate(NODES, start=1)}
+
+    @property
+    def controller(self) -> str:
+        """The address of this machine for the nodes."""
+        return f"10.213.{self.number}.254"
+
+    @property
+    def bridge(self) -> str:
+        """The name of the network."""
+        return f"rlvr-slurm-{self.number}"
+
+    def namespace(self, node: str) -> str:
+        """The name of a node's part of the network."""
+        return f"{self.bridge}-{node}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -138,7 +159,7 @@ class SlurmCluster:
             "mkdir -p /tmp/ray && mount -t tmpfs tmpfs /tmp/ray",
             "slurmd -D & wait",  # not exec: process 1 of the node has to collect orphans
         ]
-        own = ["nsenter", f"--net=/run/netns/{node}", "unshare", "--uts", "--pid", "--mount"]
+        own = ["nsenter", f"--net=/run/netns/{self.namespace(node)}", "unshare", "--uts", "--pid", "--mount"]
         own += ["--fork", "--mount-proc", "--kill-child"]
         with (self.place / f"{node}.output").open("ab") as output:
             self.machines[node] = subprocess.Popen(
@@ -161,21 +182,13 @@ class SlurmCluster:
 
 @contextlib.contextmanager
 def slurm_cluster(place: Path) -> Iterator[SlurmCluster]:
-    """A cluster that is up, and ends with the block; ``place`` is an empty directory. A machine has one at a time."""
-    with open("/run/rlvr-slurm.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield from _cluster(place)
-
-
-def _cluster(place: Path) -> Iterator[SlurmCluster]:
-    cluster = SlurmCluster(place)
-    _write_files(place)
-    Path("/etc/slurm").mkdir(exist_ok=True)
+    """A cluster that is up, and ends with the block; ``place`` is an empty directory."""
+    cluster = SlurmCluster(place, _free_network())
     munged, controller = None, None
     try:
-        _connect()
-        for node, address in NODES.items():
-            _connect_node(node, address)
+        _write_files(cluster)
+        Path("/etc/slurm").mkdir(exist_ok=True)
+        _connect(cluster)
         munged = subprocess.Popen(
             ["munged", "--foreground", "--force", f"--key-file={place}/munge.key", f"--socket={place}/munge.socket"]
             + [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]
@@ -198,11 +211,22 @@ def _cluster(place: Path) -> Iterator[SlurmCluster]:
             if process is not None:
                 process.terminate()
                 process.wait()
-        for words in (*(f"ip netns delete {node}" for node in NODES), f"ip link delete {_BRIDGE}"):
+        names = [f"ip netns delete {cluster.namespace(node)}" for node in NODES]
+        for words in (*names, f"ip link delete {cluster.bridge}"):
             subprocess.run(words.split(), capture_output=True, check=False)
 
 
-def _write_files(place: Path) -> None:
+def _free_network() -> int:
+    """The number of a bridge that this call has made: one that exists, of another cluster or left by it, is refused."""
+    for number in _NETWORKS:
+        words = f"ip link add {SlurmCluster(Path(), number).bridge} type bridge".split()
+        if subprocess.run(words, capture_output=True, check=False).returncode == 0:
+            return number
+    raise AssertionError(f"no bridge can be made: {' '.join(words)}")
+
+
+def _write_files(cluster: SlurmCluster) -> None:
+    place = cluster.place
     (place / "state").mkdir(parents=True)
     key = place / "munge.key"
     key.write_bytes(os.urandom(1024))
@@ -210,34 +234,31 @@ def _write_files(place: Path) -> None:
     host = socket.gethostname()
     nodes = "\n".join(
         f"NodeName={node} NodeAddr={address} CPUs=64 RealMemory=1000000 Gres=gpu:{_GPUS}"
-        for node, address in NODES.items()
+        for node, address in cluster.addresses.items()
     )
-    configuration = _CONFIGURATION.format(host=host, controller=CONTROLLER, place=place, nodes=nodes)
+    configuration = _CONFIGURATION.format(
+        host=host, controller=cluster.controller, port=_FIRST_PORT + cluster.number, place=place, nodes=nodes
+    )
     (place / "slurm.conf").write_text(configuration, encoding="utf-8")
     for number in range(_GPUS):
         (place / f"gpu{number}").touch()
     (place / "gres.conf").write_text(f"Name=gpu File={place}/gpu[0-{_GPUS - 1}]\n", encoding="utf-8")
-    names = {"localhost": "127.0.0.1", **NODES, host: CONTROLLER}
+    names = {"localhost": "127.0.0.1", **cluster.addresses, host: cluster.controller}
     (place / "hosts").write_text("".join(f"{address} {name}\n" for name, address in names.items()), encoding="utf-8")
 
 
-def _connect() -> None:
-    _each(
-        f"ip link add {_BRIDGE} type bridge",
-        f"ip address add {CONTROLLER}/24 dev {_BRIDGE}",
-        f"ip link set {_BRIDGE} up",
-    )
-
-
-def _connect_node(node: str, address: str) -> None:
-    _each(
-        f"ip netns add {node}",
-        f"ip link add {node}-link type veth peer name eth0 netns {node}",
-        f"ip link set {node}-link master {_BRIDGE} up",
-        f"ip -n {node} address add {address}/24 dev eth0",
-        f"ip -n {node} link set eth0 up",
-        f"ip -n {node} link set lo up",
-    )
+def _connect(cluster: SlurmCluster) -> None:
+    _each(f"ip address add {cluster.controller}/24 dev {cluster.bridge}", f"ip link set {cluster.bridge} up")
+    for node, address in cluster.addresses.items():
+        space, link = cluster.namespace(node), f"slurm{cluster.number}-{node}"
+        _each(
+            f"ip netns add {space}",
+            f"ip link add {link} type veth peer name eth0 netns {space}",
+            f"ip link set {link} master {cluster.bridge} up",
+            f"ip -n {space} address add {address}/24 dev eth0",
+            f"ip -n {space} link set eth0 up",
+            f"ip -n {space} link set lo up",
+        )
 
 
 def _each(*commands: str) -> None:

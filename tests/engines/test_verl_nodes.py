@@ -16,7 +16,7 @@ import pytest
 
 from evals.core.manifest import verify_outputs
 from tests.engines.study_directory import StudyDirectory, environment, last_words, smoke_study
-from tests.slurm_cluster import NODES, reason_for_none, slurm_cluster
+from tests.slurm_cluster import reason_for_none, slurm_cluster
 
 RUN, STEPS = "tiny-dapo-s1", 2
 _PATIENCE_SECONDS = 3600
@@ -69,4 +69,4 @@ def test_a_training_of_two_nodes(tmp_path: Path) -> None:
     assert details["steps"] == STEPS and details["devices"] == 2 and details["merged_log_prob_difference"] < 0.05
     assert pd.read_parquet(place / "metrics.parquet")["step"].tolist() == list(range(1, STEPS + 1))
     log = (place / "verl" / "verl.log").read_text(errors="replace")
-    assert all(address in log for address in NODES.values())  # of Ray's workers on each
+    assert all(address in log for address in slurm.addresses.values())  # of Ray's workers on each
