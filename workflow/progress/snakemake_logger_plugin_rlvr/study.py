@@ -230,7 +230,7 @@ class Study:
 
     def _seconds_per_job(self, measured: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:
         """Seconds of a job by kind: measured in this run, in an earlier one, or those of the default study in scale."""
-        known = {rule: seconds * shares.get(rule, 1.0) for rule, seconds in self.earlier.items()} | measured
+        known = {**{rule: seconds * shares.get(rule, 1.0) for rule, seconds in self.earlier.items()}, **measured}
         usual = {rule: TYPICAL.get(rule, _SHORT) * shares.get(rule, 1.0) for rule in {**TYPICAL, **self.planned}}
         for rules in (_WITH_MODEL, TYPICAL.keys() - _WITH_MODEL):
             both = rules & known.keys()
