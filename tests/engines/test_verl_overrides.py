@@ -1,7 +1,7 @@
 """Everything of verl's insides that the adapter overrides, calls or reads, as it stood in the verl it was read against.
 
-An upgrade begins here: the tests name what has changed since. The overrides are in rlvr/engines/verl/engine.py and
-trainer.py; what is registered in verl's public tables is not listed.
+An upgrade begins here: the tests name what has changed since. The overrides are in rlvr/engines/verl/engine.py,
+trainer.py and replay_buffer.py; what is registered in verl's public tables is not listed.
 """
 
 from __future__ import annotations
@@ -69,6 +69,23 @@ INSIDES = {
     "trainer.ppo.v1.trainer_base.PPOTrainer._compute_old_log_prob": ("5ca28a6483ca", "its outputs are read"),
     "trainer.ppo.v1.trainer_base.PPOTrainer._next_train_batch": ("9eb23b5f5870", "its prompts are counted on"),
     "trainer.ppo.v1.trainer_base.PPOTrainer._step_once": ("b9d72aef23f2", "the order of all of these"),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._submit_batch_to_rollout": (
+        "2c99dd345628",
+        "the step that a prompt is asked for in",
+    ),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._reissue_inflight_prompts": (
+        "707c7419620d",
+        "unfinished rollouts after a kill",
+    ),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._add_async_warmup_batches": ("7d7f50f56b51", "prompts ahead"),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._save_checkpoint": ("86ebdd35bd61", "rollouts in a saved state"),
+    "trainer.ppo.v1.trainer_colocate_async.PPOTrainerColocateAsync.on_sample_end": (
+        "6a40265ae565",
+        "rollouts are interrupted",
+    ),
+    "trainer.ppo.v1.trainer_colocate_async.PPOTrainerColocateAsync.on_step_end": ("91d353c54069", "and go on"),
+    "trainer.ppo.v1.agent_loop_tq.AgentLoopWorkerTQ._agent_loop_postprocess": ("097043f25465", "the tags of policies"),
+    "workers.rollout.llm_server.FullyAsyncLLMServerClient.generate": ("aa438416153e", "policies that drew a rollout"),
     "trainer.ppo.v1.replay_buffer.ReplayBuffer.__init__": ("b49fc64696bf", "its fields are read"),
     "trainer.ppo.v1.replay_buffer.ReplayBuffer.sample": ("e29f28813ca7", "whole batches"),
     "trainer.ppo.v1.replay_buffer.ReplayBuffer._sync_metadata_from_transfer_queue": ("5b44f423500b", "called"),
@@ -86,7 +103,7 @@ OF_THE_QUEUE: Mapping[str, tuple[str, str]] = {
 ROOT = Path(__file__).parents[2]
 
 
-def method_of(name: str, package: str = "verl") -> ast.FunctionDef:
+def method_of(name: str, package: str = "verl") -> ast.FunctionDef | ast.AsyncFunctionDef:
     """A method of verl or another package, parsed and not imported."""
     module, kind, method = name.rsplit(".", 2)
     spec = find_spec(package)
@@ -94,7 +111,8 @@ def method_of(name: str, package: str = "verl") -> ast.FunctionDef:
     path = Path(spec.origin).parent / f"{module.replace('.', '/')}.py"
     tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind]
-    return next(node for node in classes[0].body if isinstance(node, ast.FunctionDef) and node.name == method)
+    functions = (node for node in classes[0].body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return next(node for node in functions if node.name == method)
 
 
 def test_the_version_that_was_read_is_the_one_that_is_pinned_and_installed() -> None:
@@ -115,7 +133,7 @@ def test_the_queue_is_the_one_that_was_read(name: str) -> None:
     )
 
 
-SUBCLASSES = {"engine": ("MethodEngine",), "trainer": ("MethodTrainer", "MethodReplayBuffer")}
+SUBCLASSES = {"engine": ("MethodEngine",), "trainer": ("MethodTrainer",), "replay_buffer": ("MethodReplayBuffer",)}
 """Of verl's classes, by file of ours; the reward manager and the callback are public extension points."""
 
 

@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-import string
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
 from evals.core.files import read_json
 from evals.core.manifest import verify_outputs
-from rlvr.base_model.tokenizer import build_word_tokenizer
-from rlvr.base_model.train import initial_model
 from tests.engines.study_directory import (
     StudyDirectory,
     last_words,
-    smoke_study,
+    random_study,
     train_until_killed,
     wait_for_end_of_processes,
 )
 
 RUN, STEPS = "qwen3-delta-s1", 4
-VOCABULARY, SPECIAL = 151_936, 3
-
-VERIFIER = """\
-import zlib
-
-def verify(problem, response):
-    return zlib.crc32(response.encode()) % 2
-"""
-"""A random model solves nothing: about half of all responses are right by this."""
-
-
-def random_checkpoint(place: Path) -> Path:
-    """Write a checkpoint of random weights, whose tokens are printable characters and made-up words."""
-    letters = itertools.product(string.ascii_lowercase, repeat=4)
-    words = ["".join(each) for each in itertools.islice(letters, VOCABULARY - SPECIAL - len(string.printable))]
-    tokenizer = build_word_tokenizer([*string.printable, *words])
-    assert len(tokenizer) == VOCABULARY
-    architecture = smoke_study()["models"]["tiny"]["architecture"]
-    initial_model(architecture, tokenizer, seed=1).save_pretrained(place)
-    tokenizer.save_pretrained(place)
-    return place
+VOCABULARY = 151_936
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
     path = tmp_path_factory.mktemp("study")
-    config = smoke_study(training={"steps": STEPS}, execution={"checkpoint_interval": 1})
-    model = {"source": "hugging_face", "path": str(random_checkpoint(path / "model"))}
-    config["models"] = {"qwen3": {**model, "prompt": "base", "dtype": "float32"}}
-    (path / "verifier.py").write_text(VERIFIER)
-    config["problems"] = {**config["problems"], "verifier": str(path / "verifier.py")}
+    config = random_study(path, "qwen3", VOCABULARY)
+    config["training"]["steps"] = STEPS
     # 512 tokens with all logits in float32 take 297 MiB.
     config["execution"]["cluster"] = {**config["execution"]["cluster"], "tokens_per_device": 512}
     return StudyDirectory(path, config)

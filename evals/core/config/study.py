@@ -37,6 +37,7 @@ _NOT_REQUIRED = (
     "early_stop",
     "sampling_backend",
     "max_prompt_tokens",
+    "partial_rollouts",
     "sampling_batch_size",
     "learning_rate_decay_from",
     "top_p",

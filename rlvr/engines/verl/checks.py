@@ -24,6 +24,7 @@ from evals.generation.checkpoint import file_with_code
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl.launch import Launch
 from rlvr.methods.method import Method, compose
+from rlvr.methods.selections import GroupFilter
 
 
 def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
@@ -41,6 +42,10 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
         found = "makes mini-batches of unequal sizes, and the method has a loss that couples their rollouts"
         accepted = "either with verl, or both with engine local"
         raise InvalidInput(f"method {run.method_name}", "batching.assignment", found, accepted)
+    if training.partial_rollouts is not None and not isinstance(method.selection, GroupFilter | None):
+        found = "is given to a method whose selection judges all rollouts of a step together"
+        accepted = "a selection that keeps or drops prompts one by one, as dynamic_sampling, or none"
+        raise InvalidInput(f"method {run.method_name}", "training.partial_rollouts", found, accepted)
     longest = training.max_prompt_tokens + training.max_new_tokens
     # Ranks differ by a rollout in mini-batches of unequal sizes, and have to make as many micro-batches of them.
     together = 1 if method.assignment.equal_sizes else 2

@@ -16,7 +16,7 @@ from typing import Any
 
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import VERIFIER_FILE, Cluster, VerlRun
-from evals.core.training_settings import Lora
+from evals.core.training_settings import Lora, PartialRollouts
 from rlvr.methods.method import Method, compose
 
 PLUGIN = "rlvr.engines.verl.plugin"
@@ -171,8 +171,8 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "algorithm.use_kl_in_reward": False,
         "reward.reward_manager.name": REWARD_MANAGER,
         "algorithm.filter_groups.enable": False,  # a method's selection is in the sampler
-        "trainer.v1.trainer_mode": "sync",  # the one that the plugin extends
-        "trainer.v1.sampler.custom_sampler.path": "pkg://rlvr.engines.verl.trainer",
+        **_rollout_overrides(training.partial_rollouts),
+        "trainer.v1.sampler.custom_sampler.path": "pkg://rlvr.engines.verl.replay_buffer",
         "trainer.v1.sampler.custom_sampler.name": "MethodReplayBuffer",
         f"{model}.path": str(places.study / run.base / "checkpoint"),
         f"{model}.trust_remote_code": False,
@@ -239,6 +239,12 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "trainer.val_before_train": False,
         "trainer.test_freq": -1,
     }
+
+
+def _rollout_overrides(partial: PartialRollouts | None) -> dict[str, Value]:
+    """Choose the one of verl's trainers that the plugin extends for this run."""
+    mode, ahead = "trainer.v1.trainer_mode", "trainer.v1.colocate_async.num_warmup_batches"
+    return {mode: "sync"} if partial is None else {mode: "colocate_async", ahead: partial.batches_ahead}
 
 
 def _lora_overrides(lora: Lora | None) -> dict[str, Value]:

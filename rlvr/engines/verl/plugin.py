@@ -17,10 +17,10 @@ from verl.trainer.ppo.v1 import trainer_base
 import evals.grading.workers  # noqa: F401 (now, not at the first answer that needs algebra)
 from evals.grading import Verdict
 from rlvr.engines.verl import engine  # noqa: F401 (it registers itself with verl's engines)
-from rlvr.engines.verl.checkpoints import keep, record
+from rlvr.engines.verl.checkpoints import keep, record, remove_rollouts
 from rlvr.engines.verl.launch import CHECKPOINTS_VARIABLE, NAME_PREFIX, REWARD_MANAGER
 from rlvr.engines.verl.registered import current_run, grade
-from rlvr.engines.verl.trainer import MethodTrainer
+from rlvr.engines.verl.trainer import PartialRolloutsTrainer, WholeRolloutsTrainer
 
 
 class GradingRewardManager(RewardManagerBase):
@@ -59,6 +59,7 @@ class RecordShards(CheckpointCallback):
     ) -> None:
         """Act after all ranks have written their shards."""
         record(Path(checkpoint_dir), global_step)
+        remove_rollouts(Path(checkpoint_dir).parent)
         if str(global_step) in os.environ.get(CHECKPOINTS_VARIABLE, "").split(","):
             keep(Path(checkpoint_dir), global_step)
 
@@ -71,5 +72,5 @@ def register_method() -> None:
 
 register_method()
 register_reward_manager(REWARD_MANAGER)(GradingRewardManager)
-# verl keeps trainers in a public table; "sync" is the mode whose semantics its replay buffer ties to that name.
-trainer_base.TRAINER_REGISTRY["sync"] = MethodTrainer
+# verl keeps trainers in a public table, and ties to their names what a saved state has.
+trainer_base.TRAINER_REGISTRY |= {"sync": WholeRolloutsTrainer, "colocate_async": PartialRolloutsTrainer}

@@ -75,10 +75,10 @@ def make_cluster(**changes: Any) -> Cluster:
     return Cluster.parse({**CLUSTER, **changes}, "cluster")
 
 
-def import_trainer(
-    monkeypatch: pytest.MonkeyPatch, ReplayBuffer: type = object, PPOTrainerSync: type = object, **queue: Any
+def import_with_verl(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, ReplayBuffer: type = object, PPOTrainer: type = object, **queue: Any
 ) -> ModuleType:
-    """The module of the trainer with stand-ins for verl's classes and for the functions of its transfer queue."""
+    """A module of rlvr.engines.verl with stand-ins for verl's classes and for the functions of its transfer queue."""
 
     def module(name: str, **content: Any) -> None:
         made = ModuleType(name)
@@ -90,11 +90,15 @@ def import_trainer(
         module(name)
     module("tensordict", TensorDict=lambda fields, batch_size: fields)
     module("verl.trainer.ppo.v1.replay_buffer", ReplayBuffer=ReplayBuffer)
-    module("verl.trainer.ppo.v1.trainer_sync", PPOTrainerSync=PPOTrainerSync)
-    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.trainer", raising=False)
-    trainer = importlib.import_module("rlvr.engines.verl.trainer")
-    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.trainer")  # it has seen what verl is not
-    return trainer
+    for name, kind in (("base", ""), ("sync", "Sync"), ("colocate_async", "ColocateAsync")):
+        module(f"verl.trainer.ppo.v1.trainer_{name}", **{f"PPOTrainer{kind}": PPOTrainer})
+    own = ("rlvr.engines.verl.replay_buffer", "rlvr.engines.verl.trainer")
+    for name in own:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    found = importlib.import_module(f"rlvr.engines.verl.{wanted}")
+    for name in own:  # they have seen what verl is not
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return found
 
 
 @pytest.fixture

@@ -104,6 +104,16 @@ def test_unequal_mini_batches_of_a_loss_that_couples_rollouts_are_refused() -> N
     assert error.value.key == "batching.assignment" and "engine local" in error.value.accepted
 
 
+def test_partial_rollouts_need_a_selection_that_judges_prompts_one_by_one() -> None:
+    partial = {"batches_ahead": 1, "policies": 2}
+    cluster = make_cluster(tokens_per_device=22528)
+    check(make_run("dapo", partial_rollouts=partial), cluster, None)
+    check(make_run("dapo_dynamic_sampling", partial_rollouts=partial), cluster, None)
+    with pytest.raises(InvalidInput, match="judges all rollouts of a step together") as error:
+        check(make_run("dapo_reward_balanced", partial_rollouts=partial), cluster, None)
+    assert error.value.key == "training.partial_rollouts" and "dynamic_sampling" in error.value.accepted
+
+
 def test_a_model_that_is_none_or_brings_code_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no config\.json"):
         check(make_run(), make_cluster(), tmp_path / "nothing")

@@ -19,7 +19,7 @@ from rlvr.engines.verl.checkpoints import read_rewards
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.registered import CurrentRun, Field, nested
 from tests.commands import rlvr_bench
-from tests.unit.verl.conftest import import_trainer, make_cluster, make_run
+from tests.unit.verl.conftest import import_with_verl, make_cluster, make_run
 
 show = rlvr_bench("tokens", "show")
 WORDS = ["zero", "one", "two", "three", "four", "five"]
@@ -81,12 +81,12 @@ def update(
         handed_on.update(fields)
         return fields
 
-    trainer = import_trainer(monkeypatch, PPOTrainerSync=Base, kv_batch_get=get, kv_batch_put=put)
+    trainer = import_with_verl(monkeypatch, "trainer", PPOTrainer=Base, kv_batch_get=get, kv_batch_put=put)
     current = CurrentRun.of(make_run(method, top_p=top_p), make_cluster(rollouts_kept_every=every))
     monkeypatch.setattr(trainer, "current_run", lambda: current)
     monkeypatch.setenv(RUN_VARIABLE, str(directory / "run.json"))
     config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(directory / "state" / ("a" * 16))))
-    batch = SimpleNamespace(keys=["x", "y", "z"], partition_id="train")
+    batch = SimpleNamespace(keys=["x", "y", "z"], partition_id="train", tags=[])
     trainer.MethodTrainer(config)._compute_advantage(batch, {})
     return handed_on["advantages"]
 
@@ -164,7 +164,7 @@ def test_the_trainer_ends_a_run_whose_reward_no_longer_rises(tmp_path: Path, mon
         def __init__(self, config: Any) -> None:
             self.config = config
 
-    trainer = import_trainer(monkeypatch, PPOTrainerSync=Base)
+    trainer = import_with_verl(monkeypatch, "trainer", PPOTrainer=Base)
     run = make_run("dapo", early_stop={"window": 1, "patience": 2})
     monkeypatch.setattr(trainer, "current_run", lambda: CurrentRun.of(run, make_cluster()))
 

@@ -64,6 +64,18 @@ def test_adapters_are_trained_and_their_sums_sampled(places: Places) -> None:
     assert f"{model}.target_modules=[q_proj,v_proj]" in found.words
 
 
+def test_partial_rollouts_take_another_of_verl_s_trainers(places: Places) -> None:
+    plain = launch(make_run(), make_cluster(), places).overrides
+    run = make_run(partial_rollouts={"batches_ahead": 1.5, "policies": 3})
+    partial = launch(run, make_cluster(), places).overrides
+    mode = "trainer.v1.trainer_mode"
+    assert plain[mode] == "sync" and set(partial) - set(plain) == {"trainer.v1.colocate_async.num_warmup_batches"}
+    assert {key: value for key, value in partial.items() if plain.get(key) != value} == {
+        mode: "colocate_async",
+        "trainer.v1.colocate_async.num_warmup_batches": 1.5,
+    }
+
+
 @pytest.mark.parametrize("name", sorted(load_catalogue()))
 def test_every_method_of_the_catalogue_maps(name: str, places: Places) -> None:
     run = make_run(name)

@@ -28,6 +28,7 @@ from rlvr.engines.verl.checkpoints import (
     ADAPTERS,
     MANIFEST,
     TRACKER,
+    UNDER_WAY,
     WeightSums,
     add_adapters,
     differing_weights,
@@ -38,6 +39,7 @@ from rlvr.engines.verl.checkpoints import (
     prepare_resume,
     record,
     remove_old,
+    remove_rollouts,
     steps,
 )
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
@@ -102,14 +104,26 @@ def test_without_an_intact_state_verl_starts_anew(tmp_path: Path) -> None:
 def test_a_kept_state_outlives_its_original(tmp_path: Path) -> None:
     for step in (2, 4, 6):
         save_state(tmp_path, step)
+        (tmp_path / f"global_step_{step}" / UNDER_WAY).mkdir()
     keep(tmp_path / "global_step_2", 2)
     remove_old(tmp_path, 2)
     kept = kept_state(tmp_path, 2)
+    assert not (kept / UNDER_WAY).exists(), "rollouts are of no use to a checkpoint"
     assert steps(tmp_path) == [4, 6] and is_intact(kept)
     assert list(kept.rglob("model_*")) and not list(kept.rglob("optim_*"))  # what a checkpoint is merged from
     next(kept.rglob("model_*")).unlink()
     assert not is_intact(kept)
     assert prepare_resume(tmp_path) == 6
+
+
+def test_rollouts_go_with_the_shards_that_verl_removes(tmp_path: Path) -> None:
+    for step in (2, 4):
+        (save_state(tmp_path, step) / UNDER_WAY).mkdir()
+    shutil.rmtree(tmp_path / "global_step_2" / "actor")
+    remove_rollouts(tmp_path)
+    assert [path.parent.name for path in tmp_path.glob(f"*/{UNDER_WAY}")] == ["global_step_4"]
+    remove_rollouts(tmp_path)
+    assert (tmp_path / "global_step_4" / UNDER_WAY).exists()
 
 
 def test_the_manifest_names_every_file(tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""verl's replay buffer, which makes the batches that the method asks for."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from torch import Tensor
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from rlvr.engines.verl.metrics import PREFIX
+from rlvr.engines.verl.mini_batches import prompt_of, rollout_number, truncations
+from rlvr.engines.verl.registered import current_run, group_ids
+from rlvr.methods.rollout_batch import rollout_metrics
+from rlvr.methods.selections import GroupFilter
+
+LARGEST_FAILED_SHARE = 0.1
+"""The part of the prompts that a step samples that may lose a rollout; one prompt may, whatever its part."""
+
+
+class MethodReplayBuffer(ReplayBuffer):
+    """Gives the trainer whole batches: prompts that lost a rollout are replaced, and the method's selection is content.
+
+    A prompt is replaced as soon as it is known to be of no use, while others are still sampled. Which prompts are
+    trained on follows from the order in which they were asked for and from rewards, not from which of them ended first;
+    but with partial rollouts from which have ended, too, and the others stay for later steps. Advantages are those of
+    whole groups, hence computed here, before anything is dropped; they travel as tags.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._judged: dict[str, bool] = {}  # prompt of this step -> whether the selection keeps it
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
+        """The selected rollouts of ``batch_size`` prompts' size, and metrics of everything that the step judged."""
+        if partition_id == "val":
+            found: tuple[Any, dict[str, float]] = super().sample(global_steps, partition_id, batch_size)
+            return found
+        method, run = current_run().method, current_run().run
+        size, step = batch_size * run.training.samples_per_prompt, global_steps - 1
+        self._judged.clear()
+        rounds = method.selection.max_rounds if isinstance(method.selection, GroupFilter) else 1
+        while True:
+            keys, tags, failed = self._whole_groups(global_steps, partition_id, batch_size, rounds)
+            rewards, groups, lengths, truncated = outcomes(partition_id, keys, tags)
+            if method.selection is None:
+                kept = torch.arange(size)
+                break
+            selection = method.select(rewards, groups, size, rounds, run.seed, step)
+            if selection is not None:
+                kept = selection.indices
+                break
+            rounds += 1
+        chosen = {keys[row] for row in kept.tolist()}
+        stay: set[str] = set()
+        if run.training.partial_rollouts is not None:
+            of_step = [key in chosen or not self._judged.get(prompt_of(key), True) for key in keys]
+            stay = {prompt_of(key) for key, here in zip(keys, of_step, strict=True) if not here}
+            stay |= self.pending_keys[partition_id] | self.running_keys[partition_id]
+            rows = torch.tensor(of_step).nonzero()[:, 0]  # those that stay come after all that are kept
+            rewards, groups, lengths, truncated = rewards[rows], groups[rows], lengths[rows], truncated[rows]
+            keys, tags = [keys[row] for row in rows.tolist()], [tags[row] for row in rows.tolist()]
+        advantages = method.advantages(rewards, groups, lengths, run.training.max_new_tokens)
+        uids = [prompt for prompt in self.prompt_global_steps[partition_id] if prompt not in stay]
+        rest = [key for key in self.partitions[partition_id] if key not in chosen and prompt_of(key) not in stay]
+        tq.kv_clear(partition_id=partition_id, keys=[*uids, *rest])
+        batch = KVBatchMeta(
+            partition_id=partition_id,
+            keys=[keys[row] for row in kept.tolist()],
+            tags=[{**tags[row], "advantage": float(advantages[row])} for row in kept.tolist()],
+        )
+        of_all = rollout_metrics(rewards, groups, lengths, truncated, 1.0 - size / len(keys))
+        of_all["prompts_failed"] = failed
+        return batch, {PREFIX + name: float(value) for name, value in of_all.items()}
+
+    def _whole_groups(
+        self, global_steps: int, partition_id: str, batch_size: int, rounds: int
+    ) -> tuple[list[str], list[dict[str, Any]], int]:
+        """Wait for ``rounds`` batches of prompts with all of their rollouts, or for one that the selection keeps.
+
+        Returns names and tags of the rollouts, in the order in which their prompts were asked for, and how many prompts
+        failed.
+        """
+        training, failed = current_run().run.training, 0
+        size, partial = training.samples_per_prompt, training.partial_rollouts
+        ahead = 0 if partial is None else math.floor(partial.batches_ahead * batch_size)
+        while True:
+            self._sync_metadata_from_transfer_queue()
+            items, asked = self.partitions[partition_id], self.prompt_global_steps[partition_id]
+            ended = self.finished_keys[partition_id] | self.failure_keys[partition_id]
+            under_way = len(self.pending_keys[partition_id] | self.running_keys[partition_id])
+            # verl lists prompts as they were asked for, but rollouts as they ended.
+            rollouts: dict[str, list[str]] = {prompt: [] for prompt in sorted(asked, key=asked.__getitem__)}
+            for key in sorted(items, key=rollout_number):
+                if prompt_of(key) in rollouts:  # a state of partial rollouts has those of its last step, too
+                    rollouts[prompt_of(key)].append(key)
+            whole = {prompt: keys for prompt, keys in rollouts.items() if prompt in ended and len(keys) == size}
+            if (now := len(ended) - len(whole)) > failed:
+                failed = now
+                found = f"{failed} of {len(rollouts)} prompts lack some of their {size} rollouts"
+                if failed > max(1.0, LARGEST_FAILED_SHARE * len(rollouts)):
+                    accepted = f"{LARGEST_FAILED_SHARE:.0%} at most"
+                    raise RuntimeError(f"{found}; accepted: {accepted}; their workers' errors are above")
+                print(f"{found}; others are sampled", flush=True)
+            missing = rounds * batch_size + ahead - len(whole) - under_way
+            if (of_use := self._of_use(partition_id, whole)) is not None:
+                missing = min(missing, batch_size + ahead - of_use - under_way)
+            if missing > 0:
+                assert self.refill_fn is not None
+                self.refill_fn(missing)
+                continue
+            is_enough = not under_way
+            if partial is not None and (len(whole) if of_use is None else of_use) >= batch_size:
+                open_prompts = [
+                    prompt for prompt in rollouts if prompt not in ended or self._judged.get(prompt, prompt in whole)
+                ]
+                ages = [global_steps - asked[prompt] + 1 for prompt in open_prompts]
+                is_enough = ended.issuperset(open_prompts[: max(0, partial.due(ages, batch_size))])
+            if is_enough:
+                keys = [key for group in whole.values() for key in group]
+                return keys, [items[key] for key in keys], failed
+            time.sleep(self.poll_interval)
+
+    def _of_use(self, partition_id: str, groups: Mapping[str, Sequence[str]]) -> int | None:
+        """Count the ``groups``, prompt -> rollouts, that are kept; None for a selection that judges them together."""
+        selection = current_run().method.selection
+        if not isinstance(selection, GroupFilter):
+            return None
+        if new := {prompt: keys for prompt, keys in groups.items() if prompt not in self._judged}:
+            keys = [key for group in new.values() for key in group]
+            read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores"])
+            self._judged |= dict(zip(new, selection.keeps(rewards_of(read).view(len(new), -1)).tolist(), strict=True))
+        return sum(self._judged.values())
+
+
+def outcomes(
+    partition_id: str, keys: Sequence[str], tags: Sequence[dict[str, Any]]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rewards, prompts, lengths and whether they were cut off, [B], of rollouts."""
+    read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
+    lengths = torch.tensor([tag["response_len"] for tag in tags])
+    return rewards_of(read), group_ids(map(prompt_of, keys)), lengths, truncations(read["extra_fields"])
+
+
+def rewards_of(read: Any) -> Tensor:
+    """The rewards [B] of rollouts, from verl's scores of their tokens."""
+    return torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()

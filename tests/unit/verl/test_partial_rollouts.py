@@ -1,0 +1,97 @@
+"""Partial rollouts: settings, which prompts a step waits for, weights of tokens that earlier policies drew."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from evals.core.errors import UserError
+from evals.core.training_settings import PartialRollouts
+from rlvr.engines.verl.metrics import PREFIX
+from rlvr.engines.verl.partial_rollouts import Policies, importance_weights
+from tests.unit.verl.conftest import make_run
+
+
+def make_partial(**changes: Any) -> PartialRollouts:
+    return PartialRollouts.parse({"batches_ahead": 1, "policies": 3, **changes}, "test")
+
+
+def test_a_run_without_the_key_is_what_it_was() -> None:
+    assert "partial_rollouts" not in make_run().to_json()["training"]
+    found = make_run(partial_rollouts={"batches_ahead": 0.5, "policies": 2}).to_json()["training"]["partial_rollouts"]
+    assert found == {"batches_ahead": 0.5, "policies": 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"policies": 1}, "policies"),
+        ({"batches_ahead": 0}, "batches_ahead"),
+        ({"batches_ahead": 2.5}, r"policies: is 3; accepted: at least 4, batches_ahead \+ 1"),
+        ({"importance_limit": 0.5}, "importance_limit"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], found: str) -> None:
+    with pytest.raises(UserError, match=found):
+        make_partial(**changes)
+    make_partial(batches_ahead=2.5, policies=4, importance_limit=1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "ahead", "policies"), [(1, 1.0, 2), (2, 1.0, 2), (2, 3.0, 4), (3, 1.5, 3), (4, 0.5, 2)]
+)
+def test_no_prompt_is_trained_by_more_policies_than_allowed(batch: int, ahead: float, policies: int) -> None:
+    """A step waits for the oldest prompts that are due, and trains what has ended, the oldest first."""
+    partial, oldest = make_partial(batches_ahead=ahead, policies=policies), 0
+    for seed in range(20):
+        draw, prompts = random.Random(seed), [1] * math.floor(ahead * batch)  # the step of each, oldest first
+        for step in range(1, 30):
+            prompts += [step] * batch
+            ages = [step - asked + 1 for asked in prompts]
+            due = max(0, partial.due(ages, batch))
+            assert due <= batch, "more than a step trains"
+            ended = {*range(due), *draw.sample(range(len(prompts)), draw.randint(0, len(prompts)))}
+            ended |= set(range(due, batch)) if len(ended) < batch else set()
+            chosen = sorted(ended)[:batch]
+            oldest = max(oldest, *(ages[place] for place in chosen))
+            prompts = [asked for place, asked in enumerate(prompts) if place not in chosen]
+    assert oldest == policies, "the bound is reached, and not passed"
+
+
+def test_a_step_waits_for_no_prompt_before_it_has_to() -> None:
+    partial = make_partial(batches_ahead=1, policies=3)
+    assert partial.due([1, 1, 1, 1], 2) <= 0 and partial.due([2, 2, 1, 1], 2) <= 0
+    assert partial.due([3, 1, 1, 1], 2) == 1 and partial.due([3, 2, 2, 1], 2) == 1
+    assert partial.due([2, 2, 2, 1], 2) == 1, "three have to be trained in this step and the next, two in each"
+
+
+def test_policies_are_counted_from_verl_s_tags() -> None:
+    tags = [{"min_global_steps": first, "max_global_steps": last} for first, last in ((4, 4), (2, 3), (3, 4))]
+    policies = Policies.of(tags, 5)  # which starts from policy 4
+    assert policies.ages.tolist() == [0, 2, 1] and policies.numbers.tolist() == [1, 2, 2]
+    assert policies.metrics() == {
+        PREFIX + "rollout_age_mean": 1.0,
+        PREFIX + "rollout_age_max": 2.0,
+        PREFIX + "rollouts_interrupted_fraction": pytest.approx(2 / 3),
+    }
+
+
+def test_weighted_tokens_have_the_expectation_of_the_policy_that_is_trained() -> None:
+    """Of all tokens that a policy can draw, ratios average to 1 and weigh them as the other policy would draw them."""
+    torch.manual_seed(0)
+    drawn_by, trained = (torch.log_softmax(torch.randn(1, 50, dtype=torch.float64), -1) for _ in range(2))
+    mask = torch.ones(1, 50, dtype=torch.bool)
+    weights, metrics = importance_weights(trained, drawn_by, mask, make_partial(importance_limit=1e6))
+    torch.testing.assert_close(drawn_by.exp() * weights, trained.exp(), rtol=1e-6, atol=0)
+    assert metrics[PREFIX + "importance_limited_fraction"] == 0.0
+    limited, metrics = importance_weights(trained, drawn_by, mask, make_partial(importance_limit=1.5))
+    assert float(limited.max()) == 1.5 and metrics[PREFIX + "importance_limited_fraction"] > 0
+    assert torch.equal(limited < 1.5, weights < 1.5) and torch.equal(limited[limited < 1.5], weights[weights < 1.5])
+    mask[0, 7] = False
+    assert importance_weights(trained, drawn_by, mask, make_partial(importance_limit=2))[0][0, 7] == 0
+    plain, metrics = importance_weights(trained, drawn_by, mask, make_partial())
+    assert torch.equal(plain, mask.float()) and metrics == {}
