@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from evals.core.errors import NotAccepted
-from evals.core.numbers import AS_WRITTEN, Count, Index, NotNegative, Positive, Share
+from evals.core.numbers import AS_WRITTEN, BOUNDED, Count, Index, NotNegative, Positive, Share
 from evals.core.record import Record
 
 _ROUNDING = 1e-9
@@ -107,9 +107,9 @@ class PartialRollouts(Record):
     batches_ahead: Positive = Field(
         description="rollout batches that are sampled beyond the one that a step trains on; may be a fraction"
     )
-    policies: Annotated[int, Field(ge=2)] = Field(
-        description="how many policies, from the one that first sampled a prompt, it may train; a step waits for the "
-        "prompts that would be too old in a later one; at least batches_ahead + 1"
+    policies: Annotated[int, Field(ge=2), BOUNDED] = Field(
+        description="the policies that a prompt may train, counted from the one under which it was asked for; a step "
+        "waits for prompts that would be too old in a later one; at least batches_ahead + 1"
     )
     importance_limit: Annotated[float, Field(ge=1), *AS_WRITTEN] | None = Field(
         default=None,
@@ -131,8 +131,8 @@ class PartialRollouts(Record):
         ``ages`` are those of all prompts, 1 for one that is first sampled in this step; each step trains
         ``batch_size``.
         """
-        later = range(self.policies)
-        return max(sum(age + steps >= self.policies for age in ages) - steps * batch_size for steps in later)
+        later = range(min(self.policies, len(ages) // batch_size + 1))  # all of them are trained by then
+        return max(0, *(sum(age + steps >= self.policies for age in ages) - steps * batch_size for steps in later))
 
 
 class TrainingSettings(Record):
@@ -238,4 +238,16 @@ class VerlTraining(TrainingSettings):
         if self.warmup_updates % updates:
             accepted = "accepted by verl, whose learning rate changes between rollout steps: a multiple of"
             raise NotAccepted(f"is {self.warmup_updates}; {accepted} updates_per_step, {updates}", key="warmup_updates")
+        return self
+
+    @model_validator(mode="after")
+    def _check_partial(self) -> Self:
+        if (partial := self.partial_rollouts) is None:
+            return self
+        if partial.batches_ahead * self.prompts_per_step < 1:
+            accepted = f"at least 1 / prompts_per_step, {1 / self.prompts_per_step:g}: one prompt"
+            raise NotAccepted(f"is {partial.batches_ahead}", accepted, "partial_rollouts.batches_ahead")
+        if partial.importance_limit is not None and self.top_p < 1:
+            found = f"is given with top_p {self.top_p}, under which vLLM's probabilities are of what it draws from"
+            raise NotAccepted(found, "top_p 1, or none", "partial_rollouts.importance_limit")
         return self

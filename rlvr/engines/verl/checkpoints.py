@@ -43,8 +43,8 @@ LARGEST_DIFFERENCE = 1.0
 It finds a configuration that is not the trainer's; weights are compared one by one. Rounding to bfloat16 makes 0.03 to
 0.11 of 36 layers and 151,936 tokens, and depends on the model.
 """
-UNDER_WAY = "transfer_queue"
-"""verl's name of the directory, in a state of a run with partial rollouts, that has these rollouts."""
+ROLLOUTS = "transfer_queue"
+"""verl's name of the directory of rollouts in a state of a run with partial rollouts."""
 REWARDS = "rewards.json"
 """The mean reward of every step, beside the states of a run that may stop early."""
 _ROUNDING = 1e-12
@@ -123,7 +123,7 @@ def remove_old(directory: Path, kept: int) -> None:
 
 def remove_rollouts(directory: Path) -> None:
     """Remove the rollouts of states whose shards verl has removed: it leaves them, gigabytes at paper scale."""
-    for rollouts in directory.glob(f"global_step_*/{UNDER_WAY}"):
+    for rollouts in directory.glob(f"global_step_*/{ROLLOUTS}"):
         if not (rollouts.parent / "actor").exists():
             shutil.rmtree(rollouts)
 
@@ -142,7 +142,7 @@ def keep(state: Path, step: int) -> None:
     if is_intact(kept):
         return
     shutil.rmtree(kept, ignore_errors=True)
-    shutil.copytree(state, kept, copy_function=os.link, ignore=shutil.ignore_patterns("optim_*", UNDER_WAY, MANIFEST))
+    shutil.copytree(state, kept, copy_function=os.link, ignore=shutil.ignore_patterns("optim_*", ROLLOUTS, MANIFEST))
     manifest = read_json(state / MANIFEST)
     of_kept = {
         key: {name: value for name, value in manifest[key].items() if (kept / name).exists()}

@@ -1,9 +1,6 @@
 """Rollouts of several policies: how old they are, and the weights that correct for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,37 +10,24 @@ from evals.core.training_settings import PartialRollouts
 from rlvr.engines.verl.metrics import PREFIX
 
 
-@dataclass(frozen=True)
-class Policies:
-    """The policies that drew the rollouts of a step.
+def rollout_ages(tags: Sequence[Mapping[str, Any]], step: int) -> tuple[Tensor, dict[str, float]]:
+    """Count the updates since vLLM was given each rollout [B], from verl's tags, and make metrics of them.
 
-    Attributes:
-        ages: [B] int64, steps since the first token was drawn; 0 if the policy that a step starts from drew it.
-        numbers: [B] int64, policies that drew tokens.
+    Of step s, 0 means that the rollout is of the policy that s starts from alone, which is number s - 1 to verl.
     """
-
-    ages: Tensor
-    numbers: Tensor
-
-    @classmethod
-    def of(cls, tags: Sequence[Mapping[str, Any]], step: int) -> Policies:
-        """Read them from verl's tags of the rollouts; a step starts from the policy of number ``step - 1``."""
-        names = ("min_global_steps", "max_global_steps")
-        first, last = (torch.tensor([int(tag[name]) for tag in tags]) for name in names)
-        return cls(step - 1 - first, last - first + 1)
-
-    def metrics(self) -> dict[str, float]:
-        return {
-            PREFIX + "rollout_age_mean": float(self.ages.double().mean()),
-            PREFIX + "rollout_age_max": float(self.ages.max()),
-            PREFIX + "rollouts_interrupted_fraction": float((self.numbers > 1).double().mean()),
-        }
+    first, last = (torch.tensor([tag[name] for tag in tags]) for name in ("min_global_steps", "max_global_steps"))
+    ages = step - 1 - first
+    return ages, {
+        PREFIX + "rollout_age_mean": float(ages.double().mean()),
+        PREFIX + "rollout_age_max": float(ages.max()),
+        PREFIX + "rollouts_interrupted_fraction": float((last > first).double().mean()),
+    }
 
 
 def importance_weights(
     log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, partial: PartialRollouts
 ) -> tuple[Tensor, dict[str, float]]:
-    """Compute the weights of tokens that earlier policies drew, and metrics of them; tensors are [B, T].
+    """Compute the weights of tokens whatever policy drew them, and metrics of the weights; tensors are [B, T].
 
     A weight is the token's probability under the policy that a step starts from over that under the policy that drew
     it, cut off at ``importance_limit`` (truncated importance sampling, Ionides 2008; between the policies of a

@@ -25,8 +25,8 @@ class MethodReplayBuffer(ReplayBuffer):
     """Gives the trainer whole batches: prompts that lost a rollout are replaced, and the method's selection is content.
 
     A prompt is replaced as soon as it is known to be of no use, while others are still sampled. Which prompts are
-    trained on follows from the order in which they were asked for and from rewards, not from which of them ended first;
-    but with partial rollouts from which have ended, too, and the others stay for later steps. Advantages are those of
+    trained on follows from the order in which they were asked for and from rewards, not from which of them ended first.
+    With partial rollouts it also depends on which have ended; the others stay for later steps. Advantages are those of
     whole groups, hence computed here, before anything is dropped; they travel as tags.
     """
 
@@ -47,30 +47,30 @@ class MethodReplayBuffer(ReplayBuffer):
             keys, tags, failed = self._whole_groups(global_steps, partition_id, batch_size, rounds)
             rewards, groups, lengths, truncated = outcomes(partition_id, keys, tags)
             if method.selection is None:
-                kept = torch.arange(size)
+                chosen = set(keys[:size])
                 break
             selection = method.select(rewards, groups, size, rounds, run.seed, step)
             if selection is not None:
-                kept = selection.indices
+                chosen = {keys[row] for row in selection.indices.tolist()}
                 break
             rounds += 1
-        chosen = {keys[row] for row in kept.tolist()}
         stay: set[str] = set()
         if run.training.partial_rollouts is not None:
-            of_step = [key in chosen or not self._judged.get(prompt_of(key), True) for key in keys]
-            stay = {prompt_of(key) for key, here in zip(keys, of_step, strict=True) if not here}
+            dropped = {prompt for prompt, is_kept in self._judged.items() if not is_kept}
+            rows = [row for row, key in enumerate(keys) if key in chosen or prompt_of(key) in dropped]
+            stay = set(map(prompt_of, keys)) - {prompt_of(keys[row]) for row in rows}
             stay |= self.pending_keys[partition_id] | self.running_keys[partition_id]
-            rows = torch.tensor(of_step).nonzero()[:, 0]  # those that stay come after all that are kept
             rewards, groups, lengths, truncated = rewards[rows], groups[rows], lengths[rows], truncated[rows]
-            keys, tags = [keys[row] for row in rows.tolist()], [tags[row] for row in rows.tolist()]
+            keys, tags = [keys[row] for row in rows], [tags[row] for row in rows]
         advantages = method.advantages(rewards, groups, lengths, run.training.max_new_tokens)
         uids = [prompt for prompt in self.prompt_global_steps[partition_id] if prompt not in stay]
         rest = [key for key in self.partitions[partition_id] if key not in chosen and prompt_of(key) not in stay]
         tq.kv_clear(partition_id=partition_id, keys=[*uids, *rest])
+        kept = [row for row, key in enumerate(keys) if key in chosen]
         batch = KVBatchMeta(
             partition_id=partition_id,
-            keys=[keys[row] for row in kept.tolist()],
-            tags=[{**tags[row], "advantage": float(advantages[row])} for row in kept.tolist()],
+            keys=[keys[row] for row in kept],
+            tags=[{**tags[row], "advantage": float(advantages[row])} for row in kept],
         )
         of_all = rollout_metrics(rewards, groups, lengths, truncated, 1.0 - size / len(keys))
         of_all["prompts_failed"] = failed
@@ -95,7 +95,7 @@ class MethodReplayBuffer(ReplayBuffer):
             # verl lists prompts as they were asked for, but rollouts as they ended.
             rollouts: dict[str, list[str]] = {prompt: [] for prompt in sorted(asked, key=asked.__getitem__)}
             for key in sorted(items, key=rollout_number):
-                if prompt_of(key) in rollouts:  # a state of partial rollouts has those of its last step, too
+                if partial is None or prompt_of(key) in rollouts:  # a saved state has those of its last step, too
                     rollouts[prompt_of(key)].append(key)
             whole = {prompt: keys for prompt, keys in rollouts.items() if prompt in ended and len(keys) == size}
             if (now := len(ended) - len(whole)) > failed:
@@ -105,30 +105,30 @@ class MethodReplayBuffer(ReplayBuffer):
                     accepted = f"{LARGEST_FAILED_SHARE:.0%} at most"
                     raise RuntimeError(f"{found}; accepted: {accepted}; their workers' errors are above")
                 print(f"{found}; others are sampled", flush=True)
+            of_use = self._of_use(partition_id, whole)
             missing = rounds * batch_size + ahead - len(whole) - under_way
-            if (of_use := self._of_use(partition_id, whole)) is not None:
+            if isinstance(current_run().method.selection, GroupFilter):
                 missing = min(missing, batch_size + ahead - of_use - under_way)
             if missing > 0:
                 assert self.refill_fn is not None
                 self.refill_fn(missing)
                 continue
             is_enough = not under_way
-            if partial is not None and (len(whole) if of_use is None else of_use) >= batch_size:
-                open_prompts = [
-                    prompt for prompt in rollouts if prompt not in ended or self._judged.get(prompt, prompt in whole)
-                ]
+            if partial is not None and of_use >= batch_size:
+                of_no_use = {prompt for prompt in ended if not self._judged.get(prompt, prompt in whole)}
+                open_prompts = [prompt for prompt in rollouts if prompt not in of_no_use]
                 ages = [global_steps - asked[prompt] + 1 for prompt in open_prompts]
-                is_enough = ended.issuperset(open_prompts[: max(0, partial.due(ages, batch_size))])
+                is_enough = ended.issuperset(open_prompts[: partial.due(ages, batch_size)])
             if is_enough:
                 keys = [key for group in whole.values() for key in group]
                 return keys, [items[key] for key in keys], failed
             time.sleep(self.poll_interval)
 
-    def _of_use(self, partition_id: str, groups: Mapping[str, Sequence[str]]) -> int | None:
-        """Count the ``groups``, prompt -> rollouts, that are kept; None for a selection that judges them together."""
+    def _of_use(self, partition_id: str, groups: Mapping[str, Sequence[str]]) -> int:
+        """Count the ``groups``, prompt -> rollouts, that are kept; all, unless the selection judges them one by one."""
         selection = current_run().method.selection
         if not isinstance(selection, GroupFilter):
-            return None
+            return len(groups)
         if new := {prompt: keys for prompt, keys in groups.items() if prompt not in self._judged}:
             keys = [key for group in new.values() for key in group]
             read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores"])

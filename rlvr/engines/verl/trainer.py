@@ -7,7 +7,6 @@ to weigh tokens while they compute the old log-probs; and the advantages, which 
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from rlvr.engines.verl.checkpoints import REWARDS, read_rewards
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
 from rlvr.engines.verl.mini_batches import lay_out, whole_groups_fraction
-from rlvr.engines.verl.partial_rollouts import Policies, importance_weights
+from rlvr.engines.verl.partial_rollouts import importance_weights, rollout_ages
 from rlvr.engines.verl.registered import Field, current_run, nested, unpacked_metrics
 from rlvr.engines.verl.replay_buffer import outcomes, rewards_of
 from rlvr.methods.assignments import mini_batch_ids
@@ -104,8 +103,15 @@ class MethodTrainer(PPOTrainer):
         lengths = [row.numel() for row in data["response_mask"].unbind()]
         mask = data["response_mask"].to_padded_tensor(0).bool()
         old, rollout, entropies = (data[name].to_padded_tensor(0.0) for name in wanted[2:5])
-        metrics.update(token_metrics(old, rollout, entropies, mask))
-        importance = self._check_policies(batch.tags, old, rollout, entropies, mask, metrics)
+        partial, importance, of_current = self._current.run.training.partial_rollouts, mask.float(), None
+        if partial is not None:
+            ages, of_ages = rollout_ages(batch.tags, self.global_steps)
+            importance, of_importance = importance_weights(old, rollout, mask, partial)
+            metrics.update(of_ages | of_importance)
+            of_current = ages == 0
+        metrics.update(token_metrics(old, rollout, entropies, mask, of_current))
+        limit, top_p = self._current.cluster.rollout_kl_limit, self._current.run.training.top_p
+        check_rollout_kl(metrics, self.global_steps, limit, top_p)
         weights, found, started = mask.float(), {}, time.monotonic()
         if method.needs_hidden_states:
             weights = data[Field.TOKEN_WEIGHTS].to_padded_tensor(0.0)
@@ -114,7 +120,7 @@ class MethodTrainer(PPOTrainer):
             weights, found = method.token_weights(self._rollout_batch(data, mask, old, entropies))
         found.setdefault("seconds_token_weights", time.monotonic() - started)
         if kept:
-            self._keep_rollouts(data, self._rollout_batch(data, mask, old, entropies), weights)
+            self._keep_rollouts(data, self._rollout_batch(data, mask, old, entropies), weights * importance)
         if not self._first_metrics():
             write_json(self._first_metrics_path, {"step": self.global_steps, **found})
         metrics.update({PREFIX + name: value for name, value in found.items()})
@@ -122,29 +128,6 @@ class MethodTrainer(PPOTrainer):
         rows = nested([row[:length] for row, length in zip(weighted, lengths, strict=True)])
         fields = TensorDict({"advantages": rows}, batch_size=len(lengths))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
-
-    def _check_policies(
-        self,
-        tags: Sequence[Mapping[str, Any]],
-        old: Tensor,
-        rollout: Tensor,
-        entropies: Tensor,
-        mask: Tensor,
-        metrics: dict[str, Any],
-    ) -> Tensor:
-        """Check that vLLM had the trainer's policy, and weigh the tokens of earlier ones; all tensors are [B, T]."""
-        training, limit = self._current.run.training, self._current.cluster.rollout_kl_limit
-        if (partial := training.partial_rollouts) is None:
-            check_rollout_kl(metrics, self.global_steps, limit, training.top_p)
-            return mask.float()
-        policies = Policies.of(tags, self.global_steps)
-        importance, of_importance = importance_weights(old, rollout, mask, partial)
-        metrics.update(policies.metrics() | of_importance)
-        new = policies.ages == 0  # the log-probs of older policies differ as they should
-        if new.any():
-            of_new = token_metrics(old[new], rollout[new], entropies[new], mask[new])
-            check_rollout_kl(of_new, self.global_steps, limit, training.top_p)
-        return importance
 
     def _compute_metrics(
         self, batch: Any, metrics: dict[str, Any], timing_raw: dict[str, float], *arguments: Any, **named: Any

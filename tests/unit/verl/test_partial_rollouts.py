@@ -11,8 +11,8 @@ import torch
 
 from evals.core.errors import UserError
 from evals.core.training_settings import PartialRollouts
-from rlvr.engines.verl.metrics import PREFIX
-from rlvr.engines.verl.partial_rollouts import Policies, importance_weights
+from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
+from rlvr.engines.verl.partial_rollouts import importance_weights, rollout_ages
 from tests.unit.verl.conftest import make_run
 
 
@@ -52,7 +52,7 @@ def test_no_prompt_is_trained_by_more_policies_than_allowed(batch: int, ahead: f
         for step in range(1, 30):
             prompts += [step] * batch
             ages = [step - asked + 1 for asked in prompts]
-            due = max(0, partial.due(ages, batch))
+            due = partial.due(ages, batch)
             assert due <= batch, "more than a step trains"
             ended = {*range(due), *draw.sample(range(len(prompts)), draw.randint(0, len(prompts)))}
             ended |= set(range(due, batch)) if len(ended) < batch else set()
@@ -64,20 +64,54 @@ def test_no_prompt_is_trained_by_more_policies_than_allowed(batch: int, ahead: f
 
 def test_a_step_waits_for_no_prompt_before_it_has_to() -> None:
     partial = make_partial(batches_ahead=1, policies=3)
-    assert partial.due([1, 1, 1, 1], 2) <= 0 and partial.due([2, 2, 1, 1], 2) <= 0
+    assert partial.due([1, 1, 1, 1], 2) == 0 and partial.due([2, 2, 1, 1], 2) == 0
     assert partial.due([3, 1, 1, 1], 2) == 1 and partial.due([3, 2, 2, 1], 2) == 1
     assert partial.due([2, 2, 2, 1], 2) == 1, "three have to be trained in this step and the next, two in each"
 
 
-def test_policies_are_counted_from_verl_s_tags() -> None:
+def test_a_bound_that_is_none_costs_nothing() -> None:
+    assert make_partial(policies=10**9).due([2] * 512 + [1] * 512, 512) == 0
+
+
+def test_a_run_that_could_not_weigh_tokens_or_has_no_prompt_ahead_is_refused() -> None:
+    weighed = {"batches_ahead": 1, "policies": 2, "importance_limit": 2}
+    make_run(partial_rollouts=weighed)
+    make_run(partial_rollouts={"batches_ahead": 1 / 128, "policies": 2}, top_p=0.9)
+    with pytest.raises(UserError, match=r"importance_limit: is given with top_p 0\.9"):
+        make_run(partial_rollouts=weighed, top_p=0.9)
+    with pytest.raises(
+        UserError, match=r"batches_ahead: is 0\.005; accepted: at least 1 / prompts_per_step, 0\.0078125"
+    ):
+        make_run(partial_rollouts={"batches_ahead": 0.005, "policies": 2})
+
+
+def test_ages_are_counted_from_verl_s_tags() -> None:
     tags = [{"min_global_steps": first, "max_global_steps": last} for first, last in ((4, 4), (2, 3), (3, 4))]
-    policies = Policies.of(tags, 5)  # which starts from policy 4
-    assert policies.ages.tolist() == [0, 2, 1] and policies.numbers.tolist() == [1, 2, 2]
-    assert policies.metrics() == {
+    ages, metrics = rollout_ages(tags, 5)  # which starts from policy 4
+    assert ages.tolist() == [0, 2, 1]
+    assert metrics == {
         PREFIX + "rollout_age_mean": 1.0,
         PREFIX + "rollout_age_max": 2.0,
         PREFIX + "rollouts_interrupted_fraction": pytest.approx(2 / 3),
     }
+
+
+def test_the_policies_are_compared_where_one_drew_enough() -> None:
+    """Rollouts of older policies do not count, and a few tokens of the current one can say nothing."""
+    mask = torch.ones(3, 1000, dtype=torch.bool)
+    log_probs, name = -torch.ones(3, 1000), PREFIX + "rollout_kl"
+    sampler = log_probs.clone()
+    sampler[1] -= 1.0  # an older policy's
+    for of_current, found in (([True, False, True], 0.0), ([False, True, False], 0.72), ([False] * 3, None)):
+        metrics = token_metrics(log_probs, sampler, -log_probs, mask, torch.tensor(of_current))
+        assert metrics.get(name) == (found if found is None else pytest.approx(found, abs=0.01))
+        if found:
+            with pytest.raises(RuntimeError, match="step 2"):
+                check_rollout_kl(metrics, 2, 0.1, 1.0)
+        else:
+            check_rollout_kl(metrics, 2, 0.1, 1.0)
+    mask[2, 500:] = False
+    assert name not in token_metrics(log_probs, sampler, -log_probs, mask, torch.tensor([False, False, True]))
 
 
 def test_weighted_tokens_have_the_expectation_of_the_policy_that_is_trained() -> None:

@@ -27,8 +27,8 @@ from rlvr.engines.verl import checkpoints
 from rlvr.engines.verl.checkpoints import (
     ADAPTERS,
     MANIFEST,
+    ROLLOUTS,
     TRACKER,
-    UNDER_WAY,
     WeightSums,
     add_adapters,
     differing_weights,
@@ -104,11 +104,11 @@ def test_without_an_intact_state_verl_starts_anew(tmp_path: Path) -> None:
 def test_a_kept_state_outlives_its_original(tmp_path: Path) -> None:
     for step in (2, 4, 6):
         save_state(tmp_path, step)
-        (tmp_path / f"global_step_{step}" / UNDER_WAY).mkdir()
+        (tmp_path / f"global_step_{step}" / ROLLOUTS).mkdir()
     keep(tmp_path / "global_step_2", 2)
     remove_old(tmp_path, 2)
     kept = kept_state(tmp_path, 2)
-    assert not (kept / UNDER_WAY).exists(), "rollouts are of no use to a checkpoint"
+    assert not (kept / ROLLOUTS).exists(), "rollouts are of no use to a checkpoint"
     assert steps(tmp_path) == [4, 6] and is_intact(kept)
     assert list(kept.rglob("model_*")) and not list(kept.rglob("optim_*"))  # what a checkpoint is merged from
     next(kept.rglob("model_*")).unlink()
@@ -118,12 +118,12 @@ def test_a_kept_state_outlives_its_original(tmp_path: Path) -> None:
 
 def test_rollouts_go_with_the_shards_that_verl_removes(tmp_path: Path) -> None:
     for step in (2, 4):
-        (save_state(tmp_path, step) / UNDER_WAY).mkdir()
+        (save_state(tmp_path, step) / ROLLOUTS).mkdir()
     shutil.rmtree(tmp_path / "global_step_2" / "actor")
     remove_rollouts(tmp_path)
-    assert [path.parent.name for path in tmp_path.glob(f"*/{UNDER_WAY}")] == ["global_step_4"]
+    assert [path.parent.name for path in tmp_path.glob(f"*/{ROLLOUTS}")] == ["global_step_4"]
     remove_rollouts(tmp_path)
-    assert (tmp_path / "global_step_4" / UNDER_WAY).exists()
+    assert (tmp_path / "global_step_4" / ROLLOUTS).exists()
 
 
 def test_the_manifest_names_every_file(tmp_path: Path) -> None:
