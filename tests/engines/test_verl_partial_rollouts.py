@@ -17,20 +17,18 @@ from tests.engines.study_directory import (
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
 
-METHOD, STEPS, POLICIES = "dapo_dynamic_sampling", 5, 3
-RUN = f"random-{METHOD}-s1"
+RUN, STEPS, POLICIES = "random-dapo-s1", 5, 3
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
-    """A random model ends a response at any token with one probability: lengths differ, and the long take seconds."""
+    """A random model ends a response at any token with one probability: half of a step's take many seconds longer."""
     path = tmp_path_factory.mktemp("study")
-    config = random_study(path, "random", vocabulary=512, context=1100)
+    config = random_study(path, "random", vocabulary=2048, context=4096)
     partial = {"batches_ahead": 1, "policies": POLICIES, "importance_limit": 2}
-    sizes = {"steps": STEPS, "prompts_per_step": 8, "samples_per_prompt": 2, "max_new_tokens": 1000}
+    sizes = {"steps": STEPS, "prompts_per_step": 8, "samples_per_prompt": 2, "max_new_tokens": 3900}
     config["training"] |= {**sizes, "partial_rollouts": partial}
-    config["methods"] = {METHOD: {}}
-    config["reference_method"] = METHOD
+    config["methods"] = {"dapo": {}}
     return StudyDirectory(path, config)
 
 
