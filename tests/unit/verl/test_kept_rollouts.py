@@ -161,7 +161,7 @@ def test_rollouts_of_another_policy_end_the_run_before_its_update(
 
 def test_tokens_that_earlier_policies_drew_are_weighed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token's advantage is multiplied by how much likelier it has become, up to the limit; so are kept weights."""
-    old = BATCH["old_log_probs"].to_padded_tensor(0.0)
+    old = -torch.arange(9.0).reshape(3, 3)
     drawn = old - torch.tensor([[0.25, -0.5, 0.0], [2.0, 0.0, -1.0], [0.0, 0.0, 0.0]])
     kept = {"method": "dapo", "every": 1, "rollout_log_probs": rows(drawn)}
     partial = {"batches_ahead": 1, "policies": 3}
