@@ -134,6 +134,15 @@ def test_a_response_waits_until_the_processes_of_the_one_before_no_longer_count(
     assert [(verdict.reward, verdict.error) for verdict in verdicts] == [(1, None)] * 3
 
 
+def test_a_process_that_the_file_starts_at_its_load_holds_no_verdict_up(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    start = "import os, time\nif os.fork() == 0:\n    time.sleep(600)\n"
+    path.write_text(start + "def verify(problem, response):\n    return 1\n")
+    with GradingPool(1, 60.0, verifier=path) as pool:
+        verdicts = pool.grade([Case("", "2", problem=PROBLEM)] * 2)
+    assert [(verdict.reward, verdict.error) for verdict in verdicts] == [(1, None)] * 2
+
+
 def is_first_of_sandbox(process: psutil.Process) -> bool:
     """Whether a process is the first of its namespace: bubblewrap's, which collects what has ended."""
     status = Path(f"/proc/{process.pid}/status").read_text()

@@ -37,7 +37,7 @@ _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _FIRST_USER = 2_000_000_000
 """Ids from here on belong to nobody: each sandbox that root starts has one of its own, so that its processes count."""
-_USERS = 2**31
+_USERS = 2**27
 
 
 @dataclass(frozen=True)

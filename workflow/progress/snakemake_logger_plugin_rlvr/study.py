@@ -18,7 +18,17 @@ TYPICAL: Mapping[str, float] = {
 }  # fmt: skip
 """Seconds of a job of each rule in the default study: proportions, for rules that have not been measured here."""
 _WITH_MODEL = frozenset(
-    ("base_model", "train", "policy_at_step", "sample", "token_table", "probes", "decoding_sweep", "decoding_sample")
+    (
+        "base_model",
+        "train",
+        "policy_at_step",
+        "sample",
+        "token_table",
+        "probes",
+        "phenomenon",
+        "decoding_sweep",
+        "decoding_sample",
+    )
 )
 _SHORT = 3.0  # seconds of a job of any other rule
 _MADE_SECONDS = 2.0  # of a job that finds its samples made, in the same study
