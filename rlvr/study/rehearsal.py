@@ -81,7 +81,9 @@ def _short(study: Study, run: str) -> dict[str, Any]:
         updates * ranks
     ):
         prompts += updates
-    short = {"steps": STEPS, "prompts_per_step": prompts, "warmup_updates": 0}
+    short: dict[str, Any] = {"steps": STEPS, "prompts_per_step": prompts, "warmup_updates": 0}
+    if partial := training.get("partial_rollouts"):  # one prompt at least
+        short["partial_rollouts"] = {**partial, "batches_ahead": max(partial["batches_ahead"], 1 / prompts)}
     return {**training, **short, "max_new_tokens": min(spec.training.max_new_tokens, _LONGEST)}
 
 
