@@ -144,7 +144,7 @@ def test_a_process_that_the_file_starts_at_its_load_holds_no_verdict_up(tmp_path
 
 
 def is_first_of_sandbox(process: psutil.Process) -> bool:
-    """Whether a process is the first of its namespace: bubblewrap's, which collects what has ended."""
+    """Return whether a process is the first of its namespace: bubblewrap's, which collects what has ended."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return "\nNSpid:\t" in status and status.partition("\nNSpid:\t")[2].splitlines()[0].endswith("\t1")
 

@@ -39,7 +39,7 @@ def pool() -> Iterator[GradingPool]:
 
 @pytest.fixture(scope="module")
 def patient_pool() -> Iterator[GradingPool]:
-    """Of programs that end: a slow machine must not fail them."""
+    """The limit for programs that end: a slow machine must not fail them."""
     require_sandbox()
     with GradingPool(1, 600.0, verifier=VERIFIER) as pool:
         yield pool

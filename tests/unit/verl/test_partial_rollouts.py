@@ -115,7 +115,7 @@ def test_the_policies_are_compared_where_one_drew_enough() -> None:
 
 
 def test_weighted_tokens_have_the_expectation_of_the_policy_that_is_trained() -> None:
-    """Of all tokens that a policy can draw, ratios average to 1 and weigh them as the other policy would draw them."""
+    """The weights turn the probabilities of the policy that drew into those of the policy that is trained."""
     torch.manual_seed(0)
     drawn_by, trained = (torch.log_softmax(torch.randn(1, 50, dtype=torch.float64), -1) for _ in range(2))
     mask = torch.ones(1, 50, dtype=torch.bool)
