@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from rlvr.methods.aggregation import Aggregation, Normaliser
+from rlvr.methods.components import components
 from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.method import components
 
 
 def draw(rollouts: int, length: int, device: str) -> dict[str, Tensor]:
@@ -74,7 +74,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     moved = torch.stack([inputs["log_probs"], inputs["old_log_probs"], inputs["advantages"], inputs["log_probs"]])
     target = torch.empty_like(moved)
     runs: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(moved)}
-    for name, loss in components("loss").items():
+    for name, loss in components()["loss"].items():
         runs[name] = partial(step, loss(), inputs, normaliser)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for repetition in range(-2, arguments.repetitions):  # the first two rounds warm up and are not counted

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlvr.methods.method import components
+from rlvr.methods.components import components
 
 
 def draw(prompts: int, samples: int, longer: float, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -33,7 +33,7 @@ def composition(name: str, arguments: argparse.Namespace, **settings: int) -> di
     for seed in range(arguments.batches):
         generator = torch.Generator().manual_seed(seed)
         rewards, group_ids, lengths = draw(arguments.prompts, arguments.samples, arguments.longer, generator)
-        parts = components("assignment")[name](**settings)(rewards, group_ids, lengths, arguments.updates, generator)
+        parts = components()["assignment"][name](**settings)(rewards, group_ids, lengths, arguments.updates, generator)
         mini_batch_of = torch.empty(rewards.numel(), dtype=torch.int64)
         for number, part in enumerate(parts):
             mini_batch_of[part] = number
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("mini_batches.json"))
     arguments = parser.parse_args()
     ranks = {"length_sorted": {"ranks": arguments.ranks}, "verl_v1": {"ranks": arguments.ranks}}
-    found = {name: composition(name, arguments, **ranks.get(name, {})) for name in components("assignment")}
+    found = {name: composition(name, arguments, **ranks.get(name, {})) for name in components()["assignment"]}
     settings = {key: value for key, value in vars(arguments).items() if key != "out"}
     arguments.out.write_text(json.dumps({"settings": settings, "assignments": found}, indent=2) + "\n")
     print(arguments.out.read_text(), end="")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from evals.core.lazy_torch import torch
 
 
 def stream_seed(*identity: object) -> int:
@@ -17,13 +15,9 @@ def stream_seed(*identity: object) -> int:
 
 def generator_for(*identity: object) -> torch.Generator:
     """A torch generator whose numbers are determined by ``identity`` alone."""
-    import torch  # planning reads this package without torch
-
     return torch.Generator().manual_seed(stream_seed(*identity))
 
 
 def random_projection(width: int, dimensions: int, generator: torch.Generator) -> torch.Tensor:
     """A random projection [D, dimensions], float32, that keeps squared distances in expectation."""
-    import torch
-
     return torch.div(torch.randn(width, dimensions, generator=generator), dimensions**0.5)

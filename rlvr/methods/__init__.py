@@ -1,5 +1,5 @@
 """RLVR methods as pure tensor functions: reward shaping, advantage, token weights, policy loss and batching.
 
-``method.compose`` builds a method from a resolved catalogue entry. ``declarations`` lists the components and their
-hyper-parameters without importing torch; everything else needs torch.
+``method.compose`` builds a method from a resolved catalogue entry. ``components`` lists what exists, with all
+hyper-parameters; torch is loaded when something is computed.
 """

@@ -2,14 +2,16 @@
 
 The normaliser is that of the whole mini-batch, so the micro-batches' values and gradients add up to the mini-batch's.
 Averaging the means of micro-batches instead, as older trainers do, gives tokens of short micro-batches more weight.
-Imports no torch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
+from pydantic import model_validator
+
+from evals.core.record import Record
 from rlvr.methods.parameters import hyper_parameter
 
 if TYPE_CHECKING:
@@ -78,3 +80,15 @@ class Aggregation:
         if self.mode == "token-mean":
             return int(response_mask.sum()) / max(1, int(kept.sum()))
         return int(response_mask.any(dim=1).sum()) / max(1, int(kept.any(dim=1).sum()))
+
+
+class AggregationSettings(Record):
+    """The aggregation of a method, which a catalogue entry spells within its loss."""
+
+    aggregation: Mode
+    aggregation_constant: float | None
+
+    @model_validator(mode="after")
+    def _constant_fits(self) -> Self:
+        Aggregation(self.aggregation, self.aggregation_constant)  # raises ValueError
+        return self

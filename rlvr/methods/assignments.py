@@ -1,15 +1,18 @@
 """Assignments: the optimizer mini-batch of each rollout."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.advantages import Groups
 from rlvr.methods.parameters import Component, component, hyper_parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,22 @@
 """A method: its components, composed by name from a catalogue entry."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from evals.core.random import generator_for, random_projection
 from rlvr.methods.advantages import Advantage, RewardShaping
 from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import Assignment
-from rlvr.methods.declarations import KINDS, composition, declarations
+from rlvr.methods.components import KINDS, components, composition
 from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.selections import BatchSelection, Selection
 from rlvr.methods.token_weights.base import TokenWeights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -79,15 +82,9 @@ def compose(resolved: Mapping[str, Any], source: str = "method") -> Method:
     parts = {**resolved, **resolved["batching"]}
     of_kind = {kind: dict(parts.get(kind) or {}) for kind in KINDS}
     loss = of_kind["loss"]
-    mode = loss.pop("aggregation", declarations()["loss"][loss["name"]].defaults["aggregation"])
+    mode = loss.pop("aggregation", components()["loss"][loss["name"]].default_aggregation)
     aggregation = Aggregation(mode, loss.pop("aggregation_constant", None))
     built: dict[str, Any] = {
-        kind: declarations()[kind][given.pop("name")].load()(**given) if given else None
-        for kind, given in of_kind.items()
+        kind: components()[kind][given.pop("name")](**given) if given else None for kind, given in of_kind.items()
     }
     return Method(aggregation=aggregation, **built)
-
-
-def components(kind: str) -> dict[str, type[Any]]:
-    """Name -> class of every component of a kind."""
-    return {name: declared.load() for name, declared in declarations()[kind].items()}

@@ -1,13 +1,10 @@
-"""Hyper-parameters: declared on the class of a component, checked when an instance is made.
-
-Imports no torch, so that :mod:`rlvr.methods.declarations` can use the same declarations to check a configuration.
-"""
+"""Hyper-parameters: declared on the class of a component, checked when an instance is made."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
 
 import pydantic
 
@@ -32,7 +29,7 @@ def hyper_parameter(
     maximum: float | None = None,
     above: float | None = None,
 ) -> Any:
-    """Declare a dataclass field. All arguments have to be literals: they are also read without running the module.
+    """Declare a dataclass field.
 
     The default is the value where a configuration gives none, and has to satisfy the bounds itself; every accepted
     value is greater than ``above``. The description is one line, with the unit.
@@ -42,15 +39,13 @@ def hyper_parameter(
     return dataclasses.field(default=default, metadata={"description": description, "bounds": given})
 
 
-def parameter_of(field: dataclasses.Field[Any], annotation: Any) -> Parameter:
-    """Describe a field that :func:`hyper_parameter` declared; ``annotation`` is its type."""
-    return Parameter(annotation, field.default, **field.metadata)
-
-
 def parameters_of(declared: type[Any]) -> dict[str, Parameter]:
     """Describe the hyper-parameters of a dataclass, in the order of its fields."""
     hints = get_type_hints(declared)
-    return {field.name: parameter_of(field, hints[field.name]) for field in dataclasses.fields(declared)}
+    return {
+        field.name: Parameter(hints[field.name], field.default, **field.metadata)
+        for field in dataclasses.fields(declared)
+    }
 
 
 def record_of(
@@ -71,15 +66,26 @@ class Component:
 
     kind: ClassVar[str]  # the part of a method that it is; its base class says it
     name: ClassVar[str]  # in a catalogue entry; the decorator component gives it
+    record_base: ClassVar[type[Record]] = Record  # of the record of its part of a catalogue entry
 
     def __post_init__(self) -> None:
         declared: Any = type(self)
-        _record(declared).parse(vars(self), f"{self.kind} {self.name}")
+        _record_of_instances(declared).parse(vars(self), f"{self.kind} {self.name}")
+
+    @classmethod
+    def parameters(cls) -> dict[str, Parameter]:
+        """Describe what a catalogue entry may say of the component, in the order of its fields."""
+        return parameters_of(cls)
+
+    @classmethod
+    def record(cls) -> type[Record]:
+        """Build the record that checks the component's part of a catalogue entry."""
+        literal: Any = Literal
+        return record_of(cls.__name__, cls.parameters(), cls.record_base, name=(literal[cls.name], ...))
 
 
 @cache
-def _record(declared: type[Any]) -> type[Record]:
-    """Build the record that checks instances of a class."""
+def _record_of_instances(declared: type[Any]) -> type[Record]:
     return record_of(declared.__name__, parameters_of(declared))
 
 
@@ -88,7 +94,7 @@ C = TypeVar("C", bound=Component)
 
 @dataclass_transform(frozen_default=True)
 def component(name: str) -> Callable[[type[C]], type[C]]:
-    """Make a class a component of that name, which has to be a literal; no other list mentions it."""
+    """Make a class a component of that name; no other list mentions it."""
 
     def declare(declared: type[C]) -> type[C]:
         declared.name = name

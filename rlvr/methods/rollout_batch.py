@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
-import torch
-from torch import Tensor
+from evals.core.lazy_torch import torch
 
-Visit = Callable[[Tensor, Tensor], object]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Visit: TypeAlias = "Callable[[Tensor, Tensor], object]"
 """Called with places [k] int64 among n rows, on the CPU, and those rows [k, D]."""
 
 _ROWS_AT_ONCE = 1 << 12

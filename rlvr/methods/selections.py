@@ -1,15 +1,18 @@
 """Selections: the rollouts, of all that were sampled so far, that make up the rollout batch."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.parameters import Component, component, hyper_parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

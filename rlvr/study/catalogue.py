@@ -12,7 +12,7 @@ from evals.core.config.settings import Arxiv, Title
 from evals.core.errors import InvalidInput
 from evals.core.record import ExtensibleRecord, Record
 from evals.core.yaml_file import read_yaml
-from rlvr.methods.declarations import BATCHING_KINDS, KINDS, composition, declarations
+from rlvr.methods.components import BATCHING_KINDS, KINDS, components, composition, defaults
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "config" / "methods.yaml"
 
@@ -105,8 +105,8 @@ def _with_defaults(entry: Entry) -> Entry:
     """Write out every hyper-parameter, so that a changed default changes what a run is."""
 
     def complete(kind: str, component: Any) -> Any:
-        declared = declarations()[kind].get(str(component.get("name"))) if isinstance(component, Mapping) else None
-        return component if declared is None else {**declared.defaults, **component}
+        declared = components()[kind].get(str(component.get("name"))) if isinstance(component, Mapping) else None
+        return component if declared is None else {**defaults(declared), **component}
 
     batching = entry.get("batching")
     if isinstance(batching, Mapping):

@@ -1,12 +1,13 @@
 """The catalogue for people: a list of its methods, and a page for each with its equations in words."""
 
 import difflib
+import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from evals.core.errors import UserError
-from rlvr.methods.declarations import declarations
+from rlvr.methods.components import components
 from rlvr.study.catalogue import Entry, resolve_method
 
 _WIDTH = 110
@@ -55,10 +56,11 @@ def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
             yield f"{label}: none"
             yield from _wrapped(_NOTHING[kind], "  ")
             continue
-        declared = declarations()[kind][component["name"]]
+        declared = components()[kind][component["name"]]
         yield f"{label}: {declared.name}"
-        yield from _wrapped(declared.summary, "  ")
-        for key, parameter in declared.parameters.items():
+        equation = inspect.cleandoc(declared.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+        yield from _wrapped(equation, "  ")
+        for key, parameter in declared.parameters().items():
             yield from _wrapped(f"{key} = {_word(component[key])}: {parameter.description}", "    ")
     yield ""
     yield "Choices, where paper and code differ or are silent"

@@ -1,17 +1,21 @@
 """The base of policy losses: it masks, forms ratios, and checks hyper-parameters, so that a loss is its equation."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
-from rlvr.methods.aggregation import Aggregation, Mode
-from rlvr.methods.parameters import Component
+from evals.core.lazy_torch import torch
+from evals.core.record import Record
+from rlvr.methods.aggregation import Aggregation, AggregationSettings, Mode
+from rlvr.methods.parameters import Component, Parameter, parameters_of
 from rlvr.methods.rollout_batch import at_least_float32
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Coupling = Literal["rollout", "group", "mini_batch"]
 """The unit that micro-batches may not part, so that their losses add up to the mini-batch's."""
@@ -101,8 +105,16 @@ class PolicyLoss(Component, ABC):
     """The base of token losses of the current policy against the one that sampled."""
 
     kind: ClassVar[str] = "loss"
+    record_base: ClassVar[type[Record]] = AggregationSettings
     coupling: ClassVar[Coupling] = "rollout"  # which rollouts a micro-batch may not part
     default_aggregation: ClassVar[Mode] = "token-mean"  # the paper's, used where a catalogue entry names none
+
+    @classmethod
+    def parameters(cls) -> dict[str, Parameter]:
+        """Describe the loss's hyper-parameters, and the method's aggregation."""
+        of_method = parameters_of(Aggregation)
+        mode = replace(of_method["mode"], default=cls.default_aggregation)
+        return {**super().parameters(), "aggregation": mode, "aggregation_constant": of_method["constant"]}
 
     @abstractmethod
     def token_loss(self, tokens: Tokens) -> TokenLoss:

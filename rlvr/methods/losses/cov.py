@@ -1,9 +1,10 @@
 """KL-Cov and Clip-Cov (arXiv 2505.22617): both act on the few tokens whose covariance makes entropy fall."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
-import torch
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.losses.base import Coupling, PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.parameters import component, hyper_parameter

@@ -1,10 +1,11 @@
 """FIPO, Future-KL Influenced Policy Optimization (arXiv 2603.19835): weights from the drift of a token's future."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-import torch
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.losses.base import Coupling, PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.parameters import component, hyper_parameter

@@ -1,13 +1,16 @@
 """Losses of one importance ratio, or one weight, per response."""
 
-from typing import ClassVar, Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from evals.core.lazy_torch import torch
 from rlvr.methods.aggregation import Mode
 from rlvr.methods.losses.base import MAX_LOG_RATIO, Coupling, PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.parameters import component, hyper_parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_LOG_SEQUENCE_RATIO = 10.0
 """Upper limit of the log of a sequence ratio, as in verl; a mean over tokens, so no lower limit is needed."""

@@ -1,9 +1,10 @@
 """Losses of each token's own importance ratio: without a bound, clipped, with a bounded weight, or gated smoothly."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
-import torch
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.aggregation import Mode
 from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.parameters import component, hyper_parameter

@@ -1,15 +1,18 @@
 """The base of token weightings: it pads weights and computes the metrics that all of them report."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.parameters import Component
 from rlvr.methods.rollout_batch import RolloutBatch, computation_type
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Denominator = Literal["selected", "all"]
 

@@ -1,24 +1,30 @@
 """DelTA, Discriminative Token Credit Assignment (arXiv 2605.21467), and the ablations of its paper.
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 A token counts for more the better its gradient tells rewarded responses from punished ones. The side centroids of the
 tokens' vectors make a linear discriminant, refined by soft assignment, and the weight grows with the margin on the
 token's own side. Only the projection of the vectors on the difference of the centroids is ever needed per token,
 because their length cancels in the margin: they are read 2 K + 2 times in chunks, and no forward pass is added.
 """
 
+from __future__ import annotations
+
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.parameters import component, hyper_parameter
 from rlvr.methods.rollout_batch import RolloutBatch, computation_type
 from rlvr.methods.token_weights.base import Denominator, TokenWeights, selection_weights
 from rlvr.methods.token_weights.discriminant import VARIANCE_FLOOR, Proxy, TokenVectors, token_vectors
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _WEISZFELD_STEPS = 20
 _WEISZFELD_FLOOR = 1e-12

@@ -1,5 +1,8 @@
 """Token vectors, the stand-ins for tokens' gradients, with side centroids and margins.
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 The vectors are read in chunks, so that nothing of their size [N, D] is made.
 """
 
@@ -7,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, RowShare, at_least_float32, computation_type
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Proxy = Literal["sampled_token_row", "top_k_hidden_gradient"]
 VARIANCE_FLOOR = 1e-8

@@ -1,14 +1,17 @@
 """Weights from a token's or a response's own probability, from entropy, or from chance: no hidden states are needed."""
 
+from __future__ import annotations
+
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.parameters import component, hyper_parameter
 from rlvr.methods.rollout_batch import RolloutBatch, at_least_float32, computation_type
 from rlvr.methods.token_weights.base import Denominator, TokenWeights, selection_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @component("low_probability")

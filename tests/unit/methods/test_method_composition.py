@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from copy import deepcopy
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,10 @@ from evals.core.errors import InvalidInput
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import QueryPreserved, RandomSplit
-from rlvr.methods.declarations import declarations
-from rlvr.methods.losses.base import PolicyLoss
+from rlvr.methods.components import components, components_of, defaults
 from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import SAPO, Clipped
-from rlvr.methods.method import Method, components, compose
-from rlvr.methods.parameters import Component, parameters_of
+from rlvr.methods.method import Method, compose
 from rlvr.methods.selections import RewardBalanced
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.methods.token_weights.token_rules import ForkingTokens
@@ -39,7 +38,6 @@ EXPECTED = {
     "dapo_query_preserved": Method(GRPO(), None, Clipped(), TOKENS, QueryPreserved(), None),
     "dapo_query_preserved_reward_balanced": Method(GRPO(), None, Clipped(), TOKENS, QueryPreserved(), RewardBalanced()),
 }
-DECLARED = [each for of_kind in declarations().values() for each in of_kind.values()]
 
 
 def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -58,27 +56,52 @@ def test_every_entry_resolves_and_composes(name: str) -> None:
     compose(resolve(name))
 
 
-@pytest.mark.parametrize("declared", DECLARED, ids=lambda each: f"{each.kind}-{each.name}")
-def test_what_is_read_from_the_source_is_what_the_class_says(declared: Any) -> None:
-    component = declared.load()
-    of_method = {"aggregation", "aggregation_constant"} if declared.kind == "loss" else set()
-    own = {name: each for name, each in declared.parameters.items() if name not in of_method}
-    assert own == parameters_of(component) and own.keys() == vars(component()).keys()
-    assert (component.kind, component.name) == (declared.kind, declared.name)
-    if issubclass(component, PolicyLoss):
-        assert declared.defaults["aggregation"] == component.default_aggregation
+def test_every_component_says_what_it_computes_and_what_its_parameters_are() -> None:
+    for kind, of_kind in components().items():
+        for name, declared in of_kind.items():
+            assert (declared.kind, declared.name) == (kind, name) and declared.__doc__
+            own = vars(declared())
+            for parameter, what in declared.parameters().items():
+                assert what.description and own.get(parameter, what.default) == what.default
 
 
-def test_every_named_class_is_declared() -> None:
-    def below(base: type[Component]) -> set[type[Component]]:
-        return {base, *(each for child in base.__subclasses__() for each in below(child))}
+def test_a_component_may_lie_in_any_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        """from rlvr.methods.losses.base import PolicyLoss, TokenLoss
+from rlvr.methods.losses.token_ratios import Clipped
+from rlvr.methods.parameters import component, hyper_parameter
 
-    loaded = {each for kind in declarations() for each in components(kind).values()}
-    assert {each for each in below(Component) if "name" in vars(each)} == loaded
+HALF = 1 / 2
+
+@component("mine")
+class Mine(Clipped):
+    beta: float = hyper_parameter(HALF, "not a literal", above=0.0)
+"""
+    )
+    spec = spec_from_file_location("mine", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (mine,) = components_of(module)  # without Clipped, which is another module's
+    assert (mine.kind, mine.name, defaults(mine)["beta"], defaults(mine)["aggregation"]) == (
+        "loss", "mine", 0.5, "token-mean",
+    )  # fmt: skip
+    with pytest.raises(InvalidInput) as error:
+        mine.record().parse({"name": "mine", "beta": 0.0}, "study.yaml")
+    assert (error.value.key, error.value.accepted) == ("beta", "above 0")
 
 
-def test_declarations_and_the_catalogue_need_no_torch() -> None:
-    program = "import sys, rlvr.study.catalogue as c; c.load_catalogue(); sys.exit('torch' in sys.modules)"
+def test_components_and_the_catalogue_are_read_without_torch_which_the_first_computation_loads() -> None:
+    program = """
+import sys
+from rlvr.study.catalogue import load_catalogue
+load_catalogue()
+before = "torch" in sys.modules
+from evals.core.lazy_torch import torch
+torch.ones(1)
+sys.exit(before or "torch" not in sys.modules)
+"""
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from evals.core.training_settings import VerlTraining
 from evals.core.yaml_file import parse_yaml, read_yaml
-from rlvr.methods.declarations import BATCHING_KINDS, KINDS
+from rlvr.methods.components import BATCHING_KINDS, KINDS
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
 
