@@ -21,7 +21,7 @@ from evals.generation.finished import FinishedSamples
 from evals.generation.plan import Plan, make_plan
 from evals.generation.served import NOT_PROMISED
 from evals.generation.settings import EvaluationSettings
-from evals.generation.thinking import begins_in_thinking, response_text
+from evals.generation.thinking import graded_text
 
 if TYPE_CHECKING:
     from evals.generation.sampler import Draws
@@ -139,9 +139,7 @@ def _sample(plan: Plan, job: tuple[int, int], response: Response) -> Sample:
     if plan.bodies:  # a server has decoded it, and its chat template is not known here
         text, in_thinking = response.text or "", False
     else:
-        tokenizer = plan.models[-1].tokenizer
-        text = response_text(tokenizer, response.tokens)
-        in_thinking = begins_in_thinking(tokenizer, plan.prompts[job[0]])
+        text, in_thinking = graded_text(plan.models[-1].tokenizer, plan.prompts[job[0]], response.tokens)
     ends = [place for stop in plan.settings.stop if (place := text.find(stop)) >= 0]
     text = text[: min(ends)] if ends else text
     truncated = not response.finished and not ends

@@ -1,11 +1,12 @@
-"""Thinking in prompts and responses: what the grader has to know of it (docs/grading.md)."""
+"""The text of a response as graders see it, in evaluation, in training and in diagnostics (docs/grading.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from evals.grading.verdict import Case
 from evals.grading.visible import THINKING_TAGS, opens_thinking
 
 if TYPE_CHECKING:
@@ -14,13 +15,33 @@ if TYPE_CHECKING:
 _TAIL = 16  # tokens at the end of a prompt that hold an opening tag
 
 
-def begins_in_thinking(tokenizer: Tokenizer, prompt: Sequence[int]) -> bool:
-    """Return whether a prompt ends in the opening of thinking, so that its responses begin inside."""
-    return opens_thinking(tokenizer.decode(list(prompt[-_TAIL:]), skip_special_tokens=False))
+class GradedText(NamedTuple):
+    """A response as a grader sees it."""
+
+    text: str  # without special tokens, but for those around thinking, which the grader drops
+    in_thinking: bool  # whether the prompt ended in the opening of thinking, so that the response begins inside
 
 
-def response_text(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
-    """The text of a response without its special tokens, but for those around thinking, which the grader drops."""
+def graded_text(tokenizer: Tokenizer, prompt: Sequence[int], response: Sequence[int]) -> GradedText:
+    """Turn the tokens of a response, and of its prompt, into what graders see of them."""
+    opening = tokenizer.decode(list(prompt[-_TAIL:]), skip_special_tokens=False)
+    return GradedText(_text(tokenizer, response), opens_thinking(opening))
+
+
+def case_of(
+    tokenizer: Tokenizer,
+    prompt: Sequence[int],
+    response: Sequence[int],
+    finished: bool,
+    gold: str,
+    problem: Mapping[str, Any] | None = None,
+) -> Case:
+    """Make the case that is graded of a response's tokens; a user's verifier needs the row of the ``problem`` too."""
+    text, in_thinking = graded_text(tokenizer, prompt, response)
+    return Case(text, gold, truncated=not finished, in_thinking=in_thinking, problem=problem)
+
+
+def _text(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
     tags = _special_tags(tokenizer)
     if not any(token in tags for token in tokens):
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True))

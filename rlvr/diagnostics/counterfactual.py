@@ -18,7 +18,8 @@ from evals.core.records import Gold
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import OwnDraw, Sampler
-from evals.grading import Case, GradingPool
+from evals.generation.thinking import case_of
+from evals.grading import GradingPool
 from rlvr.diagnostics.policy import PolicySnapshot
 
 MAX_PROBABILITY = 0.9
@@ -125,10 +126,11 @@ def token_values(
             groups = sampler(prompts, names, left, end_tokens, partial(OwnDraw, left))
             for job, group in zip(open_jobs, groups, strict=True):
                 responses[job] = [([*prefixes[job], *each.tokens], each.finished) for each in group]
-        flat = [(places[job // 2].gold, *response) for job, own in responses.items() for response in own]
-        texts = tokenizer.decode_batch([tokens for _, tokens, _ in flat], skip_special_tokens=True)
-        graded = zip(texts, flat, strict=True)
-        cases = [Case(text, gold, truncated=not finished) for text, (gold, _, finished) in graded]
+        cases = [
+            case_of(tokenizer, places[job // 2].prompt, tokens, finished, places[job // 2].gold)
+            for job, own in responses.items()
+            for tokens, finished in own
+        ]
         verdicts = iter(pool.grade(cases))
         for job, own in responses.items():
             accuracies[job] = sum(next(verdicts).correct for _ in own) / len(own)

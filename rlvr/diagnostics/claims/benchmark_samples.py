@@ -10,7 +10,8 @@ from evals.core.run_spec import LocalRun
 from evals.generation.backend import Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
-from evals.grading import Case, GradingPool
+from evals.generation.thinking import case_of
+from evals.grading import GradingPool
 from evals.problems.problem_set import render_prompt
 
 SAMPLES = 8
@@ -28,14 +29,17 @@ def requests_for(run: LocalRun, problems: Sequence[Problem], stream: str) -> lis
 
 
 def accuracies(
-    tokenizer: Tokenizer, problems: Sequence[Problem], responses: Sequence[Response], pool: GradingPool
+    tokenizer: Tokenizer,
+    problems: Sequence[Problem],
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    pool: GradingPool,
 ) -> list[float]:
     """Return the share of right answers to each problem, of responses to :func:`requests_for`."""
-    texts = tokenizer.decode_batch([each.tokens for each in responses], skip_special_tokens=True)
     golds = [problem.answer for problem in problems for _ in range(SAMPLES)]
     cases = [
-        Case(text, gold, truncated=not response.finished)
-        for text, gold, response in zip(texts, golds, responses, strict=True)
+        case_of(tokenizer, request.prompt, response.tokens, response.finished, gold)
+        for request, response, gold in zip(requests, responses, golds, strict=True)
     ]
     correct = np.array([verdict.correct for verdict in pool.grade(cases)], dtype=np.float64)
     return [float(mean) for mean in correct.reshape(-1, SAMPLES).mean(axis=1)]

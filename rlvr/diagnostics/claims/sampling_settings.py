@@ -101,7 +101,7 @@ def accuracy_by_problem(
     settings = BackendSettings("float32", "cpu", model.context_length(None), model.end_tokens, sampling)
     requests = requests_for(run, problems, "settings")
     responses = load_backend("local", [model], settings).generate(requests)
-    return accuracies(model.tokenizer, problems, responses, pool)
+    return accuracies(model.tokenizer, problems, requests, responses, pool)
 
 
 def by_model(series: pd.DataFrame, setting: tuple[float, float]) -> pd.DataFrame:

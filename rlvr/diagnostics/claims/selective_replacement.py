@@ -58,7 +58,7 @@ def benchmark_rows(
         return backend.generate(requests, partial(PairDraw, decoding, sampling))
 
     def by_problem(responses: Sequence[Response]) -> Iterator[tuple[str, float]]:
-        for problem, mean in zip(problems, accuracies(tokenizer, problems, responses, pool), strict=True):
+        for problem, mean in zip(problems, accuracies(tokenizer, problems, requests, responses, pool), strict=True):
             yield str(problem.id), mean
 
     def tokens_of(responses: Sequence[Response]) -> pd.DataFrame:

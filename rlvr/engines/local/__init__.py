@@ -1,4 +1,4 @@
 """The in-process engine: torch, the sampler that also evaluates; CPU or one GPU."""
 
-VERSION = 3
+VERSION = 4
 """Raised whenever the same resolved run would give other numbers."""

@@ -17,6 +17,7 @@ from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
 from evals.generation.sampler import OwnDraw, Sampler
+from evals.generation.thinking import case_of
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
 from rlvr.engines.local.policy import TokenBatch
@@ -153,10 +154,11 @@ class RolloutSampler:
         responses = [response for group in groups for response in group]
         rows = [row for row in range(len(prompts)) for _ in numbers]
         tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
-        predictions = self.tokenizer.decode_batch(tokens.responses, skip_special_tokens=True)
         cases = [
-            Case(prediction, problems[row]["answer"], truncated=not response.finished, problem=problems[row])
-            for prediction, row, response in zip(predictions, rows, responses, strict=True)
+            case_of(
+                self.tokenizer, prompts[row], each.tokens, each.finished, problems[row]["answer"], problem=problems[row]
+            )
+            for row, each in zip(rows, responses, strict=True)
         ]
         if made:
             log_probs, entropies = (

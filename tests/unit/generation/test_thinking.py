@@ -1,10 +1,31 @@
-"""Thinking that a prompt opens, and tags of thinking that are special tokens."""
+"""Training, evaluation and diagnostics grade one text: of thinking that a prompt opens, and whose tags are special."""
 
 from __future__ import annotations
 
-from tokenizers import Tokenizer, models, pre_tokenizers
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from evals.generation.thinking import begins_in_thinking, response_text
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from benchmarks.sampling_memory import make_plan
+from evals.core.files import write_json
+from evals.core.records import Problem
+from evals.generation.backend import Request, Response, SamplingParameters
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.evaluate import _sample
+from evals.generation.plan import encode_prompts
+from evals.generation.thinking import case_of, graded_text
+from evals.grading import GradingPool, Kind
+from evals.grading.grade_file import judge_samples
+from rlvr.diagnostics.claims.benchmark_samples import SAMPLES, accuracies
+from rlvr.diagnostics.counterfactual import Place, token_values
+from rlvr.engines.local.rollout import RolloutSampler
+
+PROBLEM = {"id": "p", "problem": "1+2?", "answer": "3"}
 
 
 def make_tokenizer() -> Tokenizer:
@@ -16,11 +37,68 @@ def make_tokenizer() -> Tokenizer:
 
 
 def test_tags_of_thinking_stay_and_other_special_tokens_go() -> None:
-    assert response_text(make_tokenizer(), [4, 1, 5, 2, 3]) == "<think>a</think>b"
-    assert response_text(make_tokenizer(), [1, 2, 3]) == "a b"
+    assert graded_text(make_tokenizer(), [1], [4, 1, 5, 2, 3]) == ("<think>a</think>b", False)
+    assert graded_text(make_tokenizer(), [1], [1, 2, 3]) == ("a b", False)
 
 
 def test_a_prompt_that_ends_in_the_opening_of_thinking_begins_it() -> None:
-    assert begins_in_thinking(make_tokenizer(), [1] * 30 + [4])
-    assert not begins_in_thinking(make_tokenizer(), [4, 1, 5])
-    assert not begins_in_thinking(make_tokenizer(), [])
+    assert graded_text(make_tokenizer(), [1] * 30 + [4], [1]).in_thinking
+    assert not graded_text(make_tokenizer(), [4, 1, 5], [1]).in_thinking
+    assert not graded_text(make_tokenizer(), [], [1]).in_thinking
+
+
+def a_model(directory: Path, opening: str, special: bool, opens: bool) -> tuple[Checkpoint, PreTrainedTokenizerFast]:
+    """A tokenizer of bytes with the tags of thinking, and a template of turns that opens the thinking or does not."""
+    closing = opening.replace("<", "</").replace("[", "[/")
+    words = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=words, merges=[]))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|end|>"])
+    (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([opening, closing])
+    whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
+    whole.chat_template = "{% for m in messages %}User: {{m.content}}\n{% endfor %}Assistant: " + (
+        opening + "\n" if opens else ""
+    )
+    whole.save_pretrained(directory)
+    write_json(directory / "config.json", {"model_type": "qwen2", "eos_token_id": whole.eos_token_id})
+    return Checkpoint(directory), whole
+
+
+RESPONSES = {  # opening tag, special tokens?, opened by the template?, response, ended?, correct
+    "a box in thinking that is never closed": ("<think>", False, True, r"So \boxed{3}, let me check.", True, False),
+    "the same, cut off": ("<think>", False, True, r"So \boxed{3}, let me", False, False),
+    "the answer after the thinking": ("<think>", False, True, r"Hm.</think>It is \boxed{3}.", True, True),
+    "another answer after the thinking": ("<think>", False, True, r"\boxed{3}</think>It is \boxed{4}.", True, False),
+    "no answer after special tags": ("[THINK]", True, False, r"[THINK]\boxed{3} maybe[/THINK]No idea.", True, False),
+    "the answer after special tags": ("[THINK]", True, False, r"[THINK]\boxed{4}[/THINK]\boxed{3}", True, True),
+    "special tags never closed": ("[THINK]", True, False, r"[THINK]\boxed{3} maybe", True, False),
+    "special tags that the template opens": ("[THINK]", True, True, r"\boxed{3} maybe", True, False),
+}
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_a_response_is_judged_alike_wherever_it_is_graded(name: str, tmp_path: Path) -> None:
+    """By its tokens: in evaluation, in training, and where a diagnostic takes samples of its own."""
+    opening, special, opens, text, finished, correct = RESPONSES[name]
+    model, whole = a_model(tmp_path, opening, special, opens)
+    ids = whole.encode(text + "<|end|>" * finished, add_special_tokens=False)
+    (prompt,) = encode_prompts(model, [PROBLEM["problem"]], "chat")
+    response = Response(ids, finished, log_probs=[0.0] * len(ids))
+
+    def responds(prompts: Sequence[Any], identities: Sequence[Sequence[str]], *_: Any) -> list[list[Response]]:
+        return [[response for _ in names] for names in identities]
+
+    plan = replace(make_plan(1, 1, 1), models=[model], ids=["p"], prompts=[prompt])
+    sampler = RolloutSampler(model.tokenizer, {"1+2?": prompt}, 1, SamplingParameters(len(ids)), model.end_tokens)
+    problem = Problem(**PROBLEM)
+    requests = [Request(prompt, str(number), len(ids)) for number in range(SAMPLES)]
+    with GradingPool(workers=1) as pool:
+        sample = _sample(plan, (0, 0), response)
+        evaluated = judge_samples([sample], {"p": "3"}, pool, Kind.COMPLETION)[1][0].correct
+        rewards = sampler.roll_out(responds, [PROBLEM], "x", 0).rewards(pool)
+        taken = accuracies(model.tokenizer, [problem], requests, [response] * SAMPLES, pool)
+        place, longer = Place(prompt, [], ids[0], 0.5, "3", "x"), SamplingParameters(len(ids) + 1)
+        (value,) = token_values(responds, model.tokenizer, [place], longer, model.end_tokens, 1, pool)
+    assert (evaluated, bool(rewards[0]), bool(taken[0]), bool(value.of_prefix)) == (correct,) * 4
+    # The text that a user's verifier is given
+    assert case_of(model.tokenizer, prompt, ids, finished, "3").prediction == sample.text
