@@ -4,7 +4,7 @@ from functools import partial
 from snakemake.utils import min_version
 
 from rlvr.study.cost import print_cost, print_warnings
-from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
+from rlvr.study.displayed import FIGURES, TABLES, Displayed, page_templates
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate, measure_inputs_once
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, one_line_errors, name_targets, pattern, set_job_environment

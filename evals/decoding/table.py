@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -12,10 +13,10 @@ from evals.core.records import BASE, Condition, Sample
 from evals.decoding import SCHEMES
 from evals.decoding.settings import Choice, Choices
 from evals.results import Results
+from evals.statistics.average import Average
 from evals.tables import layout, numbers
-from evals.tables.layout import Column, Table, make_table
+from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame
 from evals.tables.main import average_text, compared_columns, difference_text
-from evals.tables.paper import paper_frame
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def decoding_tables(
             replaced = sum(each.replaced or 0 for each in read) / max(1, sum(each.tokens or 0 for each in read))
             choice, files = choices[scheme], [*files, *paths]
         rows.append(DecodingRow(condition, results.comparison(condition, BASE), choice, replaced))
-    return [_summary(results, rows, notes), _by_benchmark(results)], _frame(results, rows), files
+    columns = _columns(results)
+    return [_summary(results, columns, rows, notes), _by_benchmark(results)], table_frame(columns, rows), files
 
 
 def scheme_in(method: str) -> str | None:
@@ -79,36 +81,49 @@ def scheme_in(method: str) -> str | None:
     return next((scheme for scheme in SCHEMES if method.endswith(f"_{scheme}")), None)
 
 
-def _frame(results: Results, rows: Sequence[DecodingRow]) -> pd.DataFrame:
-    """One row per way of decoding in full precision; fractions of one, nats."""
-    frame = paper_frame(results).astype(object)
-    intervals = [(row.gain and row.gain.confidence_interval) or (None, None) for row in rows]
-    frame["gain_over_base"] = [row.gain.difference if row.gain else None for row in rows]
-    frame["gain_low"], frame["gain_high"] = zip(*intervals, strict=True)
-    for column, name in (("fraction", "fraction"), ("gamma", "gamma"), ("tuned", "average")):
-        frame[column] = [getattr(row.choice, name, None) for row in rows]
-    frame["replaced"] = [row.replaced for row in rows]
-    frame["taus"] = [" ".join(f"{tau:g}" for tau in row.taus) for row in rows]
-    return frame
-
-
-def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]) -> Table:
-    k, level = results.samples_per_problem, round(100 * results.confidence)
-
+def _columns(results: Results) -> list[Column[DecodingRow]]:
     def of_condition(column: Column[Condition]) -> Column[DecodingRow]:
         return Column(column.header, lambda row: column.value(row.condition), column.text)
 
-    columns: list[Column[DecodingRow]] = [
-        Column("Decoding", lambda row: row.condition.title),
-        Column(f"avg@{k} (%)", lambda row: results.average(row.condition), average_text),
-        Column("Gain over base (pp)", lambda row: row.gain, difference_text),
+    def compared_cells(row: DecodingRow) -> dict[str, Any]:
+        compared = results.comparison(row.condition, results.reference_method)
+        cells = {name: getattr(compared, name, None) for name in ("difference", "p_value", "p_value_holm")}
+        cells |= interval_columns(compared.confidence_interval if compared else None, "difference_")
+        effect = compared and compared.minimum_detectable_effect
+        return {**cells, "minimum_detectable_effect": effect, "verdict": results.verdict(row.condition)}
+
+    def average_cells(average: Average) -> dict[str, Any]:
+        return {"average": average.value, **interval_columns(average.confidence_interval)}
+
+    def gain_cells(gain: Comparison | None) -> dict[str, Any]:
+        low, high = (gain and gain.confidence_interval) or (None, None)
+        return {"gain_over_base": gain and gain.difference, "gain_low": low, "gain_high": high}
+
+    return [
+        Column("", lambda row: row.condition.model, csv="model"),
+        Column("", lambda row: row.condition.method, csv="method"),
+        Column("Decoding", lambda row: row.condition.title, csv="title"),
+        Column("", lambda row: len(row.condition.seeds), csv="seeds"),
+        Column(f"avg@{results.k} (%)", lambda row: results.average(row.condition), average_text, average_cells),
+        Column("Gain over base (pp)", lambda row: row.gain, difference_text, gain_cells),
         *(of_condition(column) for column in compared_columns(results) if column.header != "p"),
-        Column("Replaced (%)", lambda row: row.replaced, numbers.percent),
+        Column("", lambda row: row, csv=compared_cells),
+        Column("", lambda row: row.choice and row.choice.fraction, csv="fraction"),
+        Column("", lambda row: row.choice and row.choice.average, csv="tuned"),
+        Column("Replaced (%)", lambda row: row.replaced, numbers.percent, "replaced"),
         Column("τ (nats)", lambda row: row.tau_text),
+        Column("", lambda row: " ".join(f"{tau:g}" for tau in row.taus), csv="taus"),
         Column("γ", lambda row: row.gamma_text),
+        Column("", lambda row: row.choice and row.choice.gamma, csv="gamma"),
     ]
+
+
+def _summary(
+    results: Results, columns: Sequence[Column[DecodingRow]], rows: Sequence[DecodingRow], notes: Sequence[str]
+) -> Table:
+    level = round(100 * results.confidence)
     explanation = (
-        f"avg@{k}: {results.mean_text}, and over all seeds; its brackets are {level} % intervals "
+        f"avg@{results.k}: {results.mean_text}, and over all seeds; its brackets are {level} % intervals "
         "over problems and seeds. Differences are between these very checkpoints, paired by problem, and say nothing "
         "about other training seeds; p is corrected over the ways of decoding, and verdicts follow it. MDE: the "
         "smallest true difference that such a comparison finds in 80 % of studies, before Holm. Replaced: tokens drawn "

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evals.core.errors import InvalidInput, UserError
-from evals.results import read_results
 from evals.scores.loose_files import Reader, find_files
 from evals.scores.printed import Format, Values, print_rows
 from evals.statistics.power import MOST, Design, minimum_detectable_effect, problems_needed, samples_needed
 from evals.tables import numbers
 from evals.tables.layout import Column, make_table
-from evals.tables.power import plan_table, plans
 
 
 def make_design(
@@ -122,16 +120,3 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
         notes.append("No number of samples suffices: the problems, or the seeds, alone vary more than that.")
     table = make_table("power", "What a comparison can detect", columns, [row], notes)
     print_rows(form, [row], table, "plan")
-
-
-def print_study_plans(study: Path, effect: float, alpha: float, power: float, form: Format) -> None:
-    """Print the sizes that find a difference, with the variances and costs of a finished study's results."""
-    Size(effect, None, 1, alpha, power)  # which refuses numbers out of range
-    scores = sorted(path for path in (study / "scores").glob("*.json") if not path.name.endswith(".manifest.json"))
-    if not scores:
-        raise UserError(f"--study: {study}: has no scores/*.json, as the results of a study have")
-    results = read_results(study / "runs.json", scores, study / "comparisons.json")
-    shared = study if (study / "costs").is_dir() else study.parent.parent  # of studies/NAME, as runs are
-    found = plans(results, shared / "costs", effect, alpha, power)
-    table, rows = plan_table(found[:10], effect, alpha, power)
-    print_rows(form, rows, table, "plans")

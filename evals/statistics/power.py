@@ -25,13 +25,6 @@ def minimum_detectable_effect(difference: Difference, alpha: float = 0.05, power
     return np.asarray(multiple * difference.standard_error)
 
 
-def residual_variance(accuracies: FloatArray) -> float:
-    """The variance [] of accuracies [S, N] that neither their seed nor their problem explains."""
-    rest = accuracies - accuracies.mean(axis=0) - accuracies.mean(axis=1, keepdims=True) + accuracies.mean()
-    seeds, problems = accuracies.shape
-    return float((rest**2).sum() / ((seeds - 1) * (problems - 1)))
-
-
 @dataclass(frozen=True)
 class Design:
     """The variances that a paired comparison of two methods meets."""

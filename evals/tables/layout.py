@@ -45,22 +45,38 @@ class Table:
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column of a table: the value of a row, and how it is shown."""
+    """A column of a table: the value of a row, how people see it, and what the CSV file has of it.
 
-    header: str
+    ``csv`` is the value's name in that file, in full precision, or a function from the value to its cells by name.
+    """
+
+    header: str  # empty: in the CSV file alone
     value: Callable[[Row], Any]
     text: Callable[[Any], str] = str
-    name: str = ""  # in the CSV file, in full precision; empty if that has no such column
+    csv: str | Callable[[Any], Mapping[str, Any]] = ""  # empty: not in the CSV file
     link: Callable[[Row], str] = lambda _: ""  # address of a row's cell, from the study's own folder
 
 
 def make_table(
     name: str, title: str, columns: Sequence[Column[Row]], rows: Sequence[Row], notes: Sequence[str] = ()
 ) -> Table:
-    """Lay out rows by columns."""
+    """Lay out rows by the columns that have a header."""
+    columns = [column for column in columns if column.header]
     cells = tuple(tuple(column.text(column.value(row)) for column in columns) for row in rows)
     links = tuple(tuple(column.link(row) for column in columns) for row in rows)
     return Table(name, title, tuple(column.header for column in columns), cells, tuple(notes), links)
+
+
+def table_frame(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> pd.DataFrame:
+    """Lay out the CSV file of a table: numbers in full precision, empty where there is none."""
+
+    def cells(column: Column[Row], row: Row) -> Mapping[str, Any]:
+        value = column.value(row)
+        return {column.csv: value} if isinstance(column.csv, str) else column.csv(value)
+
+    written = [column for column in columns if column.csv]
+    content = [{name: cell for column in written for name, cell in cells(column, row).items()} for row in rows]
+    return pd.DataFrame(content, dtype=object)
 
 
 def responses_page(benchmark: str, **chosen: str) -> str:

@@ -6,8 +6,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import pandas as pd
-
 from evals.core import arithmetic
 from evals.core.comparisons import Comparison, Verdict
 from evals.core.manifest import read_any_manifest
@@ -16,12 +14,12 @@ from evals.results import Results
 from evals.statistics.average import Average
 from evals.tables import numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
-from evals.tables.layout import Column, Table, interval_columns, make_table, responses_page, write_table
+from evals.tables.layout import Column, Table, interval_columns, make_table, responses_page, table_frame, write_table
 from evals.tables.robust import FALLS_NOTE, Falls, read_falls
 
 Costs = Mapping[Condition, Cost]
 _METHOD: Column[Condition] = Column("Method", lambda condition: condition.title)
-_CONTRAST = ("contrast_degrees", "contrast_floor_degrees", "contrast_slope_degrees")
+_ANGLES = ("degrees", "floor_degrees", "slope_degrees")
 _COMPARED = ("difference", "standard_error", "p_value", "p_value_holm", "minimum_detectable_effect", "verdict")
 
 
@@ -31,16 +29,28 @@ def responses_of(benchmark: str, condition: Condition) -> str:
 
 
 def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls]) -> list[Column[Condition]]:
-    """The columns of the main table, over all benchmarks. Those with a name stand in main.csv too, at its end."""
+    """The columns of the main table over all benchmarks, and of main.csv, which has every benchmark too."""
     k = results.k
     *compared, verdict = compared_columns(results)
     return [
-        _METHOD,
-        Column(f"avg@{k} (%)", results.average, average_text, link=partial(responses_of, results.benchmarks[0])),
+        Column("Method", lambda row: row, lambda row: row.title, partial(_condition_cells, results)),
+        Column(
+            f"avg@{k} (%)",
+            lambda row: row,
+            lambda row: average_text(results.average(row)),
+            partial(_average_cells, results),
+            partial(responses_of, results.benchmarks[0]),
+        ),
         Column("Fell", falls.get, lambda own: own.text if own else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
+        Column("", lambda row: row, csv=partial(_comparison_cells, results)),
         *compared,
-        Column("Contrast (°)", lambda row: getattr(results.contrast(row), "degrees", None), numbers.decimal),
+        Column(
+            "Contrast (°)",
+            results.contrast,
+            lambda contrast: numbers.decimal(getattr(contrast, "degrees", None)),
+            lambda contrast: {f"contrast_{name}": getattr(contrast, name, None) for name in _ANGLES},
+        ),
         verdict,
         Column("Seeds", lambda row: len(row.seeds) or numbers.NOTHING),
         Column("Tokens", lambda row: costs[row].tokens_generated, numbers.count, "tokens_generated"),
@@ -49,7 +59,39 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
         Column("CPU (s)", lambda row: costs[row].training_cpu_seconds, numbers.seconds, "training_cpu_seconds"),
         Column("Eval (s)", lambda row: costs[row].evaluation_seconds, numbers.seconds, "evaluation_seconds"),
         Column("Memory (MiB)", lambda row: costs[row].peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
+        Column("", falls.get, csv=lambda own: {"fell": len(own.runs) if own else None}),
     ]
+
+
+def _condition_cells(results: Results, condition: Condition) -> dict[str, Any]:
+    return {
+        "model": condition.model,
+        "method": condition.method,
+        "title": condition.title,
+        "seeds": " ".join(map(str, condition.seeds)),
+        "runs": " ".join(run.run for run in condition.runs),
+        "samples_per_problem": results.k,
+        "confidence": results.confidence,
+    }
+
+
+def _average_cells(results: Results, condition: Condition) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for name in (ALL_BENCHMARKS, *results.benchmarks):
+        average = results.average(condition, name)
+        cells |= {f"{name}_avg_at_{results.k}": average.value, f"{name}_standard_error": average.standard_error}
+        cells |= interval_columns(average.confidence_interval, f"{name}_")
+    return cells
+
+
+def _comparison_cells(results: Results, condition: Condition) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for against in (results.reference_method, BASE):
+        for name in (ALL_BENCHMARKS, *results.benchmarks):
+            comparison, prefix = results.comparison(condition, against, name), f"{name}_versus_{against}_"
+            cells |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _COMPARED}
+            cells |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
+    return cells
 
 
 def compared_columns(results: Results) -> list[Column[Condition]]:
@@ -176,20 +218,14 @@ def read_costs(results: Results, costs: Path, training: Path) -> Costs:
 def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
     """Write a row per method: scores, comparisons, cost; .md, .csv, .tex."""
     measured, falls = read_costs(results, costs, training), read_falls(results, training)
-    named = [column for column in main_columns(results, measured, falls) if column.name]
-    rows = [
-        _numbers(results, condition)
-        | {column.name: column.value(condition) for column in named}
-        | {"fell": len(falls[condition].runs) if condition in falls else None}
-        for condition in results.conditions
-    ]
+    columns = main_columns(results, measured, falls)
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
     computed = computed_manifests(results, training.parent)
     tables = main_tables(
         results, measured, falls, [*notes, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
     )
-    frame = pd.DataFrame(rows).astype({"fell": "Int64"})  # nullable: the base model is not trained
-    short = short_table(results, main_columns(results, measured, falls))
+    frame = table_frame(columns, results.conditions)
+    short = short_table(results, columns)
     write_table(out, tables, frame, [*results.sources, *read, *computed], {"notes": notes}, short)
 
 
@@ -306,28 +342,3 @@ def _between_models(results: Results) -> Table:
         "corrected over the pairs of models, and verdicts follow it."
     )
     return make_table("between_models", "Models against each other (pp)", columns, list(by_pair.values()), [note])
-
-
-def _numbers(results: Results, condition: Condition) -> dict[str, Any]:
-    """A row of main.csv in full precision: fractions of one, empty where there is no value."""
-    k, names = results.k, (ALL_BENCHMARKS, *results.benchmarks)
-    row: dict[str, Any] = {
-        "model": condition.model,
-        "method": condition.method,
-        "title": condition.title,
-        "seeds": " ".join(map(str, condition.seeds)),
-        "runs": " ".join(run.run for run in condition.runs),
-        "samples_per_problem": k,
-        "confidence": results.confidence,
-    }
-    for name in names:
-        average = results.average(condition, name)
-        row |= {f"{name}_avg_at_{k}": average.value, f"{name}_standard_error": average.standard_error}
-        row |= interval_columns(average.confidence_interval, f"{name}_")
-    for against in (results.reference_method, BASE):
-        for name in names:
-            comparison, prefix = results.comparison(condition, against, name), f"{name}_versus_{against}_"
-            row |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _COMPARED}
-            row |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
-    contrast = results.contrast(condition)
-    return row | {key: getattr(contrast, key.removeprefix("contrast_"), None) for key in _CONTRAST}

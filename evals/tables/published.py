@@ -19,6 +19,7 @@ from evals.core.yaml_file import read_yaml
 from evals.results import Results
 from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.average import Average
+from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text
 
@@ -99,6 +100,8 @@ class Confrontation:
     ours: Average  # over all benchmarks where the number is of none of ours
     differing: tuple[str, ...]  # settings that differ, as "setting (theirs, ours)"
     unknown: tuple[str, ...]  # settings that the paper does not give, likewise
+    their_difference: float | None  # of the number to that of the reference method in the same paper; of one
+    our_difference: float | None
     verdict: str  # inside, outside by ..., or no interval, each perhaps "as far as published"; or not comparable
 
     @property
@@ -138,7 +141,8 @@ def confront(
     results: Results, published: Sequence[Published], settings: Mapping[str, PaperSettings], own: OwnSettings
 ) -> list[Confrontation]:
     """Put ours beside every published number of a method of the study, in the study's order of methods."""
-    found, compared = [], Settings.model_fields.items()
+    confrontations, compared = [], Settings.model_fields.items()
+    reference = results.reference_method
     for condition in results.conditions:
         entry = own.methods.get(condition.model, {}).get(condition.method, condition.method)
         for row in published:
@@ -159,8 +163,29 @@ def confront(
             unknown = tuple(f"{words} (not given, {mine})" for words, their, mine in pairs if their is None)
             verdict = "not comparable" if differing else _verdict(row.value, ours)
             verdict += ", as far as published" if unknown and not differing else ""
-            found.append(Confrontation(row, condition, ours, differing, unknown, verdict))
-    return found
+            their_difference = _their_difference(row, published, reference)
+            our_difference = getattr(results.comparison(condition, reference), "difference", None)
+            differences = (their_difference, our_difference)
+            confrontations.append(Confrontation(row, condition, ours, differing, unknown, *differences, verdict))
+    return confrontations
+
+
+def _their_difference(row: Published, published: Sequence[Published], reference: str) -> float | None:
+    """Return the difference to the reference method in the same paper, model, benchmark and metric, perhaps table.
+
+    Several tables that repeat one number count as one; if they differ, there is none.
+    """
+    key = (row.arxiv, row.model, row.benchmark, row.metric)
+    same = [
+        other
+        for other in published
+        if other.method == reference and (other.arxiv, other.model, other.benchmark, other.metric) == key
+    ]
+    of_reference = [other.value for other in same if other.table == row.table][:1] or {other.value for other in same}
+    if row.method == reference or len(of_reference) != 1:
+        return None
+    (value,) = of_reference
+    return (row.value - value) / 100
 
 
 def _verdict(published: float, ours: Average) -> str:
@@ -232,6 +257,8 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
         Column("Published (%)", lambda one: one.published.measured),
         Column("Ours (%)", lambda one: one.ours, average_text),
         Column("Verdict", lambda one: one.verdict),
+        Column("Versus their reference (pp)", lambda one: one.their_difference, numbers.points),
+        Column("Ours, versus our reference (pp)", lambda one: one.our_difference, numbers.points),
         Column("What differs (theirs, ours)", lambda one: "; ".join((*one.differing, *one.unknown)) or "nothing"),
         Column("Source", lambda one: one.published.citation),
     ]
@@ -240,7 +267,8 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
     summary = (
         f"{comparable} of {len(confrontations)} published numbers were made under the settings of this study, and "
         f"{known} as far as their papers give them. The others stand here so that the scales can be seen; no "
-        "difference between them and ours means anything."
+        "difference between them and ours means anything. Differences to a reference method are of single training "
+        "runs there unless a paper says otherwise, and have no intervals."
     )
     cited = sorted({one.published.arxiv for one in confrontations})
     notes = [f"arXiv {arxiv}: {settings[arxiv].citation}. {settings[arxiv].note or ''}".strip() for arxiv in cited]
@@ -249,8 +277,9 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
 
 def paper_vs_ours_frame(confrontations: Sequence[Confrontation]) -> pd.DataFrame:
     """The rows in full precision; fractions of one, the published value too."""
+    differences = ("their_difference", "our_difference")
     shared = ("paper", "arxiv", "table", "row", "published_model", "benchmark", "metric", "certainty")
-    ours = ("published", "ours", *interval_columns(None), "verdict", "differing", "unknown")
+    ours = ("published", "ours", *interval_columns(None), "verdict", "differing", "unknown", *differences)
     columns = ["model", "method", *shared, *ours]
     rows = []
     for one in confrontations:
@@ -258,6 +287,7 @@ def paper_vs_ours_frame(confrontations: Sequence[Confrontation]) -> pd.DataFrame
         rows.append(
             {
                 **{name: getattr(published, name.removeprefix("published_")) for name in shared},
+                **{name: getattr(one, name) for name in differences},
                 **interval_columns(one.ours.confidence_interval),
                 "model": condition.model,
                 "method": condition.method,

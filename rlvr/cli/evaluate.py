@@ -6,7 +6,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from evals.core.errors import UserError
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Grading, Paths, Printed, VerifierFiles, the_verifier
 from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling
@@ -122,9 +121,6 @@ def power(
     effect: Annotated[float | None, Option(help="true difference to detect")] = None,
     problems: Annotated[int | None, Option(help="problems of the benchmark")] = None,
     samples: Annotated[int | None, Option(help="samples of each problem")] = None,
-    study: Annotated[
-        Path | None, Option(help="results of a finished study: plan one like it that finds --effect, with its costs")
-    ] = None,
     alpha: Annotated[float, Option(help="two-sided level")] = 0.05,
     power: Annotated[float, Option(help="chance to find the difference")] = 0.8,
 ) -> None:
@@ -134,18 +130,9 @@ def power(
     detectable effect; effect and samples the number of problems; effect and problems the number of samples. How
     strongly two policies differ from problem to problem comes from a pilot (--pilot A B, graded samples of the same
     problems), or is given by --effect-sd and --sampling-variance. Differences are fractions of one: 0.05 is 5 points.
-
-    With --study all variances and costs come from the results of a finished study, and the answer are the sizes that
-    find --effect: seeds, problems, samples and CPU hours, the cheapest first.
     """
-    from evals.scores.plan import Size, make_design, print_plan, print_study_plans
+    from evals.scores.plan import Size, make_design, print_plan
 
-    if study is not None:
-        given = (pilot, effect_sd, sampling_variance, seed_sd or None, seeds or None, problems, samples)
-        if effect is None or given.count(None) < len(given):
-            raise UserError("--study: gives all variances and sizes; accepted beside it: --effect, --alpha, --power")
-        print_study_plans(study, effect, alpha, power, printed.form)
-        return
     size = Size(effect, problems, samples, alpha, power)  # checked first
     design = make_design(pilot, grading.reader(pilot_problems), effect_sd, sampling_variance, seed_sd, seeds)
     print_plan(design, size, printed.form)
@@ -180,8 +167,6 @@ def audit(
 commands.call("trace", "evals.trace.rows:trace", ["files"], {"faults_only": "faults", "as_json": "json"})
 commands.call("verify", "evals.trace.directory:verify", ["directory"], {"as_json": "json"})
 commands.call("crate", "evals.trace.directory:describe", ["directory"])
-commands.call("coverage", "evals.statistics.coverage:coverage_table")
-commands.call("simulate", "evals.scores.simulation:simulate")
 
 
 @commands.add("eval")

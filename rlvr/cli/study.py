@@ -100,24 +100,11 @@ def init(
 def plan(
     config: Config = DEFAULT_STUDY,
     out: Annotated[Path, Option(help="directory of the runs' directories")] = Path("results/runs"),
-    effect: Annotated[
-        float | None, Option(help="true difference to find, in points: plan a study like that of --results instead")
-    ] = None,
-    power: Annotated[float, Option(help="chance to find it")] = 0.8,
-    alpha: Annotated[float, Option(help="two-sided level")] = 0.05,
-    results: Annotated[Path, Option(help="results of a finished study, for --effect")] = Path("results"),
 ) -> None:
     """Write the files of a study's runs, as training would, without training, and print their paths.
 
     Of a study trained by verl, what it would cost is estimated on standard error.
-
-    With --effect nothing is written. The sizes that find the difference are printed, the cheapest first: seeds,
-    problems, samples and CPU hours, from the variances and costs of a finished study, as power --study does.
     """
-    if effect is not None:
-        from evals.scores.plan import print_study_plans
-
-        return print_study_plans(results, effect / 100, alpha, power, "table")
     from evals.core.files import canonical_json, write_text
     from evals.core.run_spec import VERL
     from rlvr.study.cost import print_cost

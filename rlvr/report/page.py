@@ -14,11 +14,10 @@ from evals.core.record import scan_rows
 from evals.core.records import BASE, Gold, Grade, ProblemFile, Sample
 from evals.results import Results
 from evals.scores.registration import read_entries
-from evals.tables import audit, efficiency, main, numbers, paper, robust
+from evals.tables import audit, efficiency, main, numbers, robust
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
-from evals.tables.published import read_published
 from rlvr.report.charts import charts
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
@@ -26,7 +25,7 @@ from rlvr.report.summary import alternatives, best_condition, findings, headline
 
 Judged = TypeVar("Judged", Sample, Grade)
 
-_FIGURES = ("differences", "scores", "profiles", "power", "cost_curves", "compute_performance", "training_curves")
+_FIGURES = ("differences", "scores", "profiles", "cost_curves", "compute_performance", "training_curves")
 _PHASES = {
     "seconds_rollout": "Rollout",
     "seconds_reward": "Reward",
@@ -50,7 +49,6 @@ def write_report(
     notes: Sequence[str],
     out: Path,
     title: str | None = None,
-    reference: Path | None = None,
     own_figures: Sequence[str] = (),
     rollouts: str = "",
     registrations: Path | None = None,
@@ -60,14 +58,11 @@ def write_report(
     Args:
         study_file: the resolved study, an object with study, its name.
         status_file: list of result, current, reasons, code_edited_since.
-        title: of a named study; its table in the shape of the papers' is shown, with --reference.
+        title: of a named study.
         own_figures: of a named study: names of its figures.
         rollouts: address of the page of rollouts, from the report; default: none.
         registrations: of a registered comparison.
     """
-    if title is not None and reference is None:
-        raise InvalidInput("", "--reference", "is missing", "config/reference, since there is a --title")
-    published = reference / "published.csv" if title is not None and reference is not None else None
     study, status = read_json(study_file), read_status(status_file)
     name = StudyName.parse(study, str(study_file)).study
     names = [each for each in (*own_figures, *_FIGURES) if each != "compute_performance" or "validation" in study]
@@ -87,7 +82,7 @@ def write_report(
     for run in results.runs:
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
-    inputs += [*read, *([published] if published else [])]
+    inputs += read
     entries = read_entries(registrations) if registrations else []
     inputs += [registrations] if registrations and entries else []
     write_page(
@@ -103,7 +98,6 @@ def write_report(
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),
         registered=registered(results, study, entries) if registrations else [],
-        paper_tables=paper.paper_tables(results, read_published(published), title, []) if title and published else [],
         main_table=replace(summary, notes=summary.notes[len(notes) :]),
         tables_of_seeds=[robust_table, *efficiency_tables] if falls else [],
         benchmark_tables=by_benchmark,

@@ -143,13 +143,11 @@ def alternatives(results: Results, shown: dict[str, Any], summaries: Mapping[Con
     held_out = _ranked("Mean score at the end", at_the_end(shown, f"{HELD_OUT} over {COSTS['tokens_generated']}"))
     middles = {row.title: 100 * summary.interquartile_mean for row, summary in summaries.items()}
     averages = {row.title: 100 * results.average(row).value for row in summaries}
-    said = {word: [each for each in sentences if word in each] for word in ("highest average", "than ", "would often")}
+    said = {word: [each for each in sentences if word in each] for word in ("highest average", "than ")}
     return {
         "scores": f"Scores of every method on every benchmark with intervals. {' '.join(said['highest average'])}",
         "differences": "Paired differences of every method to the reference method with intervals. "
         + " ".join(each for each in said["than "] if each.startswith(("Better", "Worse"))),
-        "power": f"Minimum detectable difference against minutes of training and evaluation. "
-        f"{' '.join(said['would often'])}",
         "profiles": f"Performance profiles of every method. {_ranked('Interquartile means', middles)}",
         "cost_curves": f"Training reward of every method over tokens, optimizer steps and seconds. {reward}",
         "compute_performance": f"Scores on held-out problems over tokens with fitted curves. {held_out}",

@@ -21,7 +21,6 @@ FIGURES = {
     "scores": "evals.figures.results",
     "differences": "evals.figures.results",
     "profiles": "evals.figures.results",
-    "power": "evals.figures.power",
     "cost_curves": "evals.figures.efficiency",
     "compute_performance": "evals.figures.efficiency",
     "training_curves": "rlvr.report.curves",
@@ -35,7 +34,6 @@ TABLES = {
     "efficiency": "evals.tables.efficiency",
     "audit": "evals.tables.audit",
     "checkpoints": "evals.tables.checkpoints",
-    "paper": "evals.tables.paper",
     "paper_vs_ours": "evals.tables.published",
 }
 """The figures, and the tables beside the main one, with the modules that make them."""
@@ -95,11 +93,11 @@ class Displayed:
 
     def files(self, folder: str, kind: str = "") -> list[str]:
         """The files that people look at of a study: all, or those of a directory (``tables/``, ``figures/``)."""
-        own = ["tables/paper.md", *(f"figures/{name}.png" for name in self.own_figures(folder))] if folder else []
+        own = [f"figures/{name}.png" for name in self.own_figures(folder)] if folder else []
         # A study of models alone has neither training curves nor methods to set side by side.
         methods = bool(self.plan.study.methods)
         tables = ["main", "by_seed", "robust", "efficiency", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
-        figures = ["scores", "differences", "profiles", "power", *self.of_trainings] if methods else ["scores"]
+        figures = ["scores", "differences", "profiles", *self.of_trainings] if methods else ["scores"]
         paths = [*own, *(f"tables/{table}.md" for table in tables), *(f"figures/{name}.png" for name in figures)]
         paths += ["tables/checkpoints.md", "figures/validation_curves.png"] if self.choices(folder) else []
         paths += [f"responses/{benchmark}/index.html" for benchmark in self.plan.study.benchmarks]
@@ -153,15 +151,13 @@ class Displayed:
 
     def table_reference(self, table: str) -> list[str]:
         """The published numbers that a table shows."""
-        names = {"paper": ["published.csv"], "paper_vs_ours": ["published.csv", "settings.yaml"]}
-        return [f"{REFERENCE}/{name}" for name in names.get(table, [])]
+        names = ["published.csv", "settings.yaml"] if table == "paper_vs_ours" else []
+        return [f"{REFERENCE}/{name}" for name in names]
 
     def table_options(self, folder: str, table: str) -> list[str]:
         options = self.table_inputs(folder, table)
         _name_trainings(options)
-        if table == "paper":
-            options |= {"reference": REFERENCE, "title": self.named_study(folder).title, "note": self.notes(folder)}
-        elif table == "paper_vs_ours":
+        if table == "paper_vs_ours":
             options |= {"reference": REFERENCE, "own": self.own_settings()}
         return words(options)
 
@@ -169,7 +165,7 @@ class Displayed:
         return code_of(TABLES[table])
 
     def figure_inputs(self, folder: str, figure: str) -> dict[str, Any]:
-        if figure in ("power", "cost_curves", "compute_performance"):
+        if figure in ("cost_curves", "compute_performance"):
             return self.training_inputs(folder)
         if figure == "validation_curves":
             return {"choices": self.choices(folder), "runs": f"results/{folder}runs.json"}
@@ -188,8 +184,6 @@ class Displayed:
     def figure_options(self, folder: str, figure: str) -> list[str]:
         options = self.figure_inputs(folder, figure)
         _name_trainings(options)
-        if figure == "power":
-            options["costs"] = "results/costs"
         if figure == "reward_curves":
             options["titles"] = [self.named_study(each).title for each in self.with_beside(folder)]
             options["reference_method"] = self.plan.reference_method(folder)
@@ -236,11 +230,11 @@ class Displayed:
         return words({**options, **({"tokens": tokens} if tokens else {})})
 
     def report_options(self, folder: str) -> list[str]:
-        """Options of the report: of a named study its heading, figures and published numbers; registrations."""
+        """Options of the report: of a named study its heading and figures; registrations."""
         options: dict[str, Any] = {"rollouts": "rollouts/index.html"} if self.keeps_rollouts else {}
         if folder:
             title, own = self.named_study(folder).title, self.own_figures(folder)
-            options |= {"title": title, "reference": REFERENCE, "own_figures": own}
+            options |= {"title": title, "own_figures": own}
         elif self.plan.study.config.registration is not None:
             options["registrations"] = f"results/{REGISTRATIONS}"
         return words(options)

@@ -14,7 +14,6 @@ from evals.statistics.power import (
     Design,
     minimum_detectable_effect,
     problems_needed,
-    residual_variance,
     samples_needed,
 )
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, holm_of_known, sign_flip_p_values
@@ -81,13 +80,6 @@ def test_comparisons_of_nothing_are_refused(one: list[Any], other: list[Any]) ->
     with pytest.raises(ValueError, match=r"0 benchmarks|1 and 1 problems"):
         estimate_difference(one, other)
     assert np.isfinite(estimate_difference([np.eye(2)], [np.zeros((1, 2))], control_is_fixed=True).estimate)
-
-
-def test_the_residual_variance_is_that_of_the_two_way_layout() -> None:
-    """Seed and problem effects add nothing; what is left is divided by its degrees of freedom."""
-    rest = np.array([[1.0, -2.0, 1.0], [-1.0, 2.0, -1.0]]) / 8
-    accuracies = 0.5 + np.array([[0.1], [-0.1]]) + np.array([[0.0, 0.2, 0.3]]) + rest
-    assert residual_variance(accuracies) == pytest.approx((rest**2).sum() / 2)
 
 
 def test_an_expected_difference_has_the_designs_variances() -> None:

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from evals.statistics.average import estimate_average
-from evals.statistics.coverage import INTERVALS, Population, measure_coverage
 from evals.statistics.interval import (
     hall_interval,
     score_interval,
@@ -16,6 +15,7 @@ from evals.statistics.interval import (
     t_interval,
     wilson_interval,
 )
+from tests.statistics.populations import Population, measure_coverage, t_intervals
 
 REPLICATES = 4_000
 MEANS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 0.98, 0.99)
@@ -26,7 +26,8 @@ SPREADS = {
     "two": (0.3, 0.7, 1.0),
 }
 POPULATIONS = [
-    Population(family, spread, mean) for family, spreads in SPREADS.items() for spread in spreads for mean in MEANS
+    *(Population(family, spread, mean) for family, spreads in SPREADS.items() for spread in spreads for mean in MEANS),
+    *(Population("impossible", 0.5, mean) for mean in (0.1, 0.2, 0.3, 0.45)),
 ]
 
 
@@ -59,7 +60,7 @@ def test_where_a_handful_of_problems_decides_an_interval_is_rarely_given_and_the
     given_and_wrong = ours.given * (1.0 - ours.covered) if ours.given else 0.0
     assert given_and_wrong <= 0.035
     assert ours.given < 0.95
-    assert measure_coverage(population, INTERVALS["t"], benchmarks=REPLICATES).covered < 0.93  # what is avoided
+    assert measure_coverage(population, t_intervals, benchmarks=REPLICATES).covered < 0.93  # what is avoided
 
 
 @pytest.mark.parametrize(("problems", "samples"), [(60, 16), (100, 8), (200, 4)])
@@ -165,7 +166,7 @@ def test_intervals_of_a_method_cover_over_problems_and_seeds(seed_sd: float) -> 
 
 def test_the_textbook_interval_fails_where_ours_holds() -> None:
     population = Population("normal", 2.0, 0.05)
-    assert measure_coverage(population, INTERVALS["t"], benchmarks=REPLICATES).covered < 0.89
+    assert measure_coverage(population, t_intervals, benchmarks=REPLICATES).covered < 0.89
     assert measure_coverage(population, benchmarks=REPLICATES).covered > 0.93
 
 

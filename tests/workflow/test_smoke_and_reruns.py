@@ -21,7 +21,7 @@ RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") 
 RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
 BENCHMARKS = ["chain_3", "variables_4"]
 TABLES = {"table_main", "table by_seed", "table robust", "table efficiency", "table paper_vs_ours"}
-FIGURES_OF_SCORES = {"figure scores", "figure differences", "figure profiles", "figure power", "figure cost_curves"}
+FIGURES_OF_SCORES = {"figure scores", "figure differences", "figure profiles", "figure cost_curves"}
 AFTER_SCORES = {
     "compare",
     *(f"page_responses {name}" for name in BENCHMARKS),
@@ -59,7 +59,7 @@ def test_the_study_leaves_what_it_promises(smoke_study: Project) -> None:
     results = smoke_study.root / "results"
     for ending in ("md", "csv", "tex"):
         assert (results / f"tables/main.{ending}").stat().st_size > 200
-    for figure in ("scores", "differences", "profiles", "power", "training_curves"):
+    for figure in ("scores", "differences", "profiles", "training_curves"):
         assert (results / f"figures/{figure}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (results / f"figures/{figure}.svg").read_text()
     with open(results / "tables/main.csv", newline="") as file:

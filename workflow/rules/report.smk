@@ -151,7 +151,6 @@ rule report_html:
         figures=given(SHOWN.figures),
         manifests=given(PLAN.run_manifests),
         code=code_of("rlvr.report.page"),
-        published=f"{REFERENCE}/published.csv",
         template=page_templates("report.html.jinja", "report.js"),
     output:
         report=report("results/{folder}report.html", category="Study", caption="../report/report.rst"),

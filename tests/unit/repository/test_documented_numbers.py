@@ -143,7 +143,6 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "| {} steps, the middles of equal parts": "rlvr.study.contrast:DEFAULT_STEPS",
         "max_t R_t - R_end >= max({},": "evals.statistics.robust:LEAST_LOSS",
         "a tenth of the steps (at least {})": "evals.statistics.robust:_SHORTEST_WINDOW",
-        "Tried are half, {}, {} and {} times": constant("evals.tables.power:_TIMES")[1:],
     },
     "docs/generation.md": {
         "{}, {} and {} tokens unless given": (Sampling.temperature, Sampling.top_p, Sampling.max_new_tokens),

@@ -205,7 +205,7 @@ def test_a_run_starts_from_its_model_and_is_evaluated_at_its_end(plan: Plan) -> 
 def test_the_main_studys_results_lie_in_no_folder_of_their_own(plan: Plan) -> None:
     displayed = Displayed(plan)
     assert "results/tables/main.md" in displayed.files("")
-    assert displayed.tables(SELECTION)[0] == f"results/{SELECTION}tables/paper.md"
+    assert displayed.tables(SELECTION)[0] == f"results/{SELECTION}tables/main.md"
     assert f"results/{SELECTION}figures/score_curves.png" in displayed.figures(SELECTION)
     assert plan.scores(SELECTION)[0].startswith(f"results/{SELECTION}scores/")
     assert all(path.startswith("results/samples/") for path in plan.samples(SELECTION, "chain_3"))

@@ -14,8 +14,6 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.records import BASE
 from evals.results import Results, read_results
 from evals.statistics.interval import wilson_interval
-from evals.tables.numbers import points
-from evals.tables.paper import paper_frame, paper_tables
 from evals.tables.published import (
     OwnSettings,
     PaperSettings,
@@ -161,7 +159,7 @@ def test_no_published_number_compares_with_a_tiny_model_on_generated_problems_an
         assert one.verdict == row[3] == "not comparable"
         for what in ("model", "benchmark", "training problems"):
             assert any(each.startswith(f"{what} (") for each in (*one.differing, *one.unknown)), one
-        assert one.published.arxiv in row[5] and one.published.table in row[5]
+        assert one.published.arxiv in row[7] and one.published.table in row[7]
     assert table.notes[0].startswith("0 of ")
 
 
@@ -316,29 +314,20 @@ def test_own_settings_have_to_be_complete() -> None:
         OwnSettings.parse_text("{", "--own")
 
 
-def test_the_paper_table_corrects_over_methods_and_shows_published_rows(results: Results) -> None:
-    frame = paper_frame(results).set_index("method")
-    compared = frame[frame["p_value"].notna()]
-    assert (compared["p_value_holm_over_methods"] >= compared["p_value"]).all()
-    for condition in results.conditions:
-        if comparison := results.comparison(condition, results.reference_method):
-            row = frame.loc[condition.method]
-            assert row["p_value_holm_over_methods"] == comparison.p_value_holm
-            assert row["verdict"] == comparison.verdict
-    assert "base" not in compared.index and results.reference_method not in compared.index
-    method = compared.index[0]
+def test_a_number_stands_beside_its_papers_reference_where_that_is_one_number(results: Results) -> None:
+    own, reference = OwnSettings(models={"tiny": "tiny"}, **SETTINGS), results.reference_method
     rows = [
-        published(40.0, method=results.reference_method, benchmark="Avg"),
-        published(43.5, method=method, benchmark="Avg", row="M"),
-        published(10.0, method=method, benchmark="aime_2024", row="M"),
-        published(
-            41.0, method=results.reference_method, benchmark="Avg", arxiv="2600.00002"
-        ),  # no method of ours in it
+        published(40.0, method=reference, benchmark="Avg"),
+        published(43.5, method="delta", benchmark="Avg", row="M"),
+        published(10.0, method="delta", row="M"),  # the reference has no number of this benchmark
+        published(20.0, method="delta", table="Table 2", benchmark="amc", row="M"),
+        published(19.0, method=reference, table="Table 3", benchmark="amc"),
+        published(30.0, method="delta", table="Table 2", benchmark="math", row="M"),
+        *(published(29.0 + place, method=reference, table=f"Table {3 + place}", benchmark="math") for place in (0, 1)),
     ]
-    own, reported = paper_tables(results, rows, "Title", ["Asks."])
-    assert own.title == "Title" and own.notes[0] == "Asks."
-    assert len(own.rows) == len(results.conditions)
-    assert sorted(row[2] for row in reported.rows) == ["+3.5", "–"]
+    ours = [one for one in confront(results, rows, {"2600.00001": PAPER}, own) if one.condition.method == "delta"]
+    assert [one.their_difference for one in ours] == [pytest.approx(0.035), None, pytest.approx(0.01), None]
+    assert all(one.their_difference is None for one in confront(results, rows[:1], {"2600.00001": PAPER}, own))
 
 
 def test_each_model_shows_its_own_difference_beside_the_published_one(results: Results) -> None:
@@ -357,9 +346,9 @@ def test_each_model_shows_its_own_difference_beside_the_published_one(results: R
     reference = results.reference_method
     compared = [row for row in both.conditions if row.method not in (BASE, reference)]
     method = compared[0].method
-    rows = [published(40.0, method=reference, benchmark="Avg"), published(43.5, method=method, benchmark="Avg")]
-    _, reported = paper_tables(both, rows, "Title", [])
-    ours = {row.title: both.comparison(row, reference) for row in compared if row.method == method}
-    expected = {title: points(found.difference) for title, found in ours.items() if found}
-    assert len(set(expected.values())) == 2
-    assert expected.items() <= {row[0]: row[3] for row in reported.rows}.items()
+    own = OwnSettings(models={"tiny": "tiny", "other": "tiny"}, **SETTINGS)
+    found = confront(both, [published(43.5, method=method, benchmark="Avg")], {"2600.00001": PAPER}, own)
+    shown = {one.condition: one.our_difference for one in found}
+    expected = {row: both.comparison(row, reference) for row in compared if row.method == method}
+    assert shown == {row: comparison.difference for row, comparison in expected.items() if comparison}
+    assert len(set(shown.values())) == 2
