@@ -223,13 +223,12 @@ class Execution(Record):
 class Cluster(Record):
     """The machines and parallelism of a run by verl (cluster.json); they change numbers by rounding only.
 
-    :class:`evals.core.config.base_models.ClusterChanges` says what each is. With the platform "cpu", ``gpus_per_node``
-    is the number of processes that stand for devices. ``hidden_state_budget`` counts the mebibytes of hidden states
-    that a device keeps in its memory; more lie in host memory. ``overrides`` are the options of verl that change no
-    result; the others are a part of the run.
+    :class:`evals.core.config.base_models.ClusterChanges` says what each is. Where the platform is not "cuda",
+    ``gpus_per_node`` is the number of processes that stand for devices. ``overrides`` are the options of verl that
+    change no result; the others are a part of the run.
     """
 
-    platform: Literal["cuda", "cpu"]
+    platform: str
     nodes: Count
     gpus_per_node: Count
     sequence_parallel: Count
@@ -240,8 +239,6 @@ class Cluster(Record):
     checkpoint_interval: Count
     checkpoints_kept: int
     grading_workers: Count
-    hidden_state_budget: Index
-    hidden_state_host_budget: Index
     rollout_kl_limit: Positive = 0.1
     rollouts_kept_every: Count | None = Field(default=None, exclude_if=lambda every: every is None)
     overrides: dict[str, Any] = Field(default={}, exclude_if=lambda overrides: not overrides)

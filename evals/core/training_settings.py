@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from evals.core.errors import NotAccepted
-from evals.core.numbers import AS_WRITTEN, BOUNDED, Count, Index, NotNegative, Positive, Share
+from evals.core.numbers import Count, Index, NotNegative, Positive, Share
 from evals.core.record import Record
 
 _ROUNDING = 1e-9
@@ -96,43 +96,6 @@ class EarlyStop(Record):
             elif step - since >= self.patience:
                 return step
         return None
-
-
-class PartialRollouts(Record):
-    """Rollouts that go on while the policy is updated: each token is drawn from the policy of its time.
-
-    A step trains on the prompts that have ended; unfinished responses are kept, and continued under the new policy.
-    """
-
-    batches_ahead: Positive = Field(
-        description="rollout batches that are sampled beyond the one that a step trains on; may be a fraction"
-    )
-    policies: Annotated[int, Field(ge=2), BOUNDED] = Field(
-        description="the policies that a prompt may train, counted from the one under which it was asked for; a step "
-        "waits for prompts that would be too old in a later one; at least batches_ahead + 1"
-    )
-    importance_limit: Annotated[float, Field(ge=1), *AS_WRITTEN] | None = Field(
-        default=None,
-        exclude_if=lambda limit: limit is None,
-        description="each token is weighed by its probability under the policy that a step starts from over that under "
-        "the policy that drew it, and by this at most; without the key tokens are not weighed",
-    )
-
-    @model_validator(mode="after")
-    def _check_policies(self) -> Self:
-        if self.policies < (least := math.ceil(self.batches_ahead) + 1):
-            accepted = f"at least {least}, batches_ahead + 1, or prompts that have ended could grow older"
-            raise NotAccepted(f"is {self.policies}", accepted, "policies")
-        return self
-
-    def due(self, ages: Sequence[int], batch_size: int) -> int:
-        """Count the oldest prompts that a step has to train so that no later one has an older prompt than ``policies``.
-
-        ``ages`` are those of all prompts, 1 for one that is first sampled in this step; each step trains
-        ``batch_size``.
-        """
-        later = range(min(self.policies, len(ages) // batch_size + 1))  # all of them are trained by then
-        return max(0, *(sum(age + steps >= self.policies for age in ages) - steps * batch_size for steps in later))
 
 
 class TrainingSettings(Record):
@@ -227,7 +190,6 @@ class VerlTraining(TrainingSettings):
     """The training settings of verl."""
 
     max_prompt_tokens: Count
-    partial_rollouts: PartialRollouts | None = Field(default=None, exclude_if=lambda partial: partial is None)
 
     @model_validator(mode="after")
     def _check_updates(self) -> Self:
@@ -238,16 +200,4 @@ class VerlTraining(TrainingSettings):
         if self.warmup_updates % updates:
             accepted = "accepted by verl, whose learning rate changes between rollout steps: a multiple of"
             raise NotAccepted(f"is {self.warmup_updates}; {accepted} updates_per_step, {updates}", key="warmup_updates")
-        return self
-
-    @model_validator(mode="after")
-    def _check_partial(self) -> Self:
-        if (partial := self.partial_rollouts) is None:
-            return self
-        if partial.batches_ahead * self.prompts_per_step < 1:
-            accepted = f"at least 1 / prompts_per_step, {1 / self.prompts_per_step:g}: one prompt"
-            raise NotAccepted(f"is {partial.batches_ahead}", accepted, "partial_rollouts.batches_ahead")
-        if partial.importance_limit is not None and self.top_p < 1:
-            found = f"is given with top_p {self.top_p}, under which vLLM's probabilities are of what it draws from"
-            raise NotAccepted(found, "top_p 1, or none", "partial_rollouts.importance_limit")
         return self

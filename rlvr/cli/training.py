@@ -96,7 +96,7 @@ def validate(
     """Hold the launch against verl's own configuration and checks, and ours; needs no GPU."""
     from evals.core.files import read_json
     from rlvr.engines.verl.checks import check, compose_config
-    from rlvr.engines.verl.hidden_states import hidden_state_places
+    from rlvr.engines.verl.hidden_states import hidden_state_bytes
     from rlvr.engines.verl.launch import launch
 
     for path in run_files:
@@ -107,35 +107,10 @@ def validate(
         compose_config(launch(run, machines, places))
         unread = "" if there else f" ({checkpoint} is not there yet: the model itself was not looked at)"
         print(f"{run.run}: verl accepts the launch{unread}")
-        if there:
-            for line in hidden_state_places(run, machines, method, read_json(checkpoint / "config.json")):
-                print(f"{run.run}: {line}")
-
-
-@verl.add("preflight")
-def preflight(
-    run_file: RunFile,
-    cluster: ClusterFile = None,
-    python: Python = "python",
-    without_devices: Annotated[
-        bool, Option("--without-devices", help="count a device's memory from shapes, on any machine, in minutes")
-    ] = False,
-    model_config: Annotated[
-        Path | None, Option(help="with --without-devices: config.json of the model, where the model is not here")
-    ] = None,
-) -> None:
-    """Train at the longest length on this node, two micro-batches an update, and print the memory and time."""
-    run, machines, places = _read(run_file, cluster)
-    if without_devices:
-        from rlvr.engines.verl.estimate import estimate
-
-        print(estimate(run, machines, model_config or places.study / run.base / "checkpoint" / "config.json"))
-        return
-    if model_config is not None:
-        raise UserError("--model-config: is of --without-devices; accepted: none without it")
-    from rlvr.engines.verl.preflight import preflight
-
-    print(preflight(run_file, machines, _program(python), places.study, REPOSITORY))
+        if there and (size := hidden_state_bytes(run, machines, method, read_json(checkpoint / "config.json"))):
+            print(
+                f"{run.run}: with every response at its longest, hidden states take {size / 2**30:.3g} GiB of a device"
+            )
 
 
 def _read(path: Path, cluster_file: Path | None) -> tuple[VerlRun, Cluster, Places]:

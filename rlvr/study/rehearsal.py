@@ -2,7 +2,8 @@
 
 It is a study itself, cut from the one that is rehearsed, and the workflow runs it: model, problems, two training steps
 with a saved state each, the checkpoint, samples and grades on one benchmark, scores. By verl these parts are Ray, vLLM,
-the exchange of weights, the grader, FSDP and the merger, on the cluster that the study names.
+the exchange of weights, the grader, FSDP and the merger, on the cluster that the study names; every response is made as
+long as the study allows, so that the steps show the memory of the longest.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import Any
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json, read_parquet
 from evals.core.manifest import verify_outputs
-from evals.core.run_spec import VERL
+from evals.core.run_spec import Cluster, VerlRun
 from rlvr.study.study import Study
 
 STEPS = 2
 _LEAST_ROLLOUTS = 64
-_LONGEST = 1024
-"""Tokens of a response at most, in training and evaluation."""
+_LONGEST_SAMPLE = 1024
+"""Tokens of a response in the evaluation at most."""
+_FULL_LENGTH = {"actor_rollout_ref.rollout.ignore_eos": True}
+"""The option of verl by which no response ends before the longest length."""
 _LEFT_OUT = ("validation", "diagnostics", "decoding", "controls", "registration", "checkpoint")
 _SHOWN = (
     *("seconds_rollout", "seconds_log_probs", "seconds_token_weights", "seconds_update", "seconds_weight_sync"),
@@ -49,7 +52,7 @@ def rehearsal(study: Study, source: str, model: str | None, method: str | None) 
     benchmark = study.config.benchmarks[0]
     sources = {name: each for name, each in cut.get("benchmark_sources", {}).items() if name == benchmark}
     evaluation = {key: value for key, value in cut["evaluation"].items() if key != "samples_of"}
-    longest = min(evaluation["max_new_tokens"], _LONGEST)
+    longest = min(evaluation["max_new_tokens"], _LONGEST_SAMPLE)
     return {
         **cut,
         "study": f"{study.config.study[:50]}_rehearsal",
@@ -63,28 +66,41 @@ def rehearsal(study: Study, source: str, model: str | None, method: str | None) 
         "contrast_steps": 0,
         "evaluation": {**evaluation, "samples_per_problem": 1, "max_new_tokens": longest},
         "statistics": {key: value for key, value in cut["statistics"].items() if key != "weighting"},
-        "execution": {**cut["execution"], "checkpoint_interval": 1, "sampling_splits": 1},
+        "execution": {**cut["execution"], **_of_verl(cut["execution"]), "checkpoint_interval": 1, "sampling_splits": 1},
     }
 
 
+def _of_verl(execution: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster whose responses all have the longest length; nothing with the local engine."""
+    if (cluster := execution.get("cluster")) is None:
+        return {}
+    return {"cluster": {**cluster, "overrides": {**cluster.get("overrides", {}), **_FULL_LENGTH}}}
+
+
 def _short(study: Study, run: str) -> dict[str, Any]:
-    """The training settings of ``run`` with as few and as short rollouts as its updates and ranks leave."""
+    """The training settings of ``run`` with as few rollouts as show the memory of all of them.
+
+    By verl each rank has two full micro-batches in an update: the second finds the gradients of the first.
+    """
     spec = study.run_spec(run)
     training = spec.training.to_json()
     training.pop("learning_rate_decay", None)
-    updates, samples, ranks = spec.training.updates_per_step, spec.training.samples_per_prompt, 1
-    if study.engine == VERL:
-        cluster = study.cluster(run)
-        ranks = cluster["nodes"] * cluster["gpus_per_node"] // cluster["sequence_parallel"]
-    prompts = updates
-    while prompts * samples < min(_LEAST_ROLLOUTS, spec.training.rollouts_per_step) or prompts * samples % (
-        updates * ranks
-    ):
+    updates, samples, ranks, least = (
+        spec.training.updates_per_step,
+        spec.training.samples_per_prompt,
+        1,
+        _LEAST_ROLLOUTS,
+    )
+    if isinstance(spec, VerlRun):
+        cluster = Cluster.parse(study.cluster(run), run)
+        ranks = cluster.data_parallel
+        longest = spec.training.max_prompt_tokens + spec.training.max_new_tokens
+        together = cluster.tokens_per_device * cluster.sequence_parallel // longest
+        least = max(least, 2 * together * ranks * updates)
+    least, prompts = min(least, spec.training.rollouts_per_step), updates
+    while prompts * samples < least or prompts * samples % (updates * ranks):
         prompts += updates
-    short: dict[str, Any] = {"steps": STEPS, "prompts_per_step": prompts, "warmup_updates": 0}
-    if partial := training.get("partial_rollouts"):  # one prompt at least
-        short["partial_rollouts"] = {**partial, "batches_ahead": max(partial["batches_ahead"], 1 / prompts)}
-    return {**training, **short, "max_new_tokens": min(spec.training.max_new_tokens, _LONGEST)}
+    return {**training, "steps": STEPS, "prompts_per_step": prompts, "warmup_updates": 0}
 
 
 def report(content: Mapping[str, Any], directory: Path) -> list[str]:

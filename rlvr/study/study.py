@@ -52,9 +52,8 @@ _CLUSTER_DEFAULTS: Mapping[str, Any] = {
     "gpu_memory_utilization": 0.6,
     "offload": False,
     "checkpoints_kept": 2,
-    "hidden_state_host_budget": 262144,  # 256 GiB
 }
-_EXECUTION_OF_VERL = ("checkpoint_interval", "grading_workers", "hidden_state_budget")
+_EXECUTION_OF_VERL = ("checkpoint_interval", "grading_workers")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from rlvr.study.study import Study
 ROOT = Path(__file__).parents[2]
 VOCABULARY, PROMPTS, SAMPLES, UPDATES, LEARNING_RATE = 43, 6, 4, 2, 3e-4
 ADAPTED = "delta_with_adapters"
-ONE_ALONE = "dapo_sign_separated_one_alone"  # fewer rollouts in a mini-batch than ranks
 # Token weights without hidden states are the trainer's, not the engine's: test_verl_methods.py.
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "dapo": {},
@@ -33,32 +32,24 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "gspo": {},
     "delta": {},
     "delta_within_side_only": {},
-    "dapo_sign_separated": {},
-    ONE_ALONE: {"extends": "dapo_sign_separated"},
+    "delta_top_k_hidden_gradient_proxy": {},
+    "delta_sketched": {},
     "delta_query_preserved": {"extends": "delta", "batching": {"assignment": {"name": "query_preserved"}}},
     "fipo": {},
     "dfpo_min_replace_query_preserved": {},
     "kl_cov": {},
 }
-READINGS = {"delta": 4, "delta_within_side_only": 9, "delta_top_k_hidden_gradient_proxy": 4, "delta_sketched": 4}
-"""How often these read every hidden state; each is computed a second time as if no memory were left for them."""
-NO_MEMORY = {"hidden_state_budget": 0, "hidden_state_host_budget": 0}
-DTYPES = ("float32", "bfloat16")
 
 
 class Variation(NamedTuple):
-    """What is changed in the catalogue's entry and in cluster.json; the trainer's type, and its adapters."""
+    """What is changed in the catalogue's entry, and the adapters."""
 
     changes: Mapping[str, Any]
-    cluster: Mapping[str, int] = {}
-    dtype: str = "float32"
     lora: Mapping[str, Any] | None = None
 
 
 CASES: Mapping[str, Variation] = {
     **{name: Variation(changes) for name, changes in METHODS.items()},
-    **{f"{name}_{dtype}": Variation({"extends": name}, {}, dtype) for name in READINGS for dtype in DTYPES},
-    **{f"{name}_{dtype}_anew": Variation({"extends": name}, NO_MEMORY, dtype) for name in READINGS for dtype in DTYPES},
     ADAPTED: Variation({"extends": "delta"}, lora={"rank": 3, "alpha": 6}),
 }
 
@@ -99,8 +90,6 @@ def case_of(name: str) -> Case:
     resolved = {piece: entry.get(piece) for piece in pieces}
     method = compose(resolved)
     batch = recorded(method)
-    if name == ONE_ALONE:
-        batch["mini_batches"] = [[0], list(range(1, len(batch["prompts"])))]
     return Case(name, CASES[name], resolved, method, batch)
 
 
@@ -140,11 +129,11 @@ def write_batch(place: Path, study_directory: Path, case: Case, ranks: int, shar
     }
     if case.variation.lora is not None:
         training["lora"] = case.variation.lora
-    named = {"method": case.resolved, "method_name": case.name, "dtype": case.variation.dtype}
+    named = {"method": case.resolved, "method_name": case.name, "dtype": "float32"}
     run = {**content, **named, "training": training}
     # Few tokens in a forward pass, so that a mini-batch is several micro-batches.
     cluster = {**study.cluster("tiny-dapo-s1"), "gpus_per_node": ranks, "tokens_per_device": 100}
-    cluster |= {"sequence_parallel": max(1, shared), **case.variation.cluster}
+    cluster |= {"sequence_parallel": max(1, shared)}
     place.mkdir()
     (place / "run.json").write_text(json.dumps(run), encoding="utf-8")
     (place / "cluster.json").write_text(json.dumps(cluster), encoding="utf-8")

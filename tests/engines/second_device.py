@@ -20,14 +20,14 @@ from rlvr.study.study_file import read_study_file
 ROOT = Path(__file__).parents[2]
 
 
-def use_method(name: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> CurrentRun:
-    """The run of a method, on a cluster with ``changes``, as the engine's process finds it."""
+def use_method(name: str, monkeypatch: pytest.MonkeyPatch) -> CurrentRun:
+    """The run of a method, as the engine's process finds it."""
     from rlvr.engines.verl import engine
 
     config = read_study_file(ROOT / "config" / "verl_smoke.yaml")
     study = Study.resolve({**config, "methods": {name: {}}, "reference_method": name}, "study")
     run = f"tiny-{name}-s1"
-    cluster = Cluster.parse({**study.cluster(run), **changes}, "cluster")
+    cluster = Cluster.parse(study.cluster(run), "cluster")
     current = CurrentRun.of(VerlRun.parse(study.resolved_run(run), "run.json"), cluster)
     monkeypatch.setattr(engine, "current_run", lambda: current)
     return current

@@ -38,7 +38,7 @@ def verify(problem, response):
 
 def environment() -> dict[str, str]:
     """Variables for our commands: this repository's packages, and this environment's programs first."""
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "workflow" / "progress")])
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "workflow" / "progress"), str(ROOT / "tests" / "engines")])
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, "PYTHONPATH": paths, "PATH": programs}
 

@@ -21,7 +21,6 @@ from evals.core.files import read_json
 from evals.core.training_settings import Lora
 from rlvr.engines.verl.checkpoints import ADAPTERS, PROBE
 from rlvr.engines.verl.registered import Field, nested
-from rlvr.methods.rollout_batch import RecomputedRows
 from tests.engines.second_device import batch_of_two, engine_on_meta, outputs_of, use_method
 from tests.engines.test_verl_overrides import overrides
 
@@ -76,19 +75,12 @@ def test_token_weights_are_computed_on_the_device(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["delta", "delta_sketched"])
 @pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize(("place", "budgets"), [("device", (64, 0)), ("host", (0, 64)), ("recomputed", (0, 0))])
-def test_hidden_states_are_read_on_the_device_from_wherever_they_are(
-    name: str, packed: bool, place: str, budgets: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hidden_states_stay_on_the_device(name: str, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-    use_method(name, monkeypatch, hidden_state_budget=budgets[0], hidden_state_host_budget=budgets[1])
+    use_method(name, monkeypatch)
     built = engine_on_meta(monkeypatch)
     passes: list[bool] = []
-    set_item = torch.Tensor.__setitem__
-
-    def put(into: torch.Tensor, at: Any, rows: torch.Tensor) -> None:
-        set_item(into, at, rows.cpu() if into.device.type == "cpu" else rows)
 
     def stock(self: Any, data: Any, loss_function: Any, forward_only: bool) -> Any:
         """One micro-batch, left on the CPU: numbers of it are read, as verl does too."""
@@ -97,14 +89,10 @@ def test_hidden_states_are_read_on_the_device_from_wherever_they_are(
         built.prepare_model_outputs(None, {"pad_size": 2} if packed else {}, data, None)
         return {"model_output": outputs_of("log_probs", "entropy")}
 
-    def weigh(data: Any, found: Any, hidden: Any) -> tuple[torch.Tensor, dict[str, float]]:
-        read = [] if isinstance(hidden, RecomputedRows) else [hidden]
-        if not read:
-            hidden.read(lambda at, rows: read.append(rows))
-        assert {rows.device.type for rows in [*read, hidden]} == {"meta"} and sum(map(len, read)) == 8
+    def weigh(data: Any, found: Any, hidden: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
+        assert hidden.device.type == "meta" and len(hidden) == 8
         return found["log_probs"], {}
 
-    monkeypatch.setattr(torch.Tensor, "__setitem__", put)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # it does not know "meta"
     monkeypatch.setattr(FSDPEngineWithLMHead, "prepare_model_outputs", lambda *_: {})
     monkeypatch.setattr(FSDPEngineWithLMHead, "forward_backward_batch", stock)
@@ -112,28 +100,7 @@ def test_hidden_states_are_read_on_the_device_from_wherever_they_are(
     built._weigh = weigh
     found = built.infer_batch(batch_of_two())["model_output"]
     assert found[Field.TOKEN_WEIGHTS].device.type == "meta" and len(found[Field.WEIGHT_METRICS].unbind()) == 2
-    assert passes == [True] * (2 if place == "recomputed" else 1)
-
-
-@pytest.mark.parametrize("mini_batches", [[0, 1], [0, 0]], ids=["one of each", "none of the second"])
-def test_mini_batches_are_counted_on_the_device_and_cut_where_the_batch_is(
-    mini_batches: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
-
-    use_method("dapo_sign_separated", monkeypatch)
-    parts: list[Any] = []
-
-    def stock(self: Any, data: Any, loss_function: Any) -> Any:
-        parts.append(data)
-        return {"model_output": {}, "loss": [0.0], "metrics": {}}
-
-    monkeypatch.setattr(FSDPEngineWithLMHead, "train_batch", stock)
-    engine_on_meta(monkeypatch).train_batch(batch_of_two(**{Field.MINI_BATCH: torch.tensor(mini_batches)}), None)
-    assert [len(part[Field.ROW]) for part in parts] == ([1, 1] if mini_batches[1] else [2, 1])
-    assert bool(parts[1]["loss_mask"].values().any()) == bool(mini_batches[1])
-    tensors = [value for part in parts for value in part.values() if isinstance(value, torch.Tensor)]
-    assert tensors and {value.device.type for value in tensors} == {"cpu"}, "verl moves micro-batches later"
+    assert passes == [True]
 
 
 @pytest.mark.parametrize("lora", [None, Lora(rank=2, alpha=2.0)])
@@ -233,10 +200,9 @@ def test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves
 _OF_THE_DRIVER = "the driver has no device: workers move what they hand it to the CPU (TrainingWorker.infer_batch)"
 TRIED: dict[str, Callable[..., None] | str] = {
     "MethodEngine.initialize": test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves,
-    "MethodEngine.infer_batch": test_hidden_states_are_read_on_the_device_from_wherever_they_are,
-    "MethodEngine.prepare_model_outputs": test_hidden_states_are_read_on_the_device_from_wherever_they_are,
+    "MethodEngine.infer_batch": test_hidden_states_stay_on_the_device,
+    "MethodEngine.prepare_model_outputs": test_hidden_states_stay_on_the_device,
     "MethodEngine.forward_step": test_a_forward_step_has_everything_on_the_device_that_verl_moves_it_to,
-    "MethodEngine.train_batch": test_mini_batches_are_counted_on_the_device_and_cut_where_the_batch_is,
     "MethodEngine.forward_backward_batch": test_a_loss_that_couples_rollouts_takes_log_probs_from_the_device,
     "MethodEngine.save_checkpoint": test_what_a_merged_checkpoint_is_recognised_by_is_read_from_the_device,
     "MethodEngine._build_lora_module": test_adapters_are_drawn_where_weights_have_numbers,

@@ -26,11 +26,9 @@ from rlvr.methods.rollout_batch import RolloutBatch
 from tests.engines.recorded_batches import (
     ADAPTED,
     CASES,
-    DTYPES,
     LEARNING_RATE,
     METHODS,
     PROMPTS,
-    READINGS,
     ROOT,
     SAMPLES,
     UPDATES,
@@ -78,7 +76,7 @@ def by_local_engine(model: Policy, method: Method, batch: dict[str, Any]) -> dic
             temperature=1.0,
             generator=generator_for("token_weights", 1, 0),
             head_weight=model.head_weight.detach(),
-            hidden_states=torch.cat(hidden),
+            hidden_states=method.sketched(torch.cat(hidden), 1),
         )
         weights = method.token_weights(rollouts)[0]
     settings = LocalTraining(
@@ -138,8 +136,6 @@ def test_both_engines_do_the_same(
     torch.testing.assert_close(flat(verls["log_probs"]), ours["log_probs"], rtol=0, atol=1e-5)
     torch.testing.assert_close(flat(verls["entropies"]), ours["entropies"], rtol=0, atol=1e-5)
     torch.testing.assert_close(flat(verls["weights"]), ours["weights"], rtol=0, atol=1e-5)
-    if not case.method.assignment.equal_sizes:  # one call of the engine, which returns the mean of its updates
-        ours["grad_norms"] = [sum(ours["grad_norms"]) / UPDATES]
     assert verls["grad_norms"] == pytest.approx(ours["grad_norms"], rel=1e-3)
     state = {_own_name(parameter): values for parameter, values in verls["state"].items()}
     names = [parameter for parameter in ours["state"] if parameter in state]
@@ -196,19 +192,3 @@ def test_two_ranks_train_on_the_mini_batches_and_token_weights_of_one(
     weighted = case_of(name).method.token_weights is not None
     assert (flat(one["weights"]).std() > 1e-4) == weighted
     assert two["grad_norms"] == pytest.approx(one["grad_norms"], rel=1e-4)
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", READINGS)
-def test_hidden_states_that_fit_nowhere_are_computed_anew_and_weigh_the_same(
-    name: str, dtype: str, ranks: int, by_verl: Callable[[str, int], dict[str, Any]]
-) -> None:
-    kept, anew = (by_verl(f"{name}_{dtype}{end}", ranks) for end in ("", "_anew"))
-    assert kept["weight_metrics"]["hidden_state_recomputations"] == 0
-    assert anew["weight_metrics"]["hidden_state_recomputations"] == READINGS[name]
-    for expected, found in zip(kept["weights"], anew["weights"], strict=True):
-        assert found == pytest.approx(expected, abs=1e-6)
-    assert any(abs(weight - 1) > 1e-4 for row in anew["weights"] for weight in row)
-    assert anew["log_probs"] == kept["log_probs"]
-    assert anew["grad_norms"] == pytest.approx(kept["grad_norms"], rel=1e-5)

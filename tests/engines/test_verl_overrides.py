@@ -22,7 +22,6 @@ pytest.importorskip("verl", reason="verl is not in this environment: make test-e
 
 READ_AGAINST = "0.9.1"
 INSIDES = {
-    "workers.engine.base.BaseEngine.train_batch": ("93d8e490839a", "mini-batches of unequal sizes"),
     "workers.engine.base.BaseEngine.infer_batch": ("385edf89498f", "token weights after the old log-probs"),
     "workers.engine.fsdp.transformer_impl.FSDPEngine.initialize": ("3a04cf9c22e2", "how long ranks wait"),
     "workers.engine.fsdp.transformer_impl.FSDPEngine.forward_backward_batch": (
@@ -69,23 +68,6 @@ INSIDES = {
     "trainer.ppo.v1.trainer_base.PPOTrainer._compute_old_log_prob": ("5ca28a6483ca", "its outputs are read"),
     "trainer.ppo.v1.trainer_base.PPOTrainer._next_train_batch": ("9eb23b5f5870", "its prompts are counted on"),
     "trainer.ppo.v1.trainer_base.PPOTrainer._step_once": ("b9d72aef23f2", "the order of all of these"),
-    "trainer.ppo.v1.trainer_base.PPOTrainer._submit_batch_to_rollout": (
-        "2c99dd345628",
-        "the step that a prompt is asked for in",
-    ),
-    "trainer.ppo.v1.trainer_base.PPOTrainer._reissue_inflight_prompts": (
-        "707c7419620d",
-        "unfinished rollouts after a kill",
-    ),
-    "trainer.ppo.v1.trainer_base.PPOTrainer._add_async_warmup_batches": ("7d7f50f56b51", "prompts ahead"),
-    "trainer.ppo.v1.trainer_base.PPOTrainer._save_checkpoint": ("86ebdd35bd61", "rollouts in a saved state"),
-    "trainer.ppo.v1.trainer_colocate_async.PPOTrainerColocateAsync.on_sample_end": (
-        "6a40265ae565",
-        "rollouts are interrupted",
-    ),
-    "trainer.ppo.v1.trainer_colocate_async.PPOTrainerColocateAsync.on_step_end": ("91d353c54069", "and go on"),
-    "trainer.ppo.v1.agent_loop_tq.AgentLoopWorkerTQ._agent_loop_postprocess": ("097043f25465", "the tags of policies"),
-    "workers.rollout.llm_server.FullyAsyncLLMServerClient.generate": ("aa438416153e", "policies that drew a rollout"),
     "trainer.ppo.v1.replay_buffer.ReplayBuffer.__init__": ("b49fc64696bf", "its fields are read"),
     "trainer.ppo.v1.replay_buffer.ReplayBuffer.sample": ("e29f28813ca7", "whole batches"),
     "trainer.ppo.v1.replay_buffer.ReplayBuffer._sync_metadata_from_transfer_queue": ("5b44f423500b", "called"),

@@ -18,8 +18,8 @@ from tests.engines.recorded_batches import compute_by_verl, flat, found_by_verl,
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 
-METHODS = ("delta", "fipo", "dapo_sign_separated")
-"""Token weights by hidden states, a loss that couples rollouts, mini-batches of unequal sizes."""
+METHODS = ("delta", "fipo")
+"""Token weights by hidden states, and a loss that couples rollouts."""
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> StudyDirec
     config["problems"]["prompt"], config["training"]["temperature"] = "{problem} Say: The final answer is", 0.5
     config.pop("contrast_steps")
     del config["execution"]["gradient_checkpointing"]
-    cluster = {"platform": "cpu", "nodes": 1, "gpus_per_node": 1, "tokens_per_device": 1024}
+    cluster = {"platform": "cpu_launch", "nodes": 1, "gpus_per_node": 1, "tokens_per_device": 1024}
     cluster["overrides"] = {"trainer.rollout_data_dir": str(path / "rollouts")}
     config["execution"] |= {"training_python": sys.executable, "training_threads": 4, "cluster": cluster}
     config["execution"]["rollouts_kept_every"] = STEPS

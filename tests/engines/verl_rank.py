@@ -83,9 +83,8 @@ def compute(path: Path) -> None:
     """Old log-probs, token weights and all updates of one recorded batch."""
     from evals.core.run_spec import Cluster, VerlRun
     from rlvr.engines.verl.checks import compose_config
-    from rlvr.engines.verl.mini_batches import lay_out
+    from rlvr.engines.verl.mini_batches import rank_layout
     from rlvr.methods.assignments import mini_batch_ids
-    from rlvr.methods.method import compose as compose_method
 
     given, directory = json.loads(path.read_text(encoding="utf-8")), path.parent
     run, cluster = VerlRun.read(directory / "run.json"), Cluster.read(directory / "cluster.json")
@@ -95,15 +94,13 @@ def compute(path: Path) -> None:
     config = compose_config(replace(started, overrides={**started.overrides, **(PACKED if given["packed"] else {})}))
     if given["packed"]:
         attend_on_cpu()
-    from rlvr.engines.verl.rank import EngineRank, RankBatch
+    from tests.engines.engine_rank import EngineRank, RankBatch
 
     one = EngineRank(run, cluster, config)
     rank, ranks = one.engine.get_data_parallel_rank(), one.engine.get_data_parallel_size()
 
     mini_batches = [torch.tensor(part) for part in given["mini_batches"]]
-    method = compose_method(run.method)
-    cut_by_engine = not method.assignment.equal_sizes
-    layout = lay_out(method, mini_batches, torch.tensor([len(r) for r in given["responses"]]), ranks)
+    layout = rank_layout(mini_batches, torch.tensor([len(r) for r in given["responses"]]), ranks)
     own = layout.view(ranks, -1)[rank]
     batch = RankBatch(
         [given["prompts"][row] for row in own],
@@ -115,7 +112,7 @@ def compute(path: Path) -> None:
     )
     scores = one.score(batch)
     weighted = [advantage * weights for advantage, weights in zip(batch.advantages, scores.weights, strict=True)]
-    share = len(own) if cut_by_engine else len(own) // len(mini_batches)
+    share = len(own) // len(mini_batches)
     grad_norms, sliced = [], []
     with one.engine.train_mode():
         for start in range(0, len(own), share):
@@ -125,8 +122,6 @@ def compute(path: Path) -> None:
                 grad_norms.append(float(metrics["grad_norm"]))
             sliced.append(own[part].tolist())
     sent = save_and_load(one.engine, directory) if run.training.lora else {}
-    if cut_by_engine:
-        sliced = [own[batch.mini_batches == number].tolist() for number in range(len(mini_batches))]
     state = {
         name: value.full_tensor() if hasattr(value, "full_tensor") else value
         for name, value in one.engine.module.state_dict().items()

@@ -146,10 +146,15 @@ class FromScratch(Settings):
 OptionOfVerl = Annotated[str, Matching(r"\+{0,2}[\w.-]+", "an option of verl, such as a.b.c")]
 
 
+Platform = Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")]
+
+
 class ClusterChanges(Settings):
     """The settings of a cluster that verl trains on."""
 
-    platform: Omittable[Literal["cuda", "cpu"]] = optional("cuda (the default), or cpu for tests")
+    platform: Omittable[Platform] = optional(
+        "cuda (the default), or the Python module of another one; `tests/engines/cpu_launch.py` is one for CPUs"
+    )
     nodes: Omittable[Count] = optional("machines")
     gpus_per_node: Omittable[Count] = optional("GPUs of each machine")
     sequence_parallel: Omittable[Count] = optional("GPUs that share a sequence; default 1")
@@ -160,10 +165,6 @@ class ClusterChanges(Settings):
         "whether weights and optimizer wait in host memory while they are not used; default false"
     )
     checkpoints_kept: Omittable[Annotated[int, Field(ge=2), BOUNDED]] = optional("saved states; default 2")
-    hidden_state_host_budget: Omittable[Index] = optional(
-        "MiB of hidden states that a node's host memory takes, default 262144; beyond, they are computed "
-        "anew at every reading"
-    )
     rollout_kl_limit: Omittable[Positive] = optional(
         "a step whose rollouts have a larger KL divergence of vLLM's distribution from the trainer's, in nats a token, "
         "ends the run before its update; default 0.1"

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from evals.core.config.settings import MethodName, Omittable, Settings, optional
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
-from evals.core.training_settings import EarlyStop, Lora, PartialRollouts
+from evals.core.training_settings import EarlyStop, Lora
 
 
 class TrainingChanges(Settings):
@@ -38,9 +38,6 @@ class TrainingChanges(Settings):
         "of its steps"
     )
     max_prompt_tokens: Omittable[Count] = optional("longer prompts are left out; engine verl")
-    partial_rollouts: Omittable[PartialRollouts] = optional(
-        "rollouts that go on while the policy is updated (docs/paper_scale.md); engine verl"
-    )
     max_new_tokens: Omittable[Count] = optional("longest response in tokens")
     temperature: Omittable[Positive] = optional("of the rollouts")
     top_p: Omittable[Share] = optional(

@@ -37,7 +37,6 @@ _NOT_REQUIRED = (
     "early_stop",
     "sampling_backend",
     "max_prompt_tokens",
-    "partial_rollouts",
     "sampling_batch_size",
     "learning_rate_decay_from",
     "top_p",
@@ -222,8 +221,10 @@ class StudyConfig(Settings):
                 raise NotAccepted("replays runs of engine local", "none with engine verl", "diagnostics")
             if self.contrast_steps:
                 raise NotAccepted(f"is {self.contrast_steps}", "0, or none, with engine verl", "contrast_steps")
-            needed = ("checkpoint_interval", "grading_workers", "hidden_state_budget", *of_verl)
-            require(self.execution, needed, "execution")
+            if "hidden_state_budget" in self.execution.model_fields_set:
+                accepted = "none with engine verl, which keeps hidden states on the device"
+                raise NotAccepted("is a setting of engine local", accepted, "execution.hidden_state_budget")
+            require(self.execution, ("checkpoint_interval", "grading_workers", *of_verl), "execution")
         elif self.execution.cluster is not None:
             raise NotAccepted("is a setting of engine verl", "none with engine local", "execution.cluster")
         elif self.samples_rollouts_by_vllm and self.diagnostics is not None:

@@ -24,7 +24,6 @@ from evals.generation.checkpoint import file_with_code
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl.launch import Launch
 from rlvr.methods.method import Method, compose
-from rlvr.methods.selections import GroupFilter
 
 
 def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
@@ -38,21 +37,13 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
         sizes = "prompts_per_step * samples_per_prompt / updates_per_step"
         found = f"a mini-batch has {training.rollouts_per_update} rollouts ({sizes})"
         raise InvalidInput(run.run, "training", found, f"a multiple of the {cluster.data_parallel} data-parallel ranks")
-    if not method.assignment.equal_sizes and method.loss.coupling != "rollout":
-        found = "makes mini-batches of unequal sizes, and the method has a loss that couples their rollouts"
-        accepted = "either with verl, or both with engine local"
-        raise InvalidInput(f"method {run.method_name}", "batching.assignment", found, accepted)
-    if training.partial_rollouts is not None and not isinstance(method.selection, GroupFilter | None):
-        found = "is given to a method whose selection judges all rollouts of a step together"
-        accepted = "a selection that keeps or drops prompts one by one, as dynamic_sampling, or none"
-        raise InvalidInput(f"method {run.method_name}", "training.partial_rollouts", found, accepted)
+    if not method.assignment.equal_sizes:
+        found = "makes mini-batches of unequal sizes"
+        raise InvalidInput(f"method {run.method_name}", "batching.assignment", found, "with engine local alone")
     longest = training.max_prompt_tokens + training.max_new_tokens
-    # Ranks differ by a rollout in mini-batches of unequal sizes, and have to make as many micro-batches of them.
-    together = 1 if method.assignment.equal_sizes else 2
-    if cluster.tokens_per_device * cluster.sequence_parallel < together * longest:
-        least = -(-together * longest // cluster.sequence_parallel)
-        of_longest = "the longest prompt and response" if together == 1 else "two of the longest prompts and responses"
-        accepted = f"at least {least}, {of_longest} over sequence_parallel"
+    if cluster.tokens_per_device * cluster.sequence_parallel < longest:
+        least = -(-longest // cluster.sequence_parallel)
+        accepted = f"at least {least}, the longest prompt and response over sequence_parallel"
         raise InvalidInput("cluster", "tokens_per_device", f"is {cluster.tokens_per_device}", accepted)
     if checkpoint is not None:
         _check_model(cluster, checkpoint, longest)

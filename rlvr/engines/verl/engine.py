@@ -2,8 +2,7 @@
 
 Token weights are computed at the end of the pass that computes the old log-probs, from the inputs of the language-model
 head that this pass saw: no forward pass is added. Each rank keeps its own tokens' vectors, and the few sums over tokens
-are reduced over all ranks, so that every rank finds the weights of the whole batch. Vectors that fit neither the
-device's nor the host's budget are not kept: each reading of them is one more forward pass.
+are reduced over all ranks, so that every rank finds the weights of the whole batch.
 
 A loss that couples the rollouts of a mini-batch is computed once on the whole mini-batch, all ranks' log-probs
 together; its gradient with respect to them then goes through the ordinary micro-batches. That costs one more forward
@@ -15,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +35,12 @@ from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.verl.checkpoints import ADAPTERS, PROBE, WeightSums
 from rlvr.engines.verl.gathering import Ranks
-from rlvr.engines.verl.hidden_states import HeadInputs, HiddenStateSize, KeptRows, response_rows, spans_of, token_size
+from rlvr.engines.verl.hidden_states import HeadInputs, response_rows
 from rlvr.engines.verl.launch import ENGINE_VENDOR
 from rlvr.engines.verl.metrics import PREFIX
-from rlvr.engines.verl.mini_batches import cut_mini_batch, joined_outputs
 from rlvr.engines.verl.registered import Field, current_run, nested, packed_metrics
 from rlvr.methods.aggregation import Normaliser
-from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, Visit
+from rlvr.methods.rollout_batch import RolloutBatch
 
 _GRADIENT = "rlvr_log_prob_gradient"
 _OF_PEFT = "base_model.model."
@@ -61,7 +58,6 @@ class MethodEngine(FSDPEngineWithLMHead):
     _head_inputs: HeadInputs | None = None
     _step = 0
     _update = 0
-    _readings = 0
 
     def initialize(self) -> Any:
         """verl's; ranks wait longer for one that still loads weights or writes its shard than torch lets them."""
@@ -73,28 +69,11 @@ class MethodEngine(FSDPEngineWithLMHead):
         current = current_run()
         if not current.method.needs_hidden_states or Field.ADVANTAGE not in data:
             return super().infer_batch(data, loss_function)
-        tokens = int(data["response_mask"].offsets().diff().sum())
-        most = torch.tensor(tokens, device=self._communication_device)
-        distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
-        width = int(self.module.get_output_embeddings().weight.shape[1])
-        size = HiddenStateSize(int(most), *token_size(current.method, width, current.run.dtype))
-        self._readings = 0
-        hidden: Tensor | RecomputedRows
-        if size.place(current.cluster) == "recomputed":
-            if distributed.get_rank() == 0:
-                print(size.description(current.cluster), flush=True)
+        with self._watching(data) as kept:
             outputs = super().infer_batch(data, loss_function)
-            dtype, shape = getattr(torch, current.run.dtype), (tokens, size.width)
-            hidden = RecomputedRows(shape, dtype, self._communication_device, partial(self._read_head_inputs, data))
-        else:
-            kept = KeptRows(tokens, size.place(current.cluster) == "host")
-            with self._watching(data, kept.put):
-                outputs = super().infer_batch(data, loss_function)
-            hidden = kept.on(self._communication_device)
         started, found = self._now(), outputs["model_output"]
-        weights, metrics = self._weigh(data, found, hidden)
+        weights, metrics = self._weigh(data, found, kept.joined())
         metrics["seconds_token_weights"] = self._now() - started
-        metrics["hidden_state_recomputations"] = float(self._readings)
         found[Field.TOKEN_WEIGHTS] = weights
         found[Field.WEIGHT_METRICS] = nested([packed_metrics(metrics)] * len(data[Field.ROW]))
         return outputs
@@ -104,7 +83,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         found = super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         if self._head_inputs is not None:
             packed = self._head_inputs.packed(micro_batch, output_args, self._gather_and_unpad_packed)
-            self._head_inputs.give(micro_batch[Field.ROW].tolist(), response_rows(packed, micro_batch))
+            self._head_inputs.keep(micro_batch[Field.ROW].tolist(), response_rows(packed, micro_batch))
         return found
 
     def forward_step(self, micro_batch: Any, loss_function: Callable[..., Any] | None, forward_only: bool) -> Any:
@@ -119,17 +98,6 @@ class MethodEngine(FSDPEngineWithLMHead):
             for name, total in loss.token_sums.items():
                 output["metrics"][PREFIX + name] = Metric(value=total * scale, aggregation=AggregationType.SUM)
         return value, output
-
-    def train_batch(self, data: Any, loss_function: Callable[..., Any]) -> Any:
-        """verl's; mini-batches whose sizes differ come as one, and are as many optimizer steps."""
-        current = current_run()
-        if current.method.assignment.equal_sizes:
-            return super().train_batch(data, loss_function)
-        sizes = torch.bincount(data[Field.MINI_BATCH].cpu(), minlength=current.run.training.updates_per_step)
-        sizes = sizes.to(self._communication_device)
-        distributed.all_reduce(sizes, group=self.get_data_parallel_group())
-        parts = [cut_mini_batch(data, number, size) for number, size in enumerate(sizes.tolist()) if size]
-        return joined_outputs([super(MethodEngine, self).train_batch(part, loss_function) for part in parts])
 
     def forward_backward_batch(self, data: Any, loss_function: Callable[..., Any], forward_only: bool = False) -> Any:
         """verl's, with the step's learning rate, and after a pass for the log-probs if the loss couples rollouts."""
@@ -211,27 +179,18 @@ class MethodEngine(FSDPEngineWithLMHead):
         return {name: astuple(sum((part[name] for part in parts[1:]), parts[0][name])) for name in own}
 
     @contextmanager
-    def _watching(self, data: Any, visit: Visit) -> Iterator[None]:
-        """Give ``visit`` the head's inputs at the response tokens of ``data`` in the passes of the block."""
-        spans = spans_of(data[Field.ROW].tolist(), data["response_mask"].offsets().diff().tolist())
-        self._head_inputs = HeadInputs(spans, current_run(), visit)
+    def _watching(self, data: Any) -> Iterator[HeadInputs]:
+        """Keep the head's inputs at the response tokens of ``data`` that the passes of the block see."""
+        lengths = data["response_mask"].offsets().diff().tolist()
+        self._head_inputs = HeadInputs(data[Field.ROW].tolist(), lengths, current_run())
         hook = self.module.get_output_embeddings().register_forward_pre_hook(self._head_inputs.see)
         try:
-            yield
+            yield self._head_inputs
         finally:
             hook.remove()
             self._head_inputs = None
 
-    def _read_head_inputs(self, data: Any, visit: Visit) -> None:
-        """One more pass over ``data`` for the head's inputs alone, in the same micro-batches; all ranks together."""
-        self._readings += 1
-        wanted = tensordict_utils.get(data, "calculate_entropy")
-        tensordict_utils.assign_non_tensor(data, calculate_entropy=False)
-        with self._watching(data, visit), torch.no_grad():
-            super().forward_backward_batch(data, None, forward_only=True)
-        tensordict_utils.assign_non_tensor(data, calculate_entropy=wanted)
-
-    def _weigh(self, data: Any, found: Any, hidden: Tensor | RecomputedRows) -> tuple[Tensor, dict[str, float]]:
+    def _weigh(self, data: Any, found: Any, hidden: Tensor) -> tuple[Tensor, dict[str, float]]:
         """The weights [length] of each of this rank's responses, and the whole batch's metrics."""
         current, mask, device = current_run(), data["response_mask"], hidden.device
         rollouts = self._ranks.gather(

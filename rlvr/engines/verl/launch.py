@@ -5,9 +5,9 @@ VERL_USE_EXTERNAL_MODULES names the module that every process imports (plugin.py
 what that module has registered.
 """
 
+import importlib
 import json
 import re
-import runpy
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import Any
 
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import VERIFIER_FILE, Cluster, VerlRun
-from evals.core.training_settings import Lora, PartialRollouts
+from evals.core.training_settings import Lora
 from rlvr.methods.method import Method, compose
 
 PLUGIN = "rlvr.engines.verl.plugin"
@@ -99,14 +99,14 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     method = compose(run.method, f"method {run.method_name}")
     environment = _environment(places)
     overrides = {**_overrides(run, cluster, method, places), **_lora_overrides(run.training.lora)}
-    if cluster.platform != "cuda":  # tests have one for machines without a GPU
-        file = places.repository / "tests" / "engines" / f"{cluster.platform}_launch.py"
-        if not file.is_file():
-            accepted = "cuda; another one in a clone of the project, whose tests have it"
-            raise InvalidInput("cluster", "platform", f"is {cluster.platform!r}", accepted)
-        platform = runpy.run_path(str(file))
-        environment |= platform["environment"](places.repository)
-        overrides |= platform["overrides"](cluster.devices)
+    if cluster.platform != "cuda":
+        try:
+            platform = importlib.import_module(cluster.platform)
+        except ModuleNotFoundError as error:
+            accepted = "cuda, or a module that Python finds (PYTHONPATH)"
+            raise InvalidInput("cluster", "platform", f"is {cluster.platform!r}", accepted) from error
+        environment |= platform.environment(places.repository)
+        overrides |= platform.overrides(cluster.devices)
     if checkpoints_at:
         environment[CHECKPOINTS_VARIABLE] = ",".join(map(str, checkpoints_at))
     overrides |= {f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in environment.items()}
@@ -151,7 +151,6 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
     training = run.training
     actor, rollout, model = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
     kept = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
-    slices = training.updates_per_step if method.assignment.equal_sizes else 1
     return {
         "data.train_files": str(places.prompts),
         # verl reads a validation set even if it never validates: evaluation is a stage of its own here.
@@ -171,7 +170,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "algorithm.use_kl_in_reward": False,
         "reward.reward_manager.name": REWARD_MANAGER,
         "algorithm.filter_groups.enable": False,  # a method's selection is in the sampler
-        **_rollout_overrides(training.partial_rollouts),
+        "trainer.v1.trainer_mode": "sync",
         "trainer.v1.sampler.custom_sampler.path": "pkg://rlvr.engines.verl.replay_buffer",
         "trainer.v1.sampler.custom_sampler.name": "MethodReplayBuffer",
         f"{model}.path": str(places.study / run.base / "checkpoint"),
@@ -187,7 +186,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{actor}.loss_scale_factor": method.aggregation.constant,
         f"{actor}.use_kl_loss": False,
         f"{actor}.entropy_coeff": 0,
-        f"{actor}.ppo_mini_batch_size": training.prompts_per_step // slices,
+        f"{actor}.ppo_mini_batch_size": training.prompts_per_step // training.updates_per_step,
         f"{actor}.ppo_epochs": 1,
         f"{actor}.shuffle": False,
         f"{actor}.use_dynamic_bsz": True,
@@ -239,12 +238,6 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "trainer.val_before_train": False,
         "trainer.test_freq": -1,
     }
-
-
-def _rollout_overrides(partial: PartialRollouts | None) -> dict[str, Value]:
-    """Choose the one of verl's trainers that the plugin extends for this run."""
-    mode, ahead = "trainer.v1.trainer_mode", "trainer.v1.colocate_async.num_warmup_batches"
-    return {mode: "sync"} if partial is None else {mode: "colocate_async", ahead: partial.batches_ahead}
 
 
 def _lora_overrides(lora: Lora | None) -> dict[str, Value]:

@@ -21,9 +21,6 @@ PREFIX = "rlvr/"
 Whatever a method measures passes under it. verl puts ``actor/`` before the names of what its workers hand over.
 """
 
-LEAST_COMPARED = 1000
-"""Tokens that a KL divergence is estimated from: of fewer a single one could exceed the limit."""
-
 _OF_VERL: Mapping[str, str] = {
     "actor/grad_norm": "grad_norm",
     "actor/loss": "loss",
@@ -64,24 +61,17 @@ def read_metrics(files: Iterable[Path], updates_per_step: int) -> pd.DataFrame:
     return pd.DataFrame([rows[step] for step in sorted(rows)])
 
 
-def token_metrics(
-    log_probs: Tensor, rollout_log_probs: Tensor, entropies: Tensor, mask: Tensor, of_current: Tensor | None = None
-) -> dict[str, float]:
+def token_metrics(log_probs: Tensor, rollout_log_probs: Tensor, entropies: Tensor, mask: Tensor) -> dict[str, float]:
     """Means over the tokens that are trained on, whatever the loss's own aggregation; all [B, T].
 
     The log-probs are those of the trainer before its updates, and those that the rollout engine gave while it sampled.
-    Where several policies drew the rollouts, ``of_current`` [B] are those that the trainer's drew alone, and the KL
-    divergence is over these; without enough tokens of them it is left out.
     """
     difference = (log_probs - rollout_log_probs)[mask].double()
-    metrics = {
+    return {
         PREFIX + "entropy": float(entropies[mask].mean()),
         PREFIX + "rollout_log_prob_difference_mean": float(difference.abs().mean()),
+        PREFIX + "rollout_kl": rollout_kl(log_probs[mask], rollout_log_probs[mask]),
     }
-    compared = mask if of_current is None else mask & of_current[:, None]
-    if of_current is None or int(compared.sum()) >= LEAST_COMPARED:
-        metrics[PREFIX + "rollout_kl"] = rollout_kl(log_probs[compared], rollout_log_probs[compared])
-    return metrics
 
 
 def check_rollout_kl(metrics: Mapping[str, Any], step: int, limit: float, top_p: float) -> None:

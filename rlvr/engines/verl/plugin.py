@@ -20,7 +20,7 @@ from rlvr.engines.verl import engine  # noqa: F401 (it registers itself with ver
 from rlvr.engines.verl.checkpoints import keep, record, remove_rollouts
 from rlvr.engines.verl.launch import CHECKPOINTS_VARIABLE, NAME_PREFIX, REWARD_MANAGER
 from rlvr.engines.verl.registered import current_run, grade
-from rlvr.engines.verl.trainer import PartialRolloutsTrainer, WholeRolloutsTrainer
+from rlvr.engines.verl.trainer import MethodTrainer
 
 
 class GradingRewardManager(RewardManagerBase):
@@ -73,4 +73,4 @@ def register_method() -> None:
 register_method()
 register_reward_manager(REWARD_MANAGER)(GradingRewardManager)
 # verl keeps trainers in a public table, and ties to their names what a saved state has.
-trainer_base.TRAINER_REGISTRY |= {"sync": WholeRolloutsTrainer, "colocate_async": PartialRolloutsTrainer}
+trainer_base.TRAINER_REGISTRY |= {"sync": MethodTrainer}

@@ -1,6 +1,5 @@
 """verl's replay buffer, which makes the batches that the method asks for."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,8 +25,7 @@ class MethodReplayBuffer(ReplayBuffer):
 
     A prompt is replaced as soon as it is known to be of no use, while others are still sampled. Which prompts are
     trained on follows from the order in which they were asked for and from rewards, not from which of them ended first.
-    With partial rollouts it also depends on which have ended; the others stay for later steps. Advantages are those of
-    whole groups, hence computed here, before anything is dropped; they travel as tags.
+    Advantages are those of whole groups, hence computed here, before anything is dropped; they travel as tags.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -44,7 +42,7 @@ class MethodReplayBuffer(ReplayBuffer):
         self._judged.clear()
         rounds = method.selection.max_rounds if isinstance(method.selection, GroupFilter) else 1
         while True:
-            keys, tags, failed = self._whole_groups(global_steps, partition_id, batch_size, rounds)
+            keys, tags, failed = self._whole_groups(partition_id, batch_size, rounds)
             rewards, groups, lengths, truncated = outcomes(partition_id, keys, tags)
             if method.selection is None:
                 chosen = set(keys[:size])
@@ -54,18 +52,9 @@ class MethodReplayBuffer(ReplayBuffer):
                 chosen = {keys[row] for row in selection.indices.tolist()}
                 break
             rounds += 1
-        stay: set[str] = set()
-        if run.training.partial_rollouts is not None:
-            dropped = {prompt for prompt, is_kept in self._judged.items() if not is_kept}
-            rows = [row for row, key in enumerate(keys) if key in chosen or prompt_of(key) in dropped]
-            stay = set(map(prompt_of, keys)) - {prompt_of(keys[row]) for row in rows}
-            stay |= self.pending_keys[partition_id] | self.running_keys[partition_id]
-            rewards, groups, lengths, truncated = rewards[rows], groups[rows], lengths[rows], truncated[rows]
-            keys, tags = [keys[row] for row in rows], [tags[row] for row in rows]
         advantages = method.advantages(rewards, groups, lengths, run.training.max_new_tokens)
-        uids = [prompt for prompt in self.prompt_global_steps[partition_id] if prompt not in stay]
-        rest = [key for key in self.partitions[partition_id] if key not in chosen and prompt_of(key) not in stay]
-        tq.kv_clear(partition_id=partition_id, keys=[*uids, *rest])
+        rest = [key for key in self.partitions[partition_id] if key not in chosen]
+        tq.kv_clear(partition_id=partition_id, keys=[*self.prompt_global_steps[partition_id], *rest])
         kept = [row for row, key in enumerate(keys) if key in chosen]
         batch = KVBatchMeta(
             partition_id=partition_id,
@@ -77,16 +66,14 @@ class MethodReplayBuffer(ReplayBuffer):
         return batch, {PREFIX + name: float(value) for name, value in of_all.items()}
 
     def _whole_groups(
-        self, global_steps: int, partition_id: str, batch_size: int, rounds: int
+        self, partition_id: str, batch_size: int, rounds: int
     ) -> tuple[list[str], list[dict[str, Any]], int]:
         """Wait for ``rounds`` batches of prompts with all of their rollouts, or for one that the selection keeps.
 
         Returns names and tags of the rollouts, in the order in which their prompts were asked for, and how many prompts
         failed.
         """
-        training, failed = current_run().run.training, 0
-        size, partial = training.samples_per_prompt, training.partial_rollouts
-        ahead = 0 if partial is None else math.floor(partial.batches_ahead * batch_size)
+        size, failed = current_run().run.training.samples_per_prompt, 0
         while True:
             self._sync_metadata_from_transfer_queue()
             items, asked = self.partitions[partition_id], self.prompt_global_steps[partition_id]
@@ -95,8 +82,7 @@ class MethodReplayBuffer(ReplayBuffer):
             # verl lists prompts as they were asked for, but rollouts as they ended.
             rollouts: dict[str, list[str]] = {prompt: [] for prompt in sorted(asked, key=asked.__getitem__)}
             for key in sorted(items, key=rollout_number):
-                if partial is None or prompt_of(key) in rollouts:  # a saved state has those of its last step, too
-                    rollouts[prompt_of(key)].append(key)
+                rollouts[prompt_of(key)].append(key)
             whole = {prompt: keys for prompt, keys in rollouts.items() if prompt in ended and len(keys) == size}
             if (now := len(ended) - len(whole)) > failed:
                 failed = now
@@ -105,21 +91,14 @@ class MethodReplayBuffer(ReplayBuffer):
                     accepted = f"{LARGEST_FAILED_SHARE:.0%} at most"
                     raise RuntimeError(f"{found}; accepted: {accepted}; their workers' errors are above")
                 print(f"{found}; others are sampled", flush=True)
-            of_use = self._of_use(partition_id, whole)
-            missing = rounds * batch_size + ahead - len(whole) - under_way
+            missing = rounds * batch_size - len(whole) - under_way
             if isinstance(current_run().method.selection, GroupFilter):
-                missing = min(missing, batch_size + ahead - of_use - under_way)
+                missing = min(missing, batch_size - self._of_use(partition_id, whole) - under_way)
             if missing > 0:
                 assert self.refill_fn is not None
                 self.refill_fn(missing)
                 continue
-            is_enough = not under_way
-            if partial is not None and of_use >= batch_size:
-                of_no_use = {prompt for prompt in ended if not self._judged.get(prompt, prompt in whole)}
-                open_prompts = [prompt for prompt in rollouts if prompt not in of_no_use]
-                ages = [global_steps - asked[prompt] + 1 for prompt in open_prompts]
-                is_enough = ended.issuperset(open_prompts[: partial.due(ages, batch_size)])
-            if is_enough:
+            if not under_way:
                 keys = [key for group in whole.values() for key in group]
                 return keys, [items[key] for key in keys], failed
             time.sleep(self.poll_interval)

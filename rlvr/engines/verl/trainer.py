@@ -14,8 +14,6 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from torch import Tensor
-from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from evals.core.files import write_json
@@ -24,16 +22,15 @@ from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
 from rlvr.engines.verl.checkpoints import REWARDS, read_rewards
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
-from rlvr.engines.verl.mini_batches import lay_out, whole_groups_fraction
-from rlvr.engines.verl.partial_rollouts import importance_weights, rollout_ages
+from rlvr.engines.verl.mini_batches import rank_layout, whole_groups_fraction
 from rlvr.engines.verl.registered import Field, current_run, nested, unpacked_metrics
 from rlvr.engines.verl.replay_buffer import outcomes, rewards_of
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.rollout_batch import RolloutBatch
 
 
-class MethodTrainer(PPOTrainer):
-    """The trainer of one run, whichever of verl's trainers says when policies change."""
+class MethodTrainer(PPOTrainerSync):
+    """The trainer of one run: every rollout of a step is drawn from the policy that the step starts from."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -56,7 +53,7 @@ class MethodTrainer(PPOTrainer):
         info = self.actor_rollout_wg._dispatch_info  # asked for as verl's own _balance_batch does
         if "actor" not in info:
             info["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")
-        layout = lay_out(method, mini_batches, lengths, int(max(info["actor"])) + 1)
+        layout = rank_layout(mini_batches, lengths, int(max(info["actor"])) + 1)
         batch.reorder(layout.tolist())
         fields = {
             Field.ADVANTAGE: advantages[layout],
@@ -103,13 +100,7 @@ class MethodTrainer(PPOTrainer):
         lengths = [row.numel() for row in data["response_mask"].unbind()]
         mask = data["response_mask"].to_padded_tensor(0).bool()
         old, rollout, entropies = (data[name].to_padded_tensor(0.0) for name in wanted[2:5])
-        partial, importance, of_current = self._current.run.training.partial_rollouts, mask.float(), None
-        if partial is not None:
-            ages, of_ages = rollout_ages(batch.tags, self.global_steps)
-            importance, of_importance = importance_weights(old, rollout, mask, partial)
-            metrics.update(of_ages | of_importance)
-            of_current = ages == 0
-        metrics.update(token_metrics(old, rollout, entropies, mask, of_current))
+        metrics.update(token_metrics(old, rollout, entropies, mask))
         limit, top_p = self._current.cluster.rollout_kl_limit, self._current.run.training.top_p
         check_rollout_kl(metrics, self.global_steps, limit, top_p)
         weights, found, started = mask.float(), {}, time.monotonic()
@@ -120,11 +111,11 @@ class MethodTrainer(PPOTrainer):
             weights, found = method.token_weights(self._rollout_batch(data, mask, old, entropies))
         found.setdefault("seconds_token_weights", time.monotonic() - started)
         if kept:
-            self._keep_rollouts(data, self._rollout_batch(data, mask, old, entropies), weights * importance)
+            self._keep_rollouts(data, self._rollout_batch(data, mask, old, entropies), weights)
         if not self._first_metrics():
             write_json(self._first_metrics_path, {"step": self.global_steps, **found})
         metrics.update({PREFIX + name: value for name, value in found.items()})
-        weighted = (data[Field.ADVANTAGE][:, None] * weights * importance * mask).float()
+        weighted = (data[Field.ADVANTAGE][:, None] * weights * mask).float()
         rows = nested([row[:length] for row, length in zip(weighted, lengths, strict=True)])
         fields = TensorDict({"advantages": rows}, batch_size=len(lengths))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
@@ -170,11 +161,3 @@ class MethodTrainer(PPOTrainer):
             return {}
         content: dict[str, float] = json.loads(self._first_metrics_path.read_text(encoding="utf-8"))
         return {} if content.pop("step") == self.global_steps else content
-
-
-class WholeRolloutsTrainer(MethodTrainer, PPOTrainerSync):
-    """Every rollout of a step is drawn from the policy that the step starts from."""
-
-
-class PartialRolloutsTrainer(MethodTrainer, PPOTrainerColocateAsync):
-    """Rollouts are interrupted by an update, and continued under the policy that it makes."""

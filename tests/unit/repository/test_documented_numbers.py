@@ -214,10 +214,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "are read at {} %": round(100 * constant("rlvr.study.cost:READING_UTILISATION")),
         "That length, {} % of": round(100 * constant("rlvr.engines.verl:RESPONSE_FRACTION")),
         "{} steps, as few rollouts": "rlvr.study.rehearsal:STEPS",
-        "({} or more) and {} tokens a response": (
-            constant("rlvr.study.rehearsal:_LEAST_ROLLOUTS"),
-            constant("rlvr.study.rehearsal:_LONGEST"),
-        ),
+        "over the ranks ({} or more)": constant("rlvr.study.rehearsal:_LEAST_ROLLOUTS"),
         "every {} steps by AIME 2025 avg@{}": (
             study("papers/delta.yaml").config.best_checkpoint.every,
             study("papers/delta.yaml").config.best_checkpoint.k,

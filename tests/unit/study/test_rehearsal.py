@@ -40,9 +40,14 @@ def test_every_paper_s_study_is_rehearsed_on_every_model_on_its_own_cluster(pape
         kept = ("model", "dtype", "prompt", "prompt_form", "method", "seed")
         assert all(getattr(cut, key) == getattr(real, key) for key in kept)
         assert study.cluster(run.run) | {"checkpoint_interval": 1} == short.cluster(run.run)
-        assert isinstance(cut, VerlRun)
-        check(cut, Cluster.parse(short.cluster(run.run), "cluster"), None)  # batches divide over the ranks
-        assert cut.training.steps == 2 and cut.training.max_new_tokens == 1024
+        assert isinstance(cut, VerlRun) and isinstance(real, VerlRun)
+        cluster = Cluster.parse(short.cluster(run.run), "cluster")
+        check(cut, cluster, None)  # batches divide over the ranks
+        assert cut.training.steps == 2 and cut.training.max_new_tokens == real.training.max_new_tokens
+        assert cut.overrides == {**(real.overrides or {}), "actor_rollout_ref.rollout.ignore_eos": True}
+        longest = (cut.training.max_prompt_tokens + cut.training.max_new_tokens) / cluster.sequence_parallel
+        of_rank = cut.training.rollouts_per_update // cluster.data_parallel * longest
+        assert of_rank >= 2 * (cluster.tokens_per_device - longest)  # two micro-batches of so many whole sequences
         assert 64 <= cut.training.rollouts_per_step < real.training.rollouts_per_step
         assert cut.training.updates_per_step == real.training.updates_per_step
         assert short.config.evaluation.samples_per_problem == 1 and len(short.benchmarks) == 1

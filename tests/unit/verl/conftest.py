@@ -27,8 +27,6 @@ CLUSTER: dict[str, Any] = {
     "checkpoint_interval": 4,
     "checkpoints_kept": 2,
     "grading_workers": 16,
-    "hidden_state_budget": 8192,
-    "hidden_state_host_budget": 262144,
 }
 TRAINING: dict[str, Any] = {
     "steps": 220,
@@ -90,8 +88,7 @@ def import_with_verl(
         module(name)
     module("tensordict", TensorDict=lambda fields, batch_size: fields)
     module("verl.trainer.ppo.v1.replay_buffer", ReplayBuffer=ReplayBuffer)
-    for name, kind in (("base", ""), ("sync", "Sync"), ("colocate_async", "ColocateAsync")):
-        module(f"verl.trainer.ppo.v1.trainer_{name}", **{f"PPOTrainer{kind}": PPOTrainer})
+    module("verl.trainer.ppo.v1.trainer_sync", PPOTrainerSync=PPOTrainer)
     own = ("rlvr.engines.verl.replay_buffer", "rlvr.engines.verl.trainer")
     for name in own:
         monkeypatch.delitem(sys.modules, name, raising=False)

@@ -29,6 +29,12 @@ def write_config(directory: Path, **content: Any) -> None:
 
 @pytest.mark.parametrize("name", sorted(load_catalogue()))
 def test_every_method_passes(name: str, checkpoint: Path) -> None:
+    if name == "dapo_sign_separated":
+        with pytest.raises(
+            InvalidInput, match=r"makes mini-batches of unequal sizes; accepted: with engine local alone"
+        ):
+            check(make_run(name), make_cluster(), checkpoint)
+        return
     check(make_run(name), make_cluster(tokens_per_device=22528), checkpoint)
 
 
@@ -51,7 +57,6 @@ def test_every_method_passes(name: str, checkpoint: Path) -> None:
         ({}, {"gpu_memory_utilization": 7.0}, "gpu_memory_utilization", "at most 1"),
         ({}, {"gpu_memory_utilization": 0.0}, "gpu_memory_utilization", "above 0"),
         ({}, {"grading_workers": 0}, "grading_workers", "at least 1"),
-        ({}, {"hidden_state_budget": -1}, "hidden_state_budget", "at least 0"),
     ],
 )
 def test_a_misfit_ends_in_one_line(
@@ -60,15 +65,6 @@ def test_a_misfit_ends_in_one_line(
     with pytest.raises(InvalidInput) as error:
         check(make_run("delta", **training), make_cluster(**cluster), checkpoint)
     assert error.value.key == key and accepted in str(error.value) and "\n" not in str(error.value)
-
-
-def test_ranks_of_unequal_mini_batches_can_make_as_many_micro_batches() -> None:
-    """A rank with a rollout more than another, each of the longest, puts two of them into one forward pass."""
-    longest, run = 2048 + 20480, make_run("dapo_sign_separated")
-    check(run, make_cluster(tokens_per_device=longest, sequence_parallel=2), None)
-    check(make_run("dapo"), make_cluster(tokens_per_device=longest - 1, sequence_parallel=2), None)
-    with pytest.raises(InvalidInput, match=f"at least {longest}, two of the longest"):
-        check(run, make_cluster(tokens_per_device=longest - 1, sequence_parallel=2), None)
 
 
 def test_heads_of_keys_and_values_are_shared_evenly(checkpoint: Path) -> None:
@@ -94,24 +90,6 @@ def test_adapters_are_asked_for_by_names_of_the_model_s_weights(checkpoint: Path
         with pytest.raises(InvalidInput, match="accepted: all-linear, or some of q_proj, up_proj") as error:
             check(make_run(lora={**lora, "target_modules": ["q_proj", name]}), cluster, checkpoint)
         assert error.value.key == "training.lora.target_modules" and repr(name) in str(error.value)
-
-
-def test_unequal_mini_batches_of_a_loss_that_couples_rollouts_are_refused() -> None:
-    separated = make_run("dapo_sign_separated").method["batching"]
-    run = make_run("fipo")
-    with pytest.raises(InvalidInput, match="a loss that couples") as error:
-        check(run.model_copy(update={"method": {**run.method, "batching": separated}}), make_cluster(), None)
-    assert error.value.key == "batching.assignment" and "engine local" in error.value.accepted
-
-
-def test_partial_rollouts_need_a_selection_that_judges_prompts_one_by_one() -> None:
-    partial = {"batches_ahead": 1, "policies": 2}
-    cluster = make_cluster(tokens_per_device=22528)
-    check(make_run("dapo", partial_rollouts=partial), cluster, None)
-    check(make_run("dapo_dynamic_sampling", partial_rollouts=partial), cluster, None)
-    with pytest.raises(InvalidInput, match="judges all rollouts of a step together") as error:
-        check(make_run("dapo_reward_balanced", partial_rollouts=partial), cluster, None)
-    assert error.value.key == "training.partial_rollouts" and "dynamic_sampling" in error.value.accepted
 
 
 def test_a_model_that_is_none_or_brings_code_is_refused(checkpoint: Path, tmp_path: Path) -> None:

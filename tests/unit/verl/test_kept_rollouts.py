@@ -57,7 +57,6 @@ def update(
     method: str = "delta",
     every: int | None = 4,
     top_p: float = 1.0,
-    partial: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Any:
     """What the trainer does of a step before its update, with ``changes`` to its batch; the fields that it hands on."""
@@ -83,14 +82,11 @@ def update(
         return fields
 
     trainer = import_with_verl(monkeypatch, "trainer", PPOTrainer=Base, kv_batch_get=get, kv_batch_put=put)
-    current = CurrentRun.of(
-        make_run(method, top_p=top_p, partial_rollouts=partial), make_cluster(rollouts_kept_every=every)
-    )
+    current = CurrentRun.of(make_run(method, top_p=top_p), make_cluster(rollouts_kept_every=every))
     monkeypatch.setattr(trainer, "current_run", lambda: current)
     monkeypatch.setenv(RUN_VARIABLE, str(directory / "run.json"))
     config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(directory / "state" / ("a" * 16))))
-    tags = [{"min_global_steps": first, "max_global_steps": step - 1} for first in (step - 2, step - 1, step - 1)]
-    batch = SimpleNamespace(keys=["x", "y", "z"], partition_id="train", tags=tags)
+    batch = SimpleNamespace(keys=["x", "y", "z"], partition_id="train")
     trainer.MethodTrainer(config)._compute_advantage(batch, {})
     return handed_on["advantages"]
 
@@ -157,23 +153,6 @@ def test_rollouts_of_another_policy_end_the_run_before_its_update(
     with pytest.raises(RuntimeError, match=r"step 3: .* 0\.193 nats"):
         update(3, tmp_path, monkeypatch, rollout_log_probs=rows(halved))
     update(3, tmp_path, monkeypatch, top_p=0.5, rollout_log_probs=rows(halved))
-
-
-def test_tokens_that_earlier_policies_drew_are_weighed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token's advantage is multiplied by how much likelier it has become, up to the limit; so are kept weights."""
-    old = -torch.arange(9.0).reshape(3, 3)
-    drawn = old - torch.tensor([[0.25, -0.5, 0.0], [2.0, 0.0, -1.0], [0.0, 0.0, 0.0]])
-    kept = {"method": "dapo", "every": 1, "rollout_log_probs": rows(drawn)}
-    partial = {"batches_ahead": 1, "policies": 3}
-    plain = update(3, tmp_path / "plain", monkeypatch, partial=partial, **kept)
-    weighed = update(3, tmp_path / "weighed", monkeypatch, partial={**partial, "importance_limit": 2}, **kept)
-    for row, (found, before) in enumerate(zip(weighed.unbind(), plain.unbind(), strict=True)):
-        ratios = (old - drawn)[row, : len(found)].exp().clamp(max=2)
-        torch.testing.assert_close(found, before * ratios)
-    assert not torch.equal(torch.cat(weighed.unbind()), torch.cat(plain.unbind()))
-    write_manifest(tmp_path / "weighed", "a" * 64)
-    table = read_token_table(dict(kept_steps(tmp_path / "weighed"))[3])
-    assert table["weight"].max() == 2.0 and table["weight"].min() < 0.7
 
 
 def test_the_trainer_ends_a_run_whose_reward_no_longer_rises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,18 +64,6 @@ def test_adapters_are_trained_and_their_sums_sampled(places: Places) -> None:
     assert f"{model}.target_modules=[q_proj,v_proj]" in found.words
 
 
-def test_partial_rollouts_take_another_of_verl_s_trainers(places: Places) -> None:
-    plain = launch(make_run(), make_cluster(), places).overrides
-    run = make_run(partial_rollouts={"batches_ahead": 1.5, "policies": 3})
-    partial = launch(run, make_cluster(), places).overrides
-    mode = "trainer.v1.trainer_mode"
-    assert plain[mode] == "sync" and set(partial) - set(plain) == {"trainer.v1.colocate_async.num_warmup_batches"}
-    assert {key: value for key, value in partial.items() if plain.get(key) != value} == {
-        mode: "colocate_async",
-        "trainer.v1.colocate_async.num_warmup_batches": 1.5,
-    }
-
-
 @pytest.mark.parametrize("name", sorted(load_catalogue()))
 def test_every_method_of_the_catalogue_maps(name: str, places: Places) -> None:
     run = make_run(name)
@@ -94,15 +82,18 @@ def test_workers_get_what_the_driver_gets(places: Places) -> None:
     assert of_workers["RLVR_RUN"] == str(places.run / "run.json")
 
 
-def test_a_gpu_machine_gets_nothing_that_is_for_cpus(places: Places) -> None:
+def test_a_gpu_machine_gets_nothing_that_is_for_cpus(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "engines")
     on_gpus = launch(make_run(), make_cluster(), places)
     here = replace(places, repository=Path(__file__).parents[3])
-    on_cpus = launch(make_run(), make_cluster(platform="cpu", sequence_parallel=1), here)
+    on_cpus = launch(make_run(), make_cluster(platform="cpu_launch", sequence_parallel=1), here)
     added = set(on_cpus.overrides) - set(on_gpus.overrides)
     assert "+ray_kwargs.ray_init.num_gpus" in added and set(on_gpus.overrides) < set(on_cpus.overrides)
     assert (on_gpus.overrides["trainer.device"], on_cpus.overrides["trainer.device"]) == ("cuda", "cpu")
     assert on_cpus.overrides["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_PLATFORM"] == "rlvr_cpu"
     assert "VERL_PLATFORM" not in on_gpus.environment
+    with pytest.raises(InvalidInput, match=r"platform: is 'tpu'; accepted: cuda, or a module that Python finds"):
+        launch(make_run(), make_cluster(platform="tpu"), here)
 
 
 def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(places: Places) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr.engines.verl.mini_batches import dealt_layout, rank_layout, whole_groups_fraction
+from rlvr.engines.verl.mini_batches import rank_layout, whole_groups_fraction
 from rlvr.methods.assignments import QueryPreserved, RandomSplit, mini_batch_ids
 
 
@@ -61,27 +61,6 @@ def test_unequal_mini_batches_are_refused() -> None:
         rank_layout([torch.arange(3), torch.arange(3, 8)], torch.ones(8), 1)
     with pytest.raises(ValueError, match="one size that 3 ranks divide"):
         rank_layout([torch.arange(4), torch.arange(4, 8)], torch.ones(8), 3)
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_unequal_mini_batches_are_dealt_evenly(ranks: int) -> None:
-    generator = torch.Generator().manual_seed(4)
-    lengths = torch.randint(1, 20_000, (256,), generator=generator)
-    parts = list(torch.randperm(256, generator=generator).split([1, 30, 90, 135]))
-    order = dealt_layout(parts, lengths, ranks)
-    assert sorted(order.tolist()) == list(range(256))
-    shares = torch.bincount(
-        mini_batch_ids(parts, 256)[order] + 4 * torch.arange(256).div(256 // ranks, rounding_mode="floor")
-    )
-    of_ranks = shares.view(ranks, 4)
-    assert (of_ranks.amax(dim=0) - of_ranks.amin(dim=0) <= 1).all()
-    tokens = lengths[order].view(ranks, -1).sum(dim=1).double()
-    assert float(tokens.max() / tokens.mean()) < 1.03
-
-
-def test_a_batch_that_the_ranks_do_not_divide_is_refused() -> None:
-    with pytest.raises(ValueError, match="8 rollouts; accepted: a multiple of the 3"):
-        dealt_layout([torch.arange(3), torch.arange(3, 8)], torch.ones(8), 3)
 
 
 def test_whole_groups_are_counted() -> None:

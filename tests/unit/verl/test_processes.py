@@ -37,7 +37,7 @@ def test_too_few_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
-    require_gpus(make_cluster(nodes=1, platform="cpu", sequence_parallel=1))
+    require_gpus(make_cluster(nodes=1, platform="cpu_launch", sequence_parallel=1))
     with pytest.raises(InvalidInput, match="2 at most"):
         require_gpus(make_cluster(nodes=1))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")

@@ -28,10 +28,6 @@ class Queue:
     """The number of prompts that were asked for at first, and then each time."""
     asked_at: list[int] = field(default_factory=list)
     """The look at which each of the later ones was."""
-    first_asked: Mapping[str, int] = field(default_factory=dict)
-    """The step in which a prompt was asked for, if that was not this one."""
-    left: Mapping[str, list[float]] = field(default_factory=dict)
-    """Prompts that are no longer listed, whose rollouts still lie there."""
     looks: int = 0
     cleared: list[str] = field(default_factory=list)
 
@@ -59,7 +55,7 @@ class Queue:
 
     def reward(self, key: str) -> float:
         prompt, number, _ = key.split("_")
-        return {**self.rewards_of, **self.left}[prompt][int(number)]
+        return self.rewards_of[prompt][int(number)]
 
 
 def sample(
@@ -67,8 +63,6 @@ def sample(
     monkeypatch: pytest.MonkeyPatch,
     method: str = "dapo_dynamic_sampling",
     longest: int = 20480,
-    step: int = 1,
-    **training: Any,
 ) -> Any:
     """The batch that the buffer makes of the queue, and its metrics."""
 
@@ -86,10 +80,10 @@ def sample(
         def _sync_metadata_from_transfer_queue(self) -> None:
             queue.looks += 1
             # As verl does: rollouts in the order in which they ended, here the last of a group first.
-            there = {uid: queue.rewards_of[uid] for uid in queue.ended} | queue.left
+            there = {uid: queue.rewards_of[uid] for uid in queue.ended}
             keys = [f"{uid}_{n}_0" for uid, rewards in there.items() for n in reversed(range(len(rewards)))]
             self.partitions["train"] = {key: {"response_len": 2} for key in keys}
-            self.prompt_global_steps["train"] = {uid: queue.first_asked.get(uid, step) for uid in queue.prompts}
+            self.prompt_global_steps["train"] = dict.fromkeys(queue.prompts, 1)
             self.finished_keys["train"] = set(queue.ended)
             self.running_keys["train"] = set(queue.prompts) - set(queue.ended)
 
@@ -98,10 +92,10 @@ def sample(
 
     module = import_with_verl(monkeypatch, "replay_buffer", ReplayBuffer=Base, kv_batch_get=queue.get, kv_clear=clear)
     shape = {"prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "updates_per_step": 1}
-    run = make_run(method, **shape, max_new_tokens=longest, **training)
+    run = make_run(method, **shape, max_new_tokens=longest)
     current = CurrentRun.of(run, make_cluster())
     monkeypatch.setattr(module, "current_run", lambda: current)
-    return module.MethodReplayBuffer().sample(step, "train", PROMPTS)
+    return module.MethodReplayBuffer().sample(1, "train", PROMPTS)
 
 
 RIGHT, WRONG, MIXED = [1.0] * SAMPLES, [0.0] * SAMPLES, [1.0, 0.0, 0.0, 0.0]
@@ -197,48 +191,3 @@ def test_a_run_ends_where_more_prompts_fail_than_is_stated(method: str, monkeypa
         sample(Queue({"a": [], "b": MIXED[:2]}), monkeypatch, method)
     with pytest.raises(RuntimeError, match="2 of 3 prompts lack"):  # the same one after the other
         sample(Queue({"a": MIXED[:1], "b": MIXED, "c": MIXED[:1]}), monkeypatch, method)
-
-
-PARTIAL = {"partial_rollouts": {"batches_ahead": 1, "policies": 3}}
-
-
-def test_prompts_that_have_ended_are_trained_and_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewards = {name: MIXED for name in "abcde"}
-    queue = Queue(rewards, ends={"a": 9, "b": 1, "c": 2, "d": 3}, asked=[2 * PROMPTS])
-    batch, metrics = sample(queue, monkeypatch, "dapo", **PARTIAL)
-    assert prompts_of(batch) == ["b", "c"] and queue.looks == 2 and queue.asked == [4]
-    assert {key.split("_")[0] for key in queue.cleared} == {"b", "c"} and not set(batch.keys) & set(queue.cleared)
-    assert metrics["rlvr/prompts_sampled"] == 2 and metrics["rlvr/rollouts_discarded_fraction"] == 0
-
-
-def test_a_prompt_that_has_ended_is_counted_in_the_step_that_trains_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Queue({"a": RIGHT, "b": MIXED, "c": WRONG, "d": MIXED, "e": RIGHT}, asked=[2 * PROMPTS])
-    batch, metrics = sample(queue, monkeypatch, "dapo", **PARTIAL)
-    assert prompts_of(batch) == ["a", "b"] and metrics["rlvr/reward_mean"] == pytest.approx(5 / 8)
-    assert [tag["advantage"] for tag in batch.tags] == pytest.approx([0.0] * 4 + advantages_of_mixed(), abs=1e-6)
-
-
-def test_as_many_prompts_as_were_are_ahead_after_one_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Queue({**{name: MIXED for name in "abcde"}, "b": MIXED[1:]}, ends={"d": 9}, asked=[2 * PROMPTS])
-    batch, metrics = sample(queue, monkeypatch, "dapo", **PARTIAL)
-    assert prompts_of(batch) == ["a", "c"] and queue.asked == [4, 1] and metrics["rlvr/prompts_failed"] == 1
-
-
-def test_a_step_waits_for_the_prompts_that_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends, first = {"a": 9, "b": 1, "c": 1, "d": 12}, {"a": 3, "b": 4, "c": 4, "d": 5}
-    for step, expected, looks in ((4, ["b", "c"], 1), (5, ["a", "b"], 9)):
-        queue = Queue({name: MIXED for name in "abcd"}, ends, asked=[2 * PROMPTS], first_asked=first)
-        batch, _ = sample(queue, monkeypatch, "dapo", step=step, **PARTIAL)
-        assert (prompts_of(batch), queue.looks) == (expected, looks)
-
-
-def test_with_prompts_ahead_those_of_no_use_are_replaced_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewards = {"a": RIGHT, "b": MIXED, "c": WRONG[1:], "d": MIXED, "e": MIXED, "f": MIXED}
-    left = {"old": MIXED}  # of the step that a saved state was made after
-    queue = Queue(rewards, ends={"e": 8}, asked=[2 * PROMPTS], left=left)
-    batch, metrics = sample(queue, monkeypatch, **PARTIAL)
-    assert prompts_of(batch) == ["b", "d"] and queue.asked == [4, 2] and queue.looks == 2
-    assert metrics["rlvr/prompts_sampled"] == 3 and metrics["rlvr/prompts_failed"] == 1
-    assert metrics["rlvr/rollouts_discarded_fraction"] == pytest.approx(1 / 3)
-    cleared = {key.split("_")[0] for key in queue.cleared}
-    assert cleared == {"a", "b", "c", "d", "old"}, "e and f are sampled on"

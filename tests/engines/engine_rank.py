@@ -1,4 +1,4 @@
-"""One data-parallel rank of verl's engine with a method's components, without Ray or vLLM: for preflight and tests.
+"""One data-parallel rank of verl's engine with a method's components, without Ray or vLLM.
 
 The engine is the one that verl's workers build, from the same configuration, and is called as they call it.
 """
