@@ -40,7 +40,9 @@ def train(
     ] = [],
     device_memory: Annotated[
         int | None,
-        Option(help="local: MiB of a device that need not be here; print what the training would hold there, and end"),
+        Option(
+            help="local: MiB of a device that need not be here; print what the training takes there by a sum, and end"
+        ),
     ] = None,
     run_json: Annotated[str | None, Option(help="content of run.json, which is written first")] = None,
     cluster_json: Annotated[str | None, Option(help="verl: content of cluster.json, likewise")] = None,
@@ -69,9 +71,9 @@ def train(
         from evals.core.run_spec import LocalRun
 
         if device_memory is not None:
-            from rlvr.engines.local.preflight import check_memory
+            from rlvr.engines.local.memory_sum import print_sum
 
-            check_memory(LocalRun.read(run_file), execution, device_memory << 20)
+            print_sum(LocalRun.read(run_file), execution, device_memory << 20)
             return
         if threads is None:
             raise UserError("--threads: is missing; accepted: a number, for engine local")

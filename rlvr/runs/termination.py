@@ -55,11 +55,17 @@ def end_with_snakemake() -> None:
     if number is None or sys.platform != "linux" or "APPTAINER_CONTAINER" in os.environ:  # which may hide the process
         return
     if os.getppid() == int(number):
-        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_DEATH, signal.SIGTERM)
+        end_with_parent(signal.SIGTERM)
     try:
         os.kill(int(number), 0)
     except ProcessLookupError:  # it died before the request
         raise SystemExit(STOPPED) from None
+
+
+def end_with_parent(sent: signal.Signals) -> None:
+    """Let Linux send this process a signal when its parent dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_DEATH, sent)
 
 
 @contextmanager

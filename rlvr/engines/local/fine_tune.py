@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +27,8 @@ from evals.generation.plan import encode_prompts
 from evals.problems.problem_set import render_prompt
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.adamw import AdamW
+from rlvr.engines.local.memory import check_memory, make_gradients
 from rlvr.engines.local.policy import TokenBatch, load_policy, same_bytes, token_log_probs
-from rlvr.engines.local.preflight import check_fine_tuning, decoder_config
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.runs.state import StateStore, load_training_tensors, save_trained, training_tensors
 from rlvr.runs.termination import save_when_due, termination
@@ -72,10 +73,6 @@ def fine_tune(
         checkpoint = Checkpoint(base / "checkpoint")
         examples = _examples(checkpoint, solutions, settings)
         order = PromptOrder(examples, settings.seed)
-        largest = _largest_pass(order, settings, decoder_config(checkpoint) is None)
-        targets = sum(len(each["solution"]) for each in largest)
-        form = settings.prompt_form
-        check_fine_tuning(directory.name, checkpoint, settings.dtype, form, _lengths(largest), targets, device)
         model = load_policy(checkpoint, device, settings.dtype)
         optimizer = AdamW(model.parameters(), settings.weight_decay)
         metrics: list[dict[str, float]] = []
@@ -84,6 +81,9 @@ def fine_tune(
             load_training_tensors(model, optimizer, found.tensors)
             first, metrics = found.step, found.values["metrics"]
             found = None  # its tensors need no longer be held
+        else:
+            largest = _token_batch(_largest_pass(order, settings, model.padded))
+            check_memory(directory.name, checkpoint, device, {"warm start": partial(make_gradients, model, largest)})
         name = f"warm start {directory.name}"
         progress = Progress(directory, name, settings.steps, first)
 
@@ -93,7 +93,7 @@ def fine_tune(
         for step in range(first, settings.steps):
             started = time.monotonic()
             chosen = order.take(step * settings.batch_size, settings.batch_size)
-            batch = TokenBatch([each["prompt"] for each in chosen], [each["solution"] for each in chosen])
+            batch = _token_batch(chosen)
             optimizer.zero_grad()
             loss, count = 0.0, len(batch.response_tokens)
             for part in _passes(chosen, settings, model.padded):
@@ -119,6 +119,10 @@ def fine_tune(
         details["same_bytes"] = same_bytes(device, settings.dtype, model.backend)
         made = hash_files(directory, *files)
         Manifest("base_model", inputs, made, parameters, identity, details).write(directory / "manifest.json")
+
+
+def _token_batch(examples: Sequence[Mapping[str, Any]]) -> TokenBatch:
+    return TokenBatch([each["prompt"] for each in examples], [each["solution"] for each in examples])
 
 
 def _lengths(examples: Sequence[Mapping[str, Any]]) -> list[int]:

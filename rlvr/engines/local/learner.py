@@ -115,6 +115,7 @@ class Learner:
         if run.validation is not None:
             self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
             prompts |= encode_problems(checkpoint, run, self._held_out)
+        self.longest_prompt = max(prompts.values(), key=len)
         self.model = load_policy(checkpoint, device, run.dtype, gradient_checkpointing, training.share_prompts)
         if training.lora is not None:
             from rlvr.engines.local.lora import adapted  # which imports peft and transformers
@@ -128,7 +129,7 @@ class Learner:
         )
         self._vllm: VllmRollouts | None = None
         if training.sampling_backend == "vllm":
-            self._vllm = VllmRollouts(checkpoint, run, device, max(map(len, prompts.values())))
+            self._vllm = VllmRollouts(checkpoint, run, device, len(self.longest_prompt))
         # In bfloat16 the sampler's numbers, of other shapes, differ from the trainer's by more than a last digit.
         self._scored_by_trainer = run.dtype != "float32" or self._vllm is not None
         self._sampler = RolloutSampler(

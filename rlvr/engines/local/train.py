@@ -14,13 +14,14 @@ from evals.core.manifest import verify_outputs
 from evals.core.progress import Progress
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation import VERSION as SAMPLER_VERSION
+from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
 from evals.grading import INTEGER_VERSION as GRADER_VERSION
 from evals.grading import GradingPool
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.contrast import ContrastLearner
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
-from rlvr.engines.local.preflight import check_memory
+from rlvr.engines.local.memory import check_memory, largest_passes
 from rlvr.engines.result import (
     Training,
     checkpoint_directory,
@@ -64,7 +65,6 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
         lacking = lacking_checkpoints(directory, training, checkpoints_at)
         if lacking or not is_finished(directory, training):
             claim_one(execution.device)
-            check_memory(run, execution)
             kind = ContrastLearner if run.contrast else Learner
             budget = HiddenStateBudget(execution.hidden_state_budget << 20, directory)
             learner = kind(run, execution.device, budget, execution.gradient_checkpointing)
@@ -97,6 +97,9 @@ class _Attempt:
         """Do all steps that are not done yet, and write the result."""
         run, learner = self.training.run, self.learner
         newest = self.store.latest()
+        if newest is None:
+            base = Checkpoint(run.base / "checkpoint")
+            check_memory(run.run, base, execution.device, largest_passes(learner, execution))
         grading = GradingPool(execution.grading_workers, verifier=run.verifier_file)
         with grading as pool, termination() as asked_to_stop:
             passed = [step for step in self.lacking if newest is not None and step < newest.step]

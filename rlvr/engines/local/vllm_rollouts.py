@@ -95,6 +95,11 @@ class VllmRollouts:
 
 def key_value_bytes(config: Mapping[str, Any], dtype: str, rows: int, longest: int) -> int:
     """The bytes of keys and values of so many rows of so many tokens, in whole blocks, and a block that vLLM keeps."""
+    return bytes_of_token(config, dtype) * _BLOCK * (rows * -(-longest // _BLOCK) + 1)
+
+
+def bytes_of_token(config: Mapping[str, Any], dtype: str) -> int:
+    """The bytes of a token's keys and values in all layers, from the content of config.json."""
     config = config.get("text_config", config)
     heads = config.get("num_attention_heads", 0)
     layers, width = (
@@ -103,7 +108,7 @@ def key_value_bytes(config: Mapping[str, Any], dtype: str, rows: int, longest: i
     )
     if not (layers and width and heads):
         raise InvalidInput(
-            "config.json", "num_hidden_layers", "is not there, nor what a head is", "a model with these, for vLLM"
+            "config.json", "num_hidden_layers", "is not there, nor what a head is", "a model with these two"
         )
-    of_token = 2 * layers * (config.get("num_key_value_heads") or heads) * width * getattr(torch, dtype).itemsize
-    return int(of_token * _BLOCK * (rows * -(-longest // _BLOCK) + 1))
+    groups: int = config.get("num_key_value_heads") or heads
+    return int(2 * layers * groups * width * getattr(torch, dtype).itemsize)

@@ -24,15 +24,12 @@ from evals.core.training_settings import Lora
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.contrast import gradients
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
-from rlvr.engines.local.padded_memory import PaddedModel
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks, unpack
-from rlvr.engines.local.preflight import parts
 from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
 from rlvr.engines.local.update import Updater
 from rlvr.methods.method import compose
 from rlvr.runs.state import save_trained
-from tests.unit.engine.test_padded_memory import LONGEST, ROWS, TARGETS, assert_as_counted
 
 MakeRun = Callable[..., LocalRun]
 EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
@@ -197,45 +194,6 @@ def test_the_gradients_that_are_compared_are_those_of_the_adapters(make_run: Mak
     found = gradients(policy, TOKENS, make_run().training, slopes)
     assert [len(each) for each in found] == [sum(weight.numel() for weight in policy.parameters())] * 2
     assert found[0].any() and not found[1].any()
-
-
-def test_the_table_of_memory_counts_adapters(make_run: MakeRun, llama: Path) -> None:
-    pytest.importorskip("peft", reason=REASON)
-    checkpoint = Checkpoint(llama / "checkpoint")
-    weights = load_file(llama / "checkpoint/model.safetensors")
-    shapes = {name: list(weight.shape) for name, weight in weights.items()}
-    found = {}
-    for lora in (None, {**LORA, "target_modules": ["q_proj", "v_proj"]}):
-        run = make_run({} if lora is None else {"lora": lora}, base=str(llama), dtype="bfloat16")
-        found[lora is None] = {part.name: part.size for part in parts(run, EXECUTION, checkpoint, shapes, 20)}
-    matrices = sum(weight.numel() for weight in weights.values() if weight.dim() > 1)
-    norms = sum(weight.numel() for weight in weights.values() if weight.dim() == 1)
-    adapters = 2 * 2 * ((32 + 32) + (32 + 16))  # layers, rank, and what q_proj and v_proj take and give
-    full, low = found[True], found[False]
-    assert full["weights, float32"] == full["gradients, float32"] == 4 * (matrices + norms)
-    assert (low["weights, bfloat16"], low["other weights, float32"]) == (2 * matrices, 4 * norms)
-    assert low["adapters, float32"] == low["gradients, float32"] == 4 * adapters
-    assert low["optimizer, two moments in float32"] == 8 * adapters
-    activations = "activations of 8 rollouts of 20 tokens"
-    assert 0.5 * full[activations] < low[activations] < 1.05 * full[activations]
-
-
-@pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_pass_of_transformers_model_is_counted_with_its_adapters(
-    make_run: MakeRun, neox: Path, dtype: str, again: bool
-) -> None:
-    pytest.importorskip("peft", reason=REASON)
-    from rlvr.engines.local.lora import adapted
-
-    checkpoint, lora = Checkpoint(neox / "checkpoint"), Lora.parse(LORA, "lora")
-    counted = PaddedModel(checkpoint, dtype, again, lora)
-    assert counted.sampling(ROWS, LONGEST - TARGETS, LONGEST).key_values > 0
-    policy = adapted(load_policy(checkpoint, "cpu", dtype, again), checkpoint, lora, 1)
-    assert_as_counted(policy, counted.update(ROWS, LONGEST, ROWS * TARGETS))
-    run = make_run({"lora": LORA}, base=str(neox), dtype=dtype)
-    names = {part.name for part in parts(run, EXECUTION, checkpoint, checkpoint.shapes, 20)}
-    assert {"adapters, float32", "activations of 8 rollouts of 20 tokens", "keys and values"} < names
 
 
 def test_layers_that_are_not_there_are_named(llama: Path) -> None:

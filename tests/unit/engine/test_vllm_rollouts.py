@@ -23,7 +23,6 @@ from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks
-from rlvr.engines.local.preflight import parts
 from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
 from rlvr.engines.local.vllm_rollouts import VllmRollouts, key_value_bytes
@@ -158,18 +157,3 @@ def test_keys_and_values_are_counted_in_whole_blocks() -> None:
     assert key_value_bytes({"text_config": config}, "float32", 1, 1) == 2 * of_token * 128 * 2
     with pytest.raises(UserError, match="num_hidden_layers"):
         key_value_bytes({"model_type": "mamba"}, "float32", 1, 1)
-
-
-def test_the_memory_table_counts_what_vllm_holds_all_the_time(make_run: MakeRun, llama: Path) -> None:
-    checkpoint = Checkpoint(llama / "checkpoint")
-    shapes = {name: list(weight.shape) for name, weight in load_policy(checkpoint, "cpu").weights().items()}
-    weights = sum(math.prod(shape) for shape in shapes.values())
-    by_own, by_vllm = (
-        {part.name: part for part in parts(make_run(training), EXECUTION, checkpoint, shapes, 64)}
-        for training in ({}, VLLM)
-    )
-    added = {name: by_vllm[name] for name in by_vllm.keys() - by_own.keys()}
-    rows = key_value_bytes(checkpoint.config, "float32", 16, 64)
-    assert sorted(part.size for part in added.values()) == sorted([4 * weights, rows])
-    assert all("vLLM" in name and part.phase == "always" for name, part in added.items())
-    assert by_own.keys() - by_vllm.keys() == {"weights as the decoder takes them, float32", "keys and values"}

@@ -206,7 +206,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
     "config/README.md": {"{} real benchmarks from local files": len(study("real_benchmarks.yaml").benchmarks)},
     "docs/other_tools.md": {"unpacks to more than {} GiB": constant("evals.logs.unpacking:MOST_BYTES") // GIB},
     "docs/real_model.md": {
-        "a model of more than {} MiB": constant("rlvr.engines.local.preflight:SMALL") // MIB,
+        "a model of more than {} MiB": constant("rlvr.engines.local.memory:SMALL") // MIB,
         "at most 2^{} numbers": constant("rlvr.engines.local.policy:LOGITS_AT_ONCE").bit_length() - 1,
     },
     "docs/mlflow.md": {"the first response to {} problems": "rlvr.report.mlflow.study:_PROBLEMS_IN_TABLE"},
