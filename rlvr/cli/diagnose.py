@@ -118,7 +118,7 @@ def claim(
 ) -> None:
     """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
     arithmetic.set_up(threads)
-    from rlvr.diagnostics.claims.drawing import measure_claim
+    from rlvr.diagnostics.claims.claim import measure_claim
     from rlvr.diagnostics.claims.inputs import Inputs
 
     inputs = Inputs(

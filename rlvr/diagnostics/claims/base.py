@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, cast
 
 from evals.core.errors import InvalidInput, UserError
-
-if TYPE_CHECKING:
-    from rlvr.diagnostics.claims.findings import Claim
 
 
 class Need(Enum):
@@ -40,9 +35,10 @@ def lacking(needs: Set[Need]) -> str:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A claim of a paper; its measurement is a class of the module of its name."""
+    """A claim of a paper, and the class that measures it."""
 
-    name: str  # ``token_flipping``, whose class is ``TokenFlipping``, or ``TokenFlippingOfCheckpoints``
+    name: str  # of its module, which is imported when it is measured
+    measured_by: str  # class of the module
     title: str  # heading
     paper: str  # arXiv identifier
     needs: Set[Need]  # inputs without which the claim cannot be measured
@@ -53,38 +49,58 @@ class Declaration:
         """Return whether two checkpoints and responses are enough."""
         return Need.COMPARISON in self.needs
 
-    def load(self) -> Claim:
-        module = importlib.import_module(f"{__package__}.{self.name}")
-        class_name = self.name.title().replace("_", "") + ("OfCheckpoints" if self.of_checkpoints else "")
-        return cast("Claim", getattr(module, class_name)())
-
 
 _OF_UPDATES = {Need.TOKEN_TABLES, Need.PROBES}
+_OF_BENCHMARK = {Need.TOKEN_TABLES, Need.BENCHMARK}
+_OF_COMPARISON = {Need.COMPARISON}
 CLAIMS = (
-    Declaration("token_flipping", "Token flipping", "2605.08666", _OF_UPDATES),
-    Declaration("coupling_kernel", "Coupling kernel", "2605.08666", _OF_UPDATES),
-    Declaration("masking_effect", "Masking effect", "2605.08666", _OF_UPDATES),
-    Declaration("output_layer_proxy", "Output-layer proxy", "2605.08666", _OF_UPDATES),
-    Declaration("cancellation_filter", "Cancellation as a filter", "2605.08666", _OF_UPDATES),
-    Declaration("token_value", "Counterfactual token value", "2605.08666", _OF_UPDATES),
+    Declaration("token_flipping", "TokenFlipping", "Token flipping", "2605.08666", _OF_UPDATES),
+    Declaration("coupling_kernel", "CouplingKernel", "Coupling kernel", "2605.08666", _OF_UPDATES),
+    Declaration("masking_effect", "MaskingEffect", "Masking effect", "2605.08666", _OF_UPDATES),
+    Declaration("output_layer_proxy", "OutputLayerProxy", "Output-layer proxy", "2605.08666", _OF_UPDATES),
+    Declaration("cancellation_filter", "CancellationFilter", "Cancellation as a filter", "2605.08666", _OF_UPDATES),
+    Declaration("token_value", "TokenValue", "Counterfactual token value", "2605.08666", _OF_UPDATES),
     Declaration(
-        "delta_coefficients", "DelTA's coefficients", "2605.21467", {Need.WEIGHTING_TABLES}, {Need.SELECTED_RUNS}
+        "delta_coefficients",
+        "DeltaCoefficients",
+        "DelTA's coefficients",
+        "2605.21467",
+        {Need.WEIGHTING_TABLES},
+        {Need.SELECTED_RUNS},
     ),
-    Declaration("update_direction", "Direction of the update", "2603.22117", {Need.TOKEN_TABLES, Need.BENCHMARK}),
+    Declaration("update_direction", "UpdateDirection", "Direction of the update", "2603.22117", _OF_BENCHMARK),
     Declaration(
-        "learning_tax", "Learning tax, drift, entropy collapse", "2604.13088", {Need.TOKEN_TABLES, Need.COMPARED_RUNS}
+        "learning_tax",
+        "LearningTax",
+        "Learning tax, drift, entropy collapse",
+        "2604.13088",
+        {Need.TOKEN_TABLES, Need.COMPARED_RUNS},
     ),
-    Declaration("gradient_mass", "Gradient by probability", "2603.22117", {Need.TOKEN_TABLES}),
-    Declaration("tabular_extrapolation", "Extrapolation of a tabular policy", "2603.22117", {Need.TOKEN_TABLES}),
+    Declaration("gradient_mass", "GradientMass", "Gradient by probability", "2603.22117", {Need.TOKEN_TABLES}),
+    Declaration(
+        "tabular_extrapolation",
+        "TabularExtrapolation",
+        "Extrapolation of a tabular policy",
+        "2603.22117",
+        {Need.TOKEN_TABLES},
+    ),
     Declaration(
         "sampling_settings",
+        "SamplingSettings",
         "Sampling settings",
         "2605.08666",
-        {Need.TOKEN_TABLES, Need.BENCHMARK},
+        _OF_BENCHMARK,
         {Need.WEIGHTING_TABLES},
     ),
-    Declaration("token_flipping", "Token flipping", "2605.08666", {Need.COMPARISON}),
-    Declaration("update_direction", "Direction of the update", "2603.22117", {Need.COMPARISON}, {Need.BASE_COMPARISON}),
+    Declaration("token_flipping", "TokenFlippingOfCheckpoints", "Token flipping", "2605.08666", _OF_COMPARISON),
+    Declaration(
+        "update_direction",
+        "UpdateDirectionOfCheckpoints",
+        "Direction of the update",
+        "2603.22117",
+        {Need.COMPARISON},
+        {Need.BASE_COMPARISON},
+    ),
 )
 """All claims in the order of their table; those that two checkpoints are enough for come last."""
 

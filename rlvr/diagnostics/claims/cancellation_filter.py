@@ -12,22 +12,22 @@ from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from evals.core.random import generator_for
-from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimates, points
+from rlvr.diagnostics.claims.claim import Claim
 from rlvr.diagnostics.claims.findings import (
     NO_RESULTS,
-    Claim,
     Findings,
     Measurement,
     beside,
     by_unit,
     measure,
+    points,
     unmeasured,
 )
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import SERIES, Estimates, Layout, Level, panel
 from rlvr.diagnostics.measures import flips
 from rlvr.diagnostics.policy import PolicySnapshot
 from rlvr.diagnostics.probes import Probed, gradient_of_few
@@ -90,23 +90,29 @@ class CancellationFilter(Claim):
             yield unmeasured(statement, NO_RESULTS)
         yield beside("mean cosine of two rollouts' gradients", values(_RATIO, "overlap"))
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        terms, classes = figure.subplots(1, 2)
-
+    def panels(self, findings: Findings) -> Layout:
         def values(quantity: str, names: tuple[str, ...]) -> dict[str, pd.Series]:
             return {name: by_unit(findings.series, quantity=quantity, name=name) for name in names}
 
-        draw_estimates(terms, values(_RATIO, _PARTS), SERIES[0], level=True)
-        terms.axvline(0, color=QUIET, linewidth=0.8)
-        terms.set_ylim(len(_PARTS) - 0.5, -0.5)
-        terms.set(title="Cross term over self term", xlabel="ratio (-1: nothing of the update is left)")
-        for quantity, colour, marker, shift in (
-            ("boosted jointly", SERIES[0], "o", -0.1),
-            ("boosted by rewarded only", SERIES[1], "s", 0.1),
-        ):
-            draw_estimates(classes, values(quantity, CLASSES), colour, marker, quantity, shift, level=True)
-        classes.set(title="Tokens of rewarded rollouts", xlabel=f"boosted fraction (beyond {_THRESHOLD:g} nats)")
-        classes.legend(fontsize=7)
+        classes = (
+            Estimates(values(quantity, CLASSES), colour, marker, quantity, shift)
+            for quantity, colour, marker, shift in (
+                ("boosted jointly", SERIES[0], "o", -0.1),
+                ("boosted by rewarded only", SERIES[1], "s", 0.1),
+            )
+        )
+        words = "ratio (-1: nothing of the update is left)"
+        terms = Estimates(values(_RATIO, _PARTS)), Level(0)
+        limits = (len(_PARTS) - 0.5, -0.5)
+        boosted = f"boosted fraction (beyond {_THRESHOLD:g} nats)"
+        return [
+            [
+                panel("Cross term over self term", *terms, x=words, level=True, ylim=limits),
+                panel("Tokens of rewarded rollouts", *classes, x=boosted, level=True),
+            ]
+        ]
+
+    def title(self, findings: Findings) -> str:
         opposed, whole, _, _, form = findings.measurements[:5]
         return (
             f"Opposed rollouts add {opposed.estimate:+.0%} of the self term to an update's squared length, all pairs "

@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from evals.core.random import generator_for
-from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimates
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, by_unit, measure
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import Findings, Measurement, by_unit, measure
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import SERIES, Estimates, Layout, Level, Panel, panel
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.measures import rank_correlation
 from rlvr.diagnostics.probes import head_view
@@ -77,25 +77,26 @@ class CouplingKernel(Claim):
             values("all", "prediction", "kernel"),
         )
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
+    def panels(self, findings: Findings) -> Layout:
         titles = {
             "representation": "Representation factor",
             "distribution": "Distribution factor",
             "kernel": "Kernel: their product",
         }
-        for axes, (factor, title) in zip(figure.subplots(1, 3), titles.items(), strict=True):
-            for pairs, colour, marker, shift in (
-                ("same token", SERIES[0], "o", -0.08),
-                ("different tokens", SERIES[1], "s", 0.08),
-            ):
-                names = {name.replace(" to ", "\nto "): name for name in _BINS}
-                found = {
-                    words: by_unit(findings.series, factor, pairs=pairs, bin=name) for words, name in names.items()
-                }
-                draw_estimates(axes, found, colour, marker, pairs, shift)
-            axes.axhline(0, color=QUIET, linewidth=0.8)
-            axes.set(title=title, xlabel="probability of both tokens", ylabel="mean over pairs")
-        figure.axes[0].legend(fontsize=7)
+        bins = {name.replace(" to ", "\nto "): name for name in _BINS}
+
+        def estimates(factor: str, pairs: str, *style: Any) -> Estimates:
+            values = {words: by_unit(findings.series, factor, pairs=pairs, bin=name) for words, name in bins.items()}
+            return Estimates(values, *style)
+
+        def of_factor(factor: str, title: str) -> Panel:
+            same = estimates(factor, "same token", SERIES[0], "o", "same token", -0.08)
+            other = estimates(factor, "different tokens", SERIES[1], "s", "different tokens", 0.08)
+            return panel(title, same, other, Level(0), x="probability of both tokens", y="mean over pairs")
+
+        return [[of_factor(factor, title) for factor, title in titles.items()]]
+
+    def title(self, findings: Findings) -> str:
         same, confidence = findings.measurements[:2]
         return (
             f"Pairs of the same token couple by {same.estimate:+.2g} more than pairs of different tokens, and "

@@ -6,14 +6,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.base import Need, lacking
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimates, points
-from rlvr.diagnostics.claims.findings import NO_RESULTS, Claim, Findings, Measurement, beside, measure, unmeasured
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import (
+    NO_RESULTS,
+    Findings,
+    Measurement,
+    beside,
+    measure,
+    points,
+    select,
+    unmeasured,
+)
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import NEGATIVE, POSITIVE, Estimates, Histogram, Layout, Level, Words, panel
 from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
 from rlvr.diagnostics.measures import FloatArray, rank_correlation
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -78,34 +86,37 @@ class DeltaCoefficients(Claim):
         yield beside("mean weight of rewarded less that of punished rollouts", values("mean positive less negative"))
         yield beside("standard deviation of the weights", values("deviation"))
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        series = findings.series
-
+    def panels(self, findings: Findings) -> Layout:
         def values(quantity: str) -> pd.Series:
-            return series[series["quantity"] == quantity]["value"]
+            return select(findings.series, quantity=quantity)["value"]
 
-        (histogram, classes), (cloud, worth) = figure.subplots(2, 2)
-        for side, colour, name in (("positive", POSITIVE, "rewarded"), ("negative", NEGATIVE, "punished")):
-            mean = series[series["quantity"] == f"histogram {side}"].groupby("place")["value"].mean()
-            histogram.step(mean.index.to_numpy(), mean.to_numpy(), where="mid", color=colour, label=name)
-        histogram.set(title="Weights by side", xlabel="weight (mean 1 over all tokens)", ylabel="fraction of the side")
-        histogram.set_yscale("log")
-        histogram.legend(fontsize=7)
-        draw_estimates(classes, {name: values(f"enrichment {name}") for name in CLASSES}, SERIES[0], level=True)
-        classes.axvline(0, color=QUIET, linewidth=0.8)
-        words = f"share in top {_ENDS:.0%} less share in bottom {_ENDS:.0%}"
-        classes.set(title="Classes at the two ends", xlabel=words)
-        _draw_cloud(cloud, series)
-        for shift, colour, marker, name in ((-0.06, POSITIVE, "o", "rewarded"), (0.06, NEGATIVE, "s", "punished")):
+        sides = (("positive", "rewarded", POSITIVE, "o", -0.06), ("negative", "punished", NEGATIVE, "s", 0.06))
+        weights, worth = list[Histogram](), list[Estimates]()
+        for side, name, colour, marker, shift in sides:
+            weights.append(Histogram(select(findings.series, quantity=f"histogram {side}"), "place", colour, name))
             thirds = {words: values(f"value {name} {third}") for third, words in enumerate(_THIRDS)}
-            draw_estimates(worth, thirds, colour, marker, name, shift)
-        worth.axhline(0, color=QUIET, linewidth=0.8)
-        title = "Value of tokens by weight"
-        worth.set(title=title, xlabel="third of the side's tokens", ylabel="accuracy against others")
-        worth.legend(fontsize=7)
-        form, result = (beside("", values(f"enrichment {name}")) for name in ("format", "result"))
-        finding = f"Format makes up {points(form.estimate)} of DelTA's highest coefficients than of its lowest"
-        return f"{finding}, results {points(result.estimate)}" if result.units else finding
+            worth.append(Estimates(thirds, colour, marker, name, shift))
+        classes = Estimates({name: values(f"enrichment {name}") for name in CLASSES})
+        by_weight: Any = {"x": "weight (mean 1 over all tokens)", "y": "fraction of the side", "yscale": "log"}
+        by_third: Any = {"x": "third of the side's tokens", "y": "accuracy against others"}
+        ends = f"share in top {_ENDS:.0%} less share in bottom {_ENDS:.0%}"
+        return [
+            [
+                panel("Weights by side", *weights, **by_weight),
+                panel("Classes at the two ends", classes, Level(0), x=ends, level=True),
+            ],
+            [
+                panel("Tokens at the two ends", Words(words_at_the_ends(findings.series))),
+                panel("Value of tokens by weight", *worth, Level(0), **by_third),
+            ],
+        ]
+
+    def title(self, findings: Findings) -> str:
+        form, result = (
+            beside("", select(findings.series, quantity=f"enrichment {name}")["value"]) for name in ("format", "result")
+        )
+        sentence = f"Format makes up {points(form.estimate)} of DelTA's highest coefficients than of its lowest"
+        return f"{sentence}, results {points(result.estimate)}" if result.units else sentence
 
     method = (
         "The weights that DelTA gave each token (normalised to mean 1) at the kept steps of its runs, tokens of "
@@ -203,24 +214,14 @@ def end_weights(values: FloatArray, fraction: float) -> FloatArray:
     return np.asarray(weights / size)
 
 
-def _draw_cloud(axes: Axes, series: pd.DataFrame) -> None:
-    """Tokens that stand at one end more than at the other, the larger the more."""
+def words_at_the_ends(series: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
+    """Choose the tokens that stand at one end more than at the other, by heading, with a colour."""
     rows = series[series["quantity"].str.startswith("token ")]
     # A token that an update's rollouts do not hold stands at neither end.
     shares = rows.groupby("quantity")["value"].sum() / rows["unit"].nunique()
     shares.index = shares.index.str.removeprefix("token ")
-    largest = max(float(shares.abs().max()), 1e-9)
-    high, low = shares.sort_values(ascending=False), -shares.sort_values()
-    for name, colour, x, ordered in (("high", POSITIVE, 0.25, high), ("low", NEGATIVE, 0.75, low)):
-        axes.text(x, 0.97, f"{name} weight", ha="center", va="top", fontsize=8)
-        kept = ordered[ordered >= _SMALLEST_SHARE].head(_CLOUD_TOKENS)
-        for place, (text, share) in enumerate(kept.items()):
-            style: dict[str, Any] = {
-                "color": colour,
-                "fontsize": 8 + 10 * float(share) / largest,
-                "family": "DejaVu Sans Mono",
-            }
-            words, y = f"{text}  {share:+.0%}", 0.86 - 0.105 * place
-            axes.text(x, y, words, ha="center", va="center", parse_math=False, **style)
-    axes.set_axis_off()
-    axes.set_title("Tokens at the two ends")
+    ordered = {"high weight": (POSITIVE, shares), "low weight": (NEGATIVE, -shares)}
+    return {
+        heading: (colour, own[own >= _SMALLEST_SHARE].sort_values(ascending=False).head(_CLOUD_TOKENS))
+        for heading, (colour, own) in ordered.items()
+    }

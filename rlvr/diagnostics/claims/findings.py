@@ -1,12 +1,11 @@
-"""Measurements with intervals and verdicts, the base of the claims that make them, and the table of all claims."""
+"""Measurements with intervals and verdicts, and the table of all claims."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,11 +16,6 @@ from evals.core.manifest import write_output_manifest
 from evals.core.record import Record
 from evals.statistics.interval import t_interval
 from evals.tables.layout import Table, markdown, markdown_lines
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlvr.diagnostics.claims.inputs import Inputs
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported here", "contradicted here", "not distinguishable"
 NOT_MEASURED = "not measured"
@@ -125,30 +119,6 @@ class Findings(NamedTuple):
     series: pd.DataFrame
 
 
-class Claim(ABC):
-    """A claim of a paper, measured and drawn."""
-
-    method: ClassVar[str]  # paragraph on what is done, and what it leaves open
-    size: ClassVar[tuple[float, float]]  # width and height of the figure in inches
-    columns: ClassVar[tuple[str, ...] | None] = None  # columns of the series; None for all keys of the rows
-
-    def measure(self, inputs: Inputs) -> Findings:
-        series = pd.DataFrame(list(self.rows(inputs)), columns=self.columns and list(self.columns))
-        return Findings([*self.measurements(series)], series)
-
-    @abstractmethod
-    def rows(self, inputs: Inputs) -> Iterable[dict[str, Any]]:
-        """Return the rows of the series."""
-
-    @abstractmethod
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        """Yield the measurements of the series, in the order of the table."""
-
-    @abstractmethod
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        """Draw the panels, and return the finding, which becomes the title."""
-
-
 def select(series: pd.DataFrame, **wanted: object) -> pd.DataFrame:
     """Return the rows whose columns have the ``wanted`` values."""
     for column, value in wanted.items():
@@ -177,6 +147,11 @@ class Summary(Record):
             numbers = (_number(each.estimate), interval, null, f"{each.units} {each.unit}")
             rows.append((each.statement or "–", each.quantity, *numbers, each.verdict or "–"))
         return Table("claim", f"{number}. {self.title}", _HEADER, tuple(rows))
+
+
+def points(difference: float) -> str:
+    """Return a difference of shares in words."""
+    return f"{abs(100 * difference):.0f} points {'more' if difference > 0 else 'less'}"
 
 
 def read_summaries(paths: Iterable[Path]) -> dict[str, Summary]:

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_means
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, by_unit, measure
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, by_unit, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import NEGATIVE, POSITIVE, QUIET, SERIES, Layout, Means, panel
 from rlvr.diagnostics.counterfactual import SIDES
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -51,23 +51,24 @@ class GradientMass(Claim):
         yield beside(f"share of the tokens of probability below {UNLIKELY:g}", unlikely("tokens"))
         yield beside("share of punished rollouts in the gradient in the logits", by_unit(series, quantity="punished"))
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        series = findings.series
-        whole, sides = figure.subplots(1, 2)
-        for name, colour, marker, line, label in (
-            ("tokens", QUIET, "^", "-", "tokens"),
-            ("logits", SERIES[0], "o", "-", "gradient in the logits (L1)"),
-            ("head", SERIES[1], ".", "--", "gradient of the head (norms)"),
-        ):
-            draw_means(whole, series[series["quantity"] == name], "place", "value", colour, label, marker, line)
-        whole.set(title="Tokens and gradient by probability", xlabel="probability of the token", ylabel="share")
-        for side, colour, marker in ((1, POSITIVE, "o"), (-1, NEGATIVE, "s")):
-            rows = series[series["quantity"] == f"logits {SIDES[side]}"]
-            draw_means(sides, rows, "place", "value", colour, f"{SIDES[side]} rollouts", marker)
-        sides.set(title="Gradient in the logits by side", xlabel="probability of the token", ylabel="share")
-        for axes in (whole, sides):
-            axes.set_ylim(0, None)
-            axes.legend(fontsize=7)
+    def panels(self, findings: Findings) -> Layout:
+        def means(quantity: str, *style: Any) -> Means:
+            return Means(select(findings.series, quantity=quantity), "place", "value", *style)
+
+        words: Any = {"x": "probability of the token", "y": "share", "ylim": (0, None)}
+        whole = (
+            means("tokens", QUIET, "tokens", "^"),
+            means("logits", SERIES[0], "gradient in the logits (L1)"),
+            means("head", SERIES[1], "gradient of the head (norms)", ".", "--"),
+        )
+        sides = (
+            means(f"logits {SIDES[1]}", POSITIVE, f"{SIDES[1]} rollouts"),
+            means(f"logits {SIDES[-1]}", NEGATIVE, f"{SIDES[-1]} rollouts", "s"),
+        )
+        by_side = panel("Gradient in the logits by side", *sides, **words)
+        return [[panel("Tokens and gradient by probability", *whole, **words), by_side]]
+
+    def title(self, findings: Findings) -> str:
         first, tokens = findings.measurements[0], findings.measurements[4]
         return (
             f"Tokens of probability below {UNLIKELY:g} are {tokens.estimate:.0%} of the tokens and have "

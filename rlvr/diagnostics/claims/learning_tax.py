@@ -6,25 +6,15 @@ from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from evals.figures.style import MARKERS
 from evals.generation.checkpoint import Checkpoint
+from rlvr.diagnostics.claims.claim import Claim
 from rlvr.diagnostics.claims.conditions import PRESERVED, RANDOM, STABLE, UNSTABLE, beginnings_of, conditions_of
-from rlvr.diagnostics.claims.drawing import SERIES, draw_means
-from rlvr.diagnostics.claims.findings import (
-    Claim,
-    Direction,
-    Findings,
-    Measurement,
-    beside,
-    measure,
-    select,
-    unmeasured,
-)
+from rlvr.diagnostics.claims.findings import Direction, Findings, Measurement, beside, measure, select, unmeasured
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import SERIES, Estimates, Layout, Means, Panel, panel
 from rlvr.diagnostics.probes import log_probs_of
 from rlvr.engines.local.policy import load_policy
 
@@ -108,58 +98,60 @@ class LearningTax(Claim):
                 yield beside(quantity, table[last] - table[first], "seeds")
         yield from _contrasts(ends)
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
+    def panels(self, findings: Findings) -> Layout:
         series = findings.series
         rates = [rate for rate in (STABLE, UNSTABLE) if rate in set(series["rate"])]
-        curves = series[series["quantity"] == "drift curve"]
-        along = [rate for rate in rates if curves[curves["rate"] == rate]["step"].nunique() > 1]
-        # A rate that has a curve alone has the whole column.
-        curve_of = {rate: [f"curve {rate if rate in along else along[0]}"] if along else [] for rate in rates}
-        panels = [[f"reward {rate}", f"spent {rate}", f"entropy {rate}", *curve_of[rate]] for rate in rates]
-        ends = ["drift", "drift", "solutions", "solutions"][-len(panels[0]) :]
-        rows_of_panels: Any = [*panels, ends]
-        axes = figure.subplot_mosaic(rows_of_panels, height_ratios=[1.0] * len(rates) + [1.1])
+        along = [rate for rate in rates if select(series, rate=rate, quantity="drift curve")["step"].nunique() > 1]
         objectives = list(dict.fromkeys(series["objective"]))
+        curves: dict[tuple[str, str], list[Means]] = {}
+        ends: dict[str, list[Estimates]] = {"drift": [], "solution drift": []}
         labels: list[str] = []
-        for (objective, batching, rate), own in series.groupby(_CONDITION, sort=False):
+        for (objective, batching, rate), rows in series.groupby(_CONDITION, sort=False):
             place = objectives.index(objective)
             colour, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
-            line = "--" if batching == PRESERVED else "-"
-            label = f"{objective}, {batching}"
-            for quantity in ("reward", "entropy"):
-                rows = own[own["quantity"] == f"{quantity} curve"]
-                # The mean of five steps: every method has the same problems in a step, and some steps have hard ones.
-                last = -(-rows["step"] // _STEPS_OF_A_POINT) * _STEPS_OF_A_POINT
-                rows = rows.assign(step=last.clip(upper=rows["step"].max()))
-                draw_means(axes[f"{quantity} {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
-            rows = in_blocks(own[own["quantity"] == "reward curve"])
-            draw_means(axes[f"spent {rate}"], rows, "tokens", "value", colour, label, marker, line, band=False)
-            rows = own[own["quantity"] == "drift curve"]
-            if rows["step"].nunique() > 1:
-                draw_means(axes[f"curve {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
-            for panel, quantity in (("drift", "drift"), ("solutions", "solution drift")):
-                _draw_drift(axes[panel], own[own["quantity"] == quantity], len(labels), colour, marker)
-            labels.append(f"{label}, {rate}")
-        points = "rollout step (means of five)"
+            style = colour, f"{objective}, {batching}", marker, "--" if batching == PRESERVED else "-"
+            reward, entropy, drift = (select(rows, quantity=f"{name} curve") for name in ("reward", "entropy", "drift"))
+            for name, curve, x in (
+                ("reward", in_fives(reward), "step"),
+                ("spent", in_blocks(reward), "tokens"),
+                ("entropy", in_fives(entropy), "step"),
+                ("drift", drift if drift["step"].nunique() > 1 else drift[:0], "step"),
+            ):
+                curves.setdefault((name, str(rate)), []).append(Means(curve, x, "value", *style, band=False))
+            for quantity, estimates in ends.items():
+                values = {len(labels): select(rows, quantity=quantity)["value"].tolist()}
+                estimates.append(Estimates(values, colour, marker, seeds=True))
+            labels.append(f"{objective}, {batching}, {rate}")
+
+        def of(name: str, title: str, rate: str, **axes: Any) -> Panel:
+            return panel(f"{title}, {rate}", *curves[name, rate], **{"legend": None, **axes})
+
+        drifted, step = "mean |log-odds change| (nats, log scale)", "rollout step (means of five)"
+        of_steps: Any = {"x": "rollout step", "y": drifted, "xlim": (0, None), "formats": {"y": _exponential}}
+        drifts = {rate: of("drift", "Drift", rate, **of_steps) for rate in along}
+        layout = []
         for rate in rates:
-            axes[f"reward {rate}"].set(title=f"Reward, {rate}", xlabel=points, ylabel="mean reward")
-            axes[f"spent {rate}"].set(title=f"Reward by tokens, {rate}", xlabel="thousand tokens generated")
-            axes[f"entropy {rate}"].set(title=f"Entropy, {rate}", xlabel=points, ylabel="nats", ylim=(0, None))
-        drifted = "mean |log-odds change| (nats, log scale)"
-        for rate in along:
-            axes[f"curve {rate}"].set(title=f"Drift, {rate}", xlabel="rollout step", ylabel=drifted)
-            axes[f"curve {rate}"].set_xlim(0, None)
-            axes[f"curve {rate}"].yaxis.set_major_formatter(lambda value, _: f"{2**value:.3g}")
-        axes[f"reward {rates[0]}"].legend(fontsize=6.5, loc="lower right", handlelength=3.2)
-        for panel, title, xlabel in (
-            ("drift", "Drift of format tokens at the end", drifted),
-            ("solutions", "Drift of right responses at the end", "mean |log-probability change| (nats, log scale)"),
-        ):
-            axes[panel].set_yticks(range(len(labels)), labels if panel == "drift" else [], fontsize=6.5)
-            axes[panel].set_ylim(len(labels) - 0.5, -0.5)
-            axes[panel].xaxis.set_major_formatter(lambda value, _: f"{2**value:.3g}")
-            axes[panel].set(title=title, xlabel=xlabel)
-        drifts = series[series["quantity"] == "drift"].groupby(_CONDITION)["value"].mean().sort_values()
+            legend = {"fontsize": 6.5, "loc": "lower right", "handlelength": 3.2} if rate == rates[0] else None
+            line = [
+                of("reward", "Reward", rate, x=step, y="mean reward", legend=legend),
+                of("spent", "Reward by tokens", rate, x="thousand tokens generated"),
+                of("entropy", "Entropy", rate, x=step, y="nats", ylim=(0, None)),
+            ]
+            # A rate that has a curve alone has the whole column.
+            layout.append([*line, *([drifts.get(rate, drifts[along[0]])] if along else [])])
+        changed = "mean |log-probability change| (nats, log scale)"
+        of_ends: Any = {"level": True, "formats": {"x": _exponential}, "ylim": (len(labels) - 0.5, -0.5)}
+        of_ends |= {"yticks": range(len(labels))}
+        drift_at_end = panel(
+            "Drift of format tokens at the end", *ends["drift"], **of_ends, x=drifted, yticklabels=labels
+        )
+        solutions = panel(
+            "Drift of right responses at the end", *ends["solution drift"], **of_ends, x=changed, yticklabels=[]
+        )
+        return [*layout, [drift_at_end, drift_at_end, solutions, solutions][-len(layout[0]) :]]
+
+    def title(self, findings: Findings) -> str:
+        drifts = select(findings.series, quantity="drift").groupby(_CONDITION)["value"].mean().sort_values()
         least, most = (f"{', '.join(drifts.index[place])} ({2 ** drifts.iloc[place]:.2f} nats)" for place in (0, -1))
         return f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
 
@@ -196,6 +188,12 @@ def reward_at(tokens: pd.Series, rewards: pd.Series, affordable: float) -> float
     return float(rewards.iloc[steps - max(1, steps // 2) : steps].mean())
 
 
+def in_fives(curve: pd.DataFrame) -> pd.DataFrame:
+    """Move steps to the end of their five: all methods have the same problems in a step, and some have hard ones."""
+    last = -(-curve["step"] // _STEPS_OF_A_POINT) * _STEPS_OF_A_POINT
+    return curve.assign(step=last.clip(upper=curve["step"].max()))
+
+
 def in_blocks(curve: pd.DataFrame) -> pd.DataFrame:
     """Average reward and tokens, in thousands, over blocks of five steps of each run, and tokens over runs."""
     block = -(-curve["step"] // _STEPS_OF_A_POINT)
@@ -205,6 +203,10 @@ def in_blocks(curve: pd.DataFrame) -> pd.DataFrame:
 
 def _log2(value: float) -> float:
     return math.log2(max(value, _SMALLEST_DRIFT))
+
+
+def _exponential(value: float, _: int) -> str:
+    return f"{2**value:.3g}"
 
 
 def log_odds(log_probs: Tensor) -> Tensor:
@@ -253,12 +255,3 @@ def _contrasts(ends: pd.DataFrame) -> Iterator[Measurement]:
                 lacking.append(statement + where)
     if lacking:
         yield unmeasured("; ".join(lacking), "no two of the compared runs differ in this alone")
-
-
-def _draw_drift(axes: Axes, own: pd.DataFrame, place: int, colour: str, marker: str) -> None:
-    """Mean over seeds with its interval, and the seeds: the interval of three is wide."""
-    values = own["value"].tolist()
-    each = beside("", values, "seeds")
-    axes.hlines(place, each.low, each.high, color=colour, linewidth=1.2, alpha=0.6)
-    axes.plot(values, [place] * len(values), "|", color=colour, markersize=9)
-    axes.plot(each.estimate, place, marker, color=colour, markersize=5)

@@ -10,14 +10,14 @@ from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator
+from matplotlib.scale import LogScale, SymmetricalLogScale
 from torch import Tensor
 
 from evals.core.random import generator_for
-from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimate, draw_means
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import SERIES, Dots, Estimates, Layout, Level, Means, panel
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.measures import rank_correlation
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -101,41 +101,38 @@ class MaskingEffect(Claim):
         for mode, name in product(_MODES, SETS):
             yield beside(f"boost rate, {name}, {mode}", of(mode, name), _UNIT, null=0.5)
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        rate_axes, dose_axes, progressive_axes = figure.subplots(1, 3)
-        rows = {each.quantity: each for each in findings.measurements}
+    def panels(self, findings: Findings) -> Layout:
+        measured = {measurement.quantity: measurement for measurement in findings.measurements}
+        rates, doses, progressive = list[Estimates](), list[Dots](), list[Means]()
         for mode, colour, marker, shift in ((_MODES[0], SERIES[0], "o", -0.08), (_MODES[1], SERIES[1], "s", 0.08)):
-            for place, name in enumerate(SETS):
-                each = rows[f"boost rate, {name}, {mode}"]
-                draw_estimate(rate_axes, place + shift, each, colour, marker, mode if place == 0 else None)
-            own = select(findings.series, mode=mode, masked=_SIZE)
-            dose_axes.plot(own["dose"], own["effect"], marker, color=colour, markersize=2, alpha=0.5, label=mode)
-        rate_axes.axhline(0.5, color=QUIET, linewidth=0.8)
-        rate_axes.set_xticks(range(len(SETS)), [name.replace(" ", "\n") for name in SETS])
-        rate_axes.set(title="Boost rate by what is masked", ylabel="fraction of candidates boosted", ylim=(-0.03, 1.05))
-        dose_axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
-        dose_axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
-        for axis in (dose_axes.xaxis, dose_axes.yaxis):
-            axis.set_major_locator(FixedLocator([-0.1, -0.01, -0.001, 0, 0.001, 0.01, 0.1]))
-            axis.set_major_formatter("{x:g}")
-        dose_axes.set(title="Dose and response", xlabel="coupling strength (nats)", ylabel="effect E(M) (nats)")
-        for mode, name in product(_MODES, _PROGRESSIVE):
-            own = select(findings.series, mode=mode, set=name)
-            # One set of candidates along the whole curve: those that have as many as are compared.
-            own = own[own.groupby(["unit", "candidate"])["masked"].transform("max") >= _TO]
-            means = own.groupby(["unit", "masked"])["effect"].mean().reset_index()
-            place, line = _MODES.index(mode), "-" if name == "both" else ":"
-            words = f"{mode}, {'uncertain, same token' if name == 'both' else name}"
-            draw_means(progressive_axes, means, "masked", "effect", SERIES[place], words, "os"[place], line)
+            by_set = {name.replace(" ", "\n"): measured[f"boost rate, {name}, {mode}"] for name in SETS}
+            rates.append(Estimates(by_set, colour, marker, mode, shift))
+            doses.append(Dots(select(findings.series, mode=mode, masked=_SIZE), "dose", "effect", colour, marker, mode))
+            for name, line in zip(_PROGRESSIVE, ":-", strict=True):
+                rows = select(findings.series, mode=mode, set=name)
+                # One set of candidates along the whole curve: those that have as many as are compared.
+                rows = rows[rows.groupby(["unit", "candidate"])["masked"].transform("max") >= _TO]
+                means = rows.groupby(["unit", "masked"])["effect"].mean().reset_index()
+                label = f"{mode}, {'uncertain, same token' if name == 'both' else name}"
+                progressive.append(Means(means, "masked", "effect", colour, label, marker, line))
+        boosted: Any = {"y": "fraction of candidates boosted", "ylim": (-0.03, 1.05)}
+        scale, ticks = SymmetricalLogScale(None, linthresh=_LINEAR_BELOW), [-0.1, -0.01, -0.001, 0, 0.001, 0.01, 0.1]
+        response: Any = {"x": "coupling strength (nats)", "y": "effect E(M) (nats)", "xscale": scale, "yscale": scale}
+        response |= {"xticks": ticks, "yticks": ticks, "formats": {"x": "{x:g}", "y": "{x:g}"}}
+        masked: Any = {"x": "tokens masked", "y": "mean effect (nats)", "formats": {"x": "{x:g}"}}
         # Limits of its own, for an update may have no candidates to draw.
-        progressive_axes.set_xlim(0.8 * _SIZES[0], 1.25 * _SIZES[-1])
-        progressive_axes.set_xscale("log", base=2)
-        progressive_axes.xaxis.set_major_formatter("{x:g}")
-        progressive_axes.axhline(0, color=QUIET, linewidth=0.8)
-        progressive_axes.set(title="Progressive masking", xlabel="tokens masked", ylabel="mean effect (nats)")
-        for axes in figure.axes:
-            axes.legend(fontsize=7)
-        both, chance = rows["boost rate, both, full parameters"], rows["boost rate, random, full parameters"]
+        masked |= {"xlim": (0.8 * _SIZES[0], 1.25 * _SIZES[-1]), "xscale": LogScale(None, base=2)}
+        return [
+            [
+                panel("Boost rate by what is masked", *rates, Level(0.5), **boosted),
+                panel("Dose and response", *doses, **response),
+                panel("Progressive masking", *progressive, Level(0), **masked),
+            ]
+        ]
+
+    def title(self, findings: Findings) -> str:
+        measured = {measurement.quantity: measurement for measurement in findings.measurements}
+        both, chance = (measured[f"boost rate, {name}, full parameters"] for name in ("both", "random"))
         return (
             f"Masked sets of uncertain same tokens boosted {both.estimate:.0%} of the candidates under the full "
             f"update, random sets {chance.estimate:.0%}"

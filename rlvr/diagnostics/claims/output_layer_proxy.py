@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlvr.diagnostics.claims.drawing import SERIES, draw_means
-from rlvr.diagnostics.claims.findings import Claim, Direction, Findings, Measurement, measure
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import Direction, Findings, Measurement, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import SERIES, Layout, Means, panel
 
 _THRESHOLD = 1e-5
 _PAIRS = {
@@ -44,14 +44,15 @@ class OutputLayerProxy(Claim):
             yield measure(most, f"sign agreement, {pair}", rows["observed"], null=0.5, direction=direction)
             yield measure(more, f"sign agreement less chance agreement, {pair}", excess, direction=direction)
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        axes = figure.subplots()
+    def panels(self, findings: Findings) -> Layout:
+        marks = []
         for pair, colour in zip(_PAIRS, SERIES, strict=False):
-            rows = findings.series[findings.series["pair"] == pair]
-            draw_means(axes, rows, "step", "observed", colour, pair)
-            draw_means(axes, rows, "step", "expected", colour, f"{pair}: by chance", "s", ":")
-        axes.set(xlabel="rollout step", ylabel="fraction of moved tokens", ylim=(0, 1))
-        axes.legend(fontsize=7)
+            rows = select(findings.series, pair=pair)
+            marks.append(Means(rows, "step", "observed", colour, pair))
+            marks.append(Means(rows, "step", "expected", colour, f"{pair}: by chance", "s", ":"))
+        return [[panel("", *marks, x="rollout step", y="fraction of moved tokens", ylim=(0, 1))]]
+
+    def title(self, findings: Findings) -> str:
         observed, excess = findings.measurements[:2]
         return (
             f"Output layer alone and full update agree on the direction of {observed.estimate:.0%} of the tokens, "

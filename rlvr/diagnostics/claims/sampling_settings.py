@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
@@ -19,9 +18,10 @@ from evals.generation.checkpoint import Checkpoint
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.base import Need
 from rlvr.diagnostics.claims.benchmark_samples import SAMPLES, accuracies, requests_for
-from rlvr.diagnostics.claims.drawing import SERIES, draw_estimate
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import SERIES, Estimates, Layout, panel
 
 SETTINGS = ((1.0, 1.0), (1.0, 0.7), (0.6, 1.0), (0.6, 0.95))
 """Temperature and top-p: as in training, as DAPO, DelTA and RLVR-Directions evaluate, colder, and the paper's own."""
@@ -70,18 +70,17 @@ class SamplingSettings(Claim):
                     f"accuracy of {other} less that of {first} ({_words(setting)})", means[other] - means[first], _UNIT
                 )
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        axes = figure.subplots()
+    def panels(self, findings: Findings) -> Layout:
         names = (BASE, *trained_methods(findings.series))
+        settings = {_words(setting).replace(", ", "\n"): by_model(findings.series, setting) for setting in SETTINGS}
+        marks = []
         for number, (name, colour, marker) in enumerate(zip(names, SERIES, MARKERS, strict=False)):
-            for place, setting in enumerate(SETTINGS):
-                each = beside("", by_model(findings.series, setting)[name])
-                shift = 0.1 * (number - (len(names) - 1) / 2)
-                draw_estimate(axes, place + shift, each, colour, marker, name if place == 0 else None)
-        axes.set_xticks(range(len(SETTINGS)), [_words(setting).replace(", ", "\n") for setting in SETTINGS])
-        axes.set(title="Accuracy by sampling setting", ylabel="accuracy")
-        axes.legend(fontsize=7)
-        gains = [each.estimate for each in findings.measurements[: len(SETTINGS)]]
+            accuracies = {words: means[name] for words, means in settings.items()}
+            marks.append(Estimates(accuracies, colour, marker, name, 0.1 * (number - (len(names) - 1) / 2)))
+        return [[panel("Accuracy by sampling setting", *marks, y="accuracy")]]
+
+    def title(self, findings: Findings) -> str:
+        gains = [gain.estimate for gain in findings.measurements[: len(SETTINGS)]]
         return f"Training gains {100 * min(gains):.0f} to {100 * max(gains):.0f} points, by the sampling setting"
 
     method = (

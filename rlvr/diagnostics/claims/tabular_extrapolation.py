@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_means
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import SERIES, Layout, Level, Means, panel
 from rlvr.diagnostics.measures import FloatArray
 from rlvr.diagnostics.policy import PolicySnapshot
 from rlvr.diagnostics.tabular import (
@@ -65,15 +65,15 @@ class TabularExtrapolation(Claim):
                 else:
                     yield beside(f"{quantity} ({update}, {way})", rows["gain"])
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        axes = figure.subplots()
-        for colour, (update, marker) in zip(SERIES, ((NATURAL, "o"), (PLAIN, "s")), strict=False):
+    def panels(self, findings: Findings) -> Layout:
+        marks = []
+        for update, colour, marker in ((NATURAL, SERIES[0], "o"), (PLAIN, SERIES[1], "s")):
             for way, line in ((WHOLE, "-"), (BY_TOKEN, ":")):
                 rows = select(findings.series, update=update, extrapolated=way)
-                draw_means(axes, rows, "gamma", "gain", colour, f"{update}, {way}", marker, line)
-        axes.axhline(0, color=QUIET, linewidth=0.8)
-        axes.set(title="Past the trained policy", xlabel="gamma", ylabel="gain in expected reward")
-        axes.legend(fontsize=7)
+                marks.append(Means(rows, "gamma", "gain", colour, f"{update}, {way}", marker, line))
+        return [[panel("Past the trained policy", *marks, Level(0), x="gamma", y="gain in expected reward")]]
+
+    def title(self, findings: Findings) -> str:
         gained = findings.measurements[0].estimate
         return f"Extrapolation by gamma {_COMPARED_AT:g} gains {gained:.3f} expected reward after natural gradients"
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
 from evals.core.errors import InvalidInput
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, draw_estimates, draw_means
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, by_unit, measure, select
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, by_unit, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import NEGATIVE, POSITIVE, Estimates, Layout, Level, Means, panel
 from rlvr.diagnostics.measures import MOVED, log_prob_difference, sweep
 
 _THRESHOLD = 1e-5
@@ -66,30 +66,33 @@ class TokenFlipping(Claim):
         yield beside("flip rate in rewarded rollouts, as trained", column("as_trained", 1, "flip_rate"))
         yield beside("flip rate in punished rollouts, as trained", column("as_trained", -1, "flip_rate"))
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
+    def panels(self, findings: Findings) -> Layout:
         series = findings.series
-        over_training, by_update, swept = figure.subplots(1, 3)
-        at = series[series["threshold"] == _THRESHOLD]
+        at = select(series, threshold=_THRESHOLD)
         drawn = series.assign(threshold=series["threshold"].clip(lower=_SMALLEST_DRAWN))
+        along, swept, by_update = list[Means](), list[Means](), list[Estimates]()
         for side, colour, marker, name in ((1, POSITIVE, "o", "rewarded"), (-1, NEGATIVE, "s", "punished")):
-            own = select(at, update="as_trained", side=side)
-            draw_means(over_training, own, "step", "boosted", colour, f"{name}: boosted")
-            draw_means(over_training, own, "step", "suppressed", colour, f"{name}: suppressed", "s", "--")
-            own = select(drawn, update="as_trained", side=side)
-            draw_means(swept, own, "threshold", "flip_rate", colour, f"{name}, as trained")
-            rates = {
-                update.replace("_", "\n"): select(at, update=update, side=side)["flip_rate"] for update in _UPDATES[:-1]
-            }
-            draw_estimates(by_update, rates, colour, marker, name, shift=0.12 * side)
-        over_training.set(title="Fractions of tokens as trained", xlabel="rollout step", ylabel="fraction of tokens")
-        over_training.set_ylim(0, None)
-        null = drawn[drawn["update"] == "null"].assign(moved=lambda frame: frame["boosted"] + frame["suppressed"])
-        draw_means(swept, null, "threshold", "moved", "black", "moved by a null update", "^", ":")
-        swept.set(title="Threshold swept", xlabel="threshold (nats; 0 drawn at 1e-7)", ylabel="fraction", xscale="log")
-        swept.axvline(_THRESHOLD, color=QUIET, linewidth=0.8)
-        by_update.set(title="Flip rate by update", ylabel="moved against their side,\nof those that moved", ylim=(0, 1))
-        for axes in figure.axes:
-            axes.legend(fontsize=7)
+            trained = select(at, update="as_trained", side=side)
+            along.append(Means(trained, "step", "boosted", colour, f"{name}: boosted"))
+            along.append(Means(trained, "step", "suppressed", colour, f"{name}: suppressed", "s", "--"))
+            trained = select(drawn, update="as_trained", side=side)
+            swept.append(Means(trained, "threshold", "flip_rate", colour, f"{name}, as trained"))
+            of_side = {update: select(at, update=update, side=side) for update in _UPDATES[:-1]}
+            rates = {update.replace("_", "\n"): rows["flip_rate"] for update, rows in of_side.items()}
+            by_update.append(Estimates(rates, colour, marker, name, 0.12 * side))
+        null = select(drawn, update="null").assign(moved=lambda frame: frame["boosted"] + frame["suppressed"])
+        swept.append(Means(null, "threshold", "moved", "black", "moved by a null update", "^", ":"))
+        share, against = "fraction of tokens", "moved against their side,\nof those that moved"
+        words, border = "threshold (nats; 0 drawn at 1e-7)", Level(_THRESHOLD, upright=True)
+        return [
+            [
+                panel("Fractions of tokens as trained", *along, x="rollout step", y=share, ylim=(0, None)),
+                panel("Flip rate by update", *by_update, y=against, ylim=(0, 1)),
+                panel("Threshold swept", *swept, border, x=words, y="fraction", xscale="log"),
+            ]
+        ]
+
+    def title(self, findings: Findings) -> str:
         rewarded, punished = findings.measurements[4:6]
         return (
             f"{rewarded.estimate:.0%} of the tokens that move in rewarded rollouts move down, "
@@ -142,31 +145,35 @@ class TokenFlippingOfCheckpoints(Claim):
         for (name, rows), (column, quantity) in product(by_side.items(), quantities.items()):
             yield beside(f"{quantity}, {name} responses", rows[column], "problems")
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
+    def panels(self, findings: Findings) -> Layout:
         series = findings.series
-        fractions, swept = figure.subplots(1, 2)
         drawn = series.assign(threshold=series["threshold"].clip(lower=_DRAWN_ZERO))
+        fractions, swept = list[Estimates](), list[Means]()
         for side, name, colour, marker in _SIDES:
             # Stable is the rest, and on most pairs so much more that nothing else would be seen beside it.
             at = select(series, threshold=MOVED, side=side)
-            moved = {each: at[each] for each in ("boosted", "suppressed")}
-            draw_estimates(fractions, moved, colour, marker, f"{name} responses", shift=-0.1 * side)
-            own = drawn[drawn["side"] == side]
-            draw_means(swept, own, "threshold", "boosted", colour, f"{name}: boosted")
-            draw_means(swept, own, "threshold", "suppressed", colour, f"{name}: suppressed", "s", "--")
-        fractions.set(title="Tokens of graded responses", ylabel="fraction of tokens", ylim=(0, None), xlim=(-0.5, 1.5))
-        swept.axvline(MOVED, color=QUIET, linewidth=0.8)
-        words = f"threshold (nats; 0 drawn at {_DRAWN_ZERO:g})"
-        swept.set(title="Threshold swept", xlabel=words, ylabel="fraction of tokens", xscale="log", ylim=(0, None))
-        for axes in figure.axes:
-            axes.legend(fontsize=7)
-        found = {each.quantity: each.estimate for each in findings.measurements}
-        finding = "; ".join(
-            f"{found[f'boosted fraction, {name} responses']:.0%} of the tokens of {name} responses are boosted, "
-            f"{found[f'suppressed fraction, {name} responses']:.0%} suppressed"
+            moved = {fraction: at[fraction] for fraction in ("boosted", "suppressed")}
+            fractions.append(Estimates(moved, colour, marker, f"{name} responses", -0.1 * side))
+            rows = select(drawn, side=side)
+            swept.append(Means(rows, "threshold", "boosted", colour, f"{name}: boosted"))
+            swept.append(Means(rows, "threshold", "suppressed", colour, f"{name}: suppressed", "s", "--"))
+        axes: Any = {"y": "fraction of tokens", "ylim": (0, None)}
+        words, border = f"threshold (nats; 0 drawn at {_DRAWN_ZERO:g})", Level(MOVED, upright=True)
+        return [
+            [
+                panel("Tokens of graded responses", *fractions, **axes, xlim=(-0.5, 1.5)),
+                panel("Threshold swept", *swept, border, **axes, x=words, xscale="log"),
+            ]
+        ]
+
+    def title(self, findings: Findings) -> str:
+        estimates = {measurement.quantity: measurement.estimate for measurement in findings.measurements}
+        sentence = "; ".join(
+            f"{estimates[f'boosted fraction, {name} responses']:.0%} of the tokens of {name} responses are boosted, "
+            f"{estimates[f'suppressed fraction, {name} responses']:.0%} suppressed"
             for _, name, *_ in _SIDES
         )
-        return f"{finding} (threshold {MOVED:g} nats)"
+        return f"{sentence} (threshold {MOVED:g} nats)"
 
     method = (
         "Two checkpoints read the same graded responses. A token counts as boosted or suppressed where the trained "

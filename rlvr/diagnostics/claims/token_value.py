@@ -6,21 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from evals.grading import GradingPool
-from rlvr.diagnostics.claims.drawing import (
-    NEGATIVE,
-    POSITIVE,
-    QUIET,
-    SERIES,
-    draw_estimate,
-    draw_estimates,
-    draw_means,
-)
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import NEGATIVE, POSITIVE, SERIES, Estimates, Layout, Level, Means, Panel, panel
 from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
 from rlvr.diagnostics.partial_updates import (
     COMPOSITIONS,
@@ -85,44 +76,59 @@ class TokenValue(Claim):
             _gaps(top, "as_trained") - _gaps(rest, "as_trained") if comparable else [],
         )
         peak = gaps_of_top(series, _TOP_ENTROPY)
-        for statement, fraction in (
-            (f"The gap is larger in the top {_TOP_ENTROPY:.0%} by entropy than at their most uncertain end", 0.1),
-            (f"The gap is larger in the top {_TOP_ENTROPY:.0%} by entropy than over all", 1.0),
+        peak, joint, smallest = gaps_of_top(series, _TOP_ENTROPY), _gaps(series, "joint"), OF_BATCHES[0]
+        top_words, part = f"top {_TOP_ENTROPY:.0%} by entropy", f"1/{PARTS_OF_BATCH[0]} of them"
+        of_group, repeated = f"group_of_{GROUP_SIZES[0]}", f"repeated_{_COMPARED_AFTER}"
+        for statement, quantity, treated, control in (
+            (
+                f"The gap is larger in the {top_words} than at their most uncertain end",
+                f"{difference}, {top_words} less top 10%, as trained",
+                peak,
+                gaps_of_top(series, 0.1),
+            ),
+            (
+                f"The gap is larger in the {top_words} than over all",
+                f"{difference}, {top_words} less top 100%, as trained",
+                peak,
+                gaps_of_top(series, 1.0),
+            ),
+            (
+                "The gap grows with the number of prompts in a batch",
+                f"{difference}, one SGD step on all prompts less one on {part}",
+                joint,
+                _gaps(series, smallest),
+            ),
+            (
+                "Larger batches boost more of the most valued tokens",
+                f"share boosted of the top {_MOST_VALUED:.0%} by value, all prompts less {part}, one SGD step",
+                shares_boosted(series, "joint"),
+                shares_boosted(series, smallest),
+            ),
+            *(
+                (
+                    f"The gap is smaller where rewards are {name}",
+                    f"{difference}, one SGD step on groups of {name} rewards less one on balanced groups",
+                    _gaps_of_composition(series, name),
+                    _gaps_of_composition(series, "balanced"),
+                )
+                for name in ("sparse", "saturated")
+            ),
+            (
+                "The gap grows with the number of rollouts in a group",
+                f"{difference}, groups of all rollouts less groups of {GROUP_SIZES[0]}, one SGD step",
+                joint,
+                _gaps(series, of_group),
+            ),
+            (
+                "The gap grows over repeated updates on one batch",
+                f"{difference}, {_COMPARED_AFTER} SGD steps less one",
+                _gaps(series, repeated),
+                joint,
+            ),
         ):
             yield measure(
-                statement,
-                f"{difference}, top {_TOP_ENTROPY:.0%} by entropy less top {fraction:.0%}, as trained",
-                peak - gaps_of_top(series, fraction),
+                statement, quantity, treated - control, direction="below" if "smaller" in statement else "above"
             )
-        smallest, parts = OF_BATCHES[0], PARTS_OF_BATCH[0]
-        yield measure(
-            "The gap grows with the number of prompts in a batch",
-            f"{difference}, one SGD step on all prompts less one on 1/{parts} of them",
-            _gaps(series, "joint") - _gaps(series, smallest),
-        )
-        yield measure(
-            "Larger batches boost more of the most valued tokens",
-            f"share boosted of the top {_MOST_VALUED:.0%} by value, all prompts less 1/{parts} of them, one SGD step",
-            shares_boosted(series, "joint") - shares_boosted(series, smallest),
-        )
-        balanced = _gaps_of_composition(series, "balanced")
-        for name in ("sparse", "saturated"):
-            yield measure(
-                f"The gap is smaller where rewards are {name}",
-                f"{difference}, one SGD step on groups of {name} rewards less one on balanced groups",
-                _gaps_of_composition(series, name) - balanced,
-                direction="below",
-            )
-        yield measure(
-            "The gap grows with the number of rollouts in a group",
-            f"{difference}, groups of all rollouts less groups of {GROUP_SIZES[0]}, one SGD step",
-            _gaps(series, "joint") - _gaps(series, f"group_of_{GROUP_SIZES[0]}"),
-        )
-        yield measure(
-            "The gap grows over repeated updates on one batch",
-            f"{difference}, {_COMPARED_AFTER} SGD steps less one",
-            _gaps(series, f"repeated_{_COMPARED_AFTER}") - _gaps(series, "joint"),
-        )
         yield beside(
             f"mean standard error of one token's value, {SAMPLES} continuations on either side",
             series.groupby("unit")["standard_error"].mean(),
@@ -133,33 +139,36 @@ class TokenValue(Claim):
         )
         yield beside(f"{difference}, as trained, all tokens", _gaps(series, "as_trained"))
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        series = findings.series
-        (by_side, by_entropy, by_composition), (by_group, by_batch, by_repeats) = figure.subplots(2, 3)
-        for place, side in enumerate(SIDES):
-            rows = series[series["side"] == side]
-            for moved, colour, marker, sign in (("boosted", POSITIVE, "o", 1), ("suppressed", NEGATIVE, "s", -1)):
-                chosen = rows[sign * rows["as_trained"] > _THRESHOLD]
-                each = beside("", chosen.groupby("unit")["value"].mean())
-                draw_estimate(by_side, place + 0.08 * sign, each, colour, marker, moved if place == 0 else None)
-        by_side.set_xticks(range(2), [f"{name}\nrollouts" for name in SIDES.values()])
-        by_side.set(title="Value of moved tokens, as trained", ylabel="accuracy with the token\nless with another")
-        by_side.axhline(0, color=QUIET, linewidth=0.8)
-        by_side.legend(fontsize=7)
-        _draw_by_entropy(by_entropy, series)
-        compositions = {name: _gaps_of_composition(series, name) for name in COMPOSITIONS}
-        _draw_gaps(
-            by_composition, compositions, "Gap by a group's rewards, one SGD step", "of the update and its tokens"
-        )
+    def panels(self, findings: Findings) -> Layout:
+        series, moved = findings.series, list[Estimates]()
+        for name, colour, marker, sign in (("boosted", POSITIVE, "o", 1), ("suppressed", NEGATIVE, "s", -1)):
+            rows = series[sign * series["as_trained"] > _THRESHOLD]
+            values = {words: select(rows, side=side).groupby("unit")["value"].mean() for side, words in SIDES.items()}
+            moved.append(Estimates(values, colour, marker, name, 0.08 * sign))
+
+        def gaps(title: str, x: str, values: Mapping[str, np.ndarray]) -> Panel:
+            return panel(title, Estimates(values), Level(0), x=x, y="gap in value")
+
+        every = _gaps(series, "joint")
         batches = {f"1/{parts}": _gaps(series, f"batch_part_{parts}") for parts in PARTS_OF_BATCH}
-        batches["all"] = _gaps(series, "joint")
-        _draw_gaps(by_batch, batches, "Gap by batch size, one SGD step", "part of the prompts")
         groups = {str(size): _gaps(series, f"group_of_{size}") for size in GROUP_SIZES}
-        groups["all"] = _gaps(series, "joint")
-        _draw_gaps(by_group, groups, "Gap by group size, one SGD step", "rollouts of a group")
-        repeats = {"1": _gaps(series, "joint")}
-        repeats |= {str(steps): _gaps(series, f"repeated_{steps}") for steps in REPEATS}
-        _draw_gaps(by_repeats, repeats, "Gap over repeated updates", "SGD steps on one batch")
+        repeats = {str(steps): _gaps(series, f"repeated_{steps}") for steps in REPEATS}
+        compositions = {name: _gaps_of_composition(series, name) for name in COMPOSITIONS}
+        value: Any = {"x": "rollouts", "y": "accuracy with the token\nless with another"}
+        return [
+            [
+                panel("Value of moved tokens, as trained", *moved, Level(0), **value),
+                _entropy_panel(series),
+                gaps("Gap by a group's rewards, one SGD step", "of the update and its tokens", compositions),
+            ],
+            [
+                gaps("Gap by group size, one SGD step", "rollouts of a group", groups | {"all": every}),
+                gaps("Gap by batch size, one SGD step", "part of the prompts", batches | {"all": every}),
+                gaps("Gap over repeated updates", "SGD steps on one batch", {"1": every} | repeats),
+            ],
+        ]
+
+    def title(self, findings: Findings) -> str:
         rewarded, punished = findings.measurements[:2]
         return (
             f"Boosted tokens are worth {rewarded.estimate:+.2f} more accuracy than suppressed ones in rewarded "
@@ -224,24 +233,14 @@ def _gaps_of_composition(series: pd.DataFrame, composition: str) -> np.ndarray:
     return _gaps(series[series["composition"] == composition], "own_composition", series["unit"])
 
 
-def _draw_by_entropy(axes: Axes, series: pd.DataFrame) -> None:
+def _entropy_panel(series: pd.DataFrame) -> Panel:
     """The gap among the most uncertain tokens, up to each share of them, and in each fifth alone."""
-    curve = pd.DataFrame(
-        [(100 * fraction, each) for fraction in _TOP_ENTROPIES for each in gaps_of_top(series, fraction)],
-        columns=["share", "gap"],
-    )
-    draw_means(axes, curve, "share", "gap", SERIES[0], "top share")
+    curve = [(100 * fraction, gap) for fraction in _TOP_ENTROPIES for gap in gaps_of_top(series, fraction)]
     fifths = np.ceil(5 * series.groupby("unit")["entropy"].rank(pct=True, ascending=False))
-    for fifth in range(1, 6):
-        each = beside("", _gaps(series[fifths == fifth], "as_trained", series["unit"]))
-        draw_estimate(axes, 20 * fifth - 10, each, SERIES[1], "s", "each fifth" if fifth == 1 else None)
-    axes.axhline(0, color=QUIET, linewidth=0.8)
-    axes.set(title="Gap by entropy, as trained", xlabel="% of the valued tokens, the most uncertain first")
-    axes.set_ylabel("gap in value")
-    axes.legend(fontsize=7)
-
-
-def _draw_gaps(axes: Axes, gaps: Mapping[str, np.ndarray], title: str, xlabel: str) -> None:
-    draw_estimates(axes, gaps, SERIES[0])
-    axes.axhline(0, color=QUIET, linewidth=0.8)
-    axes.set(title=title, xlabel=xlabel, ylabel="gap in value")
+    by_fifth = {
+        20.0 * fifth - 10: _gaps(series[fifths == fifth], "as_trained", series["unit"]) for fifth in range(1, 6)
+    }
+    shares = Means(pd.DataFrame(curve, columns=["share", "gap"]), "share", "gap", SERIES[0], "top share")
+    parts = Estimates(by_fifth, SERIES[1], "s", "each fifth")
+    words = "% of the valued tokens, the most uncertain first"
+    return panel("Gap by entropy, as trained", shares, parts, Level(0), x=words, y="gap in value")

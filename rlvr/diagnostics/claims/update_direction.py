@@ -4,16 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from evals.core.config.named_study import Criterion
 from evals.figures.style import MARKERS
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.benchmark_samples import SAMPLES
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, SERIES, draw_means
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.claim import Claim
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.panels import NEGATIVE, POSITIVE, SERIES, Histogram, Layout, Level, Means, Panel, panel
 from rlvr.diagnostics.claims.selective_replacement import CRITERIA, benchmark_rows, direction_rows
 from rlvr.diagnostics.measures import MOVED
 
@@ -54,25 +53,27 @@ class UpdateDirection(Claim):
             yield beside(f"accuracy of the {name} model alone", by_problem(series, f"accuracy {name}"), _UNIT)
         yield beside(f"{at} by the log-prob difference", own, _UNIT)
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
+    def panels(self, findings: Findings) -> Layout:
         series = findings.series
-        (histogram, spread), (relation, curves) = figure.subplots(2, 2)
-        _draw_directions(histogram, spread, relation, series)
-        replaced = series[series["quantity"] == "accuracy replaced"]
+        replaced = select(series, quantity="accuracy replaced")
         means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
+        curves, levels = list[Means](), list[Level]()
         for criterion, colour, marker in zip(CRITERIA, SERIES, MARKERS, strict=False):
-            rows = means[means["criterion"] == criterion]
+            rows = select(means, criterion=criterion)
             rows = rows.assign(replaced=rows.groupby("fraction")["replaced"].transform("mean"))
-            draw_means(curves, rows, "replaced", "value", colour, criterion.replace("_", " "), marker)
+            curves.append(Means(rows, "replaced", "value", colour, criterion.replace("_", " "), marker))
         for name, line in (("base", ":"), ("trained", "--")):
-            level = series[series["quantity"] == f"accuracy {name}"]["value"].mean()
-            curves.axhline(level, color="#4d4d4d", linestyle=line, linewidth=0.9, label=f"{name} model alone")
-        curves.set(title="Base model with tokens replaced", xlabel="fraction replaced", ylabel="accuracy", xscale="log")
-        curves.legend(**_OVER_LINES)
-        base, trained, own = (each.estimate for each in findings.measurements[-3:])
+            accuracy = float(select(series, quantity=f"accuracy {name}")["value"].mean())
+            levels.append(Level(accuracy, "#4d4d4d", line, f"{name} model alone"))
+        axes: Any = {"x": "fraction replaced", "y": "accuracy", "xscale": "log", "legend": _OVER_LINES}
+        differences, spread, relation = _direction_panels(series)
+        return [[differences, spread], [relation, panel("Base model with tokens replaced", *curves, *levels, **axes)]]
+
+    def title(self, findings: Findings) -> str:
+        base, trained, by_difference = (measurement.estimate for measurement in findings.measurements[-3:])
         return (
-            f"Replacing {_COMPARED_AT:.0%} of the base model's tokens by the log-prob difference gives {own:.2f} "
-            f"accuracy; base model {base:.2f}, trained model {trained:.2f}"
+            f"Replacing {_COMPARED_AT:.0%} of the base model's tokens by the log-prob difference gives "
+            f"{by_difference:.2f} accuracy; base model {base:.2f}, trained model {trained:.2f}"
         )
 
     method = (
@@ -98,9 +99,10 @@ class UpdateDirectionOfCheckpoints(Claim):
     def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         return _direction_measurements(series)
 
-    def draw(self, figure: Figure, findings: Findings) -> str:
-        histogram, spread, relation = figure.subplots(1, 3)
-        _draw_directions(histogram, spread, relation, findings.series)
+    def panels(self, findings: Findings) -> Layout:
+        return [_direction_panels(findings.series)]
+
+    def title(self, findings: Findings) -> str:
         moved, correlation = findings.measurements[:2]
         return (
             f"{moved.estimate:.0%} of the tokens moved by more than {MOVED:g} nats; how far a token moved and its "
@@ -149,26 +151,26 @@ def _direction_measurements(series: pd.DataFrame) -> Iterator[Measurement]:
         )
 
 
-def _draw_directions(histogram: Axes, spread: Axes, relation: Axes, series: pd.DataFrame) -> None:
+def _direction_panels(series: pd.DataFrame) -> list[Panel]:
     """The log-prob difference, KL and entropy beside it, and the displacement of tokens of each probability."""
 
-    def draw(axes: Axes, quantity: str, colour: str, line: str, label: str) -> None:
-        mean = series[series["quantity"] == f"histogram {quantity}"].groupby("fraction")["value"].mean()
-        axes.step(mean.index.to_numpy(), mean.to_numpy(), line, where="post", color=colour, label=label)
+    def histogram(quantity: str, colour: str, line: str, label: str) -> Histogram:
+        return Histogram(select(series, quantity=f"histogram {quantity}"), "fraction", colour, label, line, "post")
 
     given = "histogram difference given" in set(series["quantity"])
     both = (("trained", POSITIVE, "trained model's responses"), ("base", NEGATIVE, "base model's responses"))
+    differences, spread = list[Histogram](), list[Histogram]()
     for source, colour, words in (("given", POSITIVE, "the responses"),) if given else both:
-        draw(histogram, f"difference {source}", colour, "-", words)
-        draw(spread, f"kl_trained_base {source}", colour, "-", f"KL, {words}")
-        draw(spread, f"base_entropy {source}", colour, ":", f"entropy, {words}")
-    histogram.set(title="What training did to tokens", xlabel="log-prob difference (nats, cut at 3)")
-    spread.set(title="KL(trained, base) and the base's entropy", xlabel="nats (cut at 1e-6 and 10)", xscale="log")
-    for axes in (histogram, spread):
-        axes.set(ylabel="fraction of tokens", yscale="log")
-        axes.legend(**_OVER_LINES)
-    moved = series[series["quantity"] == "moved by probability"]
-    means = moved.groupby(["fraction", "problem"])["value"].mean().reset_index()
-    draw_means(relation, means, "fraction", "value", SERIES[0], "the responses" if given else "both models' responses")
-    title, words = "How far tokens of each probability moved", "mean |log-prob difference| (nats)"
-    relation.set(title=title, xlabel="probability under the base model", ylabel=words, ylim=(0, None))
+        differences.append(histogram(f"difference {source}", colour, "-", words))
+        spread.append(histogram(f"kl_trained_base {source}", colour, "-", f"KL, {words}"))
+        spread.append(histogram(f"base_entropy {source}", colour, ":", f"entropy, {words}"))
+    moved = select(series, quantity="moved by probability")
+    means = Means(moved.groupby(["fraction", "problem"])["value"].mean().reset_index(), "fraction", "value")
+    axes: Any = {"y": "fraction of tokens", "yscale": "log", "legend": _OVER_LINES}
+    title, words = "KL(trained, base) and the base's entropy", "nats (cut at 1e-6 and 10)"
+    moves: Any = {"x": "probability under the base model", "y": "mean |log-prob difference| (nats)"}
+    return [
+        panel("What training did to tokens", *differences, **axes, x="log-prob difference (nats, cut at 3)"),
+        panel(title, *spread, **axes, x=words, xscale="log"),
+        panel("How far tokens of each probability moved", means, **moves, ylim=(0, None)),
+    ]

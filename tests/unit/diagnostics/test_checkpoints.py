@@ -13,7 +13,7 @@ from evals.core.files import write_parquet
 from evals.core.manifest import Manifest, hash_files
 from rlvr.cli import main
 from rlvr.diagnostics.claims.base import claim_names
-from rlvr.diagnostics.claims.drawing import draw_claim
+from rlvr.diagnostics.claims.claim import draw_claim
 from rlvr.diagnostics.claims.findings import SUPPORTED, UNDECIDED, Findings, Measurement, Summary, mean_interval
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.claims.token_flipping import TokenFlippingOfCheckpoints

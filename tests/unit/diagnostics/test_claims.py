@@ -14,7 +14,8 @@ from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.run_spec import LocalRun
 from rlvr.diagnostics.claims.base import CLAIMS, Need, claim_names, find_claim
-from rlvr.diagnostics.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Claim, Summary
+from rlvr.diagnostics.claims.claim import Claim, load_claim
+from rlvr.diagnostics.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Summary
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.probes import write_probes
 from rlvr.study.diagnosed import claims_left_out, measurable_claims
@@ -66,10 +67,10 @@ def test_a_missing_table_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.startswith(f"error: {tmp_path}/manifest.json: no such file")
 
 
-def test_every_declared_claim_has_a_class_of_its_name() -> None:
+def test_every_declared_claim_has_its_class() -> None:
     assert len({(each.name, each.of_checkpoints) for each in CLAIMS}) == len(CLAIMS)
     for declaration in CLAIMS:
-        claim = declaration.load()
+        claim = load_claim(declaration)
         assert isinstance(claim, Claim) and claim.method
         number = claim_names().index(declaration.name) + 1
         assert (sys.modules[type(claim).__module__].__doc__ or "").startswith(f"Claim {number}: ")

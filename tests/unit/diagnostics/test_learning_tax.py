@@ -22,7 +22,7 @@ from rlvr.diagnostics.claims.conditions import (
     beginnings_of,
     conditions_of,
 )
-from rlvr.diagnostics.claims.drawing import draw_claim
+from rlvr.diagnostics.claims.claim import draw_claim
 from rlvr.diagnostics.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, Findings
 from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
 from rlvr.diagnostics.claims.learning_tax import LearningTax, in_blocks, mean_drift, reward_at, solution_changes
