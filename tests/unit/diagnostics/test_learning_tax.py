@@ -14,6 +14,7 @@ import torch
 from evals.core.files import read_json, write_json
 from evals.core.run_spec import LocalRun
 from evals.core.yaml_file import read_yaml
+from rlvr.diagnostics.claims.claim import draw_claim
 from rlvr.diagnostics.claims.conditions import (
     PRESERVED,
     RANDOM,
@@ -22,7 +23,6 @@ from rlvr.diagnostics.claims.conditions import (
     beginnings_of,
     conditions_of,
 )
-from rlvr.diagnostics.claims.claim import draw_claim
 from rlvr.diagnostics.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, Findings
 from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
 from rlvr.diagnostics.claims.learning_tax import LearningTax, in_blocks, mean_drift, reward_at, solution_changes
