@@ -77,12 +77,19 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def invalid_input(error: ValidationError, model: type[BaseModel], content: Any, source: str) -> InvalidInput:
-    """The complaint of pydantic about ``content``, read as ``model``, that a person can act on.
+def invalid_input(
+    error: ValidationError, model: type[BaseModel], content: Any, source: str, key: str = ""
+) -> InvalidInput:
+    """The complaint of pydantic about ``content``, read as ``model``, that a person can act on; ``key`` leads to it.
 
     The deepest complaint is taken, and an unknown key before the missing one that it may be meant for. The text of a
     ``ValueError`` that a validator raised is kept as it is: it says what was found and what is accepted.
     """
+    refused = _refused(error, model, content, source)
+    return InvalidInput(source, ".".join(filter(None, [key, refused.key])), refused.found, refused.accepted)
+
+
+def _refused(error: ValidationError, model: type[BaseModel], content: Any, source: str) -> InvalidInput:
     complaints = error.errors(include_url=False)
     order = {"extra_forbidden": 2, "missing": 0}
     chosen = max(complaints, key=lambda each: (len(_place(each, content)), order.get(each["type"], 1)))
@@ -147,8 +154,9 @@ def _fields(
     """The keys that are accepted at ``place`` of ``content``; pydantic's ``location`` names branches of unions too."""
     models: list[type[BaseModel]] = [model]
     for part in place:
-        annotations = [each.model_fields[str(part)].annotation for each in models if str(part) in each.model_fields]
-        models = [inner for annotation in annotations for inner in _models(annotation)] or models
+        fields = [each.model_fields[str(part)] for each in models if str(part) in each.model_fields]
+        kinds = [kind for field in fields for kind in (field.annotation, *field.metadata)]
+        models = [inner for kind in kinds for inner in _models(kind)] or models
         content = content[part]
     fitting = [each for each in models if each.__name__ in location] or [
         each for each in models if _fits(each, content)
@@ -157,9 +165,11 @@ def _fields(
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models that an annotation mentions."""
+    """The models that an annotation mentions, those of ``evals.core.record.partial`` among them."""
     if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return [annotation]
+    if hasattr(annotation, "records"):
+        return [annotation.record]
     return [inner for part in get_args(annotation) for inner in _models(part)]
 
 

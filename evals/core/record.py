@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, create_model
+from pydantic_core import CoreSchema, core_schema
 
 from evals.core.errors import UserError, invalid_input
 from evals.core.files import parse_json, read_json, read_lines
@@ -27,8 +29,11 @@ class Record(BaseModel):
     )
 
     @classmethod
-    def parse(cls, content: Any, source: str) -> Self:
-        """Read parsed JSON or YAML of the file ``source``; what is not accepted is an :class:`InvalidInput`."""
+    def parse(cls, content: Any, source: str, key: str = "") -> Self:
+        """Read parsed JSON or YAML that stands under ``key`` of the file ``source``.
+
+        What is not accepted is an :class:`InvalidInput`.
+        """
         try:
             # As JSON, where a list may stand for a tuple and text for a path while numbers stay strict.
             return cls.model_validate_json(json.dumps(content, ensure_ascii=False).encode("utf-8"))
@@ -36,9 +41,9 @@ class Record(BaseModel):
             try:
                 return cls.model_validate(content)  # a list then stands for no tuple
             except ValidationError as error:
-                raise invalid_input(error, cls, content, source) from None
+                raise invalid_input(error, cls, content, source, key) from None
         except ValidationError as error:
-            raise invalid_input(error, cls, content, source) from None
+            raise invalid_input(error, cls, content, source, key) from None
         except TypeError as error:  # such as a date, which YAML has and JSON has not
             raise UserError(f"{source}: holds a value that JSON has not ({error})") from None
 
@@ -56,11 +61,51 @@ class Record(BaseModel):
         """The JSON object, in the order of the fields."""
         return self.model_dump(mode="json")
 
+    def identity(self) -> dict[str, Any]:
+        """The JSON object without what is left at its default: a new field with a default changes no stored result."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
 
 class ExtensibleRecord(Record):
     """A record of a file that other versions may have extended: unknown keys are passed over."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+PARTIAL = "Partial"
+"""The beginning of the name of a record whose keys may all be left out."""
+
+
+class partial:
+    """The keys of records, each of which may be left out: ``Annotated[dict[str, Any], partial(Training)]``.
+
+    Every key that is written is checked as the record checks it. The value stays the dictionary that was written, so
+    that several can be merged before the whole is read as a record; rules between keys are checked then.
+    """
+
+    def __init__(self, *records: type[Record]) -> None:
+        self.records = records
+
+    @cached_property
+    def record(self) -> type[Record]:
+        """The record of the same keys with a default for each."""
+        fields = {name: field for record in self.records for name, field in record.model_fields.items()}
+        omittable: dict[str, Any] = {
+            name: (
+                Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation,
+                Field(default=None if field.is_required() else field.default, description=field.description),
+            )
+            for name, field in fields.items()
+        }
+        common = next(base for base in self.records[0].__mro__ if all(issubclass(each, base) for each in self.records))
+        return create_model(f"{PARTIAL}{common.__name__}", __base__=Record, __doc__=common.__doc__, **omittable)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            lambda given: given.model_dump(mode="json", exclude_unset=True),
+            handler.generate_schema(self.record),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda given: given),
+        )
 
 
 R = TypeVar("R", bound=Record)

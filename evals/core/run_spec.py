@@ -3,15 +3,16 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.files import read_json
-from evals.core.numbers import Count, Index, NotNegative, Positive, Share
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share
 from evals.core.record import Record
 from evals.core.training_settings import LocalTraining, TrainingSettings, VerlTraining
+from evals.core.values import Matching, Prompt
 
 LOCAL, VERL = "local", "verl"
 """The engines."""
@@ -19,8 +20,6 @@ LOCAL_DTYPES = ("float32", "bfloat16")
 """The types that the local engine and the local sampler compute in."""
 VERIFIER_FILE = "verifier.py"
 """The name of the copy that a study keeps of a user's own reward function."""
-PLACEHOLDER = "{problem}"
-"""The place of the problem's text in a prompt."""
 _EXECUTION_OPTIONS = re.compile(
     r"\+*(?:(?:ray_kwargs|transfer_queue|global_profiler)\..+"
     r"|trainer\.(?:logger|rollout_data_dir|log_val_generations|esi_redundant_time)"
@@ -31,6 +30,7 @@ _EXECUTION_OPTIONS = re.compile(
     r"|checkpoint_engine\..+))"
 )
 """Options of verl that say how a run is carried out; any other may change its results."""
+OptionOfVerl = Annotated[str, Matching(r"\+{0,2}[\w.-]+", "an option of verl, such as a.b.c")]
 
 
 class Example(Record):
@@ -100,31 +100,28 @@ class _Run(Record):
         dtype: of the model's forward and backward passes and of the rollouts; weights and optimizer are kept in
             float32.
         prompt_form: "base" for plain text, "chat" for the user's turn of the model's own chat template.
-        verifier: what gives the rewards instead of the project's grader; None where it does, and no key then.
+        verifier: what gives the rewards instead of the project's grader; None where it does.
     """
 
     run: str
     model: str
     base: Path
     problems: Path
-    prompt: str
+    prompt: Prompt
     method_name: str
     method: dict[str, Any]
     seed: int
     training: TrainingSettings
-    verifier: RunVerifier | None = Field(default=None, exclude_if=lambda verifier: verifier is None)
+    verifier: RunVerifier | None = None
 
-    @field_validator("prompt")
-    @classmethod
-    def _has_a_place_for_the_problem(cls, value: str) -> str:
-        if value.count(PLACEHOLDER) != 1:
-            raise NotAccepted(f"is {value!r}", f"text with {PLACEHOLDER} in it once")
-        return value
+    def to_json(self) -> dict[str, Any]:
+        """The content of run.json, which has no key that is left at its default."""
+        return self.identity()
 
     def parameters(self) -> dict[str, Any]:
         """Return what identifies the run: everything but paths, because the bytes behind them count."""
         paths: dict[str, Any] = {"base": True, "problems": True, "validation": {"problems"}, "verifier": {"directory"}}
-        return self.model_dump(mode="json", exclude=paths)
+        return self.model_dump(mode="json", exclude=paths, exclude_defaults=True)
 
     @property
     def verifier_file(self) -> Path | None:
@@ -149,17 +146,15 @@ class Validation(Record):
 class LocalRun(_Run):
     """One training by the local engine.
 
-    A run.json has dtype and prompt form where they are other than the laptop study's.
-
     Attributes:
-        contrast: None where it is not measured; a run.json then has no such key.
+        contrast: None where it is not measured.
     """
 
-    dtype: Literal["float32", "bfloat16"] = Field(default="float32", exclude_if=lambda dtype: dtype == "float32")
-    prompt_form: Literal["base", "chat"] = Field(default="base", exclude_if=lambda form: form == "base")
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    prompt_form: Literal["base", "chat"] = "base"
     training: LocalTraining
-    validation: Validation | None = Field(default=None, exclude_if=lambda validation: validation is None)
-    contrast: ContrastMeasurement | None = Field(default=None, exclude_if=lambda measured: measured is None)
+    validation: Validation | None = None
+    contrast: ContrastMeasurement | None = None
 
 
 class VerlRun(_Run):
@@ -167,14 +162,14 @@ class VerlRun(_Run):
 
     Attributes:
         engine: "verl"; a local run has no such key.
-        overrides: options of verl that may change results; None where there are none, and no key then.
+        overrides: options of verl that may change results.
     """
 
     engine: Literal["verl"]
     dtype: Literal["bfloat16", "float32"]
     prompt_form: Literal["base", "chat"]
     training: VerlTraining
-    overrides: dict[str, Any] | None = Field(default=None, exclude_if=lambda overrides: overrides is None)
+    overrides: dict[str, Any] = Field(default={})
 
 
 RunSpec = LocalRun | VerlRun
@@ -201,47 +196,75 @@ def read_run(path: Path) -> RunSpec:
     return parse_run(read_json(path), str(path))
 
 
-class Execution(Record):
-    """The execution of a run by the local engine; nothing here changes its numbers."""
+class TrainingExecution(Record):
+    """The execution of a training by either engine; nothing here changes its numbers."""
 
-    device: Literal["cpu", "cuda"] = Field(default="cpu", description="that it runs on")
-    checkpoint_interval: Count = Field(default=10, description="local: steps between saved states")
-    lock_wait_seconds: NotNegative = Field(default=600.0, description="patience with another writer of this directory")
-    grading_workers: Count = Field(default=1, description="local: processes that grade")
-    hidden_state_budget: Index = Field(
-        default=4096, description="local: MiB kept in memory; more are spilled to a file in --out"
+    checkpoint_interval: Count = Field(
+        default=10, description="training steps between saved states: what a kill can cost"
     )
-    gradient_checkpointing: bool = Field(
-        default=False, description="local: compute layers again for the gradient; saves memory"
-    )
+    grading_workers: Count = Field(default=1, description="processes for answers that need symbolic comparison")
     rollouts_kept_every: Count | None = Field(
         default=None,
-        description="local: steps between two whose rollouts are kept in rollouts/step-N, beside step 1; default: none",
+        description="training steps between two whose rollouts a training keeps, token by token, beside those of step "
+        "1; the page rollouts/index.html shows them; default: none are kept",
     )
 
 
-class Cluster(Record):
-    """The machines and parallelism of a run by verl (cluster.json); they change numbers by rounding only.
+class OneDevice(Record):
+    """The device of a job that computes in its own process."""
 
-    :class:`evals.core.config.base_models.ClusterChanges` says what each is. Where the platform is not "cuda",
-    ``gpus_per_node`` is the number of processes that stand for devices. ``overrides`` are the options of verl that
-    change no result; the others are a part of the run.
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description="where models are")
+
+
+class Execution(TrainingExecution, OneDevice):
+    """The execution of a run by the local engine; nothing here changes its numbers."""
+
+    hidden_state_budget: Index = Field(
+        default=4096,
+        description="MiB of a rollout batch's hidden states that DelTA keeps in memory; more are spilled to a file of "
+        "the run's directory; engine local",
+    )
+    gradient_checkpointing: bool = Field(
+        default=False,
+        description="whether a training computes layers again for the gradient instead of keeping them: less memory, a "
+        "third more time; engine local",
+    )
+    lock_wait_seconds: NotNegative = Field(
+        default=600.0, description="patience with another process that writes into the same directory"
+    )
+
+
+class Machines(Record):
+    """The machines and the parallelism of runs by verl; they change numbers by rounding only.
+
+    Where the platform is not "cuda", ``gpus_per_node`` is the number of processes that stand for devices.
     """
 
-    platform: str
-    nodes: Count
-    gpus_per_node: Count
-    sequence_parallel: Count
-    rollout_tensor_parallel: Count
-    tokens_per_device: Count
-    gpu_memory_utilization: Share
-    offload: bool
-    checkpoint_interval: Count
-    checkpoints_kept: int
-    grading_workers: Count
-    rollout_kl_limit: Positive = 0.1
-    rollouts_kept_every: Count | None = Field(default=None, exclude_if=lambda every: every is None)
-    overrides: dict[str, Any] = Field(default={}, exclude_if=lambda overrides: not overrides)
+    platform: Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")] = Field(
+        default="cuda", description="or the Python module of another one; `tests/engines/cpu_launch.py` is one for CPUs"
+    )
+    nodes: Count = Field(description="machines")
+    gpus_per_node: Count = Field(description="GPUs of each machine")
+    sequence_parallel: Count = Field(default=1, description="GPUs that share a sequence")
+    rollout_tensor_parallel: Count = Field(default=1, description="GPUs that share a vLLM replica")
+    tokens_per_device: Count = Field(description="tokens in one forward pass of a GPU")
+    gpu_memory_utilization: Share = Field(default=0.6, description="vLLM's share")
+    offload: bool = Field(
+        default=False, description="whether weights and optimizer wait in host memory while they are not used"
+    )
+    checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = Field(
+        default=2, description="saved states: 2 or more, so that a damaged one leaves another"
+    )
+    rollout_kl_limit: Positive = Field(
+        default=0.1,
+        description="a step whose rollouts have a larger KL divergence of vLLM's distribution from the trainer's, in "
+        "nats a token, ends the run before its update",
+    )
+    overrides: dict[OptionOfVerl, Any] = Field(
+        default={},
+        description="any option of verl with its value, as Hydra has it (`+` before the key adds it), but none that "
+        "the project sets; one that can change results becomes part of the run (docs/paper_scale.md)",
+    )
 
     @property
     def devices(self) -> int:
@@ -262,7 +285,8 @@ class Cluster(Record):
         if parts % node and node % parts:  # verl would give one vLLM parts of two nodes, and take them for one
             accepted = f"a divisor or a multiple of gpus_per_node, {node}"
             raise NotAccepted(f"is {parts}", accepted, "rollout_tensor_parallel")
-        if self.checkpoints_kept < 2:
-            accepted = "2 or more, so that a damaged one leaves another"
-            raise NotAccepted(f"is {self.checkpoints_kept}", accepted, "checkpoints_kept")
         return self
+
+
+class Cluster(TrainingExecution, Machines):
+    """The execution of a run by verl: cluster.json. ``overrides`` are those options of verl that change no result."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from evals.core.errors import NotAccepted
-from evals.core.numbers import Count, Index, NotNegative, Positive, Share
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
 from evals.core.record import Record
 
 _ROUNDING = 1e-9
@@ -35,32 +35,6 @@ def cut_into_passes(lengths: Sequence[int], most: int, most_tokens: int | None, 
     return [*parts, range(start, len(lengths))]
 
 
-class LearningRateDecay(Record):
-    """A linear fall of the learning rate to 0, in rollout steps; both engines keep one rate within a step.
-
-    It is given in steps and not as a fraction of the training, so that a training's beginning does not depend on where
-    the training ends.
-
-    Attributes:
-        from_step: number of steps after which the fall begins; the step that follows still has the full rate.
-        to_step: number of steps after which the rate is 0.
-    """
-
-    from_step: Index
-    to_step: Count
-
-    @model_validator(mode="after")
-    def _check_length(self) -> Self:
-        if self.to_step < self.from_step + 2:
-            accepted = f"at least 2 more than from_step, {self.from_step}, so that a step has a lower rate"
-            raise NotAccepted(f"is {self.to_step}", accepted, "to_step")
-        return self
-
-    def factor(self, step: int) -> float:
-        """The part of the learning rate that is left in the step that follows ``step`` others."""
-        return min(1.0, max(0.0, (self.to_step - step) / (self.to_step - self.from_step)))
-
-
 class Lora(Record):
     """Low-rank adapters (LoRA, arXiv 2106.09685): a weight is W + alpha / rank B A, and B and A alone are trained.
 
@@ -71,8 +45,8 @@ class Lora(Record):
     alpha: Positive = Field(description="the scale of what is added, times the rank")
     target_modules: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
         default="all-linear",
-        description="the adapted layers by the ends of their names, as `[q_proj, v_proj]`; `all-linear`, the default: "
-        "every linear layer but the head",
+        description="the adapted layers by the ends of their names, as `[q_proj, v_proj]`; `all-linear`: every linear "
+        "layer but the head",
     )
 
 
@@ -99,44 +73,99 @@ class EarlyStop(Record):
 
 
 class TrainingSettings(Record):
-    """The length, sizes and optimizer of a training (:class:`evals.core.config.methods.TrainingChanges` says more).
+    """Training settings. A method or a model may change any of them for itself.
 
-    Verl raises the learning rate once per rollout step, the local engine with every one of ``warmup_updates``. Without
-    ``learning_rate_decay`` the rate stays constant then. Rollouts are drawn from the smallest set of tokens whose
-    probability reaches ``top_p``, but log-probabilities are those of the whole distribution, as in the code of
-    RLVR-Directions (arXiv 2603.22117).
+    Verl raises the learning rate once per rollout step, the local engine with every one of ``warmup_updates``. Rollouts
+    are drawn from the smallest set of tokens whose probability reaches ``top_p``, but log-probabilities are those of
+    the whole distribution, as in the code of RLVR-Directions (arXiv 2603.22117).
     """
 
-    steps: Count
-    prompts_per_step: Count
-    samples_per_prompt: Count
-    updates_per_step: Count
-    max_new_tokens: Count
-    temperature: Positive
-    top_p: Share = Field(default=1.0, exclude_if=lambda top_p: top_p == 1)
-    learning_rate: Positive
-    warmup_updates: Index
-    learning_rate_decay: LearningRateDecay | None = Field(default=None, exclude_if=lambda decay: decay is None)
-    weight_decay: NotNegative
-    gradient_clip: Positive
-    lora: Lora | None = Field(default=None, exclude_if=lambda lora: lora is None)
-    early_stop: EarlyStop | None = Field(default=None, exclude_if=lambda stop: stop is None)
+    steps: Count = Field(description="rollout steps")
+    prompts_per_step: Count = Field(description="prompts in a rollout batch")
+    samples_per_prompt: Annotated[int, Field(ge=2), BOUNDED] = Field(
+        description="responses to each prompt; a rollout batch is the product of both"
+    )
+    updates_per_step: Count = Field(
+        description="optimizer steps per rollout batch; with one, every clip and gate has the same gradient"
+    )
+    max_new_tokens: Count = Field(description="longest response in tokens")
+    temperature: Positive = Field(description="of the rollouts")
+    top_p: Share = Field(
+        default=1.0,
+        description="share of the probability that rollouts are drawn from, the likeliest tokens first; 1: all",
+    )
+    learning_rate: Positive = Field(description="AdamW's, after warm-up")
+    warmup_updates: Index = Field(description="optimizer steps over which the learning rate rises linearly")
+    learning_rate_decay_from: ShareOrZero = Field(
+        default=1.0,
+        description="fraction of the rollout steps after which the learning rate falls linearly, step by step, to 0; "
+        "1: it stays constant",
+    )
+    planned_steps: Count | None = Field(
+        default=None,
+        description="rollout steps of the training whose beginning this one is: its learning rate falls as in that "
+        "one; default: `steps`",
+    )
+    weight_decay: NotNegative = Field(description="AdamW's")
+    gradient_clip: Positive = Field(description="largest norm of the gradient")
+    lora: Lora | None = Field(
+        default=None,
+        description="low-rank adapters, which are trained in place of the model's weights (docs/real_model.md)",
+    )
+    early_stop: EarlyStop | None = Field(
+        default=None,
+        description="end of a training whose mean reward no longer rises (docs/evaluation.md); without it every "
+        "training has all of its steps",
+    )
+
+    @model_validator(mode="after")
+    def _check_updates_of_a_step(self) -> Self:
+        updates, prompts = self.updates_per_step, self.prompts_per_step
+        if updates > prompts:
+            accepted = f"at most prompts_per_step, {prompts}, so that every update has a prompt of its own"
+            raise NotAccepted(f"is {updates}", accepted, "updates_per_step")
+        if self.rollouts_per_step % updates:
+            accepted = f"a divisor of prompts_per_step * samples_per_prompt, {self.rollouts_per_step}"
+            raise NotAccepted(f"is {updates}", accepted, "updates_per_step")
+        return self
 
     @model_validator(mode="after")
     def _check_decay(self) -> Self:
-        if (decay := self.learning_rate_decay) is None:
+        if self.planned_steps is not None and self.steps > self.planned_steps:
+            raise NotAccepted(f"is {self.planned_steps}", f"at least steps, {self.steps}", "planned_steps")
+        if self.falling_steps is None:
             return self
-        if self.steps > decay.to_step:
-            accepted = f"at most learning_rate_decay.to_step, {decay.to_step}, after which the learning rate is 0"
-            raise NotAccepted(f"is {self.steps}", accepted, "steps")
-        if self.warmup_updates > (most := decay.from_step * self.updates_per_step):
-            accepted = f"at most {most}, the updates of the {decay.from_step} steps before the learning rate falls"
+        fraction, (first, last) = self.learning_rate_decay_from, self.falling_steps
+        if last < first + 2:
+            message = f"is {fraction}, which lowers the rate of none of {last} steps"
+            raise NotAccepted(message, "less, or 1 for a constant rate", "learning_rate_decay_from")
+        if self.warmup_updates > (most := first * self.updates_per_step):
+            accepted = f"at most {most}, the updates of the {first} steps before the learning rate falls"
             raise NotAccepted(f"is {self.warmup_updates}", accepted, "warmup_updates")
         return self
 
+    @property
+    def falling_steps(self) -> tuple[int, int] | None:
+        """The numbers of steps after which the learning rate begins to fall, and is 0; None if it stays constant."""
+        if self.learning_rate_decay_from == 1:
+            return None
+        planned = self.planned_steps or self.steps
+        return round(self.learning_rate_decay_from * planned), planned
+
+    def after(self, steps: int) -> Self:
+        """The training that ends after ``steps`` steps, with the learning rate of this one in each of them."""
+        planned = None if self.falling_steps is None else self.falling_steps[1]
+        return self.model_copy(update={"steps": steps, "planned_steps": None if steps == planned else planned})
+
     def decay_factor(self, step: int) -> float:
-        """The part of the learning rate that its decay leaves in the rollout step that follows ``step`` others."""
-        return 1.0 if self.learning_rate_decay is None else self.learning_rate_decay.factor(step)
+        """The part of the learning rate that its decay leaves in the rollout step that follows ``step`` others.
+
+        Both engines keep one rate within a step.
+        """
+        if self.falling_steps is None:
+            return 1.0
+        first, last = self.falling_steps
+        return min(1.0, max(0.0, (last - step) / (last - first)))
 
     def last_step(self, rewards: Sequence[float]) -> int:
         """The step with which the training ends, as far as the mean rewards of its steps so far tell."""
@@ -169,11 +198,25 @@ class TrainingSettings(Record):
 class LocalTraining(TrainingSettings):
     """The training settings of the local engine."""
 
-    micro_batch_size: Count
-    micro_batch_tokens: Count | None = Field(default=None, exclude_if=lambda tokens: tokens is None)
-    share_prompts: bool = Field(default=False, exclude_if=lambda share: not share)
-    sampling_backend: Literal["local", "vllm"] = Field(default="local", exclude_if=lambda backend: backend == "local")
-    sampling_batch_size: Count
+    micro_batch_size: Count = Field(
+        description="rollouts in one forward pass of the trainer; changes rounding only; engine local"
+    )
+    micro_batch_tokens: Count | None = Field(
+        default=None,
+        description="most tokens in such a pass, with prompts and padding; a longer rollout has a pass of its own; "
+        "engine local",
+    )
+    share_prompts: bool = Field(
+        default=False,
+        description="whether a pass computes a prompt once for all its rollouts, where the batched decoder computes "
+        "the model; changes rounding only; engine local",
+    )
+    sampling_backend: Literal["local", "vllm"] = Field(
+        default="local",
+        description="what draws rollouts: `local`, the trainer's own model; `vllm`, in the trainer's process, with the "
+        "weights handed over in memory before each rollout batch (docs/real_model.md); engine local",
+    )
+    sampling_batch_size: Count = Field(description="rollouts decoded at a time; engine local")
 
     @property
     def scored_tokens(self) -> int | None:
@@ -189,7 +232,7 @@ class LocalTraining(TrainingSettings):
 class VerlTraining(TrainingSettings):
     """The training settings of verl."""
 
-    max_prompt_tokens: Count
+    max_prompt_tokens: Count = Field(description="longer prompts are left out; engine verl")
 
     @model_validator(mode="after")
     def _check_updates(self) -> Self:

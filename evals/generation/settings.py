@@ -7,7 +7,8 @@ from pydantic import Field, field_validator, model_validator
 from evals.core.arithmetic import choose_code_paths
 from evals.core.errors import NotAccepted
 from evals.core.record import Record
-from evals.core.run_spec import PLACEHOLDER, Example
+from evals.core.run_spec import Example
+from evals.core.values import PLACEHOLDER
 from evals.generation.backend import SamplingParameters
 from evals.problems.problem_set import render_prompt
 

@@ -17,7 +17,7 @@ from evals.core.files import fingerprint, read_jsonl, sha256_bytes, sha256_file,
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import read_rows
 from evals.core.records import Gold, Problem
-from evals.core.run_spec import PLACEHOLDER
+from evals.core.values import PLACEHOLDER
 
 NOT_OF_THE_CONTENT = ("path", "sha256")
 """Settings that say where to look and what to expect, not what the set is."""

@@ -54,8 +54,7 @@ class Training:
 
     def after(self, steps: int) -> Training:
         """The training that ends after ``steps`` steps."""
-        settings = self.run.training.model_copy(update={"steps": steps})
-        return replace(self, run=self.run.model_copy(update={"training": settings}))
+        return replace(self, run=self.run.model_copy(update={"training": self.run.training.after(steps)}))
 
 
 def checkpoint_directory(directory: Path, step: int) -> Path:

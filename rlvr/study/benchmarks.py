@@ -10,7 +10,7 @@ from evals.core.config.base_models import SolutionSet
 from evals.core.config.problem_sets import GENERATED, Benchmark, TrainingSet, parse_benchmark
 from evals.core.config.sections import DrawnProblems, LocalCopy, Problems, PublishedProblems
 from evals.core.errors import InvalidInput
-from evals.core.run_spec import PLACEHOLDER
+from evals.core.values import PLACEHOLDER
 from evals.core.yaml_file import read_yaml
 from evals.problems.releases import RELEASES
 from rlvr.study.source_files import REPOSITORY

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
-from evals.core.config.settings import Arxiv, Title
 from evals.core.errors import InvalidInput
 from evals.core.record import ExtensibleRecord, Record
+from evals.core.values import Arxiv, Title
 from evals.core.yaml_file import read_yaml
 from rlvr.methods.components import BATCHING_KINDS, KINDS, components, composition, defaults
 

@@ -157,7 +157,7 @@ def step_seconds(study: Study, identifier: str, size: ModelSize) -> float:
     devices, shared = int(cluster["nodes"] * cluster["gpus_per_node"]), int(cluster["rollout_tensor_parallel"])
     decoding, around = Decoding(size, shared, cluster["gpu_memory_utilization"]), _STEP_OVERHEAD
     if study.engine != VERL:
-        decoding, around = _own_decoding(size, study.config.training.sampling_batch_size), 0.0
+        decoding, around = _own_decoding(size, study.config.training["sampling_batch_size"]), 0.0
     mean = training.max_new_tokens * RESPONSE_FRACTION
     sampling = decoding.seconds(training.rollouts_per_step * shared / devices, mean, training.max_new_tokens)
     flop = _FLOP_TRAINED * size.parameters * training.rollouts_per_step * (mean + _PROMPT_TOKENS)

@@ -249,7 +249,7 @@ class Displayed:
         sampling = {key: getattr(study.config.evaluation, key) for key in ("temperature", "top_p", "max_new_tokens")}
         models = {name: study.published_name(name) for name in study.config.models}
         prompt = "another than in training" if study.benchmarks_with_another_prompt else "that of training"
-        decays = any(training.learning_rate_decay for training in study.training.values())
+        decays = any(training.falling_steps for training in study.training.values())
         best = study.config.best_checkpoint
         checkpoint = f"best {best.benchmark} avg@{best.k}" if best else "last"
         checkpoint += ", after a decay of the learning rate" if decays else ""

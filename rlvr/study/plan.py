@@ -55,7 +55,7 @@ class Plan:
         self.earlier |= {each.run.run: each for best in self.best.values() for each in best.candidates}
         self.trained = [identifier for identifier, (_, run) in studies.runs.items() if run.seed is not None]
         self.runs = [*studies.runs, *self.earlier, *self.best]
-        self.execution = study.config.execution.to_json()
+        self.execution = study.config.execution.model_dump(mode="json", exclude_none=True)
         self.training_threads = study.config.execution.training_threads or 1
         self.base_threads = study.config.execution.base_threads or 1
         self.generated = [name for name, each in study.benchmarks.items() if each.entry.source == "generated"]

@@ -83,8 +83,7 @@ def _short(study: Study, run: str) -> dict[str, Any]:
     By verl each rank has two full micro-batches in an update: the second finds the gradients of the first.
     """
     spec = study.run_spec(run)
-    training = spec.training.to_json()
-    training.pop("learning_rate_decay", None)
+    training = spec.training.model_copy(update={"learning_rate_decay_from": 1, "planned_steps": None}).identity()
     updates, samples, ranks, least = (
         spec.training.updates_per_step,
         spec.training.samples_per_prompt,

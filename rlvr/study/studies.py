@@ -61,7 +61,7 @@ def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Stu
         "reference_method": named.reference_method,
     }
     if named.training:
-        own["training"] = {**config["training"], **named.training.to_json()}
+        own["training"] = {**config["training"], **named.training}
         own["reference_method"] = f"{name}_{named.reference_method}"
         own["methods"] = {}
         controls = {kind: f"{name}_{method}" for kind, method in controls.items()}

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Served, SolutionSet
-from evals.core.config.methods import TrainingChanges
 from evals.core.config.sections import PublishedProblems
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.records import BASE, Run
-from evals.core.run_spec import VERL, LocalRun, RunSpec, divide_overrides, parse_run
+from evals.core.run_spec import VERL, Cluster, LocalRun, RunSpec, TrainingExecution, divide_overrides, parse_run
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study.benchmarks import (
     StudyBenchmark,
@@ -32,9 +31,9 @@ from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
 from rlvr.study.method_settings import (
     Training,
     changed_by_models,
-    decay_in_steps,
     entry_of_run,
     resolve_methods,
+    training_of,
     training_of_methods,
 )
 from rlvr.study.study_file import read_study_file
@@ -44,16 +43,6 @@ TRAIN, VALIDATION = "train", "validation"
 OF_PROBLEMS = "problems"
 """The value of a fine-tuned model's ``solutions`` that stands for those of the training problems."""
 TRAINING_PROBLEMS = f"results/problems/{TRAIN}/problems.jsonl"
-
-_CLUSTER_DEFAULTS: Mapping[str, Any] = {
-    "platform": "cuda",
-    "sequence_parallel": 1,
-    "rollout_tensor_parallel": 1,
-    "gpu_memory_utilization": 0.6,
-    "offload": False,
-    "checkpoints_kept": 2,
-}
-_EXECUTION_OF_VERL = ("checkpoint_interval", "grading_workers")
 
 
 @dataclass(frozen=True)
@@ -83,7 +72,7 @@ class Study:
         """Check a configuration and look up everything that it names; what is not accepted is named in one line."""
         config = StudyConfig.parse(dict(content), source)
         if not config.methods:  # such a study trains nothing
-            nothing = {"seeds": (), "training": TrainingChanges(), "problems": None, "reference_method": BASE}
+            nothing: dict[str, Any] = {"seeds": (), "training": {}, "problems": None, "reference_method": BASE}
             config = config.model_copy(update=nothing)
         methods = resolve_methods(config, source)
         benchmarks = read_benchmarks(config.benchmarks, config.benchmark_sources or {}, source)
@@ -130,13 +119,8 @@ class Study:
         run = self.run(identifier)
         method = self.changed_methods.get((run.model, run.method), self.methods[run.method])
         model = self.config.models[run.model]
-        of_model = model.training.to_json() if isinstance(model, Existing) and model.training else {}
-        of_verl: dict[str, Any] = {"engine": VERL}
-        if self.engine == VERL and (overrides := divide_overrides(self._cluster(run.model).get("overrides", {}))[0]):
-            of_verl["overrides"] = overrides
         assert self.config.problems is not None, "a study with methods has problems"
         content = {
-            **(of_verl if self.engine == VERL else {}),
             "dtype": model.sampling_dtype,
             "prompt_form": model.prompt_form,
             "run": run.run,
@@ -147,18 +131,15 @@ class Study:
             "method_name": run.method,
             "method": entry_of_run(method),
             "seed": run.seed,
-            "training": decay_in_steps(
-                self.config.training.to_json() | of_model | self.config.methods[run.method].of_training,
-                source,
-                "training",
-            ),
+            "training": training_of(self.config, run.method, source, run.model).identity(),
         }
+        if self.engine == VERL:
+            content |= {"engine": VERL, "overrides": self._overrides(run.model)[0]}
         if TRAIN in self.verifiers:
             content["verifier"] = {"directory": f"results/verifiers/{TRAIN}", "version": VERIFIER_VERSION}
-        if self.config.validation is not None:
-            validation = self.config.validation.to_json()
-            own = {key: validation[key] for key in ("every", "samples_per_problem")}
-            content["validation"] = {"problems": f"results/problems/{VALIDATION}", **own}
+        if (validation := self.config.validation) is not None:
+            asked = {"every": validation.every, "samples_per_problem": validation.samples_per_problem}
+            content["validation"] = {"problems": f"results/problems/{VALIDATION}", **asked}
         spec = parse_run(content, source)
         if not isinstance(spec, LocalRun):
             return spec
@@ -173,30 +154,30 @@ class Study:
 
     def trains_as(self, other: Study, identifier: str) -> bool:
         """Return whether a run is the same training in both studies; the measured contrast may differ."""
-        ours, theirs = (each.resolved_run(identifier) | {"contrast": None} for each in (self, other))
+        ours, theirs = (study.resolved_run(identifier) | {"contrast": None} for study in (self, other))
         return ours == theirs
 
     @property
     def engine(self) -> str:
-        return self.config.trained_by
+        return self.config.engine
 
     def cluster(self, identifier: str) -> dict[str, Any]:
         """The content of a run's ``cluster.json``, in a study trained by verl: where the run is carried out."""
-        content = self._cluster(self.run(identifier).model)
-        execution = divide_overrides(content.pop("overrides", {}))[1]
-        return {**content, "overrides": execution} if execution else content
+        name, execution = self.run(identifier).model, self.config.execution
+        shared = execution.model_dump(include=set(TrainingExecution.model_fields))
+        content = {**shared, **self._machines(name), "overrides": self._overrides(name)[1]}
+        return Cluster.parse(content, f"models.{name}.cluster").to_json()
 
-    def _cluster(self, name: str) -> dict[str, Any]:
+    def _machines(self, name: str) -> dict[str, Any]:
         """The settings of the cluster for a model, with all overrides of verl's options: the study's and its own."""
-        execution, model = self.config.execution, self.config.models[name]
-        shared = {key: getattr(execution, key) for key in _EXECUTION_OF_VERL}
-        if execution.rollouts_kept_every is not None:
-            shared["rollouts_kept_every"] = execution.rollouts_kept_every
-        of_study = execution.cluster.to_json() if execution.cluster else {}
-        of_model = model.cluster.to_json() if isinstance(model, Existing) and model.cluster else {}
-        content = {**_CLUSTER_DEFAULTS, **shared, **of_study, **of_model}
-        overrides = of_study.get("overrides", {}) | of_model.get("overrides", {})
-        return {**content, "overrides": overrides} if overrides else content
+        assert self.config.execution.cluster is not None, "a study trained by verl has a cluster"
+        model = self.config.models[name]
+        of_study, of_model = self.config.execution.cluster.to_json(), getattr(model, "cluster", {})
+        return {**of_study, **of_model, "overrides": of_study["overrides"] | of_model.get("overrides", {})}
+
+    def _overrides(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A model's overrides of verl's options: those that may change results, and those that do not."""
+        return divide_overrides(self._machines(name)["overrides"])
 
     def checkpoint(self, identifier: str) -> str:
         """The directory of the checkpoint that a run evaluates."""

@@ -67,7 +67,7 @@ def test_the_rate_of_every_step(
     updates = content["training"]["updates_per_step"]
     content["training"] |= {"steps": 8, "learning_rate": 0.0012, "warmup_updates": WARMUP_STEPS * updates}
     if decay is not None:
-        content["training"]["learning_rate_decay"] = {"from_step": decay[0], "to_step": decay[1]}
+        content["training"] |= {"learning_rate_decay_from": decay[0] / decay[1], "planned_steps": decay[1]}
     run, cluster = VerlRun.parse(content, "run.json"), Cluster.parse(study.cluster("tiny-dapo-s1"), "cluster.json")
     monkeypatch.setattr(engine, "current_run", lambda: CurrentRun.of(run, cluster))
     optimizer, scheduler = scheduled()

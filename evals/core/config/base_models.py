@@ -10,9 +10,12 @@ from pydantic import Field, model_validator
 
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.problem_sets import Kinds
-from evals.core.config.settings import UNIQUE, Matching, Name, Omittable, Prompt, Settings, Text, optional
+from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, ShareOrZero
+from evals.core.record import partial
+from evals.core.run_spec import Machines
+from evals.core.values import UNIQUE, Matching, Name, Prompt, Text
 
 FROM_SCRATCH, HUGGING_FACE, FINE_TUNED = "from_scratch", "hugging_face", "fine_tuned"
 
@@ -78,7 +81,9 @@ class Corpus(Settings):
     misconception_share: ShareOrZero = Field(
         description="how often a mistake is the fact's usual wrong digit and not any other"
     )
-    wording: Omittable[Wording] = optional("solutions in words, of the family worded; default: formulas")
+    wording: Wording | None = Field(
+        default=None, description="solutions in words, of the family worded; default: formulas"
+    )
 
     @model_validator(mode="after")
     def _check_shares(self) -> Corpus:
@@ -109,8 +114,9 @@ class Schedule(Settings):
 class BaseTraining(Schedule):
     """The training of a base model from scratch."""
 
-    tokens: Omittable[Literal["characters", "words"]] = optional(
-        "characters and the few phrases of the formula problems (the default), or the corpus's own words"
+    tokens: Literal["characters", "words"] | None = Field(
+        default=None,
+        description="characters and the few phrases of the formula problems (the default), or the corpus's own words",
     )
 
     @property
@@ -143,46 +149,18 @@ class FromScratch(Settings):
         return {"architecture": self.architecture.to_json(), **self.training.to_json()}
 
 
-OptionOfVerl = Annotated[str, Matching(r"\+{0,2}[\w.-]+", "an option of verl, such as a.b.c")]
-
-
-Platform = Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")]
-
-
-class ClusterChanges(Settings):
-    """The settings of a cluster that verl trains on."""
-
-    platform: Omittable[Platform] = optional(
-        "cuda (the default), or the Python module of another one; `tests/engines/cpu_launch.py` is one for CPUs"
-    )
-    nodes: Omittable[Count] = optional("machines")
-    gpus_per_node: Omittable[Count] = optional("GPUs of each machine")
-    sequence_parallel: Omittable[Count] = optional("GPUs that share a sequence; default 1")
-    rollout_tensor_parallel: Omittable[Count] = optional("GPUs that share a vLLM replica; default 1")
-    tokens_per_device: Omittable[Count] = optional("tokens in one forward pass of a GPU")
-    gpu_memory_utilization: Omittable[Share] = optional("vLLM's share; default 0.6")
-    offload: Omittable[bool] = optional(
-        "whether weights and optimizer wait in host memory while they are not used; default false"
-    )
-    checkpoints_kept: Omittable[Annotated[int, Field(ge=2), BOUNDED]] = optional("saved states; default 2")
-    rollout_kl_limit: Omittable[Positive] = optional(
-        "a step whose rollouts have a larger KL divergence of vLLM's distribution from the trainer's, in nats a token, "
-        "ends the run before its update; default 0.1"
-    )
-    overrides: Omittable[dict[OptionOfVerl, Any]] = optional(
-        "any option of verl with its value, as Hydra has it (`+` before the key adds it), but none that the project "
-        "sets; one that can change results becomes part of the run (docs/paper_scale.md)"
-    )
-
-
 class _Prompted(Settings):
     """The prompts of a model that exists."""
 
     source: str = Field(description="where the model is")
     prompt: Literal["base", "chat"] = Field(description="base: plain text; chat: the user's turn of the chat template")
-    system_prompt: Omittable[Text] = optional("prompt chat, of a model that is not trained: the turn before all others")
-    chat_template_kwargs: Omittable[dict[str, Any]] = optional(
-        "prompt chat, of a model that is not trained: what the template is told, such as {enable_thinking: false}"
+    system_prompt: Text | None = Field(
+        default=None, description="prompt chat, of a model that is not trained: the turn before all others"
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        default=None,
+        description="prompt chat, of a model that is not trained: what the template is told, such as "
+        "{enable_thinking: false}",
     )
 
     @model_validator(mode="after")
@@ -207,32 +185,44 @@ class _Prompted(Settings):
 class Existing(_Prompted):
     """A model that exists: a local directory, or a commit on the Hugging Face Hub."""
 
-    id: Omittable[Annotated[str, Matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "OWNER/NAME")]] = optional(
-        "OWNER/NAME on the Hugging Face Hub, with a revision"
+    id: Annotated[str, Matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "OWNER/NAME")] | None = Field(
+        default=None, description="OWNER/NAME on the Hugging Face Hub, with a revision"
     )
-    revision: Omittable[Text] = optional(
-        "a commit, branch or tag; default main. The model's manifest records the commit that a name stood for"
+    revision: Text | None = Field(
+        default=None,
+        description="a commit, branch or tag; default main. The model's manifest records the commit that a name stood "
+        "for",
     )
-    path: Omittable[Text] = optional("a local directory or GGUF file instead, relative to the repository")
-    dtype: Omittable[Literal["auto", "float32", "bfloat16", "float16"]] = optional(
-        "precision of sampling; default auto, the checkpoint's own; backend and engine local take float32 and bfloat16"
+    path: Text | None = Field(
+        default=None, description="a local directory or GGUF file instead, relative to the repository"
     )
-    parameters: Omittable[Positive] = optional("number of parameters, for the estimate of the costs")
-    cache_bytes: Omittable[Positive] = optional(
-        "bytes of a token's keys and values, for the same: 4 * layers * heads of keys and values * head_dim in "
-        "bfloat16; default 18 per million parameters"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = Field(
+        default=None,
+        description="precision of sampling; default auto, the checkpoint's own; backend and engine local take float32 "
+        "and bfloat16",
     )
-    published_as: Omittable[Text] = optional(
-        "name of the model in the papers, for tables with published numbers; default: the end of id. With a path and "
-        "without this key no number is comparable"
+    parameters: Positive | None = Field(default=None, description="number of parameters, for the estimate of the costs")
+    cache_bytes: Positive | None = Field(
+        default=None,
+        description="bytes of a token's keys and values, for the same: 4 * layers * heads of keys and values * "
+        "head_dim in bfloat16; default 18 per million parameters",
     )
-    training: Omittable[TrainingChanges] = optional(
-        "training settings of this model: they go before the study's, and a method's before them"
+    published_as: Text | None = Field(
+        default=None,
+        description="name of the model in the papers, for tables with published numbers; default: the end of id. With "
+        "a path and without this key no number is comparable",
     )
-    methods: Omittable[dict[str, dict[str, Any]]] = optional(
-        "changes of the study's methods for this model, such as a coefficient published for one size"
+    training: TrainingChanges = Field(
+        default={},
+        description="training settings of this model: they go before the study's, and a method's before them",
     )
-    cluster: Omittable[ClusterChanges] = optional("changes of execution.cluster for this model")
+    methods: dict[str, dict[str, Any]] | None = Field(
+        default=None,
+        description="changes of the study's methods for this model, such as a coefficient published for one size",
+    )
+    cluster: Annotated[dict[str, Any], partial(Machines)] = Field(
+        default={}, description="changes of execution.cluster for this model"
+    )
 
     @model_validator(mode="after")
     def _check_place(self) -> Existing:
@@ -260,11 +250,13 @@ class Served(_Prompted):
         description="address of the server, with the version; it is no part of what the samples are"
     )
     model: Text = Field(description="the name that the server knows it by")
-    api_key_variable: Omittable[Text] = optional(
-        "environment variable with the key, which is written nowhere; default OPENAI_API_KEY"
+    api_key_variable: Text | None = Field(
+        default=None, description="environment variable with the key, which is written nowhere; default OPENAI_API_KEY"
     )
-    extra_body: Omittable[dict[str, Any]] = optional("what every request says besides; null takes a key out of it")
-    timeout: Omittable[Positive] = optional("seconds that a response may take; default 3600")
+    extra_body: dict[str, Any] | None = Field(
+        default=None, description="what every request says besides; null takes a key out of it"
+    )
+    timeout: Positive | None = Field(default=None, description="seconds that a response may take; default 3600")
 
     sampling_dtype: ClassVar[str] = "auto"
 
@@ -295,8 +287,10 @@ class SolutionSet(Settings):
     """A published training set with solutions (docs/benchmarks.md)."""
 
     source: Name = Field(description="name of a file in config/datasets")
-    path: Omittable[Text] = optional("a local copy that is read instead of the Hub")
-    exclude: Omittable[Annotated[tuple[str, ...], *UNIQUE]] = optional("ids of problems that are left out")
+    path: Text | None = Field(default=None, description="a local copy that is read instead of the Hub")
+    exclude: Annotated[tuple[str, ...], *UNIQUE] | None = Field(
+        default=None, description="ids of problems that are left out"
+    )
 
 
 class FineTuned(Existing):

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator
 
 from evals.core.config.methods import Methods, TrainingChanges
-from evals.core.config.settings import UNIQUE, Arxiv, Name, Omittable, Seeds, Settings, Text, Title, optional
+from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, InnerShare, NotNegative, Share
+from evals.core.values import UNIQUE, Arxiv, Name, Seeds, Text, Title
 
 
 class NamedStudy(Settings):
@@ -17,16 +18,18 @@ class NamedStudy(Settings):
     paper: Arxiv = Field(description="arXiv identifier of the paper whose tables it follows")
     question: Text = Field(description="the question that it answers, in a sentence")
     reference_method: str = Field(description="the method that every other one is compared with")
-    beside: Omittable[str] = optional(
-        "a named study that is made with this one; its curves are drawn beside, method by method"
+    beside: str | None = Field(
+        default=None,
+        description="a named study that is made with this one; its curves are drawn beside, method by method",
     )
-    score_at: Omittable[Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE]] = optional(
-        "fractions of the training after which the methods are scored too; with `learning_rate_decay_from` these "
-        "policies are points of the whole schedule, and no trainings that ended there"
+    score_at: Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE] | None = Field(
+        default=None,
+        description="fractions of the training after which the methods are scored too; with "
+        "`learning_rate_decay_from` these policies are points of the whole schedule, and no trainings that ended there",
     )
     seeds: Seeds = Field(description="training seeds; no more than the main study has are used")
-    training: Omittable[TrainingChanges] = optional(
-        "training settings of every method of this study, such as another learning rate"
+    training: TrainingChanges | None = Field(
+        default=None, description="training settings of every method of this study, such as another learning rate"
     )
     methods: Annotated[Methods, Field(min_length=2)] = Field(description="methods, as in any study")
 
@@ -57,7 +60,7 @@ class DecodingBenchmark(Settings):
     """A benchmark of the study on which thresholds are chosen; none of its problems is reported."""
 
     benchmark: Name = Field(description="neither gated nor with a verifier; of mathematics or of choices")
-    count: Omittable[ProblemCount] = optional("so many of its problems, the first; default: all")
+    count: ProblemCount | None = Field(default=None, description="so many of its problems, the first; default: all")
 
 
 def _kind_of_problems(content: Any) -> str:
@@ -72,11 +75,14 @@ class DecodingConfig(Settings):
         Annotated[DecodingProblems, Tag("DecodingProblems")] | Annotated[DecodingBenchmark, Tag("DecodingBenchmark")],
         Discriminator(_kind_of_problems),
     ] = Field(description="problems on which thresholds are chosen")
-    benchmarks: Omittable[Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE]] = optional(
-        "benchmarks of the study that are reported; default: all but the one that thresholds are chosen on"
+    benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] | None = Field(
+        default=None,
+        description="benchmarks of the study that are reported; default: all but the one that thresholds are chosen on",
     )
-    seeds: Omittable[Count] = optional(
-        "so many of the reference method's training seeds decode with the base model, the first; default: all"
+    seeds: Count | None = Field(
+        default=None,
+        description="so many of the reference method's training seeds decode with the base model, the first; default: "
+        "all",
     )
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1), *UNIQUE] = Field(
         description="criteria of replacement, in the sweep and in the figure; log_prob_difference is one of them"

@@ -5,24 +5,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from evals.core.config.settings import (
-    UNIQUE,
-    Commit,
-    Matching,
-    Omittable,
-    Prompt,
-    Repository,
-    Settings,
-    Sha256,
-    Text,
-    Title,
-    optional,
-)
+from evals.core.config.settings import Settings
 from evals.core.config.source_table import SelectedRows, SourceTable
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index
 from evals.core.record import ExtensibleRecord
 from evals.core.records import ProblemKind
+from evals.core.values import UNIQUE, Commit, Matching, Prompt, Repository, Sha256, Text, Title
 
 GENERATED = "generated"
 
@@ -55,16 +44,17 @@ class Columns(Settings):
     id: str | None = Field(description="the problem's id; null takes a hash of its text")
     problem: str = Field(description="the problem's text")
     answer: str | None = Field(description="the reference answer; null where options or tests decide")
-    options: Omittable[str | Annotated[tuple[str, ...], Field(min_length=2, max_length=10)]] = optional(
-        "the options of multiple choice: one column with a list, or a column each, the right one first"
+    options: str | Annotated[tuple[str, ...], Field(min_length=2, max_length=10)] | None = Field(
+        default=None,
+        description="the options of multiple choice: one column with a list, or a column each, the right one first",
     )
-    tests: Omittable[str | Annotated[tuple[str, ...], Field(min_length=1)]] = optional(
-        "the tests of a program, with grader code"
+    tests: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        default=None, description="the tests of a program, with grader code"
     )
-    entry_point: str | None = optional("the name of the function to write, with grader code")
-    examples: Omittable[str] = optional("tests that the prompt shows, with grader code")
-    starter: Omittable[str] = optional("the beginning of the program, with grader code")
-    metadata: Omittable[str] = optional("further data of the tests, with grader code")
+    entry_point: str | None = Field(default=None, description="the name of the function to write, with grader code")
+    examples: str | None = Field(default=None, description="tests that the prompt shows, with grader code")
+    starter: str | None = Field(default=None, description="the beginning of the program, with grader code")
+    metadata: str | None = Field(default=None, description="further data of the tests, with grader code")
 
 
 ReleaseName = Literal["gsm8k", "gsm8k_steps", "svamp", "olympiadbench", "mawps"]
@@ -84,15 +74,17 @@ class _Benchmark(Settings):
     """The keys of every benchmark."""
 
     title: Title = Field(description="the name in tables and figures")
-    description: Omittable[str] = optional("for people")
+    description: str | None = Field(default=None, description="for people")
     licence: str = Field(description="of the problems")
     count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
     prompt: AnyPrompt = Field(
         description="text with {problem} in it once, or one such text for base and one for chat models; "
         "other braces are text"
     )
-    verifier: Omittable[Text] = optional(
-        "a file with a Python function that grades instead, relative to the repository (docs/your_verifier.md)"
+    verifier: Text | None = Field(
+        default=None,
+        description="a file with a Python function that grades instead, relative to the repository "
+        "(docs/your_verifier.md)",
     )
 
 
@@ -120,15 +112,17 @@ class _Reading(Settings):
     sha256: Sha256 | None = Field(description="of the resulting problems.jsonl; null if it is not known")
     gated: bool = Field(description="whether the texts must not be written anywhere")
     grader: Literal["math", "choice", "code"] = Field(description="how responses are graded (docs/grading.md)")
-    tests_format: Omittable[Literal["evalplus", "livecodebench", "own"]] = optional(
-        "form of the tests; required with grader code"
+    tests_format: Literal["evalplus", "livecodebench", "own"] | None = Field(
+        default=None, description="form of the tests; required with grader code"
     )
-    boxed_answer: Omittable[bool] = optional("whether the answer is the last box of its column")
-    repairs: Omittable[Annotated[tuple[Literal["dollars", "integer", "e_notation", "python"], ...], *UNIQUE]] = (
-        optional("of the form of the reference answers")
+    boxed_answer: bool | None = Field(default=None, description="whether the answer is the last box of its column")
+    repairs: Annotated[tuple[Literal["dollars", "integer", "e_notation", "python"], ...], *UNIQUE] | None = Field(
+        default=None, description="of the form of the reference answers"
     )
-    option_seed: Omittable[Index] = optional("decides the order of the options; required with grader choice")
-    exclude: Omittable[tuple[Exclusion, ...]] = optional("problems that are left out")
+    option_seed: Index | None = Field(
+        default=None, description="decides the order of the options; required with grader choice"
+    )
+    exclude: tuple[Exclusion, ...] | None = Field(default=None, description="problems that are left out")
 
     @model_validator(mode="after")
     def _check_grader(self) -> Self:
@@ -164,12 +158,14 @@ class HubBenchmark(ReadBenchmark):
     source: Literal["hub"] = Field(description="read from the Hugging Face Hub, or from the study's local copy")
     repository: Repository = Field(description="of the Hub")
     revision: Commit | None = Field(description="a commit; null takes the newest")
-    configuration: Omittable[Text] = optional("the repository's configuration")
+    configuration: Text | None = Field(default=None, description="the repository's configuration")
     split: Text = Field(description="the repository's split")
-    files: Omittable[Annotated[tuple[_JsonLines, ...], Field(min_length=1)]] = optional(
-        "JSON lines files to read instead of a split"
+    files: Annotated[tuple[_JsonLines, ...], Field(min_length=1)] | None = Field(
+        default=None, description="JSON lines files to read instead of a split"
     )
-    rows: Omittable[SelectedRows] = optional("the rows that are taken; without it all. A local file is taken whole")
+    rows: SelectedRows | None = Field(
+        default=None, description="the rows that are taken; without it all. A local file is taken whole"
+    )
     columns: Columns | ReleaseName = Field(description=_AS_RELEASED)
 
 
@@ -178,8 +174,10 @@ class FileBenchmark(ReadBenchmark):
 
     source: Literal["path"] = Field(description="read from a file")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
-    rows: Omittable[SelectedRows] = optional("the rows that are taken of a release's file; without it all")
-    columns: Omittable[Columns | ReleaseName] = optional(_AS_RELEASED)
+    rows: SelectedRows | None = Field(
+        default=None, description="the rows that are taken of a release's file; without it all"
+    )
+    columns: Columns | ReleaseName | None = Field(default=None, description=_AS_RELEASED)
 
     @model_validator(mode="after")
     def _check_rows(self) -> Self:
@@ -242,12 +240,14 @@ class _PublishedSet(Settings):
     """A published set of training problems: its name, and its place on the Hub."""
 
     title: Title = Field(description="the name for people")
-    description: Omittable[str] = optional("for people")
-    repository: Omittable[Repository] = optional("OWNER/NAME on the Hugging Face Hub; without it, files alone are read")
-    revision: Omittable[Commit] = optional("a commit")
-    configuration: Omittable[Text] = optional("the repository's configuration")
-    split: Omittable[Text] = optional("the repository's split")
-    rows: Omittable[SelectedRows] = optional("the rows that are taken; without it all")
+    description: str | None = Field(default=None, description="for people")
+    repository: Repository | None = Field(
+        default=None, description="OWNER/NAME on the Hugging Face Hub; without it, files alone are read"
+    )
+    revision: Commit | None = Field(default=None, description="a commit")
+    configuration: Text | None = Field(default=None, description="the repository's configuration")
+    split: Text | None = Field(default=None, description="the repository's split")
+    rows: SelectedRows | None = Field(default=None, description="the rows that are taken; without it all")
 
     @model_validator(mode="after")
     def _check_place(self) -> Self:
@@ -261,9 +261,10 @@ class TrainingSet(_TrainingReading, _PublishedSet):
     """A published training set."""
 
     licence: str = Field(description="of the problems")
-    verifier: Omittable[Text] = optional(
-        "a file with a Python function that gives the rewards, unless the study names another; relative to the "
-        "repository (docs/your_verifier.md)"
+    verifier: Text | None = Field(
+        default=None,
+        description="a file with a Python function that gives the rewards, unless the study names another; relative "
+        "to the repository (docs/your_verifier.md)",
     )
 
 

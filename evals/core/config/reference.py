@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from evals.core.config.named_study import DecodingConfig, NamedStudy
 from evals.core.config.problem_sets import Benchmark, TrainingSet
 from evals.core.config.study import StudyConfig
+from evals.core.record import PARTIAL
 
 Schema = dict[str, Any]
 
@@ -43,9 +44,9 @@ def editor_schemas() -> dict[str, Schema]:
 
 def _of_extending_study(study: Schema) -> Schema:
     """The schema of a study that ``extends`` another, and so needs no key, but may take any out by null."""
-    sections = {"Evaluation", "Statistics", "Execution", "TrainingChanges", "ClusterChanges"}
+    sections = ("Evaluation", "Statistics", "StudyExecution", "Machines", PARTIAL)
     definitions = {
-        name: _with_nulls(_without(schema, "required")) if name in sections else schema
+        name: _with_nulls(_without(schema, "required")) if name.startswith(sections) else schema
         for name, schema in study["$defs"].items()
     }
     return {**_with_nulls(study), "$defs": definitions, "required": ["extends"]}
@@ -104,10 +105,25 @@ def _tables(root: Schema, definitions: dict[str, Schema]) -> Iterator[str]:
                         places[name] = where
                         others = [definitions[each] for at, each in inner if at == where and each != name]
                         waiting.append((where, _form(definitions[name], others), definitions[name]))
-                value = f"the keys of `{known[0]}`" if known else _value(field)
-                shown = f"**`{key}`**" if key in mapping.get("required", ()) else f"`{key}`"
-                yield f"| {shown} | {value} | {field.get('description', '')} |"
+                is_required = key in mapping.get("required", ())
+                value = f"the keys of `{known[0]}`" if known else _value(field if is_required else _not_null(field))
+                meaning = "; ".join(filter(None, [field.get("description", ""), _default(field)]))
+                yield f"| {f'**`{key}`**' if is_required else f'`{key}`'} | {value} | {meaning} |"
             yield ""
+
+
+def _not_null(schema: Schema) -> Schema:
+    """A schema without null, which says no more than that a key may be left out."""
+    branches = [branch for branch in schema.get("anyOf", []) if branch != {"type": "null"}]
+    return {**schema, "anyOf": branches} if branches else schema
+
+
+def _default(schema: Schema) -> str:
+    """Say what a key that is left out is; empty where it is nothing."""
+    value = schema.get("default")
+    if value is None or value == [] or isinstance(value, dict):
+        return ""
+    return f"default {f'{value:g}' if isinstance(value, float) else str(value).lower()}"
 
 
 def _form(mapping: Schema, others: list[Schema]) -> str:

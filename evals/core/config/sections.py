@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from evals.core.config.base_models import ClusterChanges
 from evals.core.config.problem_sets import Kinds, require_verifier
-from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Settings, Sha256, Text, optional, require
+from evals.core.config.settings import Settings
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share, ShareOrZero
 from evals.core.records import Weighting
-from evals.core.run_spec import Example
+from evals.core.run_spec import Example, Execution, Machines
+from evals.core.values import UNIQUE, Name, Prompt, Sha256, Text
 
 
 class DrawnProblems(Settings):
@@ -24,8 +24,10 @@ class DrawnProblems(Settings):
     count: Count = Field(description="number of different problems")
     prompt: Prompt = Field(description="text with {problem} in it once")
     kinds: Kinds = Field(description="kinds of problems, equally likely")
-    verifier: Omittable[Text] = optional(
-        "a file with a Python function that gives the rewards, relative to the repository (docs/your_verifier.md)"
+    verifier: Text | None = Field(
+        default=None,
+        description="a file with a Python function that gives the rewards, relative to the repository "
+        "(docs/your_verifier.md)",
     )
 
     @model_validator(mode="after")
@@ -38,13 +40,17 @@ class PublishedProblems(Settings):
     """Training problems of a published set (docs/benchmarks.md)."""
 
     source: Name = Field(description="name of a file in config/datasets")
-    path: Omittable[Text] = optional("a local copy that is read instead of the Hub: a JSON lines file or a directory")
-    exclude: Omittable[Annotated[tuple[str, ...], *UNIQUE]] = optional(
-        "ids of problems that are left out, such as those of a benchmark"
+    path: Text | None = Field(
+        default=None, description="a local copy that is read instead of the Hub: a JSON lines file or a directory"
+    )
+    exclude: Annotated[tuple[str, ...], *UNIQUE] | None = Field(
+        default=None, description="ids of problems that are left out, such as those of a benchmark"
     )
     prompt: Prompt = Field(description="text with {problem} in it once")
-    verifier: Omittable[Text] = optional(
-        "a file with a Python function that gives the rewards, relative to the repository (docs/your_verifier.md)"
+    verifier: Text | None = Field(
+        default=None,
+        description="a file with a Python function that gives the rewards, relative to the repository "
+        "(docs/your_verifier.md)",
     )
 
 
@@ -75,38 +81,44 @@ class LocalCopy(Settings):
     """A local copy of a benchmark that is otherwise read from the Hugging Face Hub."""
 
     path: Text = Field(description="the file or directory, relative to the repository")
-    sha256: Sha256 | None = optional("of the resulting problems.jsonl")
+    sha256: Sha256 | None = Field(default=None, description="of the resulting problems.jsonl")
 
 
 class Evaluation(Settings):
     """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
 
     samples_per_problem: Annotated[int, Field(ge=1), BOUNDED] = Field(description="the k of avg@k")
-    samples_of: Omittable[dict[Name, Count]] = optional(
-        "another k, by benchmark, such as 1 for a large one; in a study without methods"
+    samples_of: dict[Name, Count] | None = Field(
+        default=None, description="another k, by benchmark, such as 1 for a large one; in a study without methods"
     )
     max_new_tokens: Count = Field(description="longest response in tokens")
     temperature: NotNegative = Field(description="of sampling")
     top_p: Share = Field(description="of sampling")
-    top_k: Omittable[Index] = optional("of sampling: tokens that are kept; default 0, all")
-    min_p: Omittable[ShareOrZero] = optional("of sampling: least probability, as a share of the most likely token's")
-    stop: Omittable[Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE]] = optional(
-        "texts that end a response and are cut off it, such as the beginning of a next problem"
+    top_k: Index | None = Field(default=None, description="of sampling: tokens that are kept; default 0, all")
+    min_p: ShareOrZero | None = Field(
+        default=None, description="of sampling: least probability, as a share of the most likely token's"
     )
-    few_shot: Omittable[Annotated[tuple[Example, ...], Field(min_length=1)]] = optional(
-        "worked examples before each problem"
+    stop: Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE] | None = Field(
+        default=None,
+        description="texts that end a response and are cut off it, such as the beginning of a next problem",
+    )
+    few_shot: Annotated[tuple[Example, ...], Field(min_length=1)] | None = Field(
+        default=None, description="worked examples before each problem"
     )
     sampling_batch_size: Count = Field(description="responses decoded at a time")
     seed: Index = Field(description="of the random numbers")
-    backend: Omittable[Literal["local", "transformers", "vllm"]] = optional(
-        "what samples; default local (docs/generation.md)"
+    backend: Literal["local", "transformers", "vllm"] = Field(
+        default="local", description="what samples (docs/generation.md)"
     )
-    max_model_len: Annotated[int, Field(ge=2), BOUNDED] | None = optional("shortens the context; vLLM")
-    tensor_parallel_size: Omittable[Count] = optional("GPUs that share a model; vLLM")
-    prompt: Omittable[Literal["training", "benchmark"]] = optional(
-        "training: problems with an answer are put into problems.prompt, as in training; benchmark: into the "
-        "benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice and "
-        "programs keep their own"
+    max_model_len: Annotated[int, Field(ge=2), BOUNDED] | None = Field(
+        default=None, description="shortens the context; vLLM"
+    )
+    tensor_parallel_size: Count | None = Field(default=None, description="GPUs that share a model; vLLM")
+    prompt: Literal["training", "benchmark"] | None = Field(
+        default=None,
+        description="training: problems with an answer are put into problems.prompt, as in training; benchmark: into "
+        "the benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice "
+        "and programs keep their own",
     )
 
     def samples(self, benchmark: str) -> int:
@@ -120,9 +132,10 @@ class Statistics(Settings):
     seed: Index = Field(description="of the resampling")
     resamples: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the bootstrap")
     permutations: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the sign-flip test")
-    weighting: Omittable[Weighting] = optional(
-        "of the mean over benchmarks: `benchmarks`, all alike (the default), `problems`, all alike, or a weight for "
-        "each benchmark"
+    weighting: Weighting | None = Field(
+        default=None,
+        description="of the mean over benchmarks: `benchmarks`, all alike (the default), `problems`, all alike, or a "
+        "weight for each benchmark",
     )
 
 
@@ -162,64 +175,52 @@ class Diagnostics(Settings):
     """
 
     method: str = Field(description="its runs, one a seed of the first model, are replayed for token tables and probed")
-    weighting_method: Omittable[str] = optional(
-        "the same for a method that weighs tokens, such as DelTA, for the claims about weights"
+    weighting_method: str | None = Field(
+        default=None,
+        description="the same for a method that weighs tokens, such as DelTA, for the claims about weights",
     )
     steps: Annotated[tuple[Count, ...], Field(min_length=1), *UNIQUE] = Field(
         description="rollout steps that are analysed, from 1"
     )
-    seeds: Omittable[Count] = optional("so many of the study's training seeds are analysed, the first; default: all")
+    seeds: Count | None = Field(
+        default=None, description="so many of the study's training seeds are analysed, the first; default: all"
+    )
     benchmark: str = Field(description="on which base and trained models are compared token by token")
-    benchmark_problems: Omittable[Count] = optional(
-        "so many of its problems are sampled, the first; default: all. A claim takes up to 176 samples of each a run"
+    benchmark_problems: Count | None = Field(
+        default=None,
+        description="so many of its problems are sampled, the first; default: all. A claim takes up to 176 samples of "
+        "each a run",
     )
-    selected: Omittable[Annotated[tuple[str, ...], Field(min_length=2, max_length=2), *UNIQUE]] = optional(
-        "two methods, of this study or of named ones, that train on the tokens of highest and of lowest weight"
+    selected: Annotated[tuple[str, ...], Field(min_length=2, max_length=2), *UNIQUE] | None = Field(
+        default=None,
+        description="two methods, of this study or of named ones, that train on the tokens of highest and of lowest "
+        "weight",
     )
-    compared: Omittable[Annotated[tuple[str, ...], Field(min_length=1), *UNIQUE]] = optional(
-        "methods, of this study or of named ones, whose training and checkpoints are compared for drift; "
+    compared: Annotated[tuple[str, ...], Field(min_length=1), *UNIQUE] | None = Field(
+        default=None,
+        description="methods, of this study or of named ones, whose training and checkpoints are compared for drift; "
         "which of them make a pair follows from their settings. One that differs from another in its steps alone, at a "
-        "constant learning rate, is a point of that one's drift over training"
+        "constant learning rate, is a point of that one's drift over training",
     )
 
 
-class Execution(Settings):
+class StudyExecution(Execution, Settings):
     """The execution of jobs: devices, threads and intervals. Nothing here changes a number beyond its rounding.
 
     The number of threads decides how sums are split, and so can change the last bit of a sum. The study fixes it, not
     the machine, so that a study on CPUs repeats itself bit by bit on every x86-64 processor with AVX2.
     """
 
-    device: Literal["cpu", "cuda"] = Field(description="where models are")
-    base_threads: Omittable[Count] = optional("threads of a job that trains a base model")
-    training_threads: Omittable[Count] = optional("threads of a training")
-    sampling_threads: Count = Field(description="threads of a job that samples")
-    grading_workers: Count = Field(description="processes for answers that need symbolic comparison")
-    checkpoint_interval: Omittable[Count] = optional("training steps between saved states: what a kill can cost")
-    hidden_state_budget: Omittable[Index] = optional(
-        "MiB of a rollout batch's hidden states that DelTA keeps in memory; more are spilled to a file of "
-        "the run's directory"
+    base_threads: Count = Field(default=1, description="threads of a job that trains a base model")
+    training_threads: Count = Field(default=1, description="threads of a training")
+    sampling_threads: Count = Field(default=1, description="threads of a job that samples")
+    sampling_python: Text | None = Field(
+        default=None,
+        description="Python of the environment that samples, such as .venv-engines/bin/python for vLLM",
     )
-    gradient_checkpointing: Omittable[bool] = optional(
-        "whether a training computes layers again for the gradient instead of keeping them: less memory, a third more "
-        "time; default false; engine local"
+    sampling_splits: Count = Field(default=1, description="jobs that a benchmark's sampling is divided into")
+    gpu_memory_utilization: Share = Field(default=0.9, description="share of a GPU's memory that vLLM takes to sample")
+    training_python: Text | None = Field(
+        default=None, description="Python of the environment that verl is installed in; engine verl"
     )
-    rollouts_kept_every: Omittable[Count] = optional(
-        "training steps between two whose rollouts a training keeps, token by token, beside those of step 1; the page "
-        "rollouts/index.html shows them; default: none are kept"
-    )
-    sampling_python: Omittable[Text] = optional(
-        "Python of the environment that samples, such as .venv-engines/bin/python for vLLM"
-    )
-    sampling_splits: Omittable[Count] = optional("jobs that a benchmark's sampling is divided into")
-    gpu_memory_utilization: Omittable[Share] = optional("share of a GPU's memory that vLLM takes; default 0.9")
-    training_python: Omittable[Text] = optional("Python of the environment that verl is installed in; engine verl")
-    cluster: Omittable[ClusterChanges] = optional(
-        "engine verl; nodes, gpus_per_node and tokens_per_device are required"
-    )
-
-    @model_validator(mode="after")
-    def _check_cluster(self) -> Execution:
-        if self.cluster is not None:
-            require(self.cluster, ("nodes", "gpus_per_node", "tokens_per_device"), "cluster")
-        return self
+    cluster: Machines | None = Field(default=None, description="where verl trains; engine verl")

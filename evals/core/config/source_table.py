@@ -7,34 +7,33 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from evals.core.config.settings import (
-    UNIQUE,
-    Commit,
-    Omittable,
-    Repository,
-    Settings,
-    Text,
-    optional,
-)
+from evals.core.config.settings import Settings
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.files import sha256_bytes
 from evals.core.numbers import Count
 from evals.core.record import Record
+from evals.core.values import UNIQUE, Commit, Repository, Text
 
 
 class SelectedRows(Settings):
     """The rows of a source that a set consists of, by the value of one column."""
 
     column: Text = Field(description="the column")
-    among: Omittable[Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE]] = optional("the values that are taken")
-    first: Omittable[Text] = optional("the first value that is taken, such as a date, 2024-08-01")
-    last: Omittable[Text] = optional("the last value that is taken; values are compared as text of this length")
-    tenths: Omittable[Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(min_length=1), *UNIQUE]] = (
-        optional(
-            "tenths of the rows, 0 to 9: a row is in one by a hash of the letters of its value, without regard to case"
-        )
+    among: Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE] | None = Field(
+        default=None, description="the values that are taken"
     )
-    drawn: Omittable[Count] = optional("so many of the rows: those whose values have the smallest SHA-256")
+    first: Text | None = Field(default=None, description="the first value that is taken, such as a date, 2024-08-01")
+    last: Text | None = Field(
+        default=None, description="the last value that is taken; values are compared as text of this length"
+    )
+    tenths: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(min_length=1), *UNIQUE] | None = Field(
+        default=None,
+        description="tenths of the rows, 0 to 9: a row is in one by a hash of the letters of its value, without "
+        "regard to case",
+    )
+    drawn: Count | None = Field(
+        default=None, description="so many of the rows: those whose values have the smallest SHA-256"
+    )
 
     @model_validator(mode="after")
     def _check_condition(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from evals.core.comparisons import Controls
 from evals.core.config.base_models import FineTuned, FromScratch, HuggingFace, Model, Served
@@ -16,45 +16,33 @@ from evals.core.config.sections import (
     Diagnostics,
     DrawnProblems,
     Evaluation,
-    Execution,
     LocalCopy,
     Problems,
     Registration,
     Statistics,
+    StudyExecution,
     Validation,
 )
-from evals.core.config.settings import UNIQUE, Name, Omittable, Seeds, Settings, Text, optional, require
+from evals.core.config.settings import Settings, require
 from evals.core.errors import NotAccepted
 from evals.core.numbers import Index
 from evals.core.records import BASE
 from evals.core.run_spec import LOCAL, LOCAL_DTYPES, VERL
-
-_NOT_REQUIRED = (
-    "micro_batch_size",
-    "micro_batch_tokens",
-    "share_prompts",
-    "lora",
-    "early_stop",
-    "sampling_backend",
-    "max_prompt_tokens",
-    "sampling_batch_size",
-    "learning_rate_decay_from",
-    "top_p",
-)
-"""Training settings that only one engine has, or that have a default."""
+from evals.core.training_settings import LocalTraining, VerlTraining
+from evals.core.values import UNIQUE, Name, Seeds, Text
 
 
 class StudyConfig(Settings):
     """A study."""
 
-    extends: Omittable[Text] = optional(
-        "another study file, as seen from the directory of this one, which then states what differs: single keys of "
-        "`training`, `evaluation`, `statistics` and `execution`, other sections as a whole; null leaves a key out"
+    extends: Text | None = Field(
+        default=None,
+        description="another study file, as seen from the directory of this one, which then states what differs: "
+        "single keys of `training`, `evaluation`, `statistics` and `execution`, other sections as a whole; null "
+        "leaves a key out",
     )
     study: Name = Field(description="name; also that of the MLflow experiment")
-    engine: Omittable[Literal["local", "verl"]] = optional(
-        "what trains: local (the default) or verl (docs/paper_scale.md)"
-    )
+    engine: Literal["local", "verl"] = Field(default="local", description="what trains (verl: docs/paper_scale.md)")
     seeds: Seeds = Field(
         default=(),
         description="training seeds: each determines the order of prompts, the rollouts' random numbers and the "
@@ -64,57 +52,52 @@ class StudyConfig(Settings):
         dict[Name, Annotated[FromScratch | HuggingFace | FineTuned | Served, Field(discriminator="source")]],
         Field(min_length=1),
     ] = Field(description="base models by name")
-    problems: Omittable[Problems] = optional("problems that the methods train on")
-    validation: Omittable[Validation] = optional(
-        "scores along every training, for compute-performance curves (docs/evaluation.md); engine local, drawn problems"
+    problems: Problems | None = Field(default=None, description="problems that the methods train on")
+    validation: Validation | None = Field(
+        default=None,
+        description="scores along every training, for compute-performance curves (docs/evaluation.md); engine local, "
+        "drawn problems",
     )
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] = Field(
         description="names of files in config/benchmarks"
     )
-    benchmark_sources: Omittable[dict[str, LocalCopy]] = optional(
-        "local copies of benchmarks, by benchmark (docs/benchmarks.md)"
+    benchmark_sources: dict[str, LocalCopy] | None = Field(
+        default=None, description="local copies of benchmarks, by benchmark (docs/benchmarks.md)"
     )
     methods: Methods = Field(default={}, description="methods by name, with what is changed of their catalogue entries")
     reference_method: str = Field(default=BASE, description="the method that every other one is compared with")
-    controls: Omittable[Controls] = optional(
-        "two methods with known outcomes against the reference method, which tables and report judge the study by; the "
-        "named studies that have the same reference method have them too"
+    controls: Controls | None = Field(
+        default=None,
+        description="two methods with known outcomes against the reference method, which tables and report judge the "
+        "study by; the named studies that have the same reference method have them too",
     )
-    training: TrainingChanges = Field(default=TrainingChanges(), description="training settings of every method")
-    contrast_steps: Omittable[Index] = optional(
-        "steps of each training, spread over it, at which the angle to the reference method's gradient is measured "
-        "(docs/evaluation.md); default 4; 0: not measured; engine local"
+    training: TrainingChanges = Field(default={}, description="training settings of every method")
+    contrast_steps: Index | None = Field(
+        default=None,
+        description="steps of each training, spread over it, at which the angle to the reference method's gradient is "
+        "measured (docs/evaluation.md); default 4; 0: not measured; engine local",
     )
     evaluation: Evaluation = Field(description="sampling for evaluation")
-    checkpoint: Omittable[Literal["last"] | Checkpoint] = optional(
-        "policies that are reported: `last`, each training's last one (the default), or beside it the best of those "
-        "along it (docs/evaluation.md)"
+    checkpoint: Literal["last"] | Checkpoint | None = Field(
+        default=None,
+        description="policies that are reported: `last`, each training's last one (the default), or beside it the "
+        "best of those along it (docs/evaluation.md)",
     )
     statistics: Statistics = Field(description="intervals and tests")
-    registration: Omittable[Registration] = optional(
-        "a comparison that gets one verdict: superior, equivalent, inferior or undecided"
+    registration: Registration | None = Field(
+        default=None, description="a comparison that gets one verdict: superior, equivalent, inferior or undecided"
     )
-    diagnostics: Omittable[Diagnostics] = optional("runs that `snakemake phenomena` analyses")
-    decoding: Omittable[DecodingConfig] = optional(
-        "settings of `snakemake decoding`, instead of those of config/decoding.yaml; they change no run"
+    diagnostics: Diagnostics | None = Field(default=None, description="runs that `snakemake phenomena` analyses")
+    decoding: DecodingConfig | None = Field(
+        default=None,
+        description="settings of `snakemake decoding`, instead of those of config/decoding.yaml; they change no run",
     )
-    execution: Execution = Field(description="where and how jobs are carried out")
+    execution: StudyExecution = Field(default=StudyExecution(), description="where and how jobs are carried out")
 
     @property
     def best_checkpoint(self) -> BestCheckpoint | None:
         """The rule by which the best policy of a training is chosen; None where the last alone is reported."""
         return self.checkpoint.best if isinstance(self.checkpoint, Checkpoint) else None
-
-    @property
-    def trained_by(self) -> str:
-        """The engine: ``local`` or ``verl``."""
-        return self.engine or LOCAL
-
-    @field_validator("training")
-    @classmethod
-    def _check_training(cls, training: TrainingChanges) -> TrainingChanges:
-        require(training, [key for key in TrainingChanges.model_fields if key not in _NOT_REQUIRED])
-        return training
 
     @model_validator(mode="after")
     def _check_whole(self) -> StudyConfig:
@@ -136,10 +119,10 @@ class StudyConfig(Settings):
                 raise NotAccepted(found, accepted, f"evaluation.samples_of.{name}")
         if self.methods:
             require(self, ("seeds", "problems", "reference_method", "training"))
+            self._check_training()
             if self.reference_method not in self.methods:
                 raise NotAccepted(f"is {self.reference_method!r}", ", ".join(self.methods), "reference_method")
             self._check_controls()
-            require(self.execution, ("training_threads", "checkpoint_interval"), "execution")
             self._check_engine()
             self._check_validation()
         if self.best_checkpoint is not None:
@@ -153,13 +136,19 @@ class StudyConfig(Settings):
                 raise NotAccepted(f"is given in a study of {len(self.models)} models", "one model", "registration")
         return self
 
+    def _check_training(self) -> None:
+        kind = VerlTraining if self.engine == VERL else LocalTraining
+        required = [name for name, field in kind.model_fields.items() if field.is_required()]
+        if lacking := [name for name in required if name not in self.training]:
+            raise NotAccepted(f"lacks {', '.join(lacking)}", key="training")
+
     def _check_best(self, best: BestCheckpoint) -> None:
         if not self.methods:
             raise NotAccepted("is given in a study without methods, which trains nothing", "none", "checkpoint.best")
         if best.benchmark not in self.benchmarks:
             raise NotAccepted(f"is {best.benchmark!r}", ", ".join(self.benchmarks), "checkpoint.best.benchmark")
-        interval = self.execution.checkpoint_interval or 1
-        if self.trained_by == VERL and best.every % interval:
+        interval = self.execution.checkpoint_interval
+        if self.engine == VERL and best.every % interval:
             accepted = f"with engine verl a multiple of execution.checkpoint_interval, {interval}"
             raise NotAccepted(f"is {best.every}", accepted, "checkpoint.best.every")
 
@@ -174,8 +163,7 @@ class StudyConfig(Settings):
 
     def _check_model(self, key: str, model: Model) -> None:
         if isinstance(model, FromScratch):
-            self._check_context(key, model)
-            return require(self.execution, ("base_threads",), "execution")
+            return self._check_context(key, model)
         if isinstance(model, Served):
             if self.methods:
                 raise NotAccepted("is server in a study with methods", "a study that only evaluates", f"{key}.source")
@@ -186,12 +174,10 @@ class StudyConfig(Settings):
                 "is given to a model that is trained, whose training would lack it", "none", f"{key}.{name}"
             )
         accepted = ", ".join(LOCAL_DTYPES)
-        if isinstance(model, FineTuned):
-            require(self.execution, ("training_threads", "checkpoint_interval"), "execution")
-        trains = isinstance(model, FineTuned) or (self.methods and self.trained_by == LOCAL)
+        trains = isinstance(model, FineTuned) or (self.methods and self.engine == LOCAL)
         if trains and model.sampling_dtype not in LOCAL_DTYPES:
             raise NotAccepted(f"is {model.sampling_dtype} in a study trained by engine local", accepted, f"{key}.dtype")
-        if model.cluster is not None and self.trained_by == LOCAL:
+        if model.cluster and self.engine == LOCAL:
             raise NotAccepted("is a setting of engine verl", "none with engine local", f"{key}.cluster")
         if (self.evaluation.backend or "local") == "local" and model.sampling_dtype not in LOCAL_DTYPES:
             found = f"is {model.sampling_dtype} with evaluation.backend local"
@@ -205,9 +191,9 @@ class StudyConfig(Settings):
     def _check_context(self, key: str, model: FromScratch) -> None:
         """Check that the longest response fits into the model's context beside one token of a prompt."""
         context = model.architecture.max_position_embeddings
-        for stage in ("training", "evaluation"):
-            longest = getattr(self, stage).max_new_tokens
-            if longest is not None and longest >= context:
+        longest_of = {"training": self.training.get("max_new_tokens", 0), "evaluation": self.evaluation.max_new_tokens}
+        for stage, longest in longest_of.items():
+            if longest >= context:
                 found = (
                     f"is {longest}, and {key}.architecture.max_position_embeddings, for prompt and response, {context}"
                 )
@@ -215,8 +201,7 @@ class StudyConfig(Settings):
 
     def _check_engine(self) -> None:
         """Check that the study has what its engine needs, and nothing that the engine would ignore."""
-        of_verl = ("cluster", "training_python")
-        if self.trained_by == VERL:
+        if self.engine == VERL:
             if self.diagnostics is not None:
                 raise NotAccepted("replays runs of engine local", "none with engine verl", "diagnostics")
             if self.contrast_steps:
@@ -224,7 +209,7 @@ class StudyConfig(Settings):
             if "hidden_state_budget" in self.execution.model_fields_set:
                 accepted = "none with engine verl, which keeps hidden states on the device"
                 raise NotAccepted("is a setting of engine local", accepted, "execution.hidden_state_budget")
-            require(self.execution, ("checkpoint_interval", "grading_workers", *of_verl), "execution")
+            require(self.execution, ("cluster", "training_python"), "execution")
         elif self.execution.cluster is not None:
             raise NotAccepted("is a setting of engine verl", "none with engine local", "execution.cluster")
         elif self.samples_rollouts_by_vllm and self.diagnostics is not None:
@@ -238,14 +223,14 @@ class StudyConfig(Settings):
     @property
     def samples_rollouts_by_vllm(self) -> bool:
         """Return whether a training of the local engine draws its rollouts by vLLM."""
-        of_models = [getattr(model, "training", None) for model in self.models.values()]
+        of_models = [model.training for model in self.models.values() if isinstance(model, HuggingFace | FineTuned)]
         changes = [self.training, *of_models, *(method.training for method in self.methods.values())]
-        return any(isinstance(each, TrainingChanges) and each.sampling_backend == "vllm" for each in changes)
+        return any(changed.get("sampling_backend") == "vllm" for changed in changes)
 
     def _check_validation(self) -> None:
         if self.validation is None:
             return
-        if self.trained_by == VERL:
+        if self.engine == VERL:
             raise NotAccepted("is a setting of engine local", "none with engine verl", "validation")
         if not isinstance(self.problems, DrawnProblems):
             raise NotAccepted(

@@ -16,11 +16,12 @@ def beginnings_of(runs: Mapping[str, RunMetrics]) -> dict[str, str]:
     """Map each run to the longest run that it is the beginning of: itself, or one with nothing but more steps.
 
     Nothing in a run depends on its number of steps, so the checkpoint of a shorter one is the longer one's policy then.
-    Where the learning rate decays, a shorter run with another `learning_rate_decay` is another run.
+    Where the learning rate falls after other steps, a shorter run is another run.
     """
 
     def without_length(run: LocalRun) -> str:
-        training = {key: value for key, value in run.training.to_json().items() if key != "steps"}
+        lengths = {"steps", "planned_steps", "learning_rate_decay_from"}
+        training = [run.training.model_dump(mode="json", exclude=lengths), run.training.falling_steps]
         rest = [run.model, str(run.base), str(run.problems), run.prompt, run.method, run.seed, training]
         return json.dumps(rest, sort_keys=True)
 
@@ -40,7 +41,7 @@ def conditions_of(runs: Mapping[str, RunMetrics]) -> dict[str, dict[str, str]]:
 
     def without_assignment(method: Mapping[str, Any]) -> str:
         kept = {key: value for key, value in method.items() if key != "version"}
-        return json.dumps({**kept, "batching": kept["batching"]["selection"]}, sort_keys=True)
+        return json.dumps({**kept, "batching": kept["batching"].get("selection")}, sort_keys=True)
 
     lowest = min(each.run.training.learning_rate for each in runs.values())
     members: dict[str, set[str]] = {}

@@ -133,7 +133,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         """verl's, which counts rollout steps and raises the learning rate, with the run's decay on top."""
         scheduler = super()._build_lr_scheduler(optimizer)
         training = current_run().run.training
-        if training.learning_rate_decay is not None:  # step 0 has the full rate, so that nothing is set anew
+        if training.falling_steps is not None:  # step 0 has the full rate, so that nothing is set anew
             scheduler.lr_lambdas = [
                 lambda step, warmup=warmup: warmup(step) * training.decay_factor(step)
                 for warmup in scheduler.lr_lambdas

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput
-from evals.core.training_settings import LearningRateDecay, LocalTraining
+from evals.core.training_settings import LocalTraining
 from tests.unit.engine.conftest import TRAINING as SMALL_TRAINING
 
 TRAINING = SMALL_TRAINING | {"steps": 8, "updates_per_step": 2, "learning_rate": 0.0012, "warmup_updates": 3}
@@ -40,35 +40,43 @@ def training(**changes: Any) -> LocalTraining:
 
 @pytest.mark.parametrize(
     ("decay", "table"),
-    [(None, CONSTANT), ((4, 8), HALF), ((2, 12), PART_OF_A_LONGER_ONE)],
+    [
+        ({}, CONSTANT),
+        ({"learning_rate_decay_from": 0.5}, HALF),
+        ({"learning_rate_decay_from": 1 / 6, "planned_steps": 12}, PART_OF_A_LONGER_ONE),
+    ],
     ids=["constant", "half", "part of a longer one"],
 )
-def test_the_rate_of_every_update(decay: tuple[int, int] | None, table: list[tuple[float, float]]) -> None:
-    changes = {} if decay is None else {"learning_rate_decay": {"from_step": decay[0], "to_step": decay[1]}}
-    settings = training(**changes)
+def test_the_rate_of_every_update(decay: dict[str, Any], table: list[tuple[float, float]]) -> None:
+    settings = training(**decay)
     for step, rates in enumerate(table):
         found = [settings.learning_rate_of(step, 2 * step + number) for number in range(2)]
         assert found == pytest.approx(rates, rel=1e-12), step
 
 
 def test_a_decay_from_the_start_ends_at_zero() -> None:
-    decay = LearningRateDecay(from_step=0, to_step=4)
-    assert [decay.factor(step) for step in range(6)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+    settings = training(steps=4, warmup_updates=0, learning_rate_decay_from=0)
+    assert [settings.decay_factor(step) for step in range(6)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
 
 
-def test_a_constant_rate_leaves_the_settings_as_they_were() -> None:
-    """Otherwise every finished training would be out of date."""
-    assert training().to_json() == TRAINING
+def test_a_training_up_to_a_step_keeps_the_rates_of_the_whole() -> None:
+    whole = training(learning_rate_decay_from=0.5)
+    part = whole.after(6)
+    assert (part.steps, part.planned_steps) == (6, 8)
+    assert [part.decay_factor(step) for step in range(6)] == [whole.decay_factor(step) for step in range(6)]
+    assert whole.after(8) == whole and part.after(6) == part and part.after(5).planned_steps == 8
+    assert training().after(6) == training(steps=6)
 
 
 @pytest.mark.parametrize(
     ("changes", "key", "accepted"),
     [
-        ({"learning_rate_decay": {"from_step": 4, "to_step": 7}}, "steps", "at most learning_rate_decay.to_step, 7"),
-        ({"learning_rate_decay": {"from_step": 7, "to_step": 8}}, "learning_rate_decay.to_step", "at least 2 more"),
-        ({"learning_rate_decay": {"from_step": 1, "to_step": 8}}, "warmup_updates", "at most 2, the updates of"),
-        ({"learning_rate_decay": {"from_step": -1, "to_step": 8}}, "learning_rate_decay.from_step", "at least 0"),
-        ({"learning_rate_decay": 0.5}, "learning_rate_decay", ""),
+        ({"learning_rate_decay_from": 0.5, "planned_steps": 7}, "planned_steps", "at least steps, 8"),
+        ({"learning_rate_decay_from": 0.9}, "learning_rate_decay_from", "less, or 1 for a constant rate"),
+        ({"learning_rate_decay_from": 0.125}, "warmup_updates", "at most 2, the updates of"),
+        ({"learning_rate_decay_from": -1}, "learning_rate_decay_from", "at least 0"),
+        ({"updates_per_step": 3}, "updates_per_step", "a divisor of prompts_per_step * samples_per_prompt"),
+        ({"updates_per_step": 1000}, "updates_per_step", "so that every update has a prompt of its own"),
     ],
 )
 def test_a_schedule_that_cannot_be_right_is_refused(changes: dict[str, Any], key: str, accepted: str) -> None:

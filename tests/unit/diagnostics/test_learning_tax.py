@@ -70,11 +70,13 @@ def test_a_run_is_the_beginning_of_one_that_has_only_more_steps() -> None:
     other = studies.runs["tiny-gspo_long-s1"][0].resolved_run("tiny-gspo_long-s1")
 
     def with_steps(steps: int, **changes: Any) -> RunMetrics:
-        return _run({**content, **changes, "training": {**content["training"], "steps": steps}})
+        return _run(
+            {**content, **changes, "training": {**content["training"], "learning_rate_decay_from": 1, "steps": steps}}
+        )
 
     def with_decay(steps: int, to_step: int) -> RunMetrics:
-        decay = {"from_step": to_step // 2, "to_step": to_step}
-        return _run({**content, "training": {**content["training"], "steps": steps, "learning_rate_decay": decay}})
+        decay = {"learning_rate_decay_from": 0.5, "planned_steps": to_step}
+        return _run({**content, "training": {**content["training"], "steps": steps, **decay}})
 
     runs = {
         "middle": with_steps(40, method_name="another name for the same"),

@@ -217,4 +217,4 @@ def test_a_missing_package_is_said_in_one_line(
     ):
         Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
     assert "lora" not in make_run().parameters()["training"]
-    assert run.parameters()["training"]["lora"] == {**LORA, "target_modules": "all-linear"}
+    assert run.parameters()["training"]["lora"] == LORA

@@ -37,7 +37,7 @@ def test_a_new_study_is_that_of_the_machine(
 ) -> None:
     study = write_new_study(tmp_path / "mine.yaml", "Qwen/Qwen3-0.6B-Base", gpus, memory, None)
     assert (study.engine, study.config.execution.device) == (engine, device)
-    assert study.config.training.micro_batch_tokens == tokens
+    assert study.config.training.get("micro_batch_tokens") == tokens
     assert study.config.models["qwen3_0_6b_base"].prompt_form == "base"
     assert len(study.trained_runs) == 6 and "size not known" in plan_lines(study)[1]
 
