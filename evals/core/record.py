@@ -6,8 +6,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, create_model
-from pydantic_core import CoreSchema, core_schema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    ValidationError,
+    create_model,
+)
 
 from evals.core.errors import UserError, invalid_input
 from evals.core.files import parse_json, read_json, read_lines
@@ -100,12 +108,9 @@ class partial:
         common = next(base for base in self.records[0].__mro__ if all(issubclass(each, base) for each in self.records))
         return create_model(f"{PARTIAL}{common.__name__}", __base__=Record, __doc__=common.__doc__, **omittable)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(
-            lambda given: given.model_dump(mode="json", exclude_unset=True),
-            handler.generate_schema(self.record),
-            serialization=core_schema.plain_serializer_function_ser_schema(lambda given: given),
-        )
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        written = AfterValidator(lambda given: given.model_dump(mode="json", exclude_unset=True))
+        return handler.generate_schema(Annotated[self.record, written, PlainSerializer(lambda given: given)])
 
 
 R = TypeVar("R", bound=Record)

@@ -263,7 +263,7 @@ def test_the_plan_beside_the_published_step_time(monkeypatch: pytest.MonkeyPatch
     assert size is not None
     page = (ROOT / "docs/paper_scale.md").read_text()
     rows = dict(re.findall(r"^\| (8 [HB]\d+)[^|]*\| (.*) \|$", page, re.MULTILINE))
-    longest, found = delta.config.training.max_new_tokens, {}
+    longest, found = delta.config.training["max_new_tokens"], {}
     assert longest is not None
     for device, (flop, bandwidth, memory) in {
         "8 H100": (cost.PEAK, cost.BANDWIDTH, cost.MEMORY),

@@ -124,7 +124,7 @@ def test_a_warm_up_that_reaches_into_the_decay_is_refused(config: dict[str, Any]
     config["training"]["warmup_updates"] = 97
     with pytest.raises(InvalidInput) as error:
         Study.resolve(config)
-    assert error.value.key == "warmup_updates" and "at most 96" in error.value.accepted
+    assert error.value.key == "training.warmup_updates" and "at most 96" in error.value.accepted
 
 
 def test_extending_merges_by_piece_and_circles_are_refused() -> None:
