@@ -139,8 +139,7 @@ def test_a_step_that_is_not_asked_for_leaves_nothing(tmp_path: Path, monkeypatch
         list(kept_steps(tmp_path))
 
 
-def test_a_cluster_without_the_key_is_what_it_was() -> None:
-    assert "rollouts_kept_every" not in make_cluster().to_json()
+def test_rollouts_are_kept_every_so_many_steps() -> None:
     assert make_cluster(rollouts_kept_every=2).rollouts_kept_every == 2
     with pytest.raises(UserError, match="rollouts_kept_every"):
         make_cluster(rollouts_kept_every=0)
