@@ -61,7 +61,8 @@ def write_contrast(
     """
     run = LocalRun.read(run_file)
     wanted = steps_of(run, steps)
-    composed = {name: compose(entry, f"method {name}") for name, entry in methods.items()}
+    longest = run.training.max_new_tokens
+    composed = {name: compose(entry, f"method {name}", longest) for name, entry in methods.items()}
     kinds = {run.base / "manifest.json": "base_model", run.problems / "manifest.json": "problems"}
     for path, kind in kinds.items():
         verify_outputs(path, kind)
@@ -90,7 +91,8 @@ def write_checkpoint_contrast(
     Raises:
         UserError: a file is missing or not accepted, or a number is out of range.
     """
-    composed = {name: compose(entry, f"method {name}") for name, entry in methods.items()}
+    longest = rollouts.max_new_tokens
+    composed = {name: compose(entry, f"method {name}", longest) for name, entry in methods.items()}
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out) as scratch:
         entry = methods[reference]

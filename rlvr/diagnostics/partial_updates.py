@@ -49,7 +49,7 @@ def coefficients_of_smaller_groups(snapshot: PolicySnapshot, size: int) -> Tenso
     kept = numbers_within_groups(snapshot.groups) < size
     rewards, lengths = snapshot.of_rollouts("reward").float(), snapshot.lengths
     advantages = torch.zeros(len(kept), dtype=torch.float64)
-    advantage = compose(snapshot.run.method).advantage
+    advantage = compose(snapshot.run.method, longest=snapshot.run.training.max_new_tokens).advantage
     advantages[kept] = advantage(rewards[kept], snapshot.groups[kept], lengths[kept]).double()
     return advantages[snapshot.rollout_of] / int(lengths[kept].sum())
 

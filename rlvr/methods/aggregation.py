@@ -48,7 +48,7 @@ class Aggregation:
 
     mode: Mode = hyper_parameter("token-mean", "how token losses become the loss of a mini-batch")
     constant: float | None = hyper_parameter(
-        None, "length in tokens that seq-mean-token-sum-norm divides by, such as the length limit", above=0.0
+        None, "tokens that seq-mean-token-sum-norm divides by; null: the longest response of the training", above=0.0
     )
 
     def __post_init__(self) -> None:
@@ -90,5 +90,6 @@ class AggregationSettings(Record):
 
     @model_validator(mode="after")
     def _constant_fits(self) -> Self:
-        Aggregation(self.aggregation, self.aggregation_constant)  # raises ValueError
+        if self.aggregation_constant is not None:
+            Aggregation(self.aggregation, self.aggregation_constant)  # raises ValueError
         return self

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from evals.core.errors import InvalidInput
 from evals.core.random import generator_for, random_projection
 from rlvr.methods.advantages import Advantage, RewardShaping
 from rlvr.methods.aggregation import Aggregation
@@ -69,8 +70,11 @@ class Method:
         return self.advantage(shaped, group_ids, lengths)
 
 
-def compose(resolved: Mapping[str, Any], source: str = "method") -> Method:
+def compose(resolved: Mapping[str, Any], source: str = "method", longest: int | None = None) -> Method:
     """Build the method that a resolved catalogue entry describes; ``source`` names the entry in messages.
+
+    ``longest`` is the training's longest response in tokens, which a sum over tokens is divided by if its entry has no
+    constant of its own (Dr. GRPO).
 
     The entry is ``{"reward_shaping": component or None, "advantage": component, "token_weights": component or None,
     "loss": component, "batching": {"assignment": component, "selection": component or None}}``, each component
@@ -83,7 +87,13 @@ def compose(resolved: Mapping[str, Any], source: str = "method") -> Method:
     of_kind = {kind: dict(parts.get(kind) or {}) for kind in KINDS}
     loss = of_kind["loss"]
     mode = loss.pop("aggregation", components()["loss"][loss["name"]].default_aggregation)
-    aggregation = Aggregation(mode, loss.pop("aggregation_constant", None))
+    constant = loss.pop("aggregation_constant", None)
+    if mode == "seq-mean-token-sum-norm" and constant is None:
+        if longest is None:
+            accepted = "a number of tokens where no training says its longest response"
+            raise InvalidInput(source, "loss.aggregation_constant", "is null", accepted)
+        constant = float(longest)
+    aggregation = Aggregation(mode, constant)
     built: dict[str, Any] = {
         kind: components()[kind][given.pop("name")](**given) if given else None for kind, given in of_kind.items()
     }

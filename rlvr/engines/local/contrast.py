@@ -122,8 +122,8 @@ def _flat(parts: Sequence[Tensor]) -> Tensor:
 def compared_gradients(run: LocalRun) -> int:
     """The number of gradients, one over all parameters each, that a step of ``run`` with gradients keeps."""
     assert run.contrast is not None
-    method = compose(run.method, f"method {run.method_name}")
-    reference = compose(run.contrast.method, "contrast: method")
+    method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
+    reference = compose(run.contrast.method, "contrast: method", run.training.max_new_tokens)
     return 1 + (method != reference) + (not _is_control(method, reference))
 
 
@@ -207,7 +207,7 @@ class ContrastLearner(Learner):
         super().__init__(run, device, hidden_state_budget, gradient_checkpointing)
         assert run.contrast is not None
         self._measured = run.contrast
-        self._reference = compose(run.contrast.method, "contrast: method")
+        self._reference = compose(run.contrast.method, "contrast: method", run.training.max_new_tokens)
         self._is_control = _is_control(self.method, self._reference)  # which is then the floor
 
     def update(self, prepared: PreparedStep) -> dict[str, float]:

@@ -104,7 +104,7 @@ class Learner:
     ) -> None:
         claim_one(device)
         checkpoint, training = Checkpoint(run.base / "checkpoint"), run.training
-        self.method = compose(run.method, f"method {run.method_name}")
+        self.method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
         self.run = run
         self._budget = hidden_state_budget
         self.position = Position()

@@ -31,7 +31,7 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
 
     ``checkpoint`` is the model's directory; None to leave out what only the model can tell.
     """
-    method = compose(run.method, f"method {run.method_name}")
+    method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
     training = run.training
     if training.rollouts_per_update % cluster.data_parallel:
         sizes = "prompts_per_step * samples_per_prompt / updates_per_step"

@@ -96,7 +96,7 @@ class Places:
 
 def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Sequence[int] = ()) -> Launch:
     """The launch of ``run``; states after the steps ``checkpoints_at`` are kept."""
-    method = compose(run.method, f"method {run.method_name}")
+    method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
     environment = _environment(places)
     overrides = {**_overrides(run, cluster, method, places), **_lora_overrides(run.training.lora)}
     if cluster.platform != "cuda":

@@ -106,7 +106,7 @@ class CurrentRun:
 
     @classmethod
     def of(cls, run: VerlRun, cluster: Cluster) -> CurrentRun:
-        method = compose(run.method, f"method {run.method_name}")
+        method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
         return cls(run, cluster, method, RegisteredLoss(method.loss, method.aggregation))
 
 

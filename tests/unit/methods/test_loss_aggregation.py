@@ -77,10 +77,9 @@ def test_micro_batches_add_up_to_the_mini_batch(
 
 
 def test_the_constant_is_asked_for_exactly_where_it_is_used() -> None:
-    for constants in ({"aggregation": "seq-mean-token-sum-norm"}, {"aggregation_constant": 5.0}):
-        entry = {"advantage": {"name": "grpo"}, "loss": {"name": "clipped", **constants}}
-        with pytest.raises(InvalidInput) as error:
-            compose({**entry, "batching": {"assignment": {"name": "random_split"}}})
-        assert error.value.key == "loss" and "aggregation_constant" in error.value.found
+    entry = {"advantage": {"name": "grpo"}, "loss": {"name": "clipped", "aggregation_constant": 5.0}}
+    with pytest.raises(InvalidInput) as error:
+        compose({**entry, "batching": {"assignment": {"name": "random_split"}}})
+    assert error.value.key == "loss" and "aggregation_constant" in error.value.found
     with pytest.raises(ValueError, match="accepted: a number with seq-mean-token-sum-norm"):
         Aggregation("seq-mean-token-sum-norm")

@@ -53,7 +53,17 @@ def test_catalogue_composes_the_published_defaults(name: str) -> None:
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_entry_resolves_and_composes(name: str) -> None:
-    compose(resolve(name))
+    compose(resolve(name), longest=64)
+
+
+def test_a_sum_over_tokens_is_divided_by_the_trainings_longest_response() -> None:
+    """Dr. GRPO's constant; a number of the entry's own goes before it."""
+    assert compose(resolve("dr_grpo"), longest=128).aggregation == Aggregation("seq-mean-token-sum-norm", 128.0)
+    own = resolve("dr_grpo", {"loss": {"aggregation_constant": 9.0}})
+    assert compose(own, longest=128).aggregation == Aggregation("seq-mean-token-sum-norm", 9.0)
+    with pytest.raises(InvalidInput) as error:
+        compose(resolve("dr_grpo"))
+    assert error.value.key == "loss.aggregation_constant"
 
 
 def test_every_component_says_what_it_computes_and_what_its_parameters_are() -> None:
@@ -118,7 +128,6 @@ sys.exit(before or "torch" not in sys.modules)
         (("loss", "dual_clip"), True, "loss.dual_clip", "number"),
         (("loss", "dual_clip"), float("nan"), "loss.dual_clip", "number"),
         (("loss", "aggregation_constant"), 9.0, "loss", ""),
-        (("loss", "aggregation"), "seq-mean-token-sum-norm", "loss", ""),
         (("advantage", "epsilon"), "1e-6", "advantage.epsilon", "number"),
         (("batching", "assignment", "name"), "sorted", "batching.assignment.name", "length_sorted, "),
     ],

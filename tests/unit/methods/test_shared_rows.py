@@ -73,13 +73,14 @@ class Processes:
 WITH_HIDDEN_STATES = sorted(
     name
     for name in load_catalogue()
-    if compose(resolve_method(name, {}, load_catalogue(), "test")).needs_hidden_states and name != "delta_sketched"
+    if compose(resolve_method(name, {}, load_catalogue(), "test"), longest=64).needs_hidden_states
+    and name != "delta_sketched"
 )
 
 
 @pytest.mark.parametrize("name", WITH_HIDDEN_STATES)
 def test_shares_give_the_weights_of_the_whole(name: str) -> None:
-    weighting = compose(resolve_method(name, {}, load_catalogue(), "test")).token_weights
+    weighting = compose(resolve_method(name, {}, load_catalogue(), "test"), longest=64).token_weights
     assert weighting is not None
     whole = batch(torch.Generator().manual_seed(7))
     expected, expected_metrics = weighting(whole)

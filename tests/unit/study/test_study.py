@@ -45,7 +45,7 @@ def test_shipped_studies_are_accepted(name: str) -> None:
     assert len(study.trained_runs) == len(study.methods) * len(study.config.seeds)
     assert len({run.run for run in study.runs}) == len(study.runs)
     for method in study.methods.values():
-        compose(method)
+        compose(method, longest=64)
 
 
 def test_the_thorough_study_only_adds_seeds_to_the_default_one() -> None:
