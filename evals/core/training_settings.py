@@ -117,6 +117,15 @@ class TrainingSettings(Record):
         description="end of a training whose mean reward no longer rises (docs/evaluation.md); without it every "
         "training has all of its steps",
     )
+    unjudged: Literal["wrong", "left_out"] = Field(
+        default="wrong",
+        description="what a response is worth that nobody could judge (docs/grading.md): `wrong`, or `left_out`: it has "
+        "no part in its group's mean and spread, and advantage 0",
+    )
+    unjudged_limit: ShareOrZero = Field(
+        default=0.1,
+        description="share of a training's responses so far, beyond 10, that may be unjudged before it stops; 1: never",
+    )
 
     @model_validator(mode="after")
     def _check_updates_of_a_step(self) -> Self:

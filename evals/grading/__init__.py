@@ -10,9 +10,9 @@ The same pool scores evaluations and rewards training. What counts as an answer,
 """
 
 from evals.grading.pool import GradingPool
-from evals.grading.verdict import Case, Kind, Reason, Verdict
+from evals.grading.verdict import UNJUDGED, Case, Kind, Reason, Verdict
 
-__all__ = ["Case", "GradingPool", "Kind", "Reason", "Verdict"]
+__all__ = ["UNJUDGED", "Case", "GradingPool", "Kind", "Reason", "Verdict"]
 
 VERSION = 3
 """Raised whenever the same text and reference could get another verdict."""

@@ -42,6 +42,13 @@ class Reason(StrEnum):
     VERIFIER_FAILED = "verifier_failed"  # a user's verifier raised an exception, or returned no reward
 
 
+UNJUDGED = (
+    *(Reason.UNPARSABLE, Reason.INVALID_GOLD, Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED),
+    Reason.VERIFIER_FAILED,
+)
+"""The reasons of a verdict where nothing was judged: the response may be right."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One answer to grade."""
@@ -67,6 +74,11 @@ class Verdict:
     seconds: float  # of computing spent on this case; about 0 where an equal comparison had been made before
     verified: float | None = None  # what a user's verifier gave, 0 to 1; None of the project's own grader
     error: str | None = None  # how a user's verifier failed
+
+    @property
+    def judged(self) -> bool:
+        """Whether the verdict is one on the answer, and not on the failure to judge it."""
+        return self.reason not in UNJUDGED
 
     @property
     def reward(self) -> float:

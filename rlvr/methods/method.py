@@ -64,10 +64,20 @@ class Method:
         generator = generator_for("selection", seed, step, rounds)
         return self.selection(rewards, group_ids, size, self.assignment.keeps_groups, rounds, generator)
 
-    def advantages(self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, longest: int) -> Tensor:
-        """Advantages [B] of rewards [B], shaped if the method says so; ``longest`` is the length limit in tokens."""
+    def advantages(
+        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, longest: int, counted: Tensor | None = None
+    ) -> Tensor:
+        """Advantages [B] of rewards [B], shaped if the method says so; ``longest`` is the length limit in tokens.
+
+        Rollouts that are not ``counted`` [B] bool have advantage 0, and no part in the others'; None counts all.
+        """
         shaped = rewards if self.reward_shaping is None else self.reward_shaping(rewards, lengths, longest)
-        return self.advantage(shaped, group_ids, lengths)
+        if counted is None or bool(counted.all()):
+            return self.advantage(shaped, group_ids, lengths)
+        advantages = rewards.new_zeros(len(rewards))
+        if bool(counted.any()):
+            advantages[counted] = self.advantage(shaped[counted], group_ids[counted], lengths[counted])
+        return advantages
 
 
 def compose(resolved: Mapping[str, Any], source: str = "method", longest: int | None = None) -> Method:

@@ -6,36 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pandas as pd
-
 from evals.core.errors import InvalidInput
-from evals.core.files import read_json, read_jsonl, read_parquet
+from evals.core.files import read_json, read_jsonl
 from evals.core.record import scan_rows
 from evals.core.records import BASE, Gold, Grade, ProblemFile, Sample
 from evals.results import Results
 from evals.scores.registration import read_entries
-from evals.tables import audit, efficiency, main, numbers, robust
+from evals.tables import audit, efficiency, main, robust
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
-from evals.tables.layout import Table
 from rlvr.report.charts import charts
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
 from rlvr.report.summary import alternatives, best_condition, findings, headline, question, registered
+from rlvr.report.trainings import recorded_table, timing_table
 
 Judged = TypeVar("Judged", Sample, Grade)
 
 _FIGURES = ("differences", "scores", "profiles", "cost_curves", "compute_performance", "training_curves")
-_PHASES = {
-    "seconds_rollout": "Rollout",
-    "seconds_reward": "Reward",
-    "seconds_log_probs": "Log-probs",
-    "seconds_token_weights": "Token weights",
-    "seconds_update": "Update",
-    "seconds_step": "Whole step",
-}
-_OF_EVERY_ENGINE = ("seconds_rollout", "seconds_step", "tokens_generated")
-"""The engine verl, for one, grades while it samples: it has no seconds of the reward."""
 _WITHHELD = "(This benchmark's terms forbid showing its problems; of the responses only the chosen letter is kept.)"
 
 
@@ -105,7 +93,8 @@ def write_report(
         audit_sentence=audit.sentence(audited_runs),
         audit_table=audited,
         audit_tables=audited_by_benchmark,
-        timing_table=_timing_table(results, directory / "runs"),
+        timing_table=timing_table(results, directory / "runs"),
+        recorded_table=recorded_table(results, directory / "runs"),
         level=round(100 * results.confidence),
         reference=results.drawn_against[1],
         figures={path.stem: embedded(path) for path in drawn},
@@ -121,25 +110,6 @@ def write_report(
             for path in sorted((directory / kind).glob("*/manifest.json"))
         ],
     )
-
-
-def _timing_table(results: Results, training: Path) -> Table:
-    """Mean seconds of a step's phases and generated tokens a second, over the steps and seeds of every trained method.
-
-    A phase that the engine does not measure is a dash.
-    """
-    rows = []
-    for condition in results.conditions:
-        if condition.method == BASE:
-            continue
-        paths = [training / run.run / "metrics.parquet" for run in condition.runs]
-        steps = pd.concat([read_parquet(path, _OF_EVERY_ENGINE) for path in paths])
-        means = [steps[phase].mean() if phase in steps else None for phase in _PHASES]
-        seconds = [numbers.NOTHING if pd.isna(mean) else f"{mean:.3f}" for mean in means]
-        rate = steps["tokens_generated"].sum() / steps["seconds_rollout"].sum()
-        rows.append((condition.title, *seconds, numbers.whole(float(rate))))
-    header = ("Method", *_PHASES.values(), "Tokens/s in rollout")
-    return Table("timing", "Seconds of a training step, mean over steps and seeds", header, tuple(rows))
 
 
 def _read_examples(results: Results, directory: Path) -> tuple[list[dict[str, Any]], list[Path]]:

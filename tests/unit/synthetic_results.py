@@ -232,6 +232,8 @@ def _write_training(
             "seconds_update": np.full(steps, 0.4),
             "seconds_step": np.full(steps, 1.1),
             "peak_memory_bytes": np.full(steps, 520 * 2**20),
+            "unjudged_timeout": np.full(steps, 2 if run["method"] == "delta" else 0),
+            "unjudged_memory": np.full(steps, 0),
         }
     )
     if run["method"] == "gspo":

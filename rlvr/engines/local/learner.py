@@ -20,7 +20,7 @@ from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
 from evals.generation.sampler import Sampler
-from evals.grading import GradingPool
+from evals.grading import GradingPool, Verdict
 from rlvr.engines.local.policy import (
     HiddenStateStore,
     load_policy,
@@ -32,6 +32,7 @@ from rlvr.engines.local.policy import (
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems
 from rlvr.engines.local.update import Updater
 from rlvr.engines.local.vllm_rollouts import VllmRollouts
+from rlvr.engines.unjudged import count_unjudged, require_judged, training_rewards
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
 from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, rollout_metrics
@@ -182,6 +183,8 @@ class Learner:
         run, method, position, clock = self.run, self.method, self.position, StepClock()
         training, seed, first_prompt = run.training, run.seed, position.prompts_used
         rollouts, rewards, advantages, sampled_metrics = self._sample(pool, clock)
+        so_far = [*position.metrics, sampled_metrics]
+        require_judged(run.run, so_far, training.samples_per_prompt, training.unjudged_limit)
         mini_batches = method.assign(
             rewards, rollouts.group_ids, rollouts.lengths, training.updates_per_step, seed, position.step
         )
@@ -296,7 +299,7 @@ class Learner:
         training, position, method = self.run.training, self.position, self.method
         sampler = self._sampler_of_policy()
         parts: list[Rollouts] = []
-        reward_parts: list[Tensor] = []
+        verdicts: list[Verdict] = []
         while True:
             with clock.time("rollout"):
                 problems = self.order.take(position.prompts_used, training.prompts_per_step)
@@ -304,20 +307,23 @@ class Learner:
                 part = self._sampler.roll_out(sampler, problems, stream, first_group)
             position.prompts_used += training.prompts_per_step
             with clock.time("reward"):
-                reward_parts.append(part.rewards(pool))
+                verdicts += pool.grade(part.cases)
             parts.append(part)
-            rollouts, rewards = Rollouts.join(parts), torch.cat(reward_parts)
+            rollouts = Rollouts.join(parts)
             groups, lengths, truncated = rollouts.group_ids, rollouts.lengths, rollouts.truncated
+            rewards, counted = training_rewards(verdicts, groups, training.unjudged)
             # Advantages are of whole groups, hence computed before anything is dropped.
-            advantages = method.advantages(rewards, groups, lengths, training.max_new_tokens)
+            advantages = method.advantages(rewards, groups, lengths, training.max_new_tokens, counted)
+            unjudged = count_unjudged(verdict.reason for verdict in verdicts)
             if method.selection is None:
-                return rollouts, rewards, advantages, rollout_metrics(rewards, groups, lengths, truncated, 0.0)
+                metrics = rollout_metrics(rewards, groups, lengths, truncated, 0.0) | unjudged
+                return rollouts, rewards, advantages, metrics
             selection = method.select(
                 rewards, groups, training.rollouts_per_step, len(parts), self.run.seed, position.step
             )
             if selection is not None:
                 kept, discarded = selection.indices, selection.discarded_fraction
-                metrics = rollout_metrics(rewards, groups, lengths, truncated, discarded)
+                metrics = rollout_metrics(rewards, groups, lengths, truncated, discarded) | unjudged
                 return rollouts.select(kept), rewards[kept], advantages[kept], metrics
 
 

@@ -17,6 +17,7 @@ from evals.core.records import ProblemFile
 from rlvr.report.mlflow.models import PlannedModel
 
 NOTE_TAG = "mlflow.note.content"  # the tag that MLflow renders as a run's description
+UNJUDGED = "train/unjudged_responses"  # of a whole training, where its metrics count them
 
 # Part of every content hash: raise it when this package shows the same files differently.
 _VERSION = 3

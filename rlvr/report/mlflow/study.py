@@ -23,7 +23,7 @@ from evals.statistics.weighting import weighted_mean
 from evals.tables.layout import interval_columns
 from rlvr.report.mlflow import planned_run
 from rlvr.report.mlflow.models import PlannedModel
-from rlvr.report.mlflow.planned_run import NOTE_TAG, PlannedRun, content_hash, metrics_of_steps
+from rlvr.report.mlflow.planned_run import NOTE_TAG, UNJUDGED, PlannedRun, content_hash, metrics_of_steps
 from rlvr.report.provenance import read_run_manifest, run_directory
 
 _SHOWN_ENDINGS = (".md", ".csv", ".tex", ".png", ".svg")
@@ -124,7 +124,11 @@ def _training(
     problems = None if is_base else ProblemFile.of(directory / "problems" / "train")
     tags |= {f"sha256/problems/{problems.name}": problems.sha256} if problems else {}
     ended, path = _ended(manifest), folder / "metrics.parquet"
-    steps = metrics_of_steps(read_parquet(path, ["step"]), ended) if path.name in manifest.outputs else []
+    steps: list[Metric] = []
+    if path.name in manifest.outputs:
+        frame = read_parquet(path, ["step"])
+        steps, unjudged = metrics_of_steps(frame, ended), frame.filter(like="unjudged_")
+        scores |= {UNJUDGED: float(unjudged.to_numpy().sum())} if len(unjudged.columns) else {}
     along = {int(step): value for step, value in choice.averages.items()} if choice else {}
     name = f"validation/{choice.benchmark}_avg_at_{choice.samples_per_problem}" if choice else ""
     validated = [Metric(name, value, ended, step) for step, value in along.items()]

@@ -9,6 +9,8 @@ import json
 from mlflow.entities import Experiment, Run
 from mlflow.tracking import MlflowClient
 
+from rlvr.report.mlflow.planned_run import UNJUDGED
+
 _TAG = "mlflow.sharedViewState."
 CURVES, SCORES = "rlvr-curves", "rlvr-scores"
 _TRAININGS = "tags.stage LIKE 'train%'"
@@ -46,9 +48,10 @@ def _curves(runs: list[Run]) -> dict[str, object]:
 
 
 def _scores(runs: list[Run]) -> dict[str, object]:
-    """A row for each training with its scores, the highest first."""
+    """A row for each training with its scores, the highest first, and the responses that nobody could judge."""
     keys = {key for run in runs for key in run.data.metrics if key.startswith("eval/") and "/avg_at_" in key}
     columns = [f"metrics.`{key}`" for key in sorted(keys)[:_MOST_COLUMNS]]
+    columns += [f"metrics.`{UNJUDGED}`"] if any(UNJUDGED in run.data.metrics for run in runs) else []
     overall = next((column for column in columns if column.startswith("metrics.`eval/all/")), "attributes.start_time")
     return _sought(overall) | {"selectedColumns": [*columns, "attributes.`Duration`", "attributes.`Models`"]}
 

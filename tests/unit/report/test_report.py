@@ -185,6 +185,13 @@ def test_the_summary_says_what_is_and_what_is_not_distinguishable(study: Study) 
     assert "Generated problems &amp; a tiny model." in page
 
 
+def test_responses_that_nobody_could_judge_are_counted_by_reason(study: Study) -> None:
+    recorded = _page(study).split("<h3>What the trainings recorded")[1]
+    cells = dict(re.findall(r'row">(DAPO|DelTA)</th><td[^>]*>([^<]*)</td>', recorded.split("</table>")[0]))
+    steps = sum(len(pd.read_parquet(path)) for path in (study.results / "runs").glob("tiny-delta-s*/metrics.parquet"))
+    assert cells == {"DAPO": "0", "DelTA": f"timeout {2 * steps}"}
+
+
 def test_the_result_comes_first_in_numbers_and_in_a_figure_whose_text_says_it(study: Study) -> None:
     page = _page(study)
     assert "<h1>Is any of 2 methods better than DAPO?</h1>" in page

@@ -204,6 +204,7 @@ def test_the_printed_addresses_lead_to_views_of_the_trainings_that_users_can_cha
     view = json.loads(client.get_experiment(number).tags[tag])
     assert view["name"] == "Final scores"
     columns = json.loads(view["state"])["selectedColumns"]
+    assert "metrics.`train/unjudged_responses`" in columns
     assert columns[:3] == [f"metrics.`eval/{name}/avg_at_32`" for name in ("all", "chain_3", "nested_sums")]
     changed = json.dumps(view | {"name": "mine", "updatedAt": view["updatedAt"] + 1})
     client.set_experiment_tag(number, tag, changed)

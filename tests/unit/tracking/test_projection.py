@@ -16,7 +16,7 @@ from evals.core.errors import UserError
 from evals.core.files import read_jsonl, sha256_file, write_json
 from evals.core.records import Chosen
 from rlvr.report.mlflow.database import Store
-from rlvr.report.mlflow.planned_run import metric_name
+from rlvr.report.mlflow.planned_run import UNJUDGED, metric_name
 from rlvr.report.mlflow.projected import project as project_result
 from rlvr.report.mlflow.projected import project_newer
 from tests.commands import rlvr_bench
@@ -102,6 +102,8 @@ def test_a_training_has_its_final_scores_beside_its_settings(projected: Study) -
         expected.append(score["average_at_k"])
     assert run.data.metrics["eval/all/avg_at_32"] == pytest.approx(sum(expected) / 2)
     assert run.data.params["training.learning_rate"] == "0.0003"
+    counted = {name: _shown(projected)[f"run tiny-{name}-s1"].data.metrics[UNJUDGED] for name in ("dapo", "delta")}
+    assert counted == {"dapo": 0, "delta": 2 * 8}  # of eight steps
     assert {name.partition("/")[0] for name in run.data.metrics} == {"eval", "time", "train"}
 
 

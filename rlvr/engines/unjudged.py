@@ -1,0 +1,59 @@
+"""Responses that nobody could judge: their worth in a training, their numbers, and the end of one that has too many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from evals.core.errors import UserError
+from evals.grading import UNJUDGED, Verdict
+
+ALWAYS_ALLOWED = 10
+"""Responses without a judgement that end no training, whatever share of the responses they are."""
+
+
+def column(reason: str) -> str:
+    """The column of metrics.parquet that counts a reason."""
+    return f"unjudged_{reason}"
+
+
+def count_unjudged(reasons: Iterable[str]) -> dict[str, int]:
+    """Count the responses without a judgement by reason: metrics of a step, 0 where there are none."""
+    counts = Counter(reasons)
+    return {column(reason): counts[reason] for reason in UNJUDGED}
+
+
+def training_rewards(
+    verdicts: Sequence[Verdict], group_ids: Tensor, worth: Literal["wrong", "left_out"]
+) -> tuple[Tensor, Tensor]:
+    """Rewards [B] of verdicts in the groups of group_ids [B], and which of them [B] count in their groups' statistics.
+
+    A response that nobody judged is wrong, or left out of its group. Its reward is then the mean of the others: it
+    makes no group mixed and has no sign, where a method selects or parts rollouts by their rewards.
+    """
+    rewards = torch.tensor([verdict.reward for verdict in verdicts])
+    counted = torch.tensor([verdict.judged for verdict in verdicts]) | (worth == "wrong")
+    for group in group_ids[~counted].unique():
+        members = group_ids == group
+        rewards[members & ~counted] = rewards[members & counted].mean().nan_to_num(0.0)
+    return rewards, counted
+
+
+def require_judged(run: str, steps: Sequence[Mapping[str, float]], samples_per_prompt: int, limit: float) -> None:
+    """Check that the metrics of a training's ``steps`` so far have not too many responses without a judgement.
+
+    Raises:
+        UserError: it is more than ``ALWAYS_ALLOWED`` responses, and more than the share ``limit`` of all.
+    """
+    counts = {reason: int(sum(step.get(column(reason), 0) for step in steps)) for reason in UNJUDGED}
+    unjudged, sampled = sum(counts.values()), int(sum(step["prompts_sampled"] for step in steps)) * samples_per_prompt
+    if unjudged > ALWAYS_ALLOWED and unjudged > limit * sampled:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in counts.items() if count)
+        raise UserError(
+            f"{run}: step {len(steps)}: nobody could judge {unjudged} of {sampled} responses ({reasons}); accepted: "
+            f"{ALWAYS_ALLOWED} responses, or {limit:.0%} of them (training.unjudged_limit)"
+        )
