@@ -16,6 +16,7 @@ from evals.core.progress import Progress
 from evals.core.records import Sample
 from evals.core.single_writer import is_held, single_writer
 from evals.generation.backend import BACKENDS, Backend, Response
+from evals.generation.chat import ends_in_words
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.finished import FinishedSamples
 from evals.generation.plan import Plan, make_plan
@@ -117,6 +118,8 @@ def sample_plan(
         missing = [[job for job in batch if plan.key(job) not in done] for batch in mine]
         batches = list(filter(None, missing))
         if batches:
+            if plan.end_tokens:
+                print(f"{out.parts[-2]}: responses end with {ends_in_words(plan.end_tokens)}", flush=True)
             backend, made = load(), 0
             count, total = sum(map(len, batches)), sum(map(len, mine))
             title = " ".join(out.parts[-2:])

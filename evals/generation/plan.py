@@ -8,10 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from evals.core.errors import InvalidInput, UserError, first_line
+from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.generation import VERSION, arithmetic
 from evals.generation.backend import Backend, BackendSettings, Request, engine_version, load_backend
+from evals.generation.chat import apply_chat_template, end_tokens
 from evals.generation.checkpoint import UNLIMITED, Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
 from evals.generation.settings import EvaluationSettings, Turn
@@ -27,7 +28,7 @@ class Plan:
     ids: Sequence[str | int]  # of the problems, in order
     prompts: Sequence[tuple[int, ...]]  # token ids of each problem's prompt
     context_length: int  # longest prompt and response together
-    end_tokens: Sequence[int]  # ids that end a response
+    end_tokens: Mapping[int, str]  # ids that end a response, with their texts
     inputs: Mapping[str, str]  # path -> SHA-256 of the files that were read
     parameters: Mapping[str, Any]  # everything that the samples depend on
     unknown_tokens: int  # of the prompts' tokens, how many stand for text that the tokenizer does not know
@@ -75,7 +76,7 @@ class Plan:
             dtype=self.parameters.get("dtype", "auto"),
             device=settings.device,
             context_length=self.context_length,
-            end_tokens=self.end_tokens,
+            end_tokens=list(self.end_tokens),
             sampling=settings.sampling,
             stop=settings.stop,
             tensor_parallel_size=settings.tensor_parallel_size,
@@ -124,12 +125,13 @@ def make_plan(models: Sequence[Checkpoint], problems: Path, settings: Evaluation
         bodies = [_body(text, settings) for text in texts]
         parameters = {**parameters, "requests_sha256": fingerprint(bodies), **model.parameters}
         none, unlimited = [()] * len(ids), settings.max_new_tokens
-        return Plan(models, settings, ids, none, unlimited, [], inputs, parameters, 0, problem_set.gated, bodies)
+        return Plan(models, settings, ids, none, unlimited, {}, inputs, parameters, 0, problem_set.gated, bodies)
     prompts = encode_prompts(model, texts, settings.prompt_form, settings.turns_before, settings.chat_template_kwargs)
     context = min(each.context_length(settings.max_model_len) for each in models)
     if context == UNLIMITED:  # what is needed, for engines that make room for all of it
         context = max(map(len, prompts), default=0) + settings.max_new_tokens
-    end_tokens = sorted({token for each in models for token in each.end_tokens})
+    told = settings.chat_template_kwargs
+    ends = {number: text for each in models for number, text in end_tokens(each, settings.prompt_form, told).items()}
     unknown = model.special_token("unk_token")
     parameters |= {
         **settings.sampling.resolved(),
@@ -137,7 +139,7 @@ def make_plan(models: Sequence[Checkpoint], problems: Path, settings: Evaluation
         "tensor_parallel_size": settings.tensor_parallel_size,
         "max_model_len": settings.max_model_len,
         "prompt_tokens_sha256": fingerprint(prompts),
-        "end_tokens": end_tokens,
+        "end_tokens": sorted(ends),
     }
     return Plan(
         models,
@@ -145,7 +147,7 @@ def make_plan(models: Sequence[Checkpoint], problems: Path, settings: Evaluation
         ids,
         prompts,
         context,
-        end_tokens,
+        ends,
         {name: digest for each in models for name, digest in each.hashes.items()} | inputs,
         parameters,
         sum(prompt.count(unknown) for prompt in prompts) if unknown is not None else 0,
@@ -178,7 +180,7 @@ def encode_prompts(
     tokenizer, bos = checkpoint.tokenizer, checkpoint.special_token("bos_token")
     begins = bos is not None and tokenizer.encode("").ids[:1] == [bos]
     if form == "chat":
-        texts = _apply_chat_template(checkpoint, [[*before, ("user", text)] for text in texts], template)
+        texts = apply_chat_template(checkpoint, [[*before, ("user", text)] for text in texts], template)
     else:
         tokenizer.encode_special_tokens = True  # a base prompt is plain text: "<s>" in a problem is three characters
     prompts = []
@@ -193,28 +195,3 @@ def encode_prompts(
         prompts.append(ids)
     tokenizer.encode_special_tokens = False
     return prompts
-
-
-def _apply_chat_template(
-    checkpoint: Checkpoint, chats: Sequence[Sequence[Turn]], template: Mapping[str, Any]
-) -> list[str]:
-    """Each chat, of roles and texts, as the prompt that the model is to answer; the template runs in a sandbox."""
-    from jinja2 import TemplateError
-    from transformers import AutoTokenizer
-
-    directory = checkpoint.directory
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise UserError(f"{directory}: its tokenizer cannot be loaded ({first_line(error)})") from error
-    if not getattr(tokenizer, "chat_template", None):
-        raise InvalidInput(str(directory), "", "has no chat template", "prompt: base, or a chat model's checkpoint")
-    rendered = []
-    try:
-        for chat in chats:
-            turns = [{"role": role, "content": text} for role, text in chat]
-            prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **template)
-            rendered.append(str(prompt))
-        return rendered
-    except (TemplateError, TypeError) as error:
-        raise UserError(f"{directory}: its chat template fails ({error})") from error

@@ -16,6 +16,7 @@ from evals.core.random import generator_for
 from evals.core.record import read_rows
 from evals.core.records import Gold
 from evals.generation.backend import SamplingParameters
+from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import OwnDraw, Sampler
 from evals.generation.thinking import case_of
@@ -90,7 +91,8 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
         places.append(Place(prompt, before, int(row["token"]), own, gold, name))
     parameters = SamplingParameters(snapshot.run.training.max_new_tokens, snapshot.temperature, batch_size=_BATCH)
     sampler, tokenizer = snapshot.model.sampler(), checkpoint.tokenizer
-    values = token_values(sampler, tokenizer, places, parameters, checkpoint.end_tokens, SAMPLES, pool)
+    ends = list(end_tokens(checkpoint, snapshot.run.prompt_form))
+    values = token_values(sampler, tokenizer, places, parameters, ends, SAMPLES, pool)
     return list(zip(chosen, values, strict=True))
 
 

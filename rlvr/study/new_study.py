@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 from evals.core.errors import UserError
-from evals.core.files import read_json, write_text
+from evals.core.files import write_text
+from evals.generation.chat import has_chat_template, turn_end
+from evals.generation.checkpoint import Checkpoint
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 
@@ -74,7 +76,8 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
         model: OWNER/NAME on the Hub, or the directory of a checkpoint.
         gpus: of the machine. None: the CPU; one: the local engine; more: verl.
         memory: GB of a GPU.
-        prompt: ``base`` or ``chat``; None takes chat if a local checkpoint has a chat template.
+        prompt: ``base`` or ``chat``; None takes chat if a local checkpoint has a chat template whose turns end with one
+            of its end tokens; a base model's do not.
     """
     if out.exists():
         raise UserError(f"{out}: is there already; give another name")
@@ -85,7 +88,7 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
             f"--model: {model} has no config.json; a checkpoint directory or OWNER/NAME on the Hub is accepted"
         )
     name = re.sub(r"\W+", "_", directory.resolve().name if is_local else model.rpartition("/")[2]).strip("_").lower()
-    form = prompt or ("chat" if is_local and _has_chat_template(directory) else "base")
+    form = prompt or ("chat" if is_local and _is_chat_model(directory) else "base")
     instruction = r"{problem}\nPlease reason step by step, and put your final answer within \\boxed{}."
     parent = _ONE_GPU if memory >= 80 or gpus > 1 else _SMALL_GPU
     inside = out.absolute().is_relative_to(REPOSITORY)
@@ -111,7 +114,7 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
         raise
 
 
-def _has_chat_template(checkpoint: Path) -> bool:
-    config = checkpoint / "tokenizer_config.json"
-    in_config = config.is_file() and "chat_template" in read_json(config)
-    return in_config or (checkpoint / "chat_template.jinja").is_file()
+def _is_chat_model(directory: Path) -> bool:
+    """Return whether a checkpoint's turns end with a token that ends its responses; a base model's do not."""
+    checkpoint = Checkpoint(directory)
+    return has_chat_template(directory) and turn_end(checkpoint) in checkpoint.end_tokens

@@ -14,6 +14,7 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS
 from evals.generation.backend import BackendSettings, SamplingParameters, load_backend
+from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.base import Need
@@ -97,7 +98,9 @@ def accuracy_by_problem(
 ) -> list[float]:
     """Return the share of right answers to each problem."""
     model = Checkpoint(checkpoint)
-    settings = BackendSettings("float32", "cpu", model.context_length(None), model.end_tokens, sampling)
+    settings = BackendSettings(
+        "float32", "cpu", model.context_length(None), list(end_tokens(model, run.prompt_form)), sampling
+    )
     requests = requests_for(run, problems, "settings")
     responses = load_backend("local", [model], settings).generate(requests)
     return accuracies(model.tokenizer, problems, requests, responses, pool)

@@ -17,6 +17,7 @@ from evals.core.run_spec import LocalRun
 from evals.decoding.draw import PairDraw
 from evals.decoding.settings import DRIVERS, Decoding
 from evals.generation.backend import BackendSettings, Response, SamplingParameters, load_backend
+from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.benchmark_samples import SAMPLES, accuracies, requests_for
@@ -49,7 +50,9 @@ def benchmark_rows(
     problem_of = [problem for problem in problems for _ in range(SAMPLES)]
     pair = Checkpoint(base), Checkpoint(trained)
     sampling = SamplingParameters(training.max_new_tokens, training.temperature)
-    settings = BackendSettings("float32", "cpu", pair[0].context_length(None), pair[0].end_tokens, sampling)
+    settings = BackendSettings(
+        "float32", "cpu", pair[0].context_length(None), list(end_tokens(pair[0], run.prompt_form)), sampling
+    )
     backend = load_backend("local", pair, settings)
     policies = [load_policy(each, "cpu") for each in pair]
     models = ModelPair(policies[0], policies[1], training.temperature)

@@ -20,6 +20,7 @@ from evals.core.progress import Progress
 from evals.core.record import read_rows
 from evals.core.records import Grade
 from evals.core.single_writer import single_writer
+from evals.generation.chat import taught_end
 from evals.generation.checkpoint import Checkpoint, checkpoint_files, load_tokenizer
 from evals.generation.devices import claim_one
 from evals.generation.plan import encode_prompts
@@ -157,7 +158,7 @@ def _tokens(
     texts = [render_prompt(prompt, str(text)) for text in statements.values()]
     prompts = dict(zip(statements, encode_prompts(model, texts, prompt_form), strict=True))
     # Samples do not say which of several end tokens was drawn: the one that the tokenizer names ends a turn.
-    end = model.end_token
+    end = taught_end(model, prompt_form)
     responses = [
         tokenizer.encode(row["text"], add_special_tokens=False).ids + ([end] if row["finish_reason"] == "stop" else [])
         for row in rows

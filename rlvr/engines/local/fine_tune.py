@@ -21,6 +21,7 @@ from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.progress import Progress
 from evals.core.training_settings import cut_into_passes, tokens_of_pass
+from evals.generation.chat import taught_end
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
 from evals.generation.plan import encode_prompts
@@ -162,7 +163,8 @@ def _examples_of(checkpoint: Checkpoint, solutions: Path, settings: FineTuningSe
     texts = [render_prompt(settings.prompt, row["problem"]) for row in rows]
     prompts = encode_prompts(checkpoint, texts, settings.prompt_form)
     answers = checkpoint.tokenizer.encode_batch([row["solution"] for row in rows], add_special_tokens=False)
-    end, context = checkpoint.end_token, checkpoint.context_length(None)
+    end, context = taught_end(checkpoint, settings.prompt_form), checkpoint.context_length(None)
+    print(f"each solution ends with {checkpoint.tokenizer.id_to_token(end)} ({end})", flush=True)
     examples = []
     for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True), start=1):
         if (length := len(prompt) + len(answer.ids) + 1) > context:

@@ -17,6 +17,7 @@ from evals.core.files import read_jsonl
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.generation.backend import SamplingParameters
+from evals.generation.chat import end_tokens, ends_in_words
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
 from evals.generation.sampler import Sampler
@@ -128,14 +129,14 @@ class Learner:
             top_p=training.top_p,
             batch_size=training.sampling_batch_size,
         )
+        ends = end_tokens(checkpoint, run.prompt_form)
+        print(f"{run.run}: responses end with {ends_in_words(ends)}", flush=True)
         self._vllm: VllmRollouts | None = None
         if training.sampling_backend == "vllm":
-            self._vllm = VllmRollouts(checkpoint, run, device, len(self.longest_prompt))
+            self._vllm = VllmRollouts(checkpoint, run, device, len(self.longest_prompt), list(ends))
         # In bfloat16 the sampler's numbers, of other shapes, differ from the trainer's by more than a last digit.
         self._scored_by_trainer = run.dtype != "float32" or self._vllm is not None
-        self._sampler = RolloutSampler(
-            self.tokenizer, prompts, training.samples_per_prompt, parameters, checkpoint.end_tokens
-        )
+        self._sampler = RolloutSampler(self.tokenizer, prompts, training.samples_per_prompt, parameters, list(ends))
         self.updater = Updater(self.model, self.method, training, run.seed)
         self.keep: Callable[[PreparedStep], None] = lambda prepared: None
         """Called with every step after its update."""

@@ -38,7 +38,7 @@ def products(run: LocalRun, execution: Execution) -> dict[str, int]:
     copies = itemsize * (2 if training.sampling_backend == "vllm" else 1)  # as passes take them, and vLLM's
     if training.lora is not None:
         trained = _of_adapters(training.lora, checkpoint.shapes)
-    method = compose(run.method, f"method {run.method_name}")
+    method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
     lengths = pass_lengths(run, method, longest, padded=False)
     tokens, layers, width = sum(lengths), config["num_hidden_layers"], config["hidden_size"]
     heads, inner = config["num_attention_heads"], config.get("intermediate_size", 4 * width)

@@ -31,7 +31,9 @@ _KL_LIMIT = 0.1
 class VllmRollouts:
     """One vLLM for a whole training."""
 
-    def __init__(self, checkpoint: Checkpoint, run: LocalRun, device: str, longest_prompt: int) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, run: LocalRun, device: str, longest_prompt: int, end_tokens: Sequence[int]
+    ) -> None:
         """Load the base model, whose weights only have to have the right shapes."""
         self._run, training = run, run.training
         self.name = f"vllm {engine_version('vllm')}, seeded by rollout"
@@ -43,7 +45,7 @@ class VllmRollouts:
             run.dtype,
             device,
             longest,
-            checkpoint.end_tokens,
+            end_tokens,
             SamplingParameters(training.max_new_tokens, batch_size=training.sampling_batch_size),
             gpu_memory_utilization=0.05,  # of no meaning: the next line says how much
             key_value_bytes=key_value_bytes(checkpoint.config, run.dtype, rows, longest),

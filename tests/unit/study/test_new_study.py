@@ -1,11 +1,13 @@
 """``rlvr-bench init``: the study that it writes is accepted and planned, and mistakes are one line."""
 
-import json
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from evals.core.errors import UserError
+from evals.core.files import write_json
 from rlvr.study.cost import plan_lines
 from rlvr.study.new_study import write_new_study
 from rlvr.study.study_file import read_study_file
@@ -20,11 +22,30 @@ CONFIG = {
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
+    """Of a chat model: its turns end with a token that ends its responses."""
     directory = tmp_path / "My Model-0.6B"
-    directory.mkdir()
-    (directory / "config.json").write_text(json.dumps(CONFIG))
-    (directory / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    write_tokenizer(directory, "<|im_end|>")
     return directory
+
+
+def write_tokenizer(directory: Path, eos: str) -> None:
+    """A checkpoint's files but for its weights, with turns that end with <|im_end|>."""
+    tokenizer = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos)
+    turn = "<|im_start|>{{m.role}}\n{{m.content}}<|im_end|>\n"
+    whole.chat_template = f"{{% for m in messages %}}{turn}{{% endfor %}}"
+    whole.save_pretrained(directory)
+    write_json(directory / "config.json", CONFIG | {"eos_token_id": whole.eos_token_id})
+
+
+def test_a_base_model_with_a_template_is_given_plain_text(tmp_path: Path) -> None:
+    """Its turns end with a token that ends no response: it would go on with turns that it makes up."""
+    write_tokenizer(tmp_path / "base", "<|endoftext|>")
+    for given, taken in ((None, "base"), ("chat", "chat")):
+        study = write_new_study(tmp_path / f"{taken}.yaml", str(tmp_path / "base"), 1, 80, given)
+        assert study.config.models["base"].prompt_form == taken
 
 
 @pytest.mark.parametrize(
