@@ -39,9 +39,8 @@ INSIDES = {
     ),
     "workers.engine.fsdp.transformer_impl.FSDPEngine.save_checkpoint": (
         "7855b4991f66",
-        "what a merged checkpoint is recognised by",
+        "adapters in float32",
     ),
-    "workers.engine.fsdp.transformer_impl.FSDPEngine.eval_mode": ("e455934ce839", "called"),
     "workers.engine.fsdp.transformer_impl.FSDPEngine.get_data_parallel_rank": ("dfa8c5bab537", "called"),
     "workers.engine.fsdp.transformer_impl.FSDPEngine.get_data_parallel_size": ("3a2fc929f037", "called"),
     "workers.engine.fsdp.transformer_impl.FSDPEngine.get_data_parallel_group": ("efeae7fa97d7", "called"),

@@ -12,7 +12,6 @@ pass, and is exact however the mini-batch is cut.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,12 @@ from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils
 from verl.utils.device import get_device_id, get_torch_device
 from verl.utils.metric import AggregationType, Metric
-from verl.utils.ulysses import set_ulysses_sequence_parallel_group
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import response_from_nested
 
-from evals.core.files import write_json
 from evals.core.random import generator_for
-from rlvr.engines.verl.checkpoints import ADAPTERS, PROBE, WeightSums
+from rlvr.engines.verl.checkpoints import ADAPTERS
 from rlvr.engines.verl.gathering import Ranks
 from rlvr.engines.verl.hidden_states import HeadInputs, response_rows
 from rlvr.engines.verl.launch import ENGINE_VENDOR
@@ -45,7 +42,6 @@ from rlvr.methods.rollout_batch import RolloutBatch
 _GRADIENT = "rlvr_log_prob_gradient"
 _OF_PEFT = "base_model.model."
 """The prefix that peft puts before a model's own names."""
-_PROBE_TOKENS = 64
 _LONGEST_WAIT = timedelta(hours=3)
 """Of one rank for another. verl hands its workers no limit of its own; torch's ends a run while weights are read or
 400 GB are saved."""
@@ -141,22 +137,11 @@ class MethodEngine(FSDPEngineWithLMHead):
         return scheduler
 
     def save_checkpoint(self, local_path: str, *arguments: Any, **named: Any) -> None:
-        """verl's, with log-probs and sums of weights beside it, by which the merged checkpoint is recognised."""
+        """verl's, with adapters whole and in float32 beside it: verl's merger would round them."""
         super().save_checkpoint(local_path, *arguments, **named)
-        vocabulary = int(self.module.config.vocab_size)
-        tokens = torch.randint(vocabulary, (_PROBE_TOKENS,), generator=generator_for("probe", vocabulary))
-        with self.eval_mode(), torch.no_grad():
-            # Every rank has all of these tokens, where ranks that share sequences have parts; undone with the block.
-            set_ulysses_sequence_parallel_group(None)
-            on_device = tokens[None].to(next(self.module.parameters()).device)
-            logits = self.module(input_ids=on_device, use_cache=False).logits[0, :-1].float().cpu()
-            adapted = current_run().run.training.lora is not None
-            adapters, sums = (self._adapters(), {}) if adapted else ({}, self._weight_sums())
-        log_probs = logits.log_softmax(dim=1).gather(1, tokens[1:, None])[:, 0]
-        if distributed.get_rank() == 0:
-            probe = {"tokens": tokens.tolist(), "log_probs": log_probs.tolist(), "weights": sums}
-            write_json(Path(local_path) / PROBE, probe)
-            if adapted:
+        if current_run().run.training.lora is not None:
+            adapters = self._adapters()
+            if distributed.get_rank() == 0:
                 save_file(adapters, Path(local_path) / ADAPTERS)
 
     def _adapters(self) -> dict[str, Tensor]:
@@ -167,16 +152,6 @@ class MethodEngine(FSDPEngineWithLMHead):
                 whole = weights.full_tensor() if isinstance(weights, DTensor) else weights
                 found[name.removeprefix(_OF_PEFT).replace(".default.", ".")] = whole.detach().cpu().contiguous()
         return found
-
-    def _weight_sums(self) -> dict[str, tuple[float, ...]]:
-        """The sums of every parameter, of which each rank holds the rows after those of the rank before it."""
-        own = {
-            name: WeightSums.of(weights.to_local() if isinstance(weights, DTensor) else weights)
-            for name, weights in self.module.named_parameters()
-        }
-        parts: list[Any] = [own] * distributed.get_world_size()
-        distributed.all_gather_object(parts, own)
-        return {name: astuple(sum((part[name] for part in parts[1:]), parts[0][name])) for name in own}
 
     @contextmanager
     def _watching(self, data: Any) -> Iterator[HeadInputs]:

@@ -5,6 +5,7 @@ The run comes from the run.json that the environment variable RLVR_RUN names. No
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from verl.trainer.ppo.v1 import trainer_base
 import evals.grading.workers  # noqa: F401 (now, not at the first answer that needs algebra)
 from evals.grading import Verdict
 from rlvr.engines.verl import engine  # noqa: F401 (it registers itself with verl's engines)
-from rlvr.engines.verl.checkpoints import keep, record, remove_rollouts
+from rlvr.engines.verl.checkpoints import PROBE, keep, record
 from rlvr.engines.verl.launch import CHECKPOINTS_VARIABLE, NAME_PREFIX, REWARD_MANAGER
 from rlvr.engines.verl.registered import current_run, grade
 from rlvr.engines.verl.trainer import MethodTrainer
@@ -58,10 +59,11 @@ class RecordShards(CheckpointCallback):
         self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **_unused: Any
     ) -> None:
         """Act after all ranks have written their shards."""
-        record(Path(checkpoint_dir), global_step)
-        remove_rollouts(Path(checkpoint_dir).parent)
+        state = Path(checkpoint_dir)
+        shutil.copyfile(state.parent / PROBE, state / PROBE)
+        record(state, global_step)
         if str(global_step) in os.environ.get(CHECKPOINTS_VARIABLE, "").split(","):
-            keep(Path(checkpoint_dir), global_step)
+            keep(state, global_step)
 
 
 def register_method() -> None:

@@ -1,7 +1,4 @@
-"""Train one run by verl until its last step is saved, merge it, and leave what the local engine leaves.
-
-States of earlier steps that are wanted are merged on the CPU while verl trains.
-"""
+"""Train one run by verl until its last step is saved, merge it, and leave what the local engine leaves."""
 
 import json
 import os
@@ -10,10 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pandas as pd
@@ -29,28 +25,11 @@ from evals.grading import VERSION as GRADER_VERSION
 from evals.problems.problem_set import load, render_prompt
 from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, repeat_result, write_result
 from rlvr.engines.verl import PINNED, VERSION
-from rlvr.engines.verl.checkpoints import (
-    MANIFEST,
-    is_intact,
-    keep,
-    kept_state,
-    merge,
-    prepare_resume,
-    read_rewards,
-    remove_old,
-)
+from rlvr.engines.verl.checkpoints import is_intact, keep, kept_state, merge, prepare_resume, read_rewards, remove_old
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.metrics import Display, keep_metrics, metrics_files, read_metrics
-from rlvr.engines.verl.processes import (
-    RAY_TIMED_OUT,
-    end_processes_of,
-    ended,
-    last_words,
-    on_every_node,
-    own_ray_directory,
-    require_machine,
-)
+from rlvr.engines.verl.processes import end_processes_of, error_in, on_every_node, require_machine
 from rlvr.runs.progress import remove_metrics_so_far
 from rlvr.runs.termination import Interrupted, termination
 
@@ -96,8 +75,8 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
     places = Places(run=directory, study=study, repository=execution.repository, state=state)
     started = time.monotonic()
     with single_writer(directory / "state", "trains this run", execution.lock_wait_seconds):
-        if found := end_processes_of(directory / "run.json"):
-            print(f"{run.run}: ended {found} processes that an earlier attempt had left", flush=True)
+        if left := end_processes_of(directory / "run.json"):
+            print(f"{run.run}: ended {left} processes that an earlier attempt had left", flush=True)
         lacking = lacking_checkpoints(directory, training, checkpoints_at)
         for done in set(checkpoints_at) - set(lacking):
             shutil.rmtree(kept_state(state, done), ignore_errors=True)  # after a kill that came before it was removed
@@ -117,20 +96,12 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
                 sorted(path for path in (place / "checkpoint").iterdir() if path.is_file()),
                 metrics[metrics["step"] <= steps],
                 steps,
-                optimizer_steps=steps * run.training.updates_per_step,
+                optimizer_steps=steps * run.training.updates_per_step,  # a row of the metrics may be missing
                 seconds_last_process=time.monotonic() - started,
                 devices=cluster.devices,
                 merged_log_prob_difference=difference,
             )
 
-        def write_kept(earlier: int) -> None:
-            shorter, place = training.after(earlier), checkpoint_directory(directory, earlier)
-            write_json(place / "run.json", shorter.run.to_json())
-            metrics = read_metrics(metrics_files(places), run.training.updates_per_step)
-            write(shorter, kept_state(state, earlier), place, metrics, earlier)
-            shutil.rmtree(kept_state(state, earlier))  # twice the size of what was made of it
-
-        merges = Merges(lacking, state, write_kept)
         if step < last_step(step):
             require_machine(cluster)
             remove_old(state, cluster.checkpoints_kept)
@@ -139,17 +110,20 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
             _write_prompts(study / run.problems, run.prompt, places.prompts, with_rows=run.verifier is not None)
             if run.verifier_file is not None:
                 shutil.copyfile(study / run.verifier_file, places.verifier)
-            end = _run_verl(run, places, execution, Display(run, places, training.parameters, step), merges)
+            end = _run_verl(run, places, execution, Display(run, places, training.parameters, step), lacking)
             step = prepare_resume(state)
             if step != (last := last_step(step)):
                 raise UserError(f"{run.run}: verl ended with step {step} saved, of {last}: {end}")
         if step < run.training.steps:
             print(f"{run.run}: {run.training.stopped_after(step)}", flush=True)
         metrics = _whole_metrics(run, places, step)
-        for earlier in [one for one in merges.left if one <= step]:
-            write_kept(earlier)
+        for earlier in (each for each in lacking if each <= step):
+            shorter, place = training.after(earlier), checkpoint_directory(directory, earlier)
+            write_json(place / "run.json", shorter.run.to_json())
+            write(shorter, kept_state(state, earlier), place, metrics, earlier)
+            shutil.rmtree(kept_state(state, earlier))  # twice the size of what was made of it
         write(training, state / f"global_step_{step}", directory, metrics, step)
-        for later in [one for one in merges.left if one > step]:  # the run stopped before
+        for later in (each for each in lacking if each > step):  # the run stopped before
             repeat_result(directory, training, later)
         remove_metrics_so_far(directory)
 
@@ -170,96 +144,41 @@ def _require_kept(run: VerlRun, cluster: Cluster, state: Path, done: int, wanted
             )
 
 
-class Merges:
-    """The checkpoints of a run's kept states, made while verl trains, one at a time: each takes host memory."""
-
-    def __init__(self, steps: Sequence[int], state: Path, write: Callable[[int], None]) -> None:
-        """Expect kept states of these ``steps`` under ``state``; ``write`` makes the checkpoint of one."""
-        self.left = list(steps)  # those that are not made yet
-        self._begun: set[int] = set()
-        self._state, self._write = state, write
-        self._thread: Thread | None = None
-
-    @property
-    def is_under_way(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def begin_next(self, done: int) -> None:
-        """Begin with the first state that is kept of the ``done`` steps, unless one is under way."""
-        if self.is_under_way:
-            return
-        for step in self.left:
-            if step <= done and step not in self._begun and (kept_state(self._state, step) / MANIFEST).exists():
-                self._begun.add(step)
-                self._thread = Thread(target=self._make, args=(step,))
-                self._thread.start()
-                return
-
-    def wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-
-    def _make(self, step: int) -> None:
-        """Make one; verl trains on if that fails, and it is tried again in the end."""
-        try:
-            self._write(step)
-        except (UserError, OSError) as error:
-            print(f"step {step} is not merged yet: {error}", flush=True)
-        else:
-            self.left.remove(step)
-
-
-def _run_verl(run: VerlRun, places: Places, execution: Execution, display: Display, merges: Merges) -> str:
-    """Start verl, a second time if Ray did not come up in its time, and wait for it; how it ended, in one line.
-
-    States that ``merges`` lacks are kept, and merged on the way.
-    """
-    end = _start_verl(run, places, execution, display, merges)
-    if RAY_TIMED_OUT in end:
-        print(f"{run.run}: {end}; verl is started once more", flush=True)
-        end = _start_verl(run, places, execution, display, merges)
-    return end
-
-
-def _start_verl(run: VerlRun, places: Places, execution: Execution, display: Display, merges: Merges) -> str:
+def _run_verl(
+    run: VerlRun, places: Places, execution: Execution, display: Display, checkpoints_at: Sequence[int]
+) -> str:
     """Start verl and wait for it; how it ended, in one line. Its output goes to a log that is kept over attempts."""
-    started = launch(run, execution.cluster, places, merges.left)
+    verl = launch(run, execution.cluster, places, checkpoints_at)
     places.state.mkdir(parents=True, exist_ok=True)
     keep_metrics(places)
     log, python = places.log, execution.python
     # Ray and vLLM start programs of verl's environment.
     path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
-    written = log.stat().st_size if log.exists() else 0
-    on_nodes = on_every_node(execution.cluster, python, os.environ)
-    of_ray = own_ray_directory(os.environ, bool(on_nodes))
+    # On one node verl starts a Ray of its own, whatever other one runs there.
+    of_ray = {"RAY_ADDRESS": "local"} if execution.cluster.nodes == 1 and "RAY_ADDRESS" not in os.environ else {}
+    before = log.stat().st_size if log.exists() else 0
     with log.open("ab") as output, termination() as asked_to_stop:
         process = subprocess.Popen(
-            [*on_nodes, python, *started.words[1:]],
+            [*on_every_node(execution.cluster, python, os.environ), python, *verl.words[1:]],
             cwd=log.parent,
-            env={**os.environ, **started.environment, **of_ray, "PATH": path},
+            env={**os.environ, **verl.environment, **of_ray, "PATH": path},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            while process.poll() is None or merges.is_under_way:
+            while process.poll() is None:
                 if asked_to_stop():
                     raise Interrupted(f"{run.run}: stopped; it continues from the state that was saved last")
                 display.update()
-                if process.poll() is None:
-                    merges.begin_next(display.done)
                 time.sleep(_LOOK_SECONDS)
         finally:
             _end(process)
-            end_processes_of(places.run / "run.json")  # of which a merger is one: nothing is lost by its end
-            merges.wait()  # it writes into the run's directory, whose lock is given up after this
-    if of_ray and process.returncode == 0:  # else Ray's own logs are of use
-        shutil.rmtree(of_ray["RAY_TMPDIR"], ignore_errors=True)
+            end_processes_of(places.run / "run.json")
     display.update()
     with log.open("rb") as output:
-        output.seek(written)
-        said = last_words(output.read().decode(errors="replace"))
-    return f"{said or ended(process.returncode)} ({log})"
+        output.seek(before)
+        return f"{error_in(output.read().decode(errors='replace'), process.returncode)} ({log})"
 
 
 def _whole_metrics(run: VerlRun, places: Places, steps: int) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
-from rlvr.engines.verl.checkpoints import REWARDS, read_rewards
+from rlvr.engines.verl.checkpoints import PROBE, REWARDS, read_rewards
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
 from rlvr.engines.verl.mini_batches import rank_layout, whole_groups_fraction
@@ -103,6 +103,7 @@ class MethodTrainer(PPOTrainerSync):
         metrics.update(token_metrics(old, rollout, entropies, mask))
         limit, top_p = self._current.cluster.rollout_kl_limit, self._current.run.training.top_p
         check_rollout_kl(metrics, self.global_steps, limit, top_p)
+        self._write_probe(batch)
         weights, found, started = mask.float(), {}, time.monotonic()
         if method.needs_hidden_states:
             weights = data[Field.TOKEN_WEIGHTS].to_padded_tensor(0.0)
@@ -119,6 +120,13 @@ class MethodTrainer(PPOTrainerSync):
         rows = nested([row[:length] for row, length in zip(weighted, lengths, strict=True)])
         fields = TensorDict({"advantages": rows}, batch_size=len(lengths))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+    def _write_probe(self, batch: Any) -> None:
+        """Leave a rollout with its log-probs, by which the checkpoint that is merged of a state is recognised."""
+        names = ["prompts", "responses", "old_log_probs"]
+        rollout = tq.kv_batch_get(keys=batch.keys[:1], partition_id=batch.partition_id, select_fields=names)
+        prompt, response, log_probs = (rollout[name].unbind()[0].tolist() for name in names)
+        write_json(self._state / PROBE, {"tokens": [*prompt, *response], "log_probs": log_probs})
 
     def _compute_metrics(
         self, batch: Any, metrics: dict[str, Any], timing_raw: dict[str, float], *arguments: Any, **named: Any

@@ -33,6 +33,7 @@ def rows(values: torch.Tensor) -> torch.Tensor:
 
 BATCH = {
     "response_mask": rows(torch.ones(3, 3, dtype=torch.int64)),
+    "prompts": nested([torch.tensor([2, 3]), torch.tensor([2]), torch.tensor([4])]),
     "responses": rows(torch.tensor([[1, 2, 0], [3, 4, 5], [5, 0, 0]])),
     "old_log_probs": rows(-torch.arange(9.0).reshape(3, 3)),
     "rollout_log_probs": rows(-torch.arange(9.0).reshape(3, 3)),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +12,12 @@ import pytest
 from evals.core.errors import InvalidInput, UserError
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.processes import (
-    answers,
-    check_ray,
     end_processes_of,
-    ended,
-    last_words,
+    error_in,
     nodes_of_job,
     on_every_node,
-    own_ray_directory,
-    registered_ray,
     require_gpus,
+    require_machine,
 )
 from tests.unit.verl.conftest import make_cluster
 
@@ -68,183 +62,27 @@ def test_a_driver_that_is_too_old_is_said_before_anything_starts(
     return None
 
 
-def test_ray_is_the_one_that_is_meant() -> None:
-    one, two = make_cluster(nodes=1), make_cluster(nodes=2)
-
-    def check(cluster: object, address: str | None, registered: str | None = None, up: bool = True) -> None:
-        environment = {} if address is None else {"RAY_ADDRESS": address}
-        check_ray(cluster, environment, registered, lambda host, port: up)  # type: ignore[arg-type]
-
-    check(one, None)
-    check(two, "10.0.0.1:6379")
-    check(two, "[fe80::1]:6379")
-    check(two, "auto", registered="10.0.0.1:6379")
-    for cluster, address, registered, up, message in (
-        (two, None, None, True, "nodes: is 2, and RAY_ADDRESS is not set; accepted: 1, in a Slurm job as many"),
-        (
-            one,
-            None,
-            "10.0.0.1:6379",
-            True,
-            r"one that you started before runs .*`ray stop` ends it\), or RAY_ADDRESS=10\.0\.0\.1:6379 to use it",
-        ),
-        (two, "10.0.0.1:6379", None, False, "nothing answers at 10.0.0.1:6379"),
-        (two, "ray://a/b", None, True, "RAY_ADDRESS: is 'ray://a/b'; accepted: HOST:PORT"),
-    ):
-        with pytest.raises(UserError, match=message) as error:
-            check(cluster, address, registered, up)
-        assert "\n" not in str(error.value)
-
-
-def register_ray(directory: Path, port: int) -> None:
-    (directory / "ray").mkdir(parents=True)
-    (directory / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{port}\n")
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """A port of this machine that answers."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        yield listening.getsockname()[1]
-
-
-def test_a_ray_of_one_s_own_that_runs_is_found_where_ray_leaves_its_address(tmp_path: Path, port: int) -> None:
-    assert registered_ray({"TMPDIR": str(tmp_path)}) is None
-    register_ray(tmp_path, port)
-    assert registered_ray({"TMPDIR": str(tmp_path)}) == f"127.0.0.1:{port}"
-    assert registered_ray({"RAY_TMPDIR": str(tmp_path), "TMPDIR": "/nowhere"}) == f"127.0.0.1:{port}"
-
-
-@pytest.mark.parametrize("whose", ["another user's", "one's own that has ended"])
-def test_verl_s_ray_keeps_apart_from_one_that_is_not_to_be_joined(
-    whose: str, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = {"TMPDIR": str(tmp_path)}
-    assert own_ray_directory(there, on_several_nodes=False) == {}
-    if whose == "another user's":
-        register_ray(tmp_path, port)
-        user = os.getuid()
-        monkeypatch.setattr(os, "getuid", lambda: user + 1)
-    else:
-        register_ray(tmp_path, 1)
-    assert registered_ray(there) is None
-    found = Path(own_ray_directory(there, on_several_nodes=False)["RAY_TMPDIR"])
-    try:
-        assert found.stat().st_mode & 0o777 == 0o700 and list(found.iterdir()) == []
-        assert len(f"{found}/ray/session_2026-11-25_18-16-42_445584_4194304/sockets/plasma_store") <= 107
-    finally:
-        found.rmdir()
-    assert own_ray_directory({**there, "RAY_ADDRESS": "10.0.0.1:6379"}, on_several_nodes=False) == {}
-
-
-def test_ray_that_registers_itself_on_every_node_has_a_directory_of_its_own() -> None:
-    found = own_ray_directory({"TMPDIR": "/nowhere"}, on_several_nodes=True)
-    Path(found["RAY_TMPDIR"]).rmdir()
-    assert own_ray_directory({"RAY_TMPDIR": "/nowhere"}, on_several_nodes=True) == {}
-
-
-def test_a_port_answers_or_does_not(port: int) -> None:
-    assert answers("127.0.0.1", port)
-    assert not answers("127.0.0.1", 1)
-    assert not answers("127.0.0.1", 99999)
-
-
-def log(*lines: str) -> str:
-    return (
-        "\n".join(["INFO starting", *lines, "2026-11-21 - WARNING - Setting to 4. [repeated 30x across cluster]"])
-        + "\n"
+def test_the_last_exception_is_said_without_colours_and_prefixes() -> None:
+    text = "\n".join(
+        [
+            "INFO starting",
+            _WORKER + '  File "engine.py", line 7, in forward',
+            "(TaskRunnerV1 pid=1) (EngineCore pid=2) ERROR 11-21 10:14:40 [core.py:1] RuntimeError: bad kernel",
+            _WORKER + "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4 GiB",
+            "UserWarning: x is not available: ModuleNotFoundError(\"No module named 'x'\")",
+        ]
     )
+    assert error_in(text, 1) == "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4 GiB"
+    assert error_in(text.rsplit("\n", 2)[0], 1) == "RuntimeError: bad kernel"
+    died = "ray.exceptions.RayTaskError(ValueError): ray::TaskRunnerV1.run() (pid=70, ip=10.0.0.2)"
+    assert error_in(died, 1) == died
+    assert error_in("    assert x == y\nAssertionError", 1) == "AssertionError"
+    assert error_in("Exception: " + "x" * 400, 1) == ("Exception: " + "x" * 400)[:300]
 
 
-def test_a_worker_s_own_error_is_found_under_what_ray_makes_of_it() -> None:
-    text = log(
-        _WORKER + "Traceback (most recent call last):",
-        _WORKER + '  File "engine.py", line 7, in forward',
-        _WORKER + "ValueError: 3 of 64 rollouts failed; their workers' errors are above",
-        "ray.exceptions.RayTaskError(ValueError): ray::TaskRunnerV1.run() (pid=70, ip=10.0.0.2)",
-        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
-    )
-    assert last_words(text) == "ValueError: 3 of 64 rollouts failed; their workers' errors are above"
-
-
-def test_an_error_behind_vllm_s_prefix_is_found() -> None:
-    prefix = "(TaskRunnerV1 pid=1) (EngineCore pid=2) ERROR 11-21 10:14:40 [core.py:1] "
-    text = log(prefix + "RuntimeError: bad kernel", "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered")
-    assert last_words(text) == "RuntimeError: bad kernel"
-
-
-def test_an_error_behind_torch_s_prefix_and_hydra_s_wrapping_is_found() -> None:
-    text = log(
-        "[rank0]: ValueError: The checkpoint has model type `nonsense`.",
-        "[rank0]: The above exception was the direct cause of the following exception:",
-        "[rank0]:     raise InstantiationException(message) from e",
-        "[rank0]: hydra.errors.InstantiationException: Error in call to target 'HFModelConfig':",
-        "[rank0]: ValueError('The checkpoint has model type `nonsense`.')",
-    )
-    assert last_words(text) == "ValueError: The checkpoint has model type `nonsense`."
-
-
-def test_an_error_that_points_to_another_one_is_not_it() -> None:
-    text = log(
-        "(vLLMHttpServer pid=1) (Worker pid=2) ERROR 11-21 12:09:56 [multiproc_executor.py:941] ValueError: VLLM_PORT",
-        "Exception: WorkerProc initialization failed due to an exception. See stack trace for root cause.",
-        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
-    )
-    assert last_words(text) == "ValueError: VLLM_PORT"
-
-
-def test_without_a_cause_the_consequence_is_said() -> None:
-    line = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
-    assert last_words(log(line)) == line
-
-
-def test_an_error_of_slurm_s_own_is_said_where_no_exception_is_the_cause() -> None:
-    launch = "srun: error: Task launch for StepId=7.0 failed on node node2: Communication connection failure"
-    later = "srun: error: Application launch failed: Communication connection failure"
-    exit_code = "srun: error: node1: task 0: Exited with exit code 1"
-    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
-    program = "slurmstepd-node1: error: execve(): ray: No such file or directory"
-    assert last_words(log("srun: Job 7 step creation temporarily disabled", launch, later)) == launch
-    assert last_words(log(launch, died)) == launch
-    assert last_words(log(program, exit_code)) == program
-    assert last_words(log("ValueError: bad kernel", launch, exit_code)) == "ValueError: bad kernel"
-    assert last_words(log(died, exit_code)) == died
-
-
-@pytest.mark.parametrize("line", ["Exception: The node gave up.", "a.b.Error: x", "Exit: 3"])
-def test_an_exception_without_a_name_of_its_own_is_one(line: str) -> None:
-    assert last_words(log(line)) == line
-
-
-def test_a_log_without_an_error_has_nothing_to_say() -> None:
-    assert last_words(log("UserWarning: x is not available: ModuleNotFoundError(\"No module named 'x'\")")) is None
-    assert last_words("") is None
-
-
-def test_an_error_without_words_is_placed() -> None:
-    assert last_words(log("    assert x == y", "AssertionError")) == "AssertionError at: assert x == y"
-
-
-@pytest.mark.parametrize(
-    ("line", "advice"),
-    [
-        ("torch.distributed.DistNetworkError: port: 29500, code: -98, name: EADDRINUSE", "a port was taken"),
-        ("OSError: [Errno 98] Address already in use", "a port was taken"),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4 GiB", "tokens_per_device"),
-        ("ValueError: Total available GPUs 4 is less than total desired GPUs 8", "fewer GPUs than cluster asks for"),
-        ("OSError: [Errno 28] No space left on device", "a disk is full"),
-    ],
-)
-def test_known_causes_come_with_advice(line: str, advice: str) -> None:
-    found = last_words(log(_WORKER + line))
-    assert found is not None and found.startswith(line) and advice in found and "\n" not in found
-
-
-def test_an_end_without_words_is_told_by_its_status() -> None:
-    assert ended(-9) == "killed by SIGKILL"
-    assert ended(1) == "exit status 1, and no error in the log"
+def test_an_end_without_an_exception_is_told_by_its_status() -> None:
+    assert error_in("bye", -9) == "killed by SIGKILL"
+    assert error_in("", 1) == "exit status 1"
 
 
 def sleeper(run_file: Path | None) -> subprocess.Popen[bytes]:
@@ -295,9 +133,13 @@ def test_a_slurm_job_of_several_nodes_has_ray_on_all_of_them(tmp_path: Path, mon
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     two, job = make_cluster(nodes=2), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"}
     assert nodes_of_job(job) == ["node1", "node2", "node3"] and nodes_of_job({}) == []
-    check_ray(two, job, None, lambda host, port: False, nodes_of_job(job))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    require_machine(make_cluster(nodes=2, platform="cpu_launch"))
     with pytest.raises(UserError, match="nodes: is 4, and RAY_ADDRESS is not set; accepted: 3, in a Slurm job"):
-        check_ray(make_cluster(nodes=4), job, None, lambda host, port: False, nodes_of_job(job))
+        require_machine(make_cluster(nodes=4))
+    monkeypatch.setenv("RAY_ADDRESS", "elsewhere:6379")
+    require_machine(make_cluster(nodes=4))
     words = on_every_node(two, "/env/bin/python", job)
     patience = ["RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=600", "RAY_py_gcs_connect_timeout_s=600"]
     assert words[:6] == ["env", "SLURM_JOB_NODELIST=node1,node2", *patience, "RAY_AUTH_MODE=token", "srun"]

@@ -21,7 +21,7 @@ from rlvr.engines.verl import train as module
 from rlvr.engines.verl.checkpoints import REWARDS, keep, prepare_resume, record, steps
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.metrics import Display, keep_metrics
-from rlvr.engines.verl.train import Execution, Merges, train
+from rlvr.engines.verl.train import Execution, train
 from tests.unit.verl.conftest import make_cluster, make_run
 
 STEPS = 4
@@ -41,7 +41,9 @@ class Verl:
     attempts: list[int] = field(default_factory=list)
     rewards: Sequence[float] = ()
 
-    def __call__(self, run: VerlRun, places: Places, _execution: Execution, display: Display, merges: Merges) -> str:
+    def __call__(
+        self, run: VerlRun, places: Places, _execution: Execution, display: Display, checkpoints_at: Sequence[int]
+    ) -> str:
         keep_metrics(places)
         places.metrics.parent.mkdir(parents=True, exist_ok=True)
         start = prepare_resume(places.state)
@@ -54,7 +56,7 @@ class Verl:
             (state / "actor").mkdir(parents=True)
             (state / "actor" / "shard.pt").write_bytes(bytes([step]))
             record(state, step)
-            if step in merges.left:
+            if step in checkpoints_at:
                 keep(state, step)
             if step == self.killed_before_metrics_of:
                 self.killed_before_metrics_of = None
@@ -63,9 +65,6 @@ class Verl:
             lines.append(json.dumps({"step": step, "data": data}) + "\n")
         places.metrics.write_text("".join(lines), encoding="utf-8")
         display.update()
-        for _ in list(merges.left):
-            merges.begin_next(display.done)
-            merges.wait()
         return "killed by SIGKILL"
 
 
@@ -232,36 +231,29 @@ def test_policies_of_earlier_steps_are_kept(machine: Machine) -> None:
     assert machine.verl.attempts == [0]
 
 
-def test_what_is_merged_while_verl_trains_outlives_a_kill_and_what_is_not_is_merged_again(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_what_was_merged_outlives_a_kill_and_what_was_not_is_merged_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, failures = machine.path / "results/runs/r", iter([False, True])
-    merge, whole_metrics = (vars(module)[name] for name in ("merge", "_whole_metrics"))
+    place, merge, ends = machine.path / "results/runs/r", vars(module)["merge"], iter([False, True])
 
-    def interrupted(run: VerlRun, state: Path, checkpoint: Path, *rest: Any) -> float:
-        difference = merge(run, state, checkpoint, *rest)
-        if next(failures, False):
+    def interrupted(*arguments: Any) -> float:
+        if next(ends, False):
             raise UserError("killed by SIGKILL")
-        return difference
+        return float(merge(*arguments))
 
     monkeypatch.setattr(module, "merge", interrupted)
-    machine.verl.killed_before_metrics_of = 4
-    monkeypatch.setattr(module, "_whole_metrics", lambda *_: 1 / 0)  # the command dies before it merges the rest
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(UserError, match="killed by SIGKILL"):
         machine.train(checkpoints_at=[1, 2])
-    monkeypatch.setattr(module, "_whole_metrics", whole_metrics)
-    assert "step 2 is not merged yet: killed by SIGKILL" in capsys.readouterr().out
     (state,) = machine.states()
     assert [path.name for path in state.glob("kept_step_*")] == ["kept_step_2"]
     first = checkpoint_directory(place, 1)
-    assert pd.read_parquet(first / "metrics.parquet")["step"].tolist() == [1]
     made = (first / "manifest.json").stat().st_mtime_ns
-    assert not (checkpoint_directory(place, 2) / "manifest.json").exists()
     (state / "kept_step_1").mkdir()  # as after a kill that came before it was removed
     machine.train(checkpoints_at=[1, 2])
     for step in (1, 2):
         verify_outputs(checkpoint_directory(place, step) / "manifest.json", "run")
     assert (first / "manifest.json").stat().st_mtime_ns == made and not list(state.glob("kept_step_*"))
+    assert machine.verl.attempts == [0]
 
 
 def test_a_policy_that_can_no_longer_be_kept_is_refused(machine: Machine) -> None:
