@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
-import string
 import subprocess
 import sys
 import time
@@ -18,22 +16,12 @@ from typing import Any
 import yaml
 
 from evals.core.files import canonical_json
-from rlvr.base_model.tokenizer import build_word_tokenizer
-from rlvr.base_model.train import initial_model
 from rlvr.engines.verl.checkpoints import MANIFEST
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 1200
-_SPECIAL = 3
-"""Tokens of a vocabulary that are no text."""
-_VERIFIER = """\
-import zlib
-
-def verify(problem, response):
-    return zlib.crc32(response.encode()) % 2
-"""
 
 
 def environment() -> dict[str, str]:
@@ -50,26 +38,6 @@ def smoke_study(**changes: Mapping[str, Any]) -> dict[str, Any]:
     config["execution"] = {**config["execution"], **python}
     for section, change in changes.items():
         config[section] = {**config[section], **change}
-    return config
-
-
-def random_study(path: Path, model: str, vocabulary: int, context: int = 256) -> dict[str, Any]:
-    """The smoke study with a random model of so many tokens, whose files go under ``path``; every step is saved.
-
-    A random model solves nothing: about half of all responses are right by the study's verifier.
-    """
-    config = smoke_study(execution={"checkpoint_interval": 1})
-    letters = itertools.product(string.ascii_lowercase, repeat=4)
-    words = ["".join(each) for each in itertools.islice(letters, vocabulary - _SPECIAL - len(string.printable))]
-    tokenizer = build_word_tokenizer([*string.printable, *words])
-    assert len(tokenizer) == vocabulary
-    architecture = {**config["models"]["tiny"]["architecture"], "max_position_embeddings": context}
-    initial_model(architecture, tokenizer, seed=1).save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    of_model = {"source": "hugging_face", "path": str(path / "model"), "prompt": "base", "dtype": "float32"}
-    config["models"] = {model: of_model}
-    (path / "verifier.py").write_text(_VERIFIER)
-    config["problems"] = {**config["problems"], "verifier": str(path / "verifier.py")}
     return config
 
 

@@ -1,11 +1,10 @@
 """Every override works on one device; "meta" is the second, of shapes without numbers.
 
-Numbers that go back to the CPU are made up. The table at the end has the test of each override, or why it needs none.
+Numbers that go back to the CPU are made up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +19,6 @@ from evals.core.training_settings import Lora
 from rlvr.engines.verl.checkpoints import ADAPTERS
 from rlvr.engines.verl.registered import Field, nested
 from tests.engines.second_device import batch_of_two, engine_on_meta, outputs_of, use_method
-from tests.engines.test_verl_overrides import overrides
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 
@@ -188,28 +186,3 @@ def test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves
     finally:
         distributed.destroy_process_group()
     assert found == [engine._LONGEST_WAIT]
-
-
-_OF_THE_DRIVER = "the driver has no device: workers move what they hand it to the CPU (TrainingWorker.infer_batch)"
-TRIED: dict[str, Callable[..., None] | str] = {
-    "MethodEngine.initialize": test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves,
-    "MethodEngine.infer_batch": test_hidden_states_stay_on_the_device,
-    "MethodEngine.prepare_model_outputs": test_hidden_states_stay_on_the_device,
-    "MethodEngine.forward_step": test_a_forward_step_has_everything_on_the_device_that_verl_moves_it_to,
-    "MethodEngine.forward_backward_batch": test_a_loss_that_couples_rollouts_takes_log_probs_from_the_device,
-    "MethodEngine.save_checkpoint": test_adapters_are_saved_from_the_device,
-    "MethodEngine._build_lora_module": test_adapters_are_drawn_where_weights_have_numbers,
-    "MethodEngine._build_lr_scheduler": "no tensor: a factor of the step's number",
-    "MethodTrainer.__init__": _OF_THE_DRIVER,
-    "MethodTrainer._balance_batch": _OF_THE_DRIVER,
-    "MethodTrainer._update_actor": _OF_THE_DRIVER,
-    "MethodTrainer._compute_advantage": _OF_THE_DRIVER,
-    "MethodTrainer._compute_metrics": _OF_THE_DRIVER,
-    "MethodReplayBuffer.__init__": _OF_THE_DRIVER,
-    "MethodReplayBuffer.sample": _OF_THE_DRIVER,
-}
-"""Override -> its test on two devices, or the reason why it needs none."""
-
-
-def test_every_override_is_tried_on_two_devices_or_has_a_reason() -> None:
-    assert set(TRIED) == overrides()

@@ -38,8 +38,8 @@ from rlvr.engines.verl.checkpoints import PROBE, TRACKER, probe_difference, reco
 if "merge" in sys.argv:
     actor, checkpoint = (Path(sys.argv[sys.argv.index(word) + 1]) for word in ("--local_dir", "--target_dir"))
     shutil.copytree("results/base/tiny/checkpoint", checkpoint)
-    log_prob = -probe_difference(checkpoint, [1, 2], [0.0], "float32")
-    (actor / PROBE).write_text(json.dumps({{"weights": {{}}, "tokens": [1, 2], "log_probs": [log_prob]}}))
+    log_prob = -probe_difference(checkpoint, {{"tokens": [1, 2], "log_probs": [0.0]}}, 1.0, "float32")
+    (actor.parent / PROBE).write_text(json.dumps({{"tokens": [1, 2], "log_probs": [log_prob]}}))
     sys.exit()
 log = Path(os.environ["VERL_FILE_LOGGER_PATH"])
 tracker, attempts = log.with_name(TRACKER), Path("attempts")
@@ -50,7 +50,7 @@ with log.open("w", buffering=1) as metrics:
         state = log.with_name(f"global_step_{{step}}")
         (state / "actor").mkdir(parents=True)
         (state / "actor" / "shard.pt").write_text("weights")
-        record(state, step).join()
+        record(state, step)
         data = {{"rlvr/reward_mean": 0.5, "rlvr/tokens_generated": 10, "timing_s/step": 1.0}}
         print(json.dumps({{"step": step, "data": data}}), file=metrics)
         attempts.write_text(f"{{before}}{{done}} ")

@@ -21,10 +21,9 @@ PATIENCE_SECONDS = 300
 TRAINING = """\
 import os, signal, subprocess, sys, time
 from types import SimpleNamespace
-from rlvr.engines.verl.processes import check_ray, nodes_of_job, on_every_node
+from rlvr.engines.verl.processes import on_every_node
 cluster = SimpleNamespace(nodes=2, platform="cuda")
 os.environ["PATH"] = os.path.dirname(sys.argv[2]) + os.pathsep + os.environ["PATH"]  # as rlvr.engines.verl.train
-check_ray(cluster, os.environ, None, lambda host, port: True, nodes_of_job(os.environ))
 words = [*on_every_node(cluster, sys.argv[2], os.environ), "sh", "-c", sys.argv[1]]
 process = subprocess.Popen(words, start_new_session=True)
 while process.poll() is None and not os.path.exists("stop"):

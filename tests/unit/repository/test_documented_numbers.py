@@ -20,14 +20,10 @@ from evals.core.yaml_file import read_yaml
 from evals.grading.code.run import CANDIDATE, CASE, EXAMINER
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_word_tokenizer
-from rlvr.engines.verl import RESPONSE_FRACTION
-from rlvr.study import cost
-from rlvr.study.cost import Cost, Decoding, plan_lines, run_cost, step_seconds
 from rlvr.study.evaluation import Sampling
-from rlvr.study.model_size import model_size, size_of_architecture
+from rlvr.study.model_size import size_of_architecture
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import Study
-from rlvr.study.study_file import read_study_file
 from workflow.envs import install
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -211,10 +207,10 @@ CONSTANTS: dict[str, dict[str, Any]] = {
     },
     "docs/mlflow.md": {"the first response to {} problems": "rlvr.report.mlflow.study:_PROBLEMS_IN_TABLE"},
     "docs/paper_scale.md": {
-        "are read at {} %": round(100 * constant("rlvr.study.cost:READING_UTILISATION")),
-        "That length, {} % of": round(100 * constant("rlvr.engines.verl:RESPONSE_FRACTION")),
         "{} steps, as few rollouts": "rlvr.study.rehearsal:STEPS",
         "over the ranks ({} or more)": constant("rlvr.study.rehearsal:_LEAST_ROLLOUTS"),
+    },
+    "docs/results/paper_settings.md": {
         "every {} steps by AIME 2025 avg@{}": (
             study("papers/delta.yaml").config.best_checkpoint.every,
             study("papers/delta.yaml").config.best_checkpoint.k,
@@ -242,61 +238,6 @@ def test_the_default_studys_model_has_the_size_that_pages_say() -> None:
     require("docs/task_design.md", [("the vocabulary has about {}", [round(words, -1)])])
 
 
-def test_the_cost_of_a_papers_study_is_the_plans() -> None:
-    delta = study("papers/delta.yaml")
-    size = model_size(delta.config.models["qwen3_8b_base"])
-    assert size is not None
-    training, share = delta.run_spec("qwen3_8b_base-dapo-s1").training, 0.6
-    mean, together = round(training.max_new_tokens * RESPONSE_FRACTION), training.rollouts_per_step
-    rate = together * mean / Decoding(size, 1, share).seconds(together, mean, mean)
-    step = step_seconds(delta, "qwen3_8b_base-dapo-s1", size)
-    said = "responses of {} tokens and a share of {} that is {} tokens a second and GPU"
-    require(
-        "docs/paper_scale.md", [(said, (mean, share, round(rate / 10) * 10)), ("takes {} s on 8 H100", (round(step),))]
-    )
-
-
-def test_the_plan_beside_the_published_step_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the plan's own arithmetic, with a B200's numbers in the place of an H100's."""
-    delta = study("papers/delta.yaml")
-    size = model_size(delta.config.models["qwen3_8b_base"])
-    assert size is not None
-    page = (ROOT / "docs/paper_scale.md").read_text()
-    rows = dict(re.findall(r"^\| (8 [HB]\d+)[^|]*\| (.*) \|$", page, re.MULTILINE))
-    longest, found = delta.config.training["max_new_tokens"], {}
-    assert longest is not None
-    for device, (flop, bandwidth, memory) in {
-        "8 H100": (cost.PEAK, cost.BANDWIDTH, cost.MEMORY),
-        "8 B200": (2250e12, 8e12, 180e9),
-    }.items():
-        monkeypatch.setattr(cost, "PEAK", flop)
-        monkeypatch.setattr(cost, "BANDWIDTH", bandwidth)
-        monkeypatch.setattr(cost, "MEMORY", memory)
-        seconds = []
-        for mean in (1024, 1434):
-            monkeypatch.setattr(cost, "RESPONSE_FRACTION", mean / longest)
-            seconds.append(step_seconds(delta, "qwen3_8b_base-dapo-s1", size))
-        assert rows[device] == " | ".join(f"{each:.0f} s" for each in seconds)
-        found[device] = seconds
-    own, whole = 37, round(37 / 0.102)
-    bare, ours = whole - own, found["8 B200"]
-    least, most = cost.PUBLISHED_OVER_PLANNED
-    assert (least, most) == (round(bare / ours[1], 1), round(whole / ours[0], 1))
-    monkeypatch.undo()
-    (said,) = [re.findall(r"[\d.,]+\b", line) for line in plan_lines(delta) if line.startswith("  training: ")]
-    assert said[2:4] == [str(least), str(most)]
-    require(
-        "docs/paper_scale.md",
-        [
-            ("it took {} s, and {} s without", (whole, bare)),
-            ("{} to {} times the plan's seconds", [f"{bare / each:.1f}" for each in reversed(ours)]),
-            ("{} to {} times with them", [f"{whole / each:.1f}" for each in reversed(ours)]),
-            ("of training in the last column above become {} to {}", said[:2]),
-            ("a constant, {} to {} s a step", (round(bare - ours[1]), round(whole - ours[0]))),
-        ],
-    )
-
-
 def require(page: str, statements: Iterable[tuple[str, Sequence[Any]]]) -> None:
     """Each statement has to stand on the page with its values in place of the braces, in digits or as words."""
     text = " ".join((ROOT / page).read_text().split())
@@ -315,25 +256,3 @@ def spellings(value: Any) -> list[str]:
     value = int(value)
     word = WORDS[value] if 0 <= value < len(WORDS) else f"{value:,}"
     return [f"{value:,}", str(value), word, word.capitalize()]
-
-
-def test_delta_s_plan_with_and_without_what_was_mended() -> None:
-    """The columns of today's arithmetic in docs/paper_scale.md."""
-    today = read_study_file(ROOT / "config/papers/delta.yaml")
-    last = {key: value for key, value in today.items() if key != "checkpoint"}
-    cluster = last["execution"]["cluster"] | {"gpu_memory_utilization": 0.6}
-    first = last | {"execution": last["execution"] | {"cluster": cluster}}
-    lines = (ROOT / "docs/paper_scale.md").read_text().splitlines()
-    rows = {line.split(" | ")[0]: line.strip(" |").split(" | ")[2:] for line in lines if line.startswith("| ")}
-    for column, content in enumerate((first, last, today)):
-        plan, total = Study.resolve(content, "delta.yaml"), Cost()
-        for model, name in {"qwen3_8b_base": "8B", "qwen3_14b_base": "14B"}.items():
-            size = model_size(plan.config.models[model])
-            assert size is not None
-            runs = [run.run for run in plan.runs if run.model == model]
-            total = sum((run_cost(plan, run, size) for run in runs), total)
-            assert rows[f"| a step, {name}"][column] == f"{step_seconds(plan, runs[-1], size):,.0f} s"
-        assert rows["| training, GPU-hours"][column] == f"{total.training_hours:,.0f}"
-        assert rows["| evaluation, GPU-hours"][column] == f"{total.evaluation_hours:,.0f}"
-        assert rows["| disk"][column] == f"{total.disk / 1e12:.2g} TB"
-    require("docs/paper_scale.md", [("the {} GPU-hours of training", [round(total.training_hours)])])

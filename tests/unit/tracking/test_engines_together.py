@@ -25,7 +25,6 @@ ONLY_VERL = {
     "rollout_kl",
     "model_flops_utilisation",
     "tokens_per_second_and_device",
-    "hidden_state_recomputations",
     "seconds_weight_sync",
     "seconds_save",
 }
