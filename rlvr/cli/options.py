@@ -122,7 +122,6 @@ class Printed:
 
 
 HELP = {
-    "artifacts": "results/mlflow-artifacts",
     "audits": "results/audits/*.json",
     "base": "the model before training: directory in Hugging Face format, or of a run or base model",
     "batch_size": "responses in one forward pass",
@@ -133,7 +132,6 @@ HELP = {
     "confidence": "of the intervals",
     "costs": "results/costs",
     "count": "how many",
-    "database": "results/mlflow.db",
     "device": "that it runs on",
     "figure": "the SVG file that is embedded",
     "figures": "directory whose SVG files are embedded, such as results/figures",

@@ -1,12 +1,6 @@
 """The steps of a study that people look at: tables, figures, pages, MLflow."""
 
-from pathlib import Path
-from typing import Annotated
-
-from typer import Option
-
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Paths, Words
 
 commands = Commands()
 table = Commands(help="Write one table; .md, .csv.")
@@ -49,43 +43,4 @@ commands.call(
 )
 
 
-@commands.add("track")
-def track(
-    results: Path,
-    runs: Path,
-    benchmarks: Annotated[Words, Option(help="whose scores/*.json beside --out are shown")],
-    study: str,
-    database: Path,
-    artifacts: Path,
-    out: Path,
-    choices: Annotated[Paths, Option(help="runs/{run}/chosen.json of every best policy; default: none")] = [],
-) -> None:
-    """Bring the MLflow database into line with the result files, and write what was projected."""
-    from evals.core.records import read_runs
-    from rlvr.report.mlflow.database import Store
-    from rlvr.report.mlflow.projected import TrackedStudy, project
-    from rlvr.report.mlflow.server import describe
-
-    chosen = tuple(path.parent.name for path in choices)
-    tracked = TrackedStudy(study=study, benchmarks=tuple(benchmarks), runs=tuple(read_runs(runs)), best=chosen)
-    print(describe(project(tracked, out, results, Store(database, artifacts))))
-
-
-@commands.add("track-extra")
-def track_extra(
-    study: str,
-    name: Annotated[str, Option(help="such as phenomena; what has another name is left alone")],
-    title: Annotated[str, Option(help="name of its run")],
-    note: Annotated[Path, Option(help="Markdown file whose beginning describes the run")],
-    files: Annotated[Paths, Option(help="pages, tables and figures to show")],
-    database: Path,
-    artifacts: Path,
-    out: Path,
-) -> None:
-    """Show in MLflow what was made beside a study, as one run of its experiment, and write what was projected."""
-    from rlvr.report.mlflow.database import Store
-    from rlvr.report.mlflow.projected import TrackedExtra, project
-    from rlvr.report.mlflow.server import describe
-
-    tracked = TrackedExtra.of(out, study, name, title, note, files)
-    print(describe(project(tracked, out, database.parent, Store(database, artifacts))))
+commands.call("track", "rlvr.report.mlflow.projection:track")

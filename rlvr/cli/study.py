@@ -1,6 +1,5 @@
 """A study as a whole: whether it is current, what it would cost, its methods, its runs in MLflow."""
 
-import contextlib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -186,18 +185,3 @@ def clean_state(directory: Annotated[Path, Argument(help="where the study works"
 
 
 commands.call("ui", "rlvr.report.mlflow.server:browse")
-
-
-@commands.add("watch")
-def watch(
-    results: Path,
-    seconds: Annotated[float, Option(help="between two looks")] = 20.0,
-) -> None:
-    """Show running trainings as MLflow runs that grow, until this command is ended."""
-    from rlvr.report.mlflow.database import Store
-    from rlvr.report.mlflow.in_progress import watch
-
-    if seconds <= 0:
-        raise UserError(f"--seconds: {seconds:g}; accepted: above 0")
-    with contextlib.suppress(KeyboardInterrupt):
-        watch(results, Store.of(results), seconds)

@@ -12,11 +12,12 @@ from evals.core.records import BASE, ResultStatus, Run
 
 
 class StudyName(Record):
-    """The part of a resolved study, ``study.json``, that names it."""
+    """The part of a resolved study, ``study.json``, that names it and its benchmarks."""
 
     model_config = ConfigDict(extra="ignore")
 
     study: str
+    benchmarks: tuple[str, ...] = ()
 
 
 def read_status(path: Path) -> list[ResultStatus]:

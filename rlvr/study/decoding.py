@@ -81,7 +81,7 @@ class DecodingJobs:
         """The files that people look at; UserError if the study cannot be decoded with these settings."""
         self._check()
         names = ("decoding/tables/decoding.md", "decoding/figures/replaced_tokens.png")
-        return [f"results/{name}" for name in (*names, "decoding.html", "decoding.tracking.json")]
+        return [f"results/{name}" for name in (*names, "decoding.html")]
 
     def _check(self) -> None:
         """Refuse what would only be found after the trainings."""

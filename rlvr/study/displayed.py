@@ -239,10 +239,6 @@ class Displayed:
             options["registrations"] = f"results/{REGISTRATIONS}"
         return words(options)
 
-    def track_options(self, folder: str) -> list[str]:
-        """Options of the projection into MLflow: the choices of the best policies, where there are any."""
-        return words({"choices": choices}) if (choices := self.choices(folder)) else []
-
     def own_settings(self) -> str:
         """The settings behind this study's numbers, in the terms of config/reference/settings.yaml."""
         study = self.plan.study

@@ -134,7 +134,12 @@ def write_study(
     write_json(study.runs_file, runs)
     write_json(
         study.study_file,
-        {"study": "laptop", "seeds": list(seeds), "training": {"steps": steps, "learning_rate": 0.0003}},
+        {
+            "study": "laptop",
+            "benchmarks": benchmarks,
+            "seeds": list(seeds),
+            "training": {"steps": steps, "learning_rate": 0.0003},
+        },
     )
     seed_effects = {run["run"]: 0.0 if run["seed"] is None else generator.normal(0, 0.12) for run in runs}
     write_text(study.results / "base/tiny/checkpoint/model.safetensors", "weights of the base model")

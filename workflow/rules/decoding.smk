@@ -238,22 +238,3 @@ rule page_decoding:
         "python -m rlvr stage page decoding --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --chosen {input.chosen:q} --samples results/decoding/samples --figure {input.figure:q}"
         " --note {params.notes:q} --out {output.page:q} > {log:q} 2>&1"
-
-
-rule track_decoding:
-    input:
-        page="results/decoding.html",
-        note="results/decoding/tables/decoding.md",
-        table="results/decoding/tables/decoding.csv",
-        figure="results/decoding/figures/replaced_tokens.png",
-        code=code_of("rlvr.report.mlflow.projected"),
-    output:
-        "results/decoding.tracking.json",
-    log:
-        "results/logs/decoding/track.log",
-    params:
-        study=PLAN.study_name(""),
-    shell:
-        "python -m rlvr stage track-extra --study {params.study} --name decoding --title 'decoding with two models'"
-        " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figure:q}"
-        " --database results/mlflow.db --artifacts results/mlflow-artifacts --out {output:q} > {log:q} 2>&1"

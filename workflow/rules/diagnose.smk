@@ -11,7 +11,6 @@ rule phenomena:
         "results/tables/phenomena.md",
         CLAIM_JOBS.figures(".png"),
         "results/phenomena.html",
-        "results/phenomena.tracking.json",
 
 
 rule token_table:
@@ -126,24 +125,3 @@ rule page_phenomena:
         "python -m rlvr stage page phenomena --findings {input.findings:q} --figures results/figures/phenomena"
         " --rollouts {input.rollouts:q} --note {params.note:q} {params.left_out:q}"
         " --out {output.page:q} > {log:q} 2>&1"
-
-
-rule track_phenomena:
-    input:
-        page="results/phenomena.html",
-        note="results/tables/phenomena.md",
-        table="results/tables/phenomena.csv",
-        figures=CLAIM_JOBS.figures(".png"),
-        rollouts=given(CLAIM_JOBS.rollout_pages),
-        code=code_of("rlvr.report.mlflow.projected"),
-    output:
-        "results/phenomena.tracking.json",
-    log:
-        "results/logs/track_phenomena.log",
-    params:
-        study=PLAN.study_name(""),
-    shell:
-        "python -m rlvr stage track-extra --study {params.study} --name phenomena --title 'claims of the papers'"
-        " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figures:q}"
-        " {input.rollouts:q} --database results/mlflow.db --artifacts results/mlflow-artifacts --out {output:q}"
-        " > {log:q} 2>&1"

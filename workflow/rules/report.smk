@@ -176,16 +176,10 @@ rule track:
         figures=given(SHOWN.figures),
         manifests=given(PLAN.run_manifests),
         choices=given(SHOWN.choices),
-        code=code_of("rlvr.report.mlflow.projected"),
+        code=code_of("rlvr.report.mlflow.projection"),
     output:
         "results/{folder}tracking.json",
     log:
         "results/logs/{folder}track.log",
-    params:
-        study=given(PLAN.study_name),
-        benchmarks=list(PLAN.study.benchmarks),
-        choices=given(SHOWN.track_options),
     shell:
-        "python -m rlvr stage track --results results --runs {input.runs:q} --study {params.study}"
-        " --benchmarks {params.benchmarks} {params.choices:q}"
-        " --database results/mlflow.db --artifacts results/mlflow-artifacts --out {output:q} > {log:q} 2>&1"
+        "python -m rlvr stage track --results results --study results/{wildcards.folder} --out {output:q} > {log:q} 2>&1"

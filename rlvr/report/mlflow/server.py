@@ -3,27 +3,28 @@
 import contextlib
 import errno
 import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+
+from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
 
 from evals.core.errors import InvalidInput, UserError
-from rlvr.report.mlflow.database import Store
-from rlvr.report.mlflow.experiment import OWNER_TAG, is_of
-from rlvr.report.mlflow.in_progress import show_in_progress, watch
-from rlvr.report.mlflow.projected import project_newer
-from rlvr.report.mlflow.views import CURVES, SCORES, save_views
+from rlvr.report.mlflow.projection import CURVES, SCORES, project, studies_of
+from rlvr.report.mlflow.store import Store
+from rlvr.report.provenance import StudyName
 
 HOST = "127.0.0.1"
 
 
 def browse(results: Path, port: int = 5000) -> None:
-    """Show the runs in MLflow's web interface, on this machine only; trainings under way are watched as well.
+    """Show the runs in MLflow's web interface, on this machine only; trainings under way grow there.
 
     The first study's curves open in a browser, if this is a terminal on a desktop. With a tracking server in
     ``MLFLOW_TRACKING_URI`` the runs are brought there, and its addresses are printed.
@@ -33,110 +34,93 @@ def browse(results: Path, port: int = 5000) -> None:
         port: on loopback.
     """
     store = Store.of(results)
+    if not studies_of(results):
+        raise UserError(f"{results}: holds no study that was started; run one first")
     if store.server is None:
         check_port(port)
-    studies = [results / "tracking.json", *sorted(results.glob("studies/*/tracking.json"))]
-    for record in [*filter(Path.exists, studies), *sorted(results.glob("*.tracking.json"))]:
-        with _warning():
-            if (counts := project_newer(record, results, store)) is not None:
-                print(f"{record}: {describe(counts)}")
-    with _warning():
-        if number := show_in_progress(results, store):
-            print(f"trainings in progress, or of a study that is: {number}")
+    print("making the runs in MLflow from the results", flush=True)
+    show(results, store)
     if store.server is not None:
-        print(*links(store, store.address), sep="\n")
-        return
-    if not store.database.exists():
-        raise UserError(f"{results}: holds no study that was started; run one first")
-    serve(results, store, port)
+        print(*links(results, store, store.address), sep="\n")
+    else:
+        serve(results, store, port)
 
 
-def describe(counts: Mapping[str, int]) -> str:
-    """The counts of a projection in words."""
-    return "MLflow runs: " + ", ".join(f"{number} {word}" for word, number in counts.items())
+def show(results: Path, store: Store) -> None:
+    """Make the runs of every study; what cannot be shown is printed, and the rest is still worth browsing."""
+    for study in studies_of(results):
+        try:
+            project(study, results, store)
+        except (UserError, MlflowException, SQLAlchemyError, OSError) as error:
+            print(f"warning: {str(error).partition(chr(10))[0]}; showing what there is", file=sys.stderr, flush=True)
 
 
-@contextlib.contextmanager
-def _warning() -> Iterator[None]:
-    """Print what cannot be shown; a study in progress lacks some outputs, and the rest is still worth browsing."""
-    try:
-        yield
-    except UserError as error:
-        print(f"warning: {error}; showing what there is", file=sys.stderr)
-
-
-def serve(results: Path, store: Store, port: int) -> NoReturn:
-    """Be MLflow's own command, which starts the server, hands signals on to it and ends with it.
-
-    A thread says where the server is once it answers, and watches the trainings in progress in ``results``.
-    """
-    from mlflow.cli import cli as mlflow
-
+def serve(results: Path, store: Store, port: int) -> None:
+    """Run MLflow's server until this process ends, however it ends, and show what trainings do meanwhile."""
     # Of jobs that MLflow could run (scorers of chat traces) a study has none: nine processes and 2 GB less.
-    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
-    threading.Thread(target=_accompany, args=(results, store, port), daemon=True).start()
-    stored = ["--backend-store-uri", store.uri, "--default-artifact-root", store.artifacts.resolve().as_uri()]
-    mlflow(["server", *stored, "--host", HOST, "--port", str(port), "--workers", "1"])
-    raise AssertionError("the command ends the process")
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri, "--default-artifact-root"]
+    command += [store.artifacts.resolve().as_uri(), "--host", HOST, "--port", str(port), "--workers", "1"]
+    server = subprocess.Popen(command, env=environment, start_new_session=True)
+    # The guard's input ends with this process; MLflow's server would stay on its port after kill -9.
+    guard = ["sh", "-c", f"cat; kill -- -{server.pid} 2>/dev/null"]
+    with subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True):
+        threading.Thread(target=_accompany, args=(results, store, port), daemon=True).start()
+        with contextlib.suppress(KeyboardInterrupt):
+            server.wait()
+        server.terminate()
+    if server.wait() not in (0, -signal.SIGTERM):
+        raise UserError(f"MLflow's server ended with status {server.returncode}")
 
 
 def _accompany(results: Path, store: Store, port: int) -> None:
     """Print the addresses of the studies once the server answers, and show what trainings do until the process ends."""
-    wait_until_served(port)
-    first, *addresses = links(store, f"http://{HOST}:{port}")
-    print(first, *addresses, sep="\n", flush=True)
-    if addresses and is_on_desktop():
-        webbrowser.open(addresses[0].split()[-1])
-    watch(results, store)
-
-
-def is_on_desktop() -> bool:
-    """Whether a browser that opens is seen, and does not fill the terminal as one without windows would."""
-    has_windows = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-    return sys.stdout.isatty() and has_windows
-
-
-def wait_until_served(port: int, seconds: float = 0.3) -> None:
-    """Wait until the server answers on a port of loopback."""
     while True:
-        with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=seconds):
-            return
-        time.sleep(seconds)
+        try:
+            socket.create_connection((HOST, port), timeout=1).close()
+            break
+        except OSError:
+            time.sleep(0.3)
+    first, *addresses = links(results, store, f"http://{HOST}:{port}")
+    print(f"{first} (Ctrl-C ends it)", *addresses, sep="\n", flush=True)
+    if is_on_desktop():
+        webbrowser.open(addresses[0].split()[-1])
+    while store.database.exists():  # MLflow keeps a deleted one open
+        started = time.monotonic()
+        show(results, store)
+        time.sleep(max(20.0, 20 * (time.monotonic() - started)))  # a twentieth of the time at most
+    print(f"warning: {store.database}: was deleted; trainings are watched no longer", file=sys.stderr, flush=True)
 
 
-def links(store: Store, root: str) -> list[str]:
-    """The addresses of each study's trainings in the web interface: their curves, scores and responses.
+def links(results: Path, store: Store, root: str) -> list[str]:
+    """The addresses of each study's curves, scores and responses in the web interface.
 
-    MLflow opens an experiment on its page of chat traces, of which a study has none. The views are kept with the
-    experiment before.
+    MLflow opens an experiment on its page of chat traces, of which a study has none; its views are kept with it.
     """
-    lines = [f"MLflow on {root}" + ("" if store.server else " (Ctrl-C ends it)")]
+    lines = [f"MLflow on {root}"]
     with store.writing() as client:
-        mine = f'tags.`{OWNER_TAG}` = "{store.owner}"' if store.server else None
-        experiments = [each for each in client.search_experiments(filter_string=mine) if is_of(each, store)]
-        for experiment in experiments:
-            save_views(client, experiment)
-    for experiment in experiments:
-        page = f"{root}/#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey="
-        lines += [f"  {experiment.name}: curves     {page}{CURVES}&compareRunsMode=CHART"]
-        lines += [f"  {experiment.name}: scores     {page}{SCORES}"]
-        lines += [f"  {experiment.name}: responses  {page}{SCORES}&compareRunsMode=ARTIFACT"]
+        for own in studies_of(results):
+            experiment = store.experiment(client, StudyName.read(own / "study.json").study)
+            page = f"{root}/#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning"
+            for name, view in {"curves": CURVES, "scores": SCORES, "responses": SCORES}.items():
+                mode = {"curves": "&compareRunsMode=CHART", "responses": "&compareRunsMode=ARTIFACT"}.get(name, "")
+                lines.append(f"  {experiment.name}: {name:10} {page}&viewStateShareKey={view}{mode}")
     return lines
 
 
 def check_port(port: int) -> None:
     """Refuse a port on which no server could listen, on loopback."""
     try:
-        _bind(port)
+        socket.create_server((HOST, port)).close()
     except (OSError, OverflowError) as error:
-        is_taken = getattr(error, "errno", None) == errno.EADDRINUSE
-        reason = f"{port} is taken" if is_taken else f"{port} cannot be used ({error})"
-        raise InvalidInput("", "--port", reason, f"a free port, such as {_bind(0)}") from None
+        reason = "is taken" if getattr(error, "errno", None) == errno.EADDRINUSE else f"cannot be used ({error})"
+        with socket.create_server((HOST, 0)) as free:
+            raise InvalidInput(
+                "", "--port", f"{port} {reason}", f"a free port, such as {free.getsockname()[1]}"
+            ) from None
 
 
-def _bind(port: int) -> int:
-    """Listen on a port for a moment; the port's number, which the system chooses for 0."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((HOST, port))
-        return int(probe.getsockname()[1])
+def is_on_desktop() -> bool:
+    """Whether a browser that opens is seen, and does not fill the terminal as one without windows would."""
+    has_windows = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return sys.stdout.isatty() and has_windows

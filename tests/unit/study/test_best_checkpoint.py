@@ -74,8 +74,6 @@ def test_the_scores_that_decided_are_drawn_and_projected(plan: Plan) -> None:
     names = [f"tiny-{method}_best-s{seed}" for method in plan.study.methods for seed in (1, 2)]
     choices, shown = [f"results/runs/{name}/chosen.json" for name in names], Displayed(plan)
     assert shown.figure_inputs("", "validation_curves") == {"choices": choices, "runs": "results/runs.json"}
-    assert shown.track_options("") == ["--choices", *choices]
-    assert Displayed(Plan.read(smoke(), "smoke.yaml")).track_options("") == []
 
 
 def test_published_numbers_stand_beside_what_was_chosen_alike() -> None:

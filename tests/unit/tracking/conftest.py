@@ -4,51 +4,61 @@ import shutil
 from pathlib import Path
 
 import pytest
+from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from evals.core.records import read_runs
-from rlvr.report.mlflow.database import Store
-from rlvr.report.mlflow.projected import TrackedStudy
-from rlvr.report.mlflow.projected import project as project_result
+from evals.results import read_results
+from evals.tables.main import write_main_table
+from rlvr.report.mlflow.projection import project as project_study
+from rlvr.report.mlflow.store import Store
 from tests.unit.engine.conftest import make_run, study_files
 from tests.unit.synthetic_results import Study
 
 __all__ = ["make_run", "study_files"]  # fixtures of a run of the local engine
 
-
 BENCHMARKS = ("chain_3", "nested_sums")
-ALL_RUNS = 1 + 4 + 7 + 14
-"""The overview; 4 methods with the base model; 7 runs; 7 runs on 2 benchmarks."""
+ALL_RUNS = 7 + 4 + 1
+"""The base model and two seeds of three methods; these and the base model as rows of the main table; the tables."""
 
 
-def tracked(study: Study, drop: str = "nothing") -> TrackedStudy:
-    """The study with all runs of its run sheet but those of a name."""
-    runs = tuple(run for run in read_runs(study.runs_file) if drop not in run.run)
-    return TrackedStudy(study="laptop", benchmarks=BENCHMARKS, runs=runs)
+def store_of(study: Study, database: str = "mlflow.db") -> Store:
+    return Store(study.results / database, study.results / "mlflow-artifacts")
 
 
-def project(study: Study, drop: str = "nothing", database: str = "mlflow.db") -> dict[str, int]:
-    """Project the study into a database of its results."""
-    results = study.results
-    store = Store(results / database, results / "mlflow-artifacts")
-    return project_result(tracked(study, drop), results / "tracking.json", results, store)
+def project(study: Study, database: str = "mlflow.db") -> int:
+    """Show the study in a database of its results."""
+    return project_study(study.results, study.results, store_of(study, database))
 
 
 def client_of(study: Study, database: str = "mlflow.db") -> MlflowClient:
     """MLflow's public client of that database."""
-    uri = Store(study.results / database, study.results).uri
+    uri = store_of(study, database).uri
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
-def add_table_and_figure(study: Study) -> None:
-    """Stand-ins for what the overview run carries."""
-    for path, content in {
-        study.results / "tables/main.md": "## Main\n\n| a |\n\n## Second\n",
-        study.results / "tables/main.manifest.json": "{}",
-        study.results / "figures/scores.png": "png",
-    }.items():
-        Path(path).parent.mkdir(exist_ok=True)
-        path.write_text(content)
+def shown(study: Study, database: str = "mlflow.db", experiment: str = "laptop") -> dict[str, Run]:
+    """Every run of ours in the experiment, by its name, of which there is one each."""
+    client = client_of(study, database)
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    runs = [
+        run for run in client.search_runs([found.experiment_id], max_results=1000) if "rlvr.result" in run.data.tags
+    ]
+    by_name = {run.info.run_name: run for run in runs}
+    assert len(by_name) == len(runs)
+    return by_name
+
+
+def write_tables(study: Study) -> None:
+    """Write the sheet, the study's name and the main table where the workflow has them, and a figure."""
+    results = study.results
+    shutil.copy(study.runs_file, results)
+    shutil.copy(study.study_file, results)
+    scores = [results / "scores" / f"{name}.json" for name in BENCHMARKS]
+    read = read_results(study.runs_file, scores, study.comparisons)
+    write_main_table(read, results / "costs", results / "runs", ["a note"], results / "tables/main")
+    (results / "figures").mkdir(exist_ok=True)
+    (results / "figures/scores.png").write_text("png")
 
 
 @pytest.fixture(scope="session")
@@ -61,18 +71,20 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def projected(synthetic_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """A study after its first projection; read-only."""
+def projected(synthetic_study: Study, empty_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study that MLflow shows; read-only."""
     root = tmp_path_factory.mktemp("projected") / "study"
     shutil.copytree(synthetic_study.root, root)
     study = Study(root)
-    add_table_and_figure(study)
-    assert project(study) == {"created": ALL_RUNS, "kept": 0, "replaced": 0, "removed": 0}
+    write_tables(study)
+    shutil.copy(empty_database, study.results / "mlflow.db")
+    assert project(study) == ALL_RUNS
     return study
 
 
 @pytest.fixture
-def tracked_study(editable_study: Study) -> Study:
-    """A small study with a table and a figure, to be changed by one test."""
-    add_table_and_figure(editable_study)
+def tracked_study(editable_study: Study, empty_database: Path) -> Study:
+    """A finished study that MLflow does not show yet, to be changed by one test."""
+    write_tables(editable_study)
+    shutil.copy(empty_database, editable_study.results / "mlflow.db")
     return editable_study

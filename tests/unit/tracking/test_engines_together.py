@@ -11,10 +11,10 @@ import pandas as pd
 from evals.core.run_spec import Execution, LocalRun
 from rlvr.engines.local.train import train
 from rlvr.engines.verl.metrics import read_metrics
-from rlvr.report.mlflow.planned_run import metric_name
+from rlvr.report.mlflow.values import metric_name
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import client_of, project
+from tests.unit.tracking.conftest import project, shown
 
 RECORDED = Path(__file__).with_name("recorded_verl_metrics.jsonl")
 """Two steps of DelTA as real verl wrote them; tests/engines holds the names to what it writes now."""
@@ -32,7 +32,7 @@ ONLY_LOCAL = {"seconds_reward"}  # verl grades while it samples
 
 
 def test_both_engines_metrics_have_one_name_each(
-    make_run: Callable[..., LocalRun], tracked_study: Study, empty_database: Path, tmp_path: Path
+    make_run: Callable[..., LocalRun], tracked_study: Study, tmp_path: Path
 ) -> None:
     entry = resolve_method("delta", {}, load_catalogue(), "test")
     pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
@@ -44,20 +44,14 @@ def test_both_engines_metrics_have_one_name_each(
     results = tracked_study.results
     shutil.copy(directory / "metrics.parquet", results / "runs" / "tiny-delta-s1" / "metrics.parquet")
     read_metrics([RECORDED], 2).to_parquet(results / "runs" / "tiny-delta-s2" / "metrics.parquet")
-    shutil.copy(empty_database, results / "mlflow.db")
     project(tracked_study)
-    client = client_of(tracked_study)
-    experiment = client.get_experiment_by_name("laptop")
-    assert experiment is not None
-    shown = {
-        run.data.tags.get("rlvr.result"): run for run in client.search_runs([experiment.experiment_id], max_results=99)
-    }
-    of_local, of_verl = (shown[f"run tiny-delta-s{seed}"].data.metrics for seed in (1, 2))
+    runs = shown(tracked_study)
+    of_local, of_verl = (runs[f"tiny-delta-s{seed}"].data.metrics for seed in (1, 2))
     assert set(of_local) - set(of_verl) == {metric_name(column) for column in ONLY_LOCAL}
     assert set(of_verl) - set(of_local) == {metric_name(column) for column in ONLY_VERL}
     # Not the same numbers, but of one kind: a fraction of one engine is no count of the other.
     for name in set(of_local) & set(of_verl):
-        if name.endswith(("_fraction", "_rate")) and name != "train/learning_rate":
+        if name.startswith("train/") and name.endswith(("_fraction", "_rate")) and name != "train/learning_rate":
             assert 0 <= of_local[name] <= 1 and 0 <= of_verl[name] <= 1, name
     assert of_verl["train/tokens_generated"] > 100
     assert of_verl["time/seconds_step"] > of_verl["time/seconds_update"] > 0

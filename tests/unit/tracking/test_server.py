@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -9,19 +11,20 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
 from evals.core.errors import UserError
 from rlvr.report.mlflow import server as server_page
-from rlvr.report.mlflow.database import Store
-from rlvr.report.mlflow.experiment import Experiment
+from rlvr.report.mlflow.projection import UNJUDGED
+from rlvr.report.mlflow.store import Store
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import project
+from tests.unit.tracking.conftest import ALL_RUNS, client_of, project
 
 main = rlvr_bench()
 _PATIENCE_SECONDS = 1200  # only a server that hangs takes as long; one that ends is noticed at once
@@ -55,32 +58,30 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> It
         process.wait()
 
 
-def test_a_study_is_projected_to_the_server_that_the_environment_names(
+def test_a_study_is_shown_on_the_server_that_the_environment_names(
     tracked_study: Study, server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tracked_study.results / "mlflow.db").unlink()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{server}/")
-    created = project(tracked_study)["created"]
-    assert created == 26 and not (tracked_study.results / "mlflow.db").exists()
-    assert project(tracked_study) == {"created": 0, "kept": created, "replaced": 0, "removed": 0}
+    assert project(tracked_study) == ALL_RUNS and not (tracked_study.results / "mlflow.db").exists()
     client = MlflowClient(server)
     experiment = client.get_experiment_by_name("laptop")
-    runs = {
-        run.data.tags["rlvr.result"]: run for run in client.search_runs([experiment.experiment_id], max_results=1000)
-    }
-    run = runs["run tiny-delta-s1"]
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id], max_results=1000)}
+    run = runs["tiny-delta-s1"]
     assert len(client.get_metric_history(run.info.run_id, "train/reward_mean")) == 8
-    version = client.get_model_version_by_alias("laptop-tiny-delta", "s1")
-    checkpoint = (tracked_study.results / "runs/tiny-delta-s1/checkpoint").as_uri()
-    assert version.run_id == run.info.run_id and version.tags["checkpoint"] == checkpoint
     (tracked_study.root / "server_copy").mkdir()
     copied = client.download_artifacts(run.info.run_id, "manifest.json", str(tracked_study.root / "server_copy"))
-    own = tracked_study.results / "runs/tiny-delta-s1/manifest.json"
-    assert Path(copied).read_bytes() == own.read_bytes()
+    assert Path(copied).read_bytes() == (tracked_study.results / "runs/tiny-delta-s1/manifest.json").read_bytes()
     client.create_experiment("of_somebody")
+    os.utime(tracked_study.results / "tables/main.csv")
     assert main(["ui", "--results", str(tracked_study.results)]) == 0
-    shown = capsys.readouterr().out
-    assert f"laptop: curves     {server}/#/experiments/{experiment.experiment_id}/runs" in shown
-    assert "of_somebody" not in shown
+    printed = capsys.readouterr().out
+    assert f"laptop: curves     {server}/#/experiments/{experiment.experiment_id}/runs" in printed
+    assert "of_somebody" not in printed
+    again = client.search_runs([experiment.experiment_id], max_results=1000)
+    assert len(again) == ALL_RUNS and not {each.info.run_id for each in again} & {
+        each.info.run_id for each in runs.values()
+    }
 
 
 def test_an_experiment_of_other_results_is_left_alone(
@@ -88,55 +89,84 @@ def test_an_experiment_of_other_results_is_left_alone(
 ) -> None:
     """Otherwise each of two people with a study of one name would delete the runs of the other."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
-    with Store.of(tmp_path / "mine").writing() as client:
-        mine = Experiment.of(client, "shared", Store.of(tmp_path / "mine"))
-        assert Experiment.of(client, "shared", Store.of(tmp_path / "mine")) == mine
-        with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI: http.*: has an experiment shared of .*mine, not of"):
-            Experiment.of(client, "shared", Store.of(tmp_path / "theirs"))
-        client.create_experiment("by_hand")
-        with pytest.raises(UserError, match="has an experiment by_hand of others"):
-            Experiment.of(client, "by_hand", Store.of(tmp_path / "mine"))
+    mine, other = Store.of(tmp_path / "mine"), Store.of(tmp_path / "other")
+    with mine.writing() as client:
+        number = mine.experiment(client, "shared").experiment_id
+        assert mine.experiment(client, "shared").experiment_id == number
+    with other.writing() as client, pytest.raises(UserError, match=r"has an experiment shared of .*/mine, not of"):
+        other.experiment(client, "shared")
 
 
-def test_a_server_that_does_not_answer_is_one_line_without_the_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("port", "reason"), [(-1, "cannot be used"), (70000, "cannot be used"), (None, "is taken")])
+def test_a_port_that_cannot_be_served_is_one_line(
+    port: int | None, reason: str, tracked_study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:1")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    message = r"MLFLOW_TRACKING_URI: http://127\.0\.0\.1:1: "
-    with pytest.raises(UserError, match=message) as caught, Store.of(tmp_path).writing():
-        pass
-    assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = port or taken.getsockname()[1]
+        assert main(["ui", "--results", str(tracked_study.results), f"--port={port}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: --port: {port} {reason}") and "a free port" in error and error.count("\n") == 1
 
 
-def test_databases_and_directories_of_others_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'theirs.db'}")
-    with Store.of(tmp_path).writing():
-        pass
-    assert (tmp_path / "mlflow.db").exists() and not (tmp_path / "theirs.db").exists()
+def test_results_without_a_study_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ui", "--results", str(tmp_path)]) == 2
+    assert "holds no study that was started" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_the_interface_is_served_on_loopback_and_ends_with_its_command(tracked_study: Study, tmp_path: Path) -> None:
+    """Also after kill -9; a study that lacks a file is shown as far as it goes, and trainings grow meanwhile."""
+    (tracked_study.results / "runs/tiny-grpo-s1/metrics.parquet").write_text("damaged")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "rlvr", "ui", "--results", str(tracked_study.results), "--port", str(port)]
+    log = tmp_path / "log"
+    with open(log, "w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+    _wait(lambda: "laptop: responses" in log.read_text(), process, log)
+    assert "metrics.parquet: is not parquet" in log.read_text() and "showing what there is" in log.read_text()
+    listening = [each for each in psutil.net_connections("tcp") if each.laddr.port == port and each.status == "LISTEN"]
+    assert {each.laddr.ip for each in listening} == {"127.0.0.1"}
+    process.kill()
+    process.wait()
+    _wait(lambda: not _answers(port), None, log)
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def _wait(condition: Callable[[], bool], process: subprocess.Popen[bytes] | None, log: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline and (process is None or process.poll() is None), log.read_text()
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize(
     ("terminal", "display", "opened"), [(True, ":0", True), (False, ":0", False), (True, "", False)]
 )
 def test_the_curves_open_in_a_browser_only_where_somebody_sees_it(
-    terminal: bool,
-    display: str,
-    opened: bool,
-    tracked_study: Study,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    terminal: bool, display: str, opened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project(tracked_study)
-    visited: list[str] = []
-    monkeypatch.setattr("webbrowser.open", visited.append)
-    monkeypatch.setattr(server_page, "wait_until_served", lambda port: None)
-    monkeypatch.setattr(server_page, "watch", lambda results, store: None)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     monkeypatch.setenv("DISPLAY", display)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    server_page._accompany(tracked_study.results, Store.of(tracked_study.results), 5001)
-    curves = capsys.readouterr().out.splitlines()[1].split()[-1]
-    assert curves.startswith("http://127.0.0.1:5001/#/experiments/") and curves.endswith("compareRunsMode=CHART")
-    assert visited == [curves] * opened
+    assert server_page.is_on_desktop() == opened
+
+
+def test_a_view_that_the_user_changed_stays(tracked_study: Study) -> None:
+    project(tracked_study)
+    client, tag = client_of(tracked_study), "mlflow.sharedViewState.rlvr-scores"
+    experiment = client.get_experiment_by_name("laptop")
+    view = json.loads(experiment.tags[tag])
+    columns = json.loads(view["state"])["selectedColumns"]
+    assert columns[:3] == [f"metrics.`eval/{name}/avg_at_32`" for name in ("all", "chain_3", "nested_sums")]
+    assert f"metrics.`{UNJUDGED}`" in columns
+    changed = json.dumps(view | {"name": "mine", "updatedAt": view["updatedAt"] + 1})
+    client.set_experiment_tag(experiment.experiment_id, tag, changed)
+    os.utime(tracked_study.results / "tables/main.csv")
+    project(tracked_study)
+    assert client.get_experiment_by_name("laptop").tags[tag] == changed
