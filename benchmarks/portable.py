@@ -11,7 +11,6 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -61,10 +60,10 @@ def _train(run: Path, steps: int, portable: bool) -> None:
     arithmetic.set_up(1, portable)
     from evals.core.run_spec import LocalRun
     from evals.grading import GradingPool
-    from rlvr.engines.local.learner import HiddenStateBudget, Learner
+    from rlvr.engines.local.learner import Learner
 
-    with tempfile.TemporaryDirectory() as place, GradingPool(workers=1) as pool:
-        learner = Learner(LocalRun.read(run), "cpu", HiddenStateBudget(1 << 30, Path(place)))
+    with GradingPool(workers=1) as pool:
+        learner = Learner(LocalRun.read(run), "cpu")
         for _ in range(steps):
             sys.stdin.readline()
             before = time.process_time()

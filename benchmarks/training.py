@@ -32,10 +32,10 @@ def work(run_file: Path, threads: int) -> None:
 
     from evals.core.run_spec import LocalRun
     from evals.grading import GradingPool
-    from rlvr.engines.local.learner import HiddenStateBudget, Learner
+    from rlvr.engines.local.learner import Learner
 
     torch.set_num_threads(threads)
-    learner = Learner(LocalRun.read(run_file), "cpu", HiddenStateBudget(1 << 32, Path("/tmp")))
+    learner = Learner(LocalRun.read(run_file), "cpu")
     with GradingPool(workers=1) as pool:
         print(json.dumps({"seconds": time.process_time()}), flush=True)
         for _ in sys.stdin:

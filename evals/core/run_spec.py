@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.files import read_json
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share
+from evals.core.numbers import BOUNDED, Count, NotNegative, Positive, Share
 from evals.core.record import Record
 from evals.core.training_settings import LocalTraining, TrainingSettings, VerlTraining
 from evals.core.values import Matching, Prompt
@@ -219,11 +219,6 @@ class OneDevice(Record):
 class Execution(TrainingExecution, OneDevice):
     """The execution of a run by the local engine; nothing here changes its numbers."""
 
-    hidden_state_budget: Index = Field(
-        default=4096,
-        description="MiB of a rollout batch's hidden states that DelTA keeps in memory; more are spilled to a file of "
-        "the run's directory; engine local",
-    )
     gradient_checkpointing: bool = Field(
         default=False,
         description="whether a training computes layers again for the gradient instead of keeping them: less memory, a "

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,20 +20,29 @@ LEAST_DRIVER = "580.65.06"
 """The oldest NVIDIA driver for CUDA 13, which the pinned torch brings."""
 _DRIVER = re.compile(r"\d+(?:\.\d+)+")
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
+_CLAIMED = "RLVR_BENCH_CLAIMED_DEVICES"
+"""The variable that tells a child the GPUs of its parent."""
 _POLL_SECONDS = 0.5
 _held: list[FileLock] = []
 """Locks of this process, which the operating system frees when it dies, however it dies."""
 
 
 def claim_one(device: str) -> None:
-    """Take one GPU if ``device`` is cuda, before torch looks for any; UserError if torch then sees none."""
+    """Take one GPU if ``device`` is cuda, before torch looks for any; UserError if torch then sees none.
+
+    torch is told to take kernels that repeat themselves, where it has some.
+    """
     if device != "cuda":
         return
     claim_devices(1)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # so that products repeat themselves
     import torch
 
     if not torch.cuda.is_available():
         raise UserError("device: cuda was asked for, but torch sees no GPU; accepted here: cpu")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    warnings.filterwarnings("ignore", message="(?s).*cumsum_cuda_kernel")  # docs/portability.md
 
 
 def claim_devices(count: int, directory: Path | None = None) -> None:
@@ -45,6 +55,8 @@ def claim_devices(count: int, directory: Path | None = None) -> None:
     devices = _visible_devices()
     if _held or not devices:  # one model a process; GPUs of another maker are not listed here
         return
+    if (claimed := os.environ.get(_CLAIMED)) and claimed == os.environ.get(_VARIABLE):  # by this one's parent, for both
+        return
     if len(devices) < count:
         raise InvalidInput("", "tensor_parallel_size", f"is {count} with {len(devices)} GPUs", "at most as many")
     if directory is None:
@@ -52,12 +64,12 @@ def claim_devices(count: int, directory: Path | None = None) -> None:
         directory = Path(tempfile.gettempdir()) / "-".join(["rlvr-devices", str(os.getuid()), *([job] if job else [])])
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     announced = False
-    while len(claimed := _free(devices, count, directory)) < count:
+    while len(taken := _free(devices, count, directory)) < count:
         if not announced:
             print(f"waiting for {count} of the GPUs {', '.join(devices)}, which other jobs have", flush=True)
             announced = True
         time.sleep(_POLL_SECONDS)
-    os.environ[_VARIABLE] = ",".join(claimed)
+    os.environ[_VARIABLE] = os.environ[_CLAIMED] = ",".join(taken)
 
 
 def drivers() -> list[str]:

@@ -28,7 +28,8 @@ class Cost:
     training_seconds: float | None
     training_cpu_seconds: float | None  # which other jobs do not lengthen; None too where they were not measured
     evaluation_seconds: float  # of sampling and grading, summed over benchmarks
-    peak_memory_mebibytes: float | None  # largest resident set of any of its jobs; None if none lived to be measured
+    peak_memory_mebibytes: float | None
+    """Of a training on a GPU what it took there, else the largest resident set of its jobs; None if not measured."""
 
 
 def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
@@ -69,7 +70,9 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
     if cpu_seconds is not None and training_seconds < step_seconds:  # measured of the last of several processes
         cpu_seconds *= step_seconds / training_seconds
     if "peak_memory_bytes" in frame and not metrics.with_name("cluster.json").is_file():  # verl's is of a GPU
-        memory = _largest([memory, float(frame["peak_memory_bytes"].max()) / 2**20])
+        peak, manifest = float(frame["peak_memory_bytes"].max()) / 2**20, metrics.with_name("manifest.json")
+        on_gpu = manifest.is_file() and read_manifest(manifest, "run").details.get("device") == "cuda"
+        memory = peak if on_gpu else _largest([memory, peak])
     return Cost(tokens, steps, max(training_seconds, step_seconds), cpu_seconds, evaluation_seconds, memory)
 
 

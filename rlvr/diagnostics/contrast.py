@@ -23,7 +23,7 @@ from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.checkpoint_contrast import Rollouts, checkpoint_run
 from rlvr.diagnostics.replay import steps_of
 from rlvr.engines.local.contrast import OWN, Meter, Viewed, degrees_between
-from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
+from rlvr.engines.local.learner import Learner, PreparedStep
 from rlvr.methods.method import Method, compose
 
 
@@ -68,7 +68,7 @@ def write_contrast(
         verify_outputs(path, kind)
     inputs = {str(path): sha256_file(path) for path in kinds}
     out.mkdir(parents=True, exist_ok=True)
-    learner = Learner(run, device, HiddenStateBudget(1 << 32, out))
+    learner = Learner(run, device)
     parameters = {"run": run.parameters(), "steps": wanted, "methods": dict(methods), "version": VERSION}
     return _write(angles_along(learner, composed, wanted, grading_workers), inputs, parameters, out)
 
@@ -98,7 +98,7 @@ def write_checkpoint_contrast(
         entry = methods[reference]
         run = checkpoint_run(model, problems, reference, entry, max(steps, default=1), rollouts, Path(scratch))
         wanted = steps_of(run, steps)
-        learner = Learner(run, device, HiddenStateBudget(1 << 32, out))
+        learner = Learner(run, device)
         inputs = {str(path): sha256_file(path) for path in (problems, *checkpoint_files(model))}
         parameters = {"rollouts": asdict(rollouts), "reference": reference, "steps": wanted, "methods": dict(methods)}
         frame = angles_along(learner, composed, wanted, grading_workers)

@@ -4,7 +4,6 @@ A run is a function of its run.json, its base model and its problems, so it need
 replayed, and every replayed step must have the metrics that the run wrote down. The run's files are not changed.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from evals.grading import GradingPool
 from rlvr.diagnostics import TABLE_VERSIONS
 from rlvr.diagnostics.policy import Rollout, policy_of, snapshot_directory
 from rlvr.diagnostics.tokens.table import DISPLACEMENT, completed
-from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
+from rlvr.engines.local.learner import Learner, PreparedStep, require_same_step
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.rollouts import StepRollouts, token_rows
 from rlvr.runs.state import save_tensors
@@ -72,14 +71,13 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
     metrics: dict[Any, Any] = read_parquet(run_file.parent / "metrics.parquet").set_index("step").to_dict("index")
     tables, files = [], [out / "tokens.parquet"]
     progress = Progress(out, f"tokens of {run.run}", wanted[-1], 0)
-    with tempfile.TemporaryDirectory() as scratch:
-        learner = Learner(run, device, HiddenStateBudget(1 << 32, Path(scratch)))
-        for replayed in replay(learner, wanted, grading_workers):
-            require_same_step(run.run, {**replayed.metrics, "step": replayed.step}, metrics[replayed.step])
-            progress.report(replayed.step)
-            if replayed.step in wanted:
-                tables.append(_token_rows(run.run, replayed, learner.token_text))
-                files += _write_snapshot(snapshot_directory(out, replayed.step), replayed)
+    learner = Learner(run, device)
+    for replayed in replay(learner, wanted, grading_workers):
+        require_same_step(run.run, {**replayed.metrics, "step": replayed.step}, metrics[replayed.step])
+        progress.report(replayed.step)
+        if replayed.step in wanted:
+            tables.append(_token_rows(run.run, replayed, learner.token_text))
+            files += _write_snapshot(snapshot_directory(out, replayed.step), replayed)
     write_parquet(out / "tokens.parquet", pd.concat(tables, ignore_index=True))
     parameters = {"run": run.parameters(), "steps": wanted, "version": TABLE_VERSIONS[run.dtype]}
     identity = fingerprint({"parameters": parameters, "run": recorded.fingerprint})

@@ -4,60 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from evals.core.lazy_torch import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Visit: TypeAlias = "Callable[[Tensor, Tensor], object]"
-"""Called with places [k] int64 among n rows, on the CPU, and those rows [k, D]."""
-
-_ROWS_AT_ONCE = 1 << 12
-
-
-@dataclass(frozen=True)
-class RecomputedRows:
-    """A matrix [n, D] of token rows that is computed or copied anew at every reading, where a device cannot hold it."""
-
-    shape: tuple[int, int]  # n and D
-    dtype: torch.dtype
-    device: torch.device
-    read: Callable[[Visit], None]
-    """Calls its argument until every row was given once, in any order and in parts of any size."""
-
-    def select(self, chosen: Tensor) -> RecomputedRows:
-        """Select the rows at ``chosen`` [n] bool; the others are computed all the same."""
-        kept = chosen.cpu()
-        places = kept.long().cumsum(dim=0) - 1
-
-        def read(visit: Visit) -> None:
-            def of_chosen(at: Tensor, rows: Tensor) -> None:
-                inside = kept[at]
-                visit(places[at[inside]], rows[inside.to(rows.device)])
-
-            self.read(of_chosen)
-
-        return RecomputedRows((int(kept.sum()), self.shape[1]), self.dtype, self.device, read)
-
-    def changed(self, change: Callable[[Tensor, Tensor], Tensor]) -> RecomputedRows:
-        """Make other rows [k, D] of the same type by ``change`` from places [k] and rows [k, D]."""
-
-        def read(visit: Visit) -> None:
-            self.read(lambda at, rows: visit(at, change(at, rows).to(self.dtype)))
-
-        return RecomputedRows(self.shape, self.dtype, self.device, read)
-
-
-def in_parts(rows: Tensor, device: torch.device) -> RecomputedRows:
-    """Read rows [N, D], which stay where they are, on ``device``: parts of them are copied there at every reading."""
-
-    def read(visit: Visit) -> None:
-        for places in torch.arange(len(rows)).split(_ROWS_AT_ONCE):
-            visit(places, rows[places].to(device))
-
-    return RecomputedRows((rows.shape[0], rows.shape[1]), rows.dtype, device, read)
 
 
 @dataclass(frozen=True)
@@ -99,10 +51,9 @@ class RolloutBatch:
     """The metrics that the weighting gave on the run's first rollout batch; empty on that batch."""
     head_weight: Tensor | None = None
     """[V, D], weight of the language-model head. None unless the method asks for hidden states."""
-    hidden_states: Tensor | RecomputedRows | None = None
+    hidden_states: Tensor | None = None
     """[N, D], inputs of the language-model head; row n belongs to the n-th true entry of ``response_mask`` in row-major
-    order. Where the engine has no room for them, rows that are computed or copied anew at every reading. None unless
-    the method asks for them."""
+    order. None unless the method asks for them."""
     share: RowShare | None = None
     """The tokens whose rows ``hidden_states`` has; None for all of them."""
 
@@ -161,7 +112,7 @@ def rollout_metrics(
     }
 
 
-def computation_type(values: Tensor | RecomputedRows) -> torch.dtype:
+def computation_type(values: Tensor) -> torch.dtype:
     """Return float32, or the type of ``values`` if that has more bits."""
     return torch.promote_types(values.dtype, torch.float32)
 

@@ -60,7 +60,6 @@ execution:
   gradient_checkpointing: null
   training_python: python  # of the environment that verl is installed in (docs/paper_scale.md)
   sampling_python: python
-  hidden_state_budget: null
   cluster:
     nodes: 1
     gpus_per_node: GPUS

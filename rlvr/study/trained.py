@@ -98,10 +98,7 @@ class TrainingJobs:
         if self.plan.study.engine == VERL:
             return f"--cluster-json {{resources.cluster_json:q}} --python {execution['training_python']}"
         options = {"checkpoint_interval": execution.get("checkpoint_interval", 1), "device": execution["device"]}
-        options |= {
-            "threads": self.plan.training_threads,
-            "hidden_state_budget": execution.get("hidden_state_budget", 0),
-        }
+        options["threads"] = self.plan.training_threads
         if "rollouts_kept_every" in execution:
             options["rollouts_kept_every"] = execution["rollouts_kept_every"]
         flags = ["--gradient-checkpointing"] if execution.get("gradient_checkpointing") else []

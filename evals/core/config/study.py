@@ -206,9 +206,6 @@ class StudyConfig(Settings):
                 raise NotAccepted("replays runs of engine local", "none with engine verl", "diagnostics")
             if self.contrast_steps:
                 raise NotAccepted(f"is {self.contrast_steps}", "0, or none, with engine verl", "contrast_steps")
-            if "hidden_state_budget" in self.execution.model_fields_set:
-                accepted = "none with engine verl, which keeps hidden states on the device"
-                raise NotAccepted("is a setting of engine local", accepted, "execution.hidden_state_budget")
             require(self.execution, ("cluster", "training_python"), "execution")
         elif self.execution.cluster is not None:
             raise NotAccepted("is a setting of engine verl", "none with engine local", "execution.cluster")

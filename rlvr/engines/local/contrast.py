@@ -10,7 +10,6 @@ only looks: the training stays the same bit by bit.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.core.training_settings import LocalTraining
-from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
+from rlvr.engines.local.learner import Learner, PreparedStep, time_on
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.method import Method, compose
@@ -162,13 +161,13 @@ class Meter:
 
     def __call__(self, rows: Tensor, log_probs: Tensor, slopes: Tensor) -> None:
         """Take what the updater shows, and measure once a mini-batch is whole."""
-        started = time.monotonic()
+        started = time_on(self.learner.model.device)
         self._log_probs[rows, : log_probs.shape[1]] = log_probs
         self._waiting[self._done] -= set(rows.tolist())
         if not self._waiting[self._done]:
             self._measure(self._done)
             self._done += 1
-        self.seconds += time.monotonic() - started
+        self.seconds += time_on(self.learner.model.device) - started
 
     def _measure(self, number: int) -> None:
         learner, batch = self.learner, self.prepared.batch
@@ -201,10 +200,8 @@ class Meter:
 class ContrastLearner(Learner):
     """A learner that measures the contrast of its method with the reference method of its ``run.json``."""
 
-    def __init__(
-        self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget, gradient_checkpointing: bool = False
-    ) -> None:
-        super().__init__(run, device, hidden_state_budget, gradient_checkpointing)
+    def __init__(self, run: LocalRun, device: str, gradient_checkpointing: bool = False) -> None:
+        super().__init__(run, device, gradient_checkpointing)
         assert run.contrast is not None
         self._measured = run.contrast
         self._reference = compose(run.contrast.method, "contrast: method", run.training.max_new_tokens)
@@ -221,13 +218,13 @@ class ContrastLearner(Learner):
         # Hidden states cost a pass over the whole batch, too much for every step.
         if not with_gradients and not shares_hidden_states(self._reference, self.method):
             return super().update(prepared)
-        started = time.monotonic()
+        started = time_on(self.model.device)
         is_reference = self.method == self._reference
         viewed = {} if is_reference else {_REFERENCE: Viewed.by(self._reference, self, prepared)}
         if with_gradients and not self._is_control:
             viewed[_FLOOR] = self._with_random_weights(prepared)
         meter = Meter(self, prepared, viewed, with_gradients)
-        before = time.monotonic() - started
+        before = time_on(self.model.device) - started
         self.updater.observer = meter if viewed else None
         try:
             metrics = super().update(prepared)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +22,6 @@ from evals.generation.devices import claim_one
 from evals.generation.sampler import Sampler
 from evals.grading import GradingPool, Verdict
 from rlvr.engines.local.policy import (
-    HiddenStateStore,
     load_policy,
     response_states,
     same_bytes,
@@ -36,7 +34,7 @@ from rlvr.engines.local.vllm_rollouts import VllmRollouts
 from rlvr.engines.unjudged import count_unjudged, require_judged, training_rewards
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
-from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, rollout_metrics
+from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
 from rlvr.runs.state import State, StateStore, load_training_tensors, training_tensors
 
 _COMPARED = ("reward_mean", "response_length_mean", "entropy", "loss", "grad_norm", "tokens_generated")
@@ -44,32 +42,39 @@ _TOLERANCE = 1e-4
 """The largest relative difference of a repeated step's metric; the same number of threads on one machine gives 0."""
 
 
+def time_on(device: torch.device) -> float:
+    """Return the time once ``device`` has done what it was asked for: a GPU is only told, and works on alone."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.monotonic()
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most bytes so far: of a GPU those that torch allocated, else this process's resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 class StepClock:
     """Seconds spent in the parts of one step."""
 
-    def __init__(self) -> None:
-        self._started = time.monotonic()
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._started = time_on(device)
         self._seconds = dict.fromkeys(("rollout", "reward", "log_probs", "token_weights", "update"), 0.0)
 
     @contextmanager
     def time(self, part: str) -> Iterator[None]:
         """Add the seconds of the block to ``part``."""
-        started = time.monotonic()
+        started = time_on(self._device)
         yield
-        self._seconds[part] += time.monotonic() - started
+        self._seconds[part] += time_on(self._device) - started
 
     def metrics(self) -> dict[str, float]:
         """Seconds by part, and of the step so far."""
         parts = {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
-        return {**parts, "seconds_step": time.monotonic() - self._started}
-
-
-@dataclass(frozen=True)
-class HiddenStateBudget:
-    """The memory for hidden states: the largest store that is kept in it, in bytes; larger ones go to a directory."""
-
-    size: int
-    directory: Path
+        return {**parts, "seconds_step": time_on(self._device) - self._started}
 
 
 @dataclass
@@ -101,14 +106,11 @@ class PreparedStep:
 class Learner:
     """One run in progress."""
 
-    def __init__(
-        self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget, gradient_checkpointing: bool = False
-    ) -> None:
+    def __init__(self, run: LocalRun, device: str, gradient_checkpointing: bool = False) -> None:
         claim_one(device)
         checkpoint, training = Checkpoint(run.base / "checkpoint"), run.training
         self.method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
         self.run = run
-        self._budget = hidden_state_budget
         self.position = Position()
         self.tokenizer = checkpoint.tokenizer
         problems = read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer"))
@@ -181,7 +183,7 @@ class Learner:
 
     def prepare(self, pool: GradingPool) -> PreparedStep:
         """Sample a rollout batch and weigh its tokens: everything of a step that comes before its optimizer steps."""
-        run, method, position, clock = self.run, self.method, self.position, StepClock()
+        run, method, position, clock = self.run, self.method, self.position, StepClock(self.model.device)
         training, seed, first_prompt = run.training, run.seed, position.prompts_used
         rollouts, rewards, advantages, sampled_metrics = self._sample(pool, clock)
         so_far = [*position.metrics, sampled_metrics]
@@ -227,22 +229,24 @@ class Learner:
         return PreparedStep(rollouts, problems, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock)
 
     @torch.no_grad()
-    def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | RecomputedRows | None]:
+    def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-probabilities and entropies [B, T] by the trainer's passes; the hidden states [N, D] if they are needed.
 
         Hidden states, or their sketch, are in the type of the passes. The own sampler has the other numbers in float32.
         """
         method, tokens, training = self.method, rollouts.tokens, self.run.training
         size, most_tokens = training.micro_batch_size, training.scored_tokens
-        store: HiddenStateStore | None = None
+        kept: Tensor | None = None
+        filled = 0
         if method.needs_hidden_states:
-            width, budget = method.sketch_dimensions or self.model.head_weight.shape[1], self._budget
-            count = int(rollouts.lengths.sum())
-            store = HiddenStateStore(count, width, self.model.dtype, budget.size, budget.directory)
+            width, count = method.sketch_dimensions or self.model.head_weight.shape[1], int(rollouts.lengths.sum())
+            kept = torch.empty(count, width, dtype=self.model.dtype, device=mask.device)
 
         def keep(states: Tensor) -> None:
-            if store is not None:
-                store.append(method.sketched(states, self.run.seed))
+            nonlocal filled
+            if kept is not None:
+                kept[filled : filled + len(states)] = method.sketched(states, self.run.seed)
+                filled += len(states)
 
         if not self._scored_by_trainer:
             for chunk in tokens.passes(size, most_tokens, self.model.padded):
@@ -251,7 +255,7 @@ class Learner:
         else:
             packed = score_in_chunks(self.model, tokens, training.temperature, size, keep, most_tokens)
             scores = unpack(packed[0], mask), unpack(packed[1], mask)
-        return *scores, store.on(mask.device) if store is not None else None
+        return *scores, kept
 
     def update(self, prepared: PreparedStep) -> dict[str, float]:
         """The optimizer steps on a prepared rollout batch; returns the step's metrics."""
@@ -275,7 +279,7 @@ class Learner:
             **prepared.weight_metrics,
             "optimizer_steps": len(mini_batches),
             **prepared.clock.metrics(),
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak_memory_bytes": peak_memory(self.model.device),
         }
 
     def validate(self, pool: GradingPool) -> None:

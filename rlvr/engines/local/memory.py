@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from evals.core.errors import UserError, first_line
-from evals.core.run_spec import Execution, LocalRun
+from evals.core.run_spec import LocalRun
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.contrast import compared_gradients
@@ -117,7 +117,7 @@ class _LongestDraw(ScoredDraw):
         return drawn
 
 
-def largest_passes(learner: Learner, execution: Execution) -> dict[str, Callable[[], None]]:
+def largest_passes(learner: Learner) -> dict[str, Callable[[], None]]:
     """The largest batch of rollouts of a training, and the largest pass of its update, made with all that it holds."""
     run, model, prompt = learner.run, learner.model, learner.longest_prompt
     training = run.training
@@ -133,8 +133,8 @@ def largest_passes(learner: Learner, execution: Execution) -> dict[str, Callable
         model.sampler()([prompt] * len(groups), groups, parameters, [_END], partial(_LongestDraw, parameters))
 
     def update() -> None:
-        beside = _held_beside_passes(run, learner.method, model, execution.hidden_state_budget << 20)
-        held = [torch.ones(size, dtype=torch.uint8) for size in beside]
+        beside = _held_beside_passes(run, learner.method, model)
+        held = [torch.ones(size, dtype=torch.uint8, device=model.device) for size in beside]
         lengths = pass_lengths(run, learner.method, len(prompt) + training.max_new_tokens, model.padded)
         responses = [[0] * min(training.max_new_tokens, length - 1) for length in lengths]
         # Each has another first token, for a pass may compute equal prompts once.
@@ -170,13 +170,12 @@ def pass_lengths(run: LocalRun, method: Method, longest: int, padded: bool) -> l
     return [*lengths, left] if len(lengths) < most and left > 1 and not padded else lengths
 
 
-def _held_beside_passes(run: LocalRun, method: Method, model: Policy, budget: int) -> Iterator[int]:
+def _held_beside_passes(run: LocalRun, method: Method, model: Policy) -> Iterator[int]:
     """The bytes that a step holds beside its passes: hidden states of its rollouts, and gradients that are compared."""
     training = run.training
     if method.needs_hidden_states:
         width = method.sketch_dimensions or model.head_weight.shape[1]
-        states = training.rollouts_per_step * training.max_new_tokens * width * model.dtype.itemsize
-        yield min(states, budget)
+        yield training.rollouts_per_step * training.max_new_tokens * width * model.dtype.itemsize
     if run.contrast is not None:
         trained = sum(weight.numel() for weight in model.parameters())
         yield 4 * trained * (compared_gradients(run) + 2)  # the last one twice

@@ -5,25 +5,20 @@ Shapes: B rollouts, T longest response, N response tokens in all, D hidden width
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from evals.core.errors import UserError
 from evals.core.training_settings import LocalTraining, cut_into_passes
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.decoder import DECODER
 from evals.generation.gradients import computed_again
 from evals.generation.sampler import Sampler
-from rlvr.methods.rollout_batch import RecomputedRows, in_parts
 
 
 def same_bytes(device: str, dtype: str, backend: str, by_vllm: bool = False) -> str:
@@ -241,45 +236,3 @@ def score_in_chunks(
 def unpack(packed: Tensor, response_mask: Tensor) -> Tensor:
     """[N] values into [B, T], zero at padding; gradients pass."""
     return packed.new_zeros(response_mask.shape).masked_scatter(response_mask, packed)
-
-
-class HiddenStateStore:
-    """The hidden states [N, D] of a rollout batch, filled from the top, in the model's precision.
-
-    Up to a budget they are in memory, beyond it in a file that is mapped into memory and has no name any more, so that
-    nothing is left of it however the process ends.
-    """
-
-    def __init__(self, tokens: int, width: int, dtype: torch.dtype, budget_bytes: int, directory: Path) -> None:
-        """Make room for N = ``tokens`` rows of D = ``width``, in a file in ``directory`` if they exceed the budget."""
-        size = tokens * width * dtype.itemsize
-        self.spilled = size > budget_bytes
-        self._filled = 0
-        if not self.spilled:
-            self._rows = torch.empty(tokens, width, dtype=dtype)
-            return
-        descriptor, name = tempfile.mkstemp(dir=directory, prefix="hidden_states.")
-        try:
-            os.posix_fallocate(descriptor, 0, size)
-            self._rows = torch.from_file(name, shared=True, size=tokens * width, dtype=dtype).view(tokens, width)
-        except OSError as error:
-            raise UserError(f"{directory}: no room for {size >> 20} MiB of hidden states ({error})") from error
-        finally:
-            os.close(descriptor)
-            os.unlink(name)
-
-    def append(self, rows: Tensor) -> None:
-        """Keep the next rows [n, D]."""
-        self._rows[self._filled : self._filled + len(rows)] = rows
-        self._filled += len(rows)
-
-    def rows(self) -> Tensor:
-        """All rows [N, D], once all of them are kept."""
-        if self._filled != len(self._rows):
-            raise ValueError(f"{self._filled} of {len(self._rows)} hidden states were kept")
-        return self._rows
-
-    def on(self, device: torch.device) -> Tensor | RecomputedRows:
-        """All rows on ``device``, beyond the budget in parts that are copied there at every reading."""
-        rows = self.rows()
-        return in_parts(rows, device) if self.spilled and device.type != "cpu" else rows.to(device)

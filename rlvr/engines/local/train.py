@@ -20,7 +20,7 @@ from evals.grading import INTEGER_VERSION as GRADER_VERSION
 from evals.grading import GradingPool
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.contrast import ContrastLearner
-from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
+from rlvr.engines.local.learner import Learner, PreparedStep, require_same_step
 from rlvr.engines.local.memory import check_memory, largest_passes
 from rlvr.engines.result import (
     Training,
@@ -66,8 +66,7 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
         if lacking or not is_finished(directory, training):
             claim_one(execution.device)
             kind = ContrastLearner if run.contrast else Learner
-            budget = HiddenStateBudget(execution.hidden_state_budget << 20, directory)
-            learner = kind(run, execution.device, budget, execution.gradient_checkpointing)
+            learner = kind(run, execution.device, execution.gradient_checkpointing)
             if execution.rollouts_kept_every is not None:
                 learner.keep = partial(_keep_rollouts, training, directory, learner, execution.rollouts_kept_every)
             _Attempt(training, directory, learner, store, lacking).finish(execution)
@@ -99,7 +98,7 @@ class _Attempt:
         newest = self.store.latest()
         if newest is None:
             base = Checkpoint(run.base / "checkpoint")
-            check_memory(run.run, base, execution.device, largest_passes(learner, execution))
+            check_memory(run.run, base, execution.device, largest_passes(learner))
         grading = GradingPool(execution.grading_workers, verifier=run.verifier_file)
         with grading as pool, termination() as asked_to_stop:
             passed = [step for step in self.lacking if newest is not None and step < newest.step]
@@ -168,5 +167,5 @@ class _Attempt:
         metrics, seconds = pd.DataFrame(self.learner.position.metrics), time.monotonic() - self.started
         learner = self.learner
         details = {"model_computed_by": learner.model.backend, "sampled_by": learner.sampled_by}
-        details["same_bytes"] = learner.same_bytes
+        details |= {"same_bytes": learner.same_bytes, "device": learner.model.device.type}
         write_result(place, training, files, metrics, learner.position.step, seconds_last_process=seconds, **details)

@@ -1,8 +1,5 @@
 """Token vectors, the stand-ins for tokens' gradients, with side centroids and margins.
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 The vectors are read in chunks, so that nothing of their size [N, D] is made.
 """
 
@@ -13,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from evals.core.lazy_torch import torch
-from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, RowShare, at_least_float32, computation_type
+from rlvr.methods.rollout_batch import RolloutBatch, RowShare, at_least_float32, computation_type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,14 +22,15 @@ _LOGITS_AT_A_TIME = 1 << 25
 """128 MiB in float32, of a vocabulary of any size."""
 _CHUNK_ELEMENTS = 1 << 20
 """Entries converted to float32 at a time (4 MiB): stays in the cache, so that memory is read once."""
+_CHUNK_ELEMENTS_OF_GPU = 1 << 26
+"""256 MiB: a GPU has to be given few kernels with much to do."""
 
 
 @dataclass(frozen=True)
 class TokenVectors:
     """The N vectors v_n = coefficients_n rows_n, of tokens on one of two sides or on neither."""
 
-    rows: Tensor | RecomputedRows
-    """[N, D] in any floating type, or the rows of the tokens of ``share``; held, or computed at each reading."""
+    rows: Tensor  # [N, D] in any floating type, or the rows of the tokens of ``share``
     coefficients: Tensor  # [N] in float64
     sides: Tensor  # [2, N] bool, tokens of positive and of negative advantage
     mass: Tensor  # [N] in float64, the weight of each token in its side's centroid
@@ -44,8 +42,7 @@ class TokenVectors:
             return self
         share = None if self.share is None else self.share.select(tokens)
         own = tokens[self._own]
-        rows = self.rows.select(own) if isinstance(self.rows, RecomputedRows) else self.rows[own]
-        return TokenVectors(rows, self.coefficients[tokens], self.sides[:, tokens], self.mass[tokens], share)
+        return TokenVectors(self.rows[own], self.coefficients[tokens], self.sides[:, tokens], self.mass[tokens], share)
 
     def per_token(self, of_side: Tensor) -> Tensor:
         """Give each token [N] its side's value of [2]; off both sides, the negative side's."""
@@ -123,19 +120,16 @@ class TokenVectors:
         """Apply a function of rows, chunk [n, D] -> [n], to all tokens [N]; each process computes its own rows'."""
         values = torch.zeros(self.rows.shape[0], dtype=self._wide, device=self.rows.device)
 
-        def put(chosen: slice | Tensor, chunk: Tensor) -> None:
+        def put(chosen: slice, chunk: Tensor) -> None:
             values[chosen] = value(chunk)
 
         self._read(put)
         return values if self.share is None else self.share.gather(values)
 
-    def _read(self, visit: Callable[[slice | Tensor, Tensor], object]) -> None:
+    def _read(self, visit: Callable[[slice, Tensor], object]) -> None:
         """Give ``visit`` places that cover the rows, with their rows in the wide type, valid until it returns."""
         rows, wide = self.rows, self._wide
-        if isinstance(rows, RecomputedRows):
-            rows.read(lambda chosen, chunk: visit(chosen.to(rows.device), chunk.to(wide)))
-            return
-        size = max(1, _CHUNK_ELEMENTS // rows.shape[1])
+        size = max(1, (_CHUNK_ELEMENTS if rows.device.type == "cpu" else _CHUNK_ELEMENTS_OF_GPU) // rows.shape[1])
         buffer = None if rows.dtype == wide else torch.empty(size, rows.shape[1], dtype=wide, device=rows.device)
         for start in range(0, rows.shape[0], size):
             chosen = slice(start, min(start + size, rows.shape[0]))
@@ -162,7 +156,7 @@ def token_vectors(batch: RolloutBatch, proxy: Proxy, top_k: int) -> TokenVectors
     return TokenVectors(rows, coefficients, sides, advantages.abs(), batch.share)
 
 
-def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor | RecomputedRows:
+def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor:
     """Compute (W[y] - sum_j p_j W[j]) / temperature over the ``top_k`` most likely tokens j, p renormalised: [N, D].
 
     W[y] stays the first term where the sampled token y is not among them. Computed in float32 or better, and kept in
@@ -183,9 +177,5 @@ def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor | RecomputedRows
         expected = (top.values.softmax(dim=1)[:, :, None] * head[top.indices]).sum(dim=1)
         return ((head[sampled] - expected) / batch.temperature).to(hidden.dtype)
 
-    def in_chunks(sampled: Tensor, hidden: Tensor) -> Tensor:
-        return torch.cat([gradients(*rows) for rows in zip(sampled.split(chunk), hidden.split(chunk), strict=True)])
-
-    if isinstance(hidden_states, RecomputedRows):
-        return hidden_states.changed(lambda at, hidden: in_chunks(tokens[at.to(tokens.device)], hidden))
-    return in_chunks(tokens, hidden_states)
+    parts = zip(tokens.split(chunk), hidden_states.split(chunk), strict=True)
+    return torch.cat([gradients(*rows) for rows in parts])

@@ -15,7 +15,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.diagnostics.contrast import directions_along, write_contrast
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.commands import rlvr_bench
@@ -32,7 +32,7 @@ TRAINING = {"prompts_per_step": 8, "samples_per_prompt": 8, "learning_rate": 0.0
 def learner(make_run: Callable[..., LocalRun], tmp_path: Path) -> Callable[[], Learner]:
     """Makes a learner at the start of the same run."""
     dapo = resolve_method("dapo", {}, load_catalogue(), "dapo")
-    return lambda: Learner(make_run(TRAINING, method=dapo), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    return lambda: Learner(make_run(TRAINING, method=dapo), "cpu")
 
 
 def test_angles_agree_with_what_is_known_of_the_methods(learner: Callable[[], Learner]) -> None:
@@ -55,7 +55,7 @@ def test_a_selection_that_parts_groups_leaves_the_advantages_as_they_are(
     make_run: Callable[..., LocalRun], tmp_path: Path
 ) -> None:
     entry = resolve_method("dapo_reward_balanced", {}, load_catalogue(), "dapo_reward_balanced")
-    learner = Learner(make_run(TRAINING, method=entry), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(make_run(TRAINING, method=entry), "cpu")
     methods = {"own": compose(entry, "own"), "dapo": METHODS["dapo"]}
     parted = False
     for _, prepared, found in directions_along(learner, methods, STEPS):

@@ -17,7 +17,7 @@ from evals.core.run_spec import Execution, LocalRun
 from evals.generation import devices
 from rlvr.diagnostics.tokens.compare import compare_checkpoints
 from rlvr.engines.local.fine_tune import FineTuningSettings, fine_tune
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.train import train
 from tests.unit.engine.test_fine_tune import SETTINGS
 
@@ -30,6 +30,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(devices, "_held", [])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv(devices._CLAIMED, raising=False)
     directory = tmp_path / f"rlvr-devices-{os.getuid()}"
     directory.mkdir()
     with FileLock(directory / "4.lock"):
@@ -46,7 +47,7 @@ def test_a_job_takes_a_gpu_that_is_free(
         if job == "training":
             train(make_run(), tmp_path / "run", Execution(device="cuda", lock_wait_seconds=1))
         elif job == "replay":
-            Learner(make_run(), "cuda", HiddenStateBudget(1 << 20, tmp_path))
+            Learner(make_run(), "cuda")
         elif job == "comparison":
             write_jsonl(tmp_path / "problems.jsonl", [{"id": "a", "problem": "1+1"}])
             row = {"problem_id": "a", "sample": 0, "text": "2", "finish_reason": "stop"}
@@ -58,6 +59,19 @@ def test_a_job_takes_a_gpu_that_is_free(
             settings = FineTuningSettings.parse(SETTINGS, "settings")
             fine_tune(settings, llama, [tmp_path / "solutions.jsonl"], tmp_path / "warm", "cuda", 5, 1)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "5" and len(devices._held) == 1
+
+
+def test_a_child_has_the_gpu_of_its_parent(locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices.claim_devices(1)
+    parent, taken = list(devices._held), os.environ["CUDA_VISIBLE_DEVICES"]
+    monkeypatch.setattr(devices, "_held", [])  # as in a child, which inherits the environment alone
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits for its parent"))
+    devices.claim_devices(1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == taken == "5" and not devices._held
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6")  # a child that is given another one claims it
+    devices.claim_devices(1)
+    assert len(devices._held) == 1
+    devices._held += parent
 
 
 def test_jobs_of_slurm_number_their_own_gpus(

@@ -19,7 +19,7 @@ from evals.core.files import read_jsonl
 from evals.core.run_spec import LocalRun
 from evals.generation.sampler import sample
 from evals.grading import GradingPool
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch, response_states
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.update import Updater
@@ -79,7 +79,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], list
 
 
 def run_steps(run: LocalRun, steps: int) -> Learner:
-    learner = Learner(run, "cpu", HiddenStateBudget(1 << 30, run.base))
+    learner = Learner(run, "cpu")
     with GradingPool(workers=1) as pool:
         for _ in range(steps):
             learner.position.metrics.append(learner.step(pool))
@@ -173,7 +173,7 @@ def test_a_loss_is_called_with_the_rollouts_that_it_may_not_be_parted_from(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, updates: list[Update], coupling: str
 ) -> None:
     run = make_run(training={"micro_batch_size": 3})
-    learner = Learner(run, "cpu", HiddenStateBudget(1 << 30, run.base))
+    learner = Learner(run, "cpu")
     loss = learner.updater._loss
     calls: list[tuple[Tensor, Tensor]] = []
     original = type(loss).__call__
@@ -196,7 +196,7 @@ def test_a_loss_is_called_with_the_rollouts_that_it_may_not_be_parted_from(
 def test_rollouts_are_drawn_from_the_likeliest_tokens_and_scored_under_all(make_run: MakeRun, tmp_path: Path) -> None:
     """Every token of top-p 0.5 is among the likeliest that reach one half, and its log-prob is not made to fit them."""
     run = make_run({"top_p": 0.5, "temperature": TEMPERATURE})
-    learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(run, "cpu")
     with GradingPool(workers=1) as pool:
         batch, tokens = (prepared := learner.prepare(pool)).batch, prepared.rollouts.tokens
     states, drawn = response_states(learner.model, tokens)
@@ -217,7 +217,7 @@ def test_a_step_with_prompts_computed_once_is_the_same_up_to_rounding(make_run: 
     for changes in ({}, {"share_prompts": True}):
         run = make_run(changes, method=method, method_name="delta")
         assert ("share_prompts" in run.parameters()["training"]) is bool(changes)
-        learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+        learner = Learner(run, "cpu")
         with GradingPool(workers=1) as pool:
             prepared = learner.prepare(pool)
             metrics = learner.update(prepared)

@@ -23,7 +23,7 @@ from evals.core.run_spec import Execution, LocalRun
 from evals.core.training_settings import Lora
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.contrast import gradients
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks, unpack
 from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
@@ -160,7 +160,7 @@ def test_rollouts_trainer_and_merged_model_have_the_same_log_probabilities(
 ) -> None:
     base = study_files / "base/tiny" if model == "from_scratch" else request.getfixturevalue(model)
     policy, run = adapted_policy(base, dtype), make_run(base=str(base))
-    learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(run, "cpu")
     rollouts = learner._sampler.roll_out(policy.sampler(), learner.order.take(0, 4), "rollout/1/0", 0)
     log_probs = score_in_chunks(policy, rollouts.tokens, 1.0, 8)[0]
     mask = rollouts.tokens.response_mask
@@ -215,6 +215,6 @@ def test_a_missing_package_is_said_in_one_line(
     with pytest.raises(
         UserError, match=rf"^training\.lora: needs the package peft, .* \(pip install {re.escape(pin)}\)"
     ):
-        Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+        Learner(run, "cpu")
     assert "lora" not in make_run().parameters()["training"]
     assert run.parameters()["training"]["lora"] == LORA

@@ -18,7 +18,7 @@ from evals.core.random import generator_for
 from evals.core.run_spec import Execution, LocalRun
 from evals.grading import GradingPool
 from rlvr.engines.local.contrast import ContrastLearner
-from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
+from rlvr.engines.local.learner import Learner, PreparedStep
 from rlvr.engines.local.train import train
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.method import Method, compose
@@ -43,7 +43,7 @@ def measured(make_run: MakeRun, method: str, reference: str = "dapo", **training
 @pytest.fixture
 def learner(tmp_path: Path) -> Callable[..., Any]:
     """Makes a learner of a kind at the start of a run."""
-    return lambda kind, run: kind(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    return lambda kind, run: kind(run, "cpu")
 
 
 def steps(learner: Learner) -> Iterator[PreparedStep]:

@@ -16,7 +16,7 @@ from evals.core.files import read_parquet, sha256_file, write_jsonl
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local import memory
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.memory import check_memory, largest_passes, pass_lengths
 from rlvr.engines.local.memory_sum import products
 from rlvr.engines.local.train import train
@@ -66,15 +66,15 @@ def test_a_measured_training_has_the_bytes_of_one_that_is_not(
     assert rows[0][same].equals(rows[1][same])
 
 
-def learner_of(run: LocalRun, directory: Path) -> Learner:
-    return Learner(run, "cpu", HiddenStateBudget(1 << 30, directory))
+def learner_of(run: LocalRun) -> Learner:
+    return Learner(run, "cpu")
 
 
 def test_the_passes_are_as_long_as_they_can_be(
     make_run: MakeRun, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every sample has all its tokens but for a quarter that lack one, and every pass its full length."""
-    learner = learner_of(make_run({"sampling_batch_size": 12}, base=str(llama)), tmp_path)
+    learner = learner_of(make_run({"sampling_batch_size": 12}, base=str(llama)))
     sampled, passes = [], []
     sample, states = type(learner.model).sampler, type(learner.model).states
     monkeypatch.setattr(
@@ -87,7 +87,7 @@ def test_the_passes_are_as_long_as_they_can_be(
         "states",
         lambda model, sequences, starts: passes.append([*map(len, sequences)]) or states(model, sequences, starts),
     )
-    for make in largest_passes(learner, Execution()).values():
+    for make in largest_passes(learner).values():
         make()
     responses = [response for group in sampled[0] for response in group]
     assert sorted(len(response.tokens) for response in responses) == [15] * 3 + [16] * 9
@@ -174,7 +174,7 @@ def test_the_sum_is_near_what_is_measured(
     run = make_run(training, base=str(base))
     before = {"update": lambda: None}
     check_memory("run", Checkpoint(base / "checkpoint"), "cpu", before)
-    check_memory("run", Checkpoint(base / "checkpoint"), "cpu", largest_passes(learner_of(run, tmp_path), Execution()))
+    check_memory("run", Checkpoint(base / "checkpoint"), "cpu", largest_passes(learner_of(run)))
     alone, whole = (int(line.split("take ")[1].split()[0]) for line in capsys.readouterr().out.splitlines())
     expected = sum(products(run, Execution()).values()) >> 20
     assert whole - alone == pytest.approx(expected, rel=0.25), (whole, alone, products(run, Execution()))

@@ -16,7 +16,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.decoder import DecoderModel
 from evals.grading import GradingPool
 from rlvr.engines.local import policy
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks, token_log_probs
 from rlvr.engines.local.train import train
 from rlvr.engines.local.transformers_policy import load
@@ -48,7 +48,7 @@ def test_bfloat16_keeps_weights_and_optimizer_in_float32(make_run: MakeRun, base
         assert found.dtype == torch.float32 and not torch.equal(found, exact)
         torch.testing.assert_close(found, exact, atol=0.15, rtol=0.02)
     run = make_run({"steps": 2}, dtype="bfloat16")
-    learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(run, "cpu")
     assert {tensor.dtype for tensor in training_tensors(learner.model, learner.updater.optimizer).values()} == {
         torch.float32
     }
@@ -107,7 +107,7 @@ def test_micro_batches_change_rounding_alone(make_run: MakeRun, tmp_path: Path) 
     rows = []
     for tokens in (None, 60):
         train(make_run({"steps": 1, "micro_batch_tokens": tokens}), tmp_path / str(tokens), EXECUTION)
-        learner = Learner(make_run(), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+        learner = Learner(make_run(), "cpu")
         rows.append(Checkpoint(tmp_path / str(tokens) / "checkpoint").model("cpu").head_weight.detach())
         del learner
     torch.testing.assert_close(rows[0], rows[1], atol=1e-4, rtol=1e-3)
@@ -163,7 +163,7 @@ def test_passes_that_only_score_keep_to_their_tokens(
     for training in ({}, {"micro_batch_tokens": 20}):
         run = make_run({"micro_batch_size": 16, **training}, base=str(llama), **changes)
         with GradingPool(1) as pool:
-            batches.append(Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path)).prepare(pool).batch)
+            batches.append(Learner(run, "cpu").prepare(pool).batch)
     whole, *parts = seen
     assert len(whole) == 16 and sum(whole) > 80 and [length for part in parts for length in part] == whole
     assert all(sum(part) <= 80 or len(part) == 1 for part in parts)

@@ -18,7 +18,7 @@ from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch, load_policy, same_bytes, score_in_chunks
 from rlvr.engines.local.train import train
 
@@ -65,7 +65,7 @@ def test_sampled_tokens_have_the_trainers_log_probabilities(
     model: str, make_run: MakeRun, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     run = make_run(base=str(request.getfixturevalue(model)))
-    learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(run, "cpu")
     rollouts = learner._sampler.roll_out(learner.model.sampler(), learner.order.take(0, 4), "rollout/1/0", 0)
     log_probs, entropies = score_in_chunks(learner.model, rollouts.tokens, run.training.temperature, 8)
     mask = rollouts.tokens.response_mask
@@ -79,7 +79,7 @@ def test_every_end_token_of_the_model_ends_a_response(make_run: MakeRun, llama: 
     digits = [load_tokenizer(base / "checkpoint").token_to_id(str(digit)) for digit in range(10)]
     ends = [Checkpoint(base / "checkpoint").end_token, *digits]
     write_json(base / "checkpoint" / "generation_config.json", {"eos_token_id": ends})
-    learner = Learner(make_run(base=str(base)), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(make_run(base=str(base)), "cpu")
     rollouts = learner._sampler.roll_out(learner.model.sampler(), learner.order.take(0, 8), "rollout/1/0", 0)
     last = {response[-1] for response in rollouts.tokens.responses}
     assert len(last & set(digits)) > 3
@@ -101,7 +101,7 @@ def test_a_chat_prompt_is_the_models_own(make_run: MakeRun, llama: Path, tmp_pat
     write_text(base / "checkpoint" / "chat_template.jinja", CHAT)
     run = make_run(base=str(base), prompt_form="chat")
     assert run.parameters()["prompt_form"] == "chat"
-    learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(run, "cpu")
     problem = learner.order.take(0, 1)
     rollouts = learner._sampler.roll_out(learner.model.sampler(), problem, "rollout/1/0", 0)
     shown, expected = (
@@ -114,7 +114,7 @@ def test_a_chat_prompt_is_the_models_own(make_run: MakeRun, llama: Path, tmp_pat
 
 def test_a_prompt_that_leaves_no_room_is_named(make_run: MakeRun, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"prompt of problem \S+ has \d+ tokens; accepted: at most 4"):
-        Learner(make_run({"max_new_tokens": 60}), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+        Learner(make_run({"max_new_tokens": 60}), "cpu")
 
 
 def test_the_models_own_files_are_part_of_what_a_run_is(make_run: MakeRun, llama: Path, tmp_path: Path) -> None:

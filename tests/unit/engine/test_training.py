@@ -64,14 +64,6 @@ def test_a_run_leaves_a_checkpoint_metrics_and_a_manifest(make_run: MakeRun, tmp
     assert json.loads((tmp_path / "progress.json").read_text())["step"] == 4
 
 
-def test_spilled_hidden_states_change_nothing_and_leave_nothing(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run(method={**QUERY_PRESERVED_REWARD_BALANCED, "token_weights": {"name": "delta"}})
-    for budget in (0, 4096):
-        train(run, tmp_path / str(budget), EXECUTION.model_copy(update={"hidden_state_budget": budget}))
-    assert checkpoint_hash(tmp_path / "0") == checkpoint_hash(tmp_path / "4096")
-    assert not list((tmp_path / "0").glob("hidden_states.*"))
-
-
 def test_a_sketch_trains(make_run: MakeRun, tmp_path: Path) -> None:
     sketch = {"name": "sketched_delta", "sketch_dimensions": 8}
     train(make_run(method={**QUERY_PRESERVED_REWARD_BALANCED, "token_weights": sketch}), tmp_path, EXECUTION)
