@@ -25,6 +25,12 @@ class Groups:
     deviations: Tensor
     """The standard deviation of its group, with n - 1 in the denominator; 1 in a group of one, as in verl."""
     lengths: Tensor  # in tokens, of their own type
+    members: Tensor  # int64, the group's number, from 0
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sum values [B] over each rollout's group."""
+        totals = torch.zeros(int(self.members.max()) + 1, dtype=values.dtype, device=values.device)
+        return totals.index_add(0, self.members, values)[self.members]
 
     @classmethod
     def of(cls, rewards: Tensor, group_ids: Tensor, lengths: Tensor) -> Groups:
@@ -41,7 +47,7 @@ class Groups:
         centred = centred.masked_fill(((highest == lowest) & ~lone)[members], 0.0)
         squares = zeros.index_add(0, members, centred.square())
         deviations = (squares / (sizes - 1).clamp(min=1)).sqrt().masked_fill(lone, 1.0)
-        return cls(exact, sizes[members], centred, deviations[members], lengths)
+        return cls(exact, sizes[members], centred, deviations[members], lengths, members)
 
 
 @dataclass(frozen=True)
@@ -171,3 +177,52 @@ class ReinforcePlusPlus(Advantage):
         mean = (values * counts).sum() / tokens
         variance = ((values - mean).square() * counts).sum() / (tokens - 1).clamp(min=1)
         return (values - mean) * (variance + 1e-8).rsqrt()
+
+
+@component("batch_scaled")
+class BatchScaled(Advantage):
+    """A_i = (R_i - mean_j R_j) / (std X + epsilon), mean over the group, deviation over the rollout batch; X is R or A.
+
+    The scale of ScaleRL (arXiv 2510.13786), with X the centred rewards, and of LitePPO (arXiv 2508.08221), with X the
+    rewards. A prompt that is nearly always or nearly never solved then weighs no more than others. The deviation has
+    n - 1 in its denominator, and is 1 of a batch of one rollout.
+    """
+
+    deviation_of: Literal["centred", "rewards"] = hyper_parameter("centred", "what X is: rewards less their mean, or R")
+    epsilon: float = hyper_parameter(1e-6, "added to the standard deviation", above=0.0)
+
+    def of(self, groups: Groups) -> Tensor:
+        values = groups.centred if self.deviation_of == "centred" else groups.rewards
+        deviation = values.std() if values.numel() > 1 else torch.ones_like(values[0])
+        return groups.centred / (deviation + self.epsilon)
+
+
+@component("maxrl")
+class MaxRL(Advantage):
+    """A_i = (R_i - mean_j R_j) / (mean_j R_j + epsilon) over the rollouts j of the same prompt; 0 without a mean > 0.
+
+    Maximum-likelihood reinforcement learning (arXiv 2602.02710): of a prompt with success rate p a right response
+    counts about 1 / p, as in the gradient of log p. Rewards are meant to be 0 and 1, at least not negative.
+    """
+
+    epsilon: float = hyper_parameter(1e-6, "added to the mean of the rewards", minimum=0.0)
+
+    def of(self, groups: Groups) -> Tensor:
+        means = groups.sums(groups.rewards) / groups.sizes
+        some = means > 0
+        return torch.where(some, groups.centred / (means.masked_fill(~some, 1.0) + self.epsilon), 0.0)
+
+
+@component("opo")
+class OPO(Advantage):
+    """A_i = R_i - sum_j |y_j| R_j / sum_j |y_j| over the rollouts j of the same prompt; in a group of one R_i.
+
+    On-policy reinforcement learning with the optimal baseline (arXiv 2505.23585): the baseline of least variance, if
+    the squared gradient of a response grows with its length. Equal rewards have advantage exactly 0.
+    """
+
+    def of(self, groups: Groups) -> Tensor:
+        lengths = groups.lengths.to(groups.rewards)
+        weighted = groups.sums(lengths * groups.centred) / groups.sums(lengths).clamp(min=1)
+        # Of the centred rewards, whose own baseline is 0 in a group of equal ones whatever is rounded.
+        return torch.where(groups.sizes > 1, groups.centred - weighted, groups.rewards)

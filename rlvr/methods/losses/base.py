@@ -40,9 +40,19 @@ class Tokens:
     generator: torch.Generator  # of random numbers on the CPU, the optimizer step's own
 
     @cached_property
+    def _wide_log_probs(self) -> Tensor:
+        """Log pi_theta, converted once: gradients by two ways are then added before they are rounded."""
+        return at_least_float32(self.given_log_probs)
+
+    @cached_property
     def log_probs(self) -> Tensor:
         """Log pi_theta."""
-        return at_least_float32(self.given_log_probs).masked_fill(~self.mask, 0.0)
+        return self._wide_log_probs.masked_fill(~self.mask, 0.0)
+
+    @cached_property
+    def old_log_probs(self) -> Tensor:
+        """Log pi_old."""
+        return at_least_float32(self.given_old_log_probs).masked_fill(~self.mask, 0.0)
 
     @cached_property
     def advantages(self) -> Tensor:
@@ -52,7 +62,7 @@ class Tokens:
     @cached_property
     def log_ratios(self) -> Tensor:
         """Log pi_theta - log pi_old."""
-        difference = at_least_float32(self.given_log_probs) - at_least_float32(self.given_old_log_probs)
+        difference = self._wide_log_probs - at_least_float32(self.given_old_log_probs)
         return difference.masked_fill(~self.mask, 0.0)
 
     @cached_property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from typing import Any
 
 import pytest
@@ -10,7 +12,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.advantages import GPG, GRPO, RLOO, DrGRPO, OneSided, Overlong, ReinforcePlusPlus
+from rlvr.methods.advantages import (
+    GPG,
+    GRPO,
+    OPO,
+    RLOO,
+    BatchScaled,
+    DrGRPO,
+    MaxRL,
+    OneSided,
+    Overlong,
+    ReinforcePlusPlus,
+)
+from rlvr.methods.pass_at_k import PKPO, BestOfGroup
 
 Rewards = list[float]
 
@@ -54,7 +68,53 @@ def one_sided(rule: OneSided, rewards: Rewards, groups: list[int], lengths: list
     return [a if (a > 0) == (rule.sign == "positive") and a != 0 else 0.0 for a in plain]
 
 
+def batch_scaled(rule: BatchScaled, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+    centred = dr_grpo(DrGRPO(), rewards, groups, lengths)
+    scaled = centred if rule.deviation_of == "centred" else rewards
+    deviation = statistics.stdev(scaled) if len(scaled) > 1 else 1.0
+    return [value / (deviation + rule.epsilon) for value in centred]
+
+
+def maxrl(rule: MaxRL, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+    result = []
+    for i, reward in enumerate(rewards):
+        members = [r for r, g in zip(rewards, groups, strict=True) if g == groups[i]]
+        mean, baseline = math.fsum(members) / len(members), group_mean(rewards, groups, i)
+        result.append((reward - baseline) / (mean + rule.epsilon) if mean > 0 else 0.0)
+    return result
+
+
+def opo(rule: OPO, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+    result = []
+    for i, reward in enumerate(rewards):
+        members = [j for j in range(len(rewards)) if groups[j] == groups[i]]
+        total = sum(lengths[j] for j in members)
+        if len(members) == 1:
+            result.append(reward)
+        elif total == 0:  # no token that an advantage could reach
+            result.append(reward - group_mean(rewards, groups, i))
+        else:
+            result.append(reward - math.fsum(lengths[j] * rewards[j] for j in members) / total)
+    return result
+
+
+def best_of_group(rule: BestOfGroup, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+    result = []
+    for i, reward in enumerate(rewards):
+        others = [rewards[j] for j in range(len(rewards)) if groups[j] == groups[i] and j != i]
+        if not others or reward <= max(others):
+            result.append(0.0)
+        else:
+            result.append((reward - max(others)) / (statistics.stdev([reward, *others]) + rule.epsilon))
+    return result
+
+
 CASES: list[tuple[Any, Any]] = [
+    (BatchScaled(), batch_scaled),
+    (BatchScaled(deviation_of="rewards", epsilon=0.1), batch_scaled),
+    (MaxRL(), maxrl),
+    (OPO(), opo),
+    (BestOfGroup(), best_of_group),
     (DrGRPO(), dr_grpo),
     (RLOO(), rloo),
     (GPG(), gpg),
@@ -79,7 +139,7 @@ def test_advantages_equal_their_references(rule: Any, reference: Any, rollouts: 
     torch.testing.assert_close(single.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("rule", [DrGRPO(), RLOO(), GPG(), GRPO()], ids=repr)
+@pytest.mark.parametrize("rule", [DrGRPO(), RLOO(), GPG(), GRPO(), MaxRL(), BatchScaled()], ids=repr)
 def test_a_groups_advantages_sum_to_zero_and_uniform_groups_have_none(rule: Any) -> None:
     rewards = torch.tensor([0.1, 0.1, 0.1, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
     groups = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
@@ -107,3 +167,46 @@ def test_overlong_end_points() -> None:
     shaped = Overlong(buffer=0.2, penalty=1.0)(torch.ones(4, dtype=torch.float64), lengths, 100)
     torch.testing.assert_close(shaped, torch.tensor([1.0, 1.0, 0.5, 0.0], dtype=torch.float64))
     assert torch.equal(Overlong(penalty=0.0)(torch.ones(4), lengths, 100), torch.ones(4))
+
+
+@given(
+    rewards=st.lists(st.sampled_from([0.0, 1.0, -1.0, 0.25]), min_size=4, max_size=8),
+    others=st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=5),
+    k=st.integers(2, 4),
+)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_pkpo_is_the_sum_over_all_subsets(rewards: Rewards, others: Rewards, k: int) -> None:
+    """Two groups, interleaved, by the equation: the largest reward of each subset with i, less that without i."""
+
+    def of_group(group: Rewards) -> Rewards:
+        subsets = list(itertools.combinations(range(len(group)), k))
+        gains = [
+            math.fsum(max(group[j] for j in one) - max(group[j] for j in one if j != i) for one in subsets if i in one)
+            for i in range(len(group))
+        ]
+        return [len(group) * gain / len(subsets) for gain in gains]
+
+    groups = torch.tensor([0] * len(rewards) + [1] * len(others))
+    order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(k))
+    values = torch.tensor([*rewards, *others], dtype=torch.float64)
+    expected = torch.tensor([*of_group(rewards), *of_group(others)], dtype=torch.float64)
+    found = PKPO(k=k)(values[order], groups[order], torch.ones(len(groups)))
+    torch.testing.assert_close(found, expected[order], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("k", "p"), [(2, 0.3), (3, 0.1), (4, 0.6)])
+def test_pkpo_gives_the_gradient_of_pass_at_k(k: int, p: float) -> None:
+    """Over all outcomes of 6 attempts that succeed with probability p, d log-likelihood / dp times the advantages."""
+    size, gradient = 6, 0.0
+    for outcome in itertools.product([0.0, 1.0], repeat=size):
+        rewards = torch.tensor(outcome, dtype=torch.float64)
+        advantages = PKPO(k=k)(rewards, torch.zeros(size, dtype=torch.int64), torch.ones(size))
+        slopes = rewards / p - (1 - rewards) / (1 - p)
+        chance = math.prod(p if one else 1 - p for one in outcome)
+        gradient += chance * float((advantages * slopes).mean())
+    assert gradient == pytest.approx(k * (1 - p) ** (k - 1), rel=1e-9)  # of 1 - (1 - p)^k
+
+
+def test_pkpo_refuses_a_group_smaller_than_k() -> None:
+    with pytest.raises(ValueError, match="at least k, 4"):
+        PKPO()(torch.ones(3), torch.zeros(3, dtype=torch.int64), torch.ones(3))

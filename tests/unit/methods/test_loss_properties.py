@@ -14,15 +14,18 @@ from hypothesis import strategies as st
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.cov import ClipCov, KLCov
 from rlvr.methods.losses.fipo import FIPO
+from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
 from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
 from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
+from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
 from tests.unit.methods.loss_references import Batch, aggregation_of, covariances
 
 ORTHOGONAL = DFPO(transform="advantage_orthogonal")
 ROLLOUT_LOSSES = [CISPO(), Clipped(), GMPO(), GRPOFix(), GSPO(), GSPOToken(), Reinforce(), SAPO()]
+OFF_POLICY_LOSSES = [DPPOTV(), DPPOKL(), IPO(), TOPR(), DRO(), VESPO()]
 GROUP_LOSSES = [DFPO(), ORTHOGONAL]
-MINI_BATCH_LOSSES = [ClipCov(clip_fraction=1.0, covariance_low=0.0), FIPO(dual_clip=1.5), KLCov()]
-LOSSES = [*ROLLOUT_LOSSES, *GROUP_LOSSES, *MINI_BATCH_LOSSES]
+MINI_BATCH_LOSSES = [ClipCov(clip_fraction=1.0, covariance_low=0.0), FIPO(dual_clip=1.5), KLCov(), M2PO(tau=0.5)]
+LOSSES = [*ROLLOUT_LOSSES, *OFF_POLICY_LOSSES, *GROUP_LOSSES, *MINI_BATCH_LOSSES]
 
 
 def call(loss: Any, inputs: Any, rows: Any = slice(None), log_probs: Any = None) -> Any:
@@ -83,6 +86,9 @@ def test_loss_and_metrics_are_numbers_and_zero_at_padding(loss: Any, draw_loss_i
         GMPO(),
         GSPO(epsilon_low=0.1, epsilon_high=0.2),
         GSPOToken(epsilon_low=0.1, epsilon_high=0.2),
+        DPPOTV(),
+        DPPOKL(),
+        IPO(kl_coefficient=0.0),
     ],
     ids=repr,
 )
@@ -308,3 +314,44 @@ def test_kl_cov_penalises_one_token_at_least_and_that_of_the_largest_covariance(
     penalised = call(KLCov(), inputs)[1]["penalised_fraction"]
     by_covariance = covariances(Batch(inputs))
     assert penalised.nonzero().tolist() == [list(max(by_covariance, key=lambda token: by_covariance[token]))]
+
+
+def test_a_divergence_region_stops_a_token_beyond_its_bound_and_only_in_the_direction_of_its_advantage() -> None:
+    """Probabilities rise from e^-1 or fall from it; at the bound a token is within."""
+    old = math.exp(-1.0)
+    rise, fall = math.exp(-0.5) - old, old - math.exp(-1.5)
+    log_ratios, advantages = [[0.5], [0.5], [-0.5], [-0.5], [0.5], [-0.5]], [1.0, -1.0, -1.0, 1.0, 0.0, 0.0]
+    for loss, marked in (
+        (DPPOTV(delta_low=fall - 1e-9, delta_high=rise - 1e-9), True),
+        (DPPOTV(delta_low=fall + 1e-9, delta_high=rise + 1e-9), False),
+        (DPPOKL(delta_low=0.02, delta_high=0.02), True),
+        (DPPOKL(delta_low=0.2, delta_high=0.2), False),
+    ):
+        _, metrics = result_of(loss, log_ratios, advantages)
+        assert metrics["clip_fraction_upper"][:, 0].tolist() == [marked, 0, 0, 0, 0, 0]
+        assert metrics["clip_fraction_lower"][:, 0].tolist() == [0, 0, marked, 0, 0, 0]
+    _, metrics = result_of(IPO(epsilon=fall - 1e-9), log_ratios, advantages)  # whatever the advantage's sign
+    assert metrics["clip_fraction_upper"][:, 0].tolist() == [1, 1, 0, 0, 0, 0]
+    assert metrics["clip_fraction_lower"][:, 0].tolist() == [0, 0, 1, 1, 0, 0]
+
+
+def test_m2po_drops_the_farthest_tokens_of_the_mini_batch_until_the_mean_of_the_rest_is_below_tau() -> None:
+    """Squares 0.25, 0.09, 0.01, 0: their means from each on are 0.0875, 0.0333, ..."""
+    metrics = result_of(M2PO(tau=0.04), [[0.5, 0.1], [-0.3, 0.0]], [1.0, -1.0])[1]
+    assert metrics["dropped_fraction"].tolist() == [[1, 0], [0, 0]]
+    metrics = result_of(M2PO(tau=0.03), [[0.5, 0.1], [-0.3, 0.0]], [1.0, -1.0])[1]
+    assert metrics["dropped_fraction"].tolist() == [[1, 0], [1, 0]]
+    metrics = result_of(M2PO(tau=0.04), [[0.5, 0.5], [-0.5, 0.0]], [1.0, -1.0])[1]  # equally far: all or none
+    assert metrics["dropped_fraction"].tolist() == [[1, 1], [1, 0]]
+
+
+def test_topr_tapers_wrong_responses_alone_and_vespo_weighs_by_the_whole_response() -> None:
+    log_ratios = [[-0.5, -1.0], [-0.5, -1.0], [0.5, 1.0]]
+    metrics = result_of(TOPR(), log_ratios, [1.0, -1.0, -1.0])[1]
+    assert metrics["tapered_fraction"].tolist() == [[0, 0], [1, 1], [0, 0]]
+    weights = result_of(VESPO(), log_ratios, [1.0, -1.0, -1.0])[1]["sequence_weight"][:, 0].tolist()
+    low, high = math.exp(-1.5), math.exp(1.5)
+    assert weights == pytest.approx(
+        [low**2 * math.exp(3 - 3 * low), low**3 * math.exp(2 - 2 * low), high**3 * math.exp(2 - 2 * high)]
+    )
+    assert result_of(VESPO(), [[0.0, 0.0]], [1.0])[1]["sequence_weight"].tolist() == [[1.0, 1.0]]

@@ -15,10 +15,15 @@ from hypothesis import strategies as st
 from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.losses.cov import KLCov
 from rlvr.methods.losses.fipo import FIPO
+from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
 from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
 from rlvr.methods.losses.token_ratios import CISPO, Clipped, GRPOFix, Reinforce
-from tests.unit.methods.loss_references import CASES, Batch, Case, aggregation_of, covariances
+from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
+from tests.unit.methods.loss_references import CASES as FIRST_CASES
+from tests.unit.methods.loss_references import Batch, Case, aggregation_of, covariances
+from tests.unit.methods.off_policy_references import CASES as FURTHER_CASES
 
+CASES = [*FIRST_CASES, *FURTHER_CASES]
 SPREADS = [0.0, 0.0003, 0.3, 3.0, 50.0]
 
 
@@ -69,6 +74,8 @@ def assert_equals_reference(case: Case, inputs: Any) -> None:
         share = 1 / sum(batch.lengths)
         if aggregation.mode == "seq-mean-token-mean":
             share = 1 / (sequences * batch.lengths[i])
+        if aggregation.mode == "seq-mean-token-sum":
+            share = 1 / sequences
         total += share * one
         expected[i, t], slopes[i, t] = one, share * slope
     torch.testing.assert_close(token_loss, expected, rtol=1e-9, atol=exact)
@@ -117,7 +124,12 @@ def test_low_precision_inputs_lose_nothing_beyond_float32(
 
 
 @pytest.mark.parametrize(
-    "loss", [CISPO(), FIPO(), GMPO(), GSPO(), GSPOToken(), GRPOFix(), Reinforce(), DFPO(), KLCov()], ids=repr
+    "loss",
+    [
+        *[CISPO(), FIPO(), GMPO(), GSPO(), GSPOToken(), GRPOFix(), Reinforce(), DFPO(), KLCov()],
+        *[DPPOTV(), DPPOKL(), IPO(), M2PO(), TOPR(), DRO(), VESPO()],
+    ],
+    ids=repr,
 )
 def test_gradient_at_ratio_one_is_that_of_reinforce(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs = draw_loss_inputs(7, 0.0)
