@@ -141,6 +141,8 @@ def directions_along(
     That is where the policy has moved away from the one that sampled, so that clipping acts. The training is that
     of the run: looking changes nothing.
     """
+    if any(method.kl is not None for method in methods.values()):
+        learner.load_reference()
     with GradingPool(grading_workers, verifier=learner.run.verifier_file) as pool:
         while learner.position.step < max(steps):
             prepared = learner.prepare(pool)

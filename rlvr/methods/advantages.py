@@ -203,13 +203,14 @@ class MaxRL(Advantage):
 
     Maximum-likelihood reinforcement learning (arXiv 2602.02710): of a prompt with success rate p a right response
     counts about 1 / p, as in the gradient of log p. Rewards are meant to be 0 and 1, at least not negative.
+    A group of one has advantage 0.
     """
 
     epsilon: float = hyper_parameter(1e-6, "added to the mean of the rewards", minimum=0.0)
 
     def of(self, groups: Groups) -> Tensor:
         means = groups.sums(groups.rewards) / groups.sizes
-        some = means > 0
+        some = (means > 0) & (groups.sizes > 1)
         return torch.where(some, groups.centred / (means.masked_fill(~some, 1.0) + self.epsilon), 0.0)
 
 

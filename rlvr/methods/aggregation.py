@@ -6,18 +6,20 @@ Averaging the means of micro-batches instead, as older trainers do, gives tokens
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import model_validator
 
+from evals.core.lazy_torch import torch
 from evals.core.record import Record
 from rlvr.methods.parameters import hyper_parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Mode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+Mode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "prompt-mean"]
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,24 @@ class Normaliser:
 
     tokens: int  # response tokens in the mini-batch
     sequences: int  # responses in it with at least one token
+    prompt_tokens: Mapping[int, int] = field(default_factory=dict)
+    """Response tokens of each prompt by its group id; empty where none was given."""
 
     @classmethod
-    def of(cls, response_mask: Tensor) -> Normaliser:
-        """Count the whole mini-batch's ``response_mask`` [B, T]."""
+    def of(cls, response_mask: Tensor, group_ids: Tensor | None = None) -> Normaliser:
+        """Count the whole mini-batch's ``response_mask`` [B, T], of the prompts ``group_ids`` [B]."""
         lengths = response_mask.sum(dim=1)
-        return cls(int(lengths.sum()), int((lengths > 0).sum()))
+        of_prompts: dict[int, int] = {}
+        if group_ids is not None:
+            for group, length in zip(group_ids.tolist(), lengths.tolist(), strict=True):
+                of_prompts[group] = of_prompts.get(group, 0) + length
+        return cls(int(lengths.sum()), int((lengths > 0).sum()), of_prompts)
+
+    def prompt_shares(self, group_ids: Tensor, like: Tensor) -> Tensor:
+        """Compute for each rollout of ``group_ids`` [b] the share of a token in the mean over prompts: [b]."""
+        prompts = max(1, sum(tokens > 0 for tokens in self.prompt_tokens.values()))
+        shares = [1.0 / (prompts * max(1, self.prompt_tokens[group])) for group in group_ids.tolist()]
+        return torch.tensor(shares, dtype=torch.float64).to(like)
 
 
 @dataclass(frozen=True)
@@ -40,8 +54,9 @@ class Aggregation:
 
     With x the token loss, m the mask, N and S the mini-batch's tokens and sequences, L the constant:
     token-mean is sum(m x) / N; seq-mean-token-mean is (1/S) sum_i (1/|y_i|) sum_t m x; seq-mean-token-sum is
-    (1/S) sum(m x); seq-mean-token-sum-norm is (1/(S L)) sum(m x). A response without tokens adds nothing, and a
-    mini-batch without tokens has loss 0.
+    (1/S) sum(m x); seq-mean-token-sum-norm is (1/(S L)) sum(m x); prompt-mean is the mean over the mini-batch's prompts
+    of the token mean over each one's responses in it. A response without tokens adds nothing, and a mini-batch without
+    tokens has loss 0.
 
     ``aggregation`` and ``aggregation_constant`` are the spelling of mode and constant in a catalogue entry.
     """
@@ -59,10 +74,13 @@ class Aggregation:
                 "accepted: a number with seq-mean-token-sum-norm, null with every other aggregation"
             )
 
-    def __call__(self, token_loss: Tensor, response_mask: Tensor, normaliser: Normaliser) -> Tensor:
+    def __call__(
+        self, token_loss: Tensor, response_mask: Tensor, normaliser: Normaliser, group_ids: Tensor | None = None
+    ) -> Tensor:
         """Compute the contribution [] of a micro-batch to the loss of its mini-batch, whose normaliser is given.
 
         Padded positions of ``token_loss`` [B, T] are ignored, whatever they hold; ``response_mask`` [B, T] is bool.
+        ``group_ids`` [B] are needed for prompt-mean alone.
         """
         masked = token_loss.masked_fill(~response_mask, 0.0)
         sequences = max(normaliser.sequences, 1)
@@ -71,12 +89,19 @@ class Aggregation:
         if self.mode == "seq-mean-token-mean":
             lengths = response_mask.sum(dim=1).clamp(min=1)
             return (masked.sum(dim=1) / lengths).sum() / sequences
+        if self.mode == "prompt-mean":
+            assert group_ids is not None, "prompt-mean needs the prompts of the rollouts"
+            return (masked.sum(dim=1) * normaliser.prompt_shares(group_ids, masked)).sum()
         if self.constant is None:
             return masked.sum() / sequences
         return masked.sum() / (sequences * self.constant)
 
-    def correction(self, response_mask: Tensor, kept: Tensor) -> float:
+    def correction(self, response_mask: Tensor, kept: Tensor, group_ids: Tensor) -> float | Tensor:
         """Compute the factor that turns the normaliser of all responses into that of the ``kept`` tokens [B, T]."""
+        if self.mode == "prompt-mean":
+            of_all, of_kept = (Normaliser.of(mask, group_ids) for mask in (response_mask, kept))
+            like = torch.empty(0, dtype=torch.float64, device=response_mask.device)
+            return (of_kept.prompt_shares(group_ids, like) / of_all.prompt_shares(group_ids, like))[:, None]
         if self.mode == "token-mean":
             return int(response_mask.sum()) / max(1, int(kept.sum()))
         return int(response_mask.any(dim=1).sum()) / max(1, int(kept.any(dim=1).sum()))

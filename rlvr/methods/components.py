@@ -12,8 +12,8 @@ from pydantic import Field, create_model
 from evals.core.record import Record
 from rlvr.methods.parameters import Component
 
-KINDS = ("reward_shaping", "advantage", "token_weights", "loss", "assignment", "selection")
-OPTIONAL_KINDS = ("reward_shaping", "token_weights", "selection")
+OPTIONAL_KINDS = ("reward_shaping", "token_weights", "correction", "kl", "entropy_bonus", "selection")
+KINDS = (*OPTIONAL_KINDS, "advantage", "loss", "assignment")
 BATCHING_KINDS = ("assignment", "selection")
 """The kinds that a catalogue entry has under ``batching``."""
 

@@ -12,7 +12,10 @@ from rlvr.methods.advantages import Advantage, RewardShaping
 from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import Assignment
 from rlvr.methods.components import KINDS, components, composition
-from rlvr.methods.losses.base import PolicyLoss
+from rlvr.methods.corrections import Correction
+from rlvr.methods.entropy_bonus import EntropyBonus
+from rlvr.methods.losses.base import PolicyLoss, Tokens
+from rlvr.methods.reference_kl import LossTerm, RewardTerm
 from rlvr.methods.selections import BatchSelection, Selection
 from rlvr.methods.token_weights.base import TokenWeights
 
@@ -31,6 +34,9 @@ class Method:
     assignment: Assignment  # rollouts to optimizer mini-batches
     selection: BatchSelection | None  # the rollouts that make up the batch; None for all that were sampled
     reward_shaping: RewardShaping | None = None  # a change of the rewards before they become advantages
+    correction: Correction | None = None  # for a sampler that is not the policy before the update
+    kl: LossTerm | RewardTerm | None = None  # the divergence from a reference policy
+    entropy_bonus: EntropyBonus | None = None
 
     @property
     def needs_hidden_states(self) -> bool:
@@ -50,6 +56,11 @@ class Method:
         matrix = random_projection(hidden_states.shape[1], self.sketch_dimensions, generator)
         return hidden_states.float() @ matrix.to(hidden_states.device)
 
+    @property
+    def has_loss_terms(self) -> bool:
+        """True if rollouts without an advantage have a gradient too."""
+        return isinstance(self.kl, LossTerm) or self.entropy_bonus is not None
+
     def assign(
         self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, seed: int, step: int
     ) -> list[Tensor]:
@@ -65,19 +76,42 @@ class Method:
         return self.selection(rewards, group_ids, size, self.assignment.keeps_groups, rounds, generator)
 
     def advantages(
-        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, longest: int, counted: Tensor | None = None
+        self,
+        rewards: Tensor,
+        group_ids: Tensor,
+        lengths: Tensor,
+        longest: int,
+        counted: Tensor | None = None,
+        penalties: Tensor | None = None,
     ) -> Tensor:
         """Advantages [B] of rewards [B], shaped if the method says so; ``longest`` is the length limit in tokens.
 
         Rollouts that are not ``counted`` [B] bool have advantage 0, and no part in the others'; None counts all.
+        ``penalties`` [B] of a :class:`RewardTerm` are taken from the rewards first.
         """
-        shaped = rewards if self.reward_shaping is None else self.reward_shaping(rewards, lengths, longest)
+        penalised = rewards if penalties is None else rewards - penalties.to(rewards)
+        shaped = penalised if self.reward_shaping is None else self.reward_shaping(penalised, lengths, longest)
         if counted is None or bool(counted.all()):
             return self.advantage(shaped, group_ids, lengths)
         advantages = rewards.new_zeros(len(rewards))
         if bool(counted.any()):
             advantages[counted] = self.advantage(shaped[counted], group_ids[counted], lengths[counted])
         return advantages
+
+    def token_loss(self, tokens: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute the token losses [B, T] of everything that the method has in its loss, and metrics [B, T]."""
+        anchored = tokens if self.correction is None else self.correction.anchored(tokens)
+        values, metrics = self.loss.of(anchored, self.aggregation)
+        if self.correction is not None:
+            weights, of_correction = self.correction(tokens)
+            values, metrics = values * weights, metrics | of_correction
+        if isinstance(self.kl, LossTerm):
+            assert tokens.given_reference_log_probs is not None, "the engine gives the reference's log-probabilities"
+            divergences = self.kl.of(anchored, tokens.given_reference_log_probs)
+            values, metrics = values + self.kl.coefficient * divergences, metrics | {"reference_kl": divergences}
+        if tokens.given_entropies is not None:
+            values = values - tokens.entropy_coefficient * tokens.given_entropies.masked_fill(~tokens.mask, 0.0)
+        return values, metrics
 
 
 def compose(resolved: Mapping[str, Any], source: str = "method", longest: int | None = None) -> Method:
@@ -87,9 +121,9 @@ def compose(resolved: Mapping[str, Any], source: str = "method", longest: int | 
     constant of its own (Dr. GRPO).
 
     The entry is ``{"reward_shaping": component or None, "advantage": component, "token_weights": component or None,
-    "loss": component, "batching": {"assignment": component, "selection": component or None}}``, each component
-    ``{"name": ..., hyper-parameters ...}``; the loss also says the aggregation. Optional components and
-    hyper-parameters may be absent; keys that describe the entry are ignored.
+    "loss": component, "correction", "kl", "entropy_bonus": component or None, "batching": {"assignment": component,
+    "selection": component or None}}``, each component ``{"name": ..., hyper-parameters ...}``; the loss also says the
+    aggregation. Optional components and hyper-parameters may be absent; keys that describe the entry are ignored.
     """
     known = composition()
     known.parse({key: value for key, value in resolved.items() if key in known.model_fields}, source)

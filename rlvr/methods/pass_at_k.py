@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import comb
 from typing import TYPE_CHECKING
 
+from evals.core.errors import InvalidInput
 from evals.core.lazy_torch import torch
 from rlvr.methods.advantages import Advantage, Groups
 from rlvr.methods.parameters import component, hyper_parameter
@@ -39,16 +40,19 @@ class PKPO(Advantage):
     Pass@k policy optimization (arXiv 2505.15201, its estimator with the baseline of k - 1 others), times n, because an
     engine takes the mean over rollouts where the paper has the sum: an unbiased gradient of the expected largest reward
     of k attempts, which with rewards of 0 and 1 is pass@k. Only the subsets in which i has the largest reward count.
+    A group that has lost rollouts and has fewer than k has advantage 0.
     """
 
     k: int = hyper_parameter(4, "attempts of which one has to succeed, at most the rollouts of a prompt", minimum=2)
 
     def of(self, groups: Groups) -> Tensor:
+        if (largest := int(groups.sizes.max())) < self.k:
+            raise InvalidInput("method", "advantage.k", f"is {self.k}", f"at most the rollouts of a prompt, {largest}")
         advantages = torch.zeros_like(groups.rewards)
         for rows in _rows_of_groups(groups):
             size = len(rows)
             if size < self.k:
-                raise ValueError(f"pkpo: a group has {size} rollouts; accepted: at least k, {self.k}")
+                continue
             order = groups.rewards[rows].argsort(stable=True)
             ascending = groups.rewards[rows[order]]
             # Of the subsets with their largest reward at i, C(j, k - 2) have their second largest at j.

@@ -22,7 +22,9 @@ from evals.core.training_settings import LocalTraining
 from rlvr.engines.local.learner import Learner, PreparedStep, time_on
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
 from rlvr.methods.aggregation import Normaliser
+from rlvr.methods.losses.base import Tokens
 from rlvr.methods.method import Method, compose
+from rlvr.methods.reference_kl import RewardTerm
 from rlvr.methods.token_weights.token_rules import RandomLambda
 
 OWN = ""
@@ -51,9 +53,15 @@ class Viewed:
         """Weigh a step's rollouts, before its optimizer steps, as ``method`` would."""
         rollouts, batch, training, own = prepared.rollouts, prepared.batch, learner.run.training, learner.method
         advantages = batch.advantages  # of whole groups, of which a selection may have left rollouts out since
-        if (method.reward_shaping, method.advantage) != (own.reward_shaping, own.advantage):
+        shaping = [(each.reward_shaping, each.advantage, isinstance(each.kl, RewardTerm)) for each in (method, own)]
+        if shaping[0] != shaping[1] or (isinstance(method.kl, RewardTerm) and method.kl != own.kl):
+            penalties = None
+            if isinstance(method.kl, RewardTerm):
+                assert prepared.others.reference_log_probs is not None
+                by_reference = prepared.others.reference_log_probs
+                penalties = method.kl.penalties(batch.old_log_probs, by_reference, batch.response_mask).cpu()
             advantages = method.advantages(
-                prepared.rewards, rollouts.group_ids, rollouts.lengths, training.max_new_tokens
+                prepared.rewards, rollouts.group_ids, rollouts.lengths, training.max_new_tokens, penalties
             ).to(batch.response_mask.device)
         if method.token_weights is None:
             return cls(method, advantages[:, None] * batch.response_mask)
@@ -68,23 +76,26 @@ class Viewed:
             batch = replace(batch, head_weight=head, hidden_states=rows)
         return cls(method, advantages[:, None] * method.token_weights(batch)[0])
 
-    def slopes(
-        self,
-        rows: Tensor,
-        log_probs: Tensor,
-        old_log_probs: Tensor,
-        mask: Tensor,
-        group_ids: Tensor,
-        generator: torch.Generator,
-    ) -> Tensor:
+    def slopes(self, rows: Tensor, log_probs: Tensor, prepared: PreparedStep, generator: torch.Generator) -> Tensor:
         """The derivatives [b, t] of the loss of the mini-batch ``rows`` [b] with respect to its ``log_probs`` [b, t].
 
-        ``old_log_probs`` [b, t], ``mask`` [b, t] and ``group_ids`` [b] are those rows'; ``generator`` is the loss's.
+        ``generator`` is the loss's. An entropy bonus has no part in them.
         """
-        leaf = log_probs.detach().requires_grad_()
-        weighted, aggregation = self.weighted_advantages[rows, : leaf.shape[1]], self.method.aggregation
-        token_loss, _ = self.method.loss(leaf, old_log_probs, weighted, mask, group_ids, generator, aggregation)
-        return torch.autograd.grad(aggregation(token_loss, mask, Normaliser.of(mask)), leaf)[0]
+        leaf, batch = log_probs.detach().requires_grad_(), prepared.batch
+        width, groups = leaf.shape[1], batch.group_ids[rows]
+        mask = batch.response_mask[rows, :width]
+        tokens = Tokens(
+            leaf,
+            batch.old_log_probs[rows, :width],
+            self.weighted_advantages[rows, :width],
+            mask,
+            groups,
+            generator,
+            **prepared.others.of(rows, width),
+        )
+        token_loss, _ = self.method.token_loss(tokens)
+        loss = self.method.aggregation(token_loss, mask, Normaliser.of(mask, groups), groups)
+        return torch.autograd.grad(loss, leaf)[0]
 
 
 def shares_hidden_states(method: Method, own: Method) -> bool:
@@ -170,18 +181,15 @@ class Meter:
         self.seconds += time_on(self.learner.model.device) - started
 
     def _measure(self, number: int) -> None:
-        learner, batch = self.learner, self.prepared.batch
+        learner = self.learner
         rows = self.prepared.mini_batches[number]
         tokens = self.prepared.rollouts.tokens.select(rows)
-        mask = tokens.response_mask.to(self._log_probs.device)
-        width = mask.shape[1]
+        width = tokens.response_mask.shape[1]
         found = {
             name: each.slopes(
                 rows,
                 self._log_probs[rows, :width],
-                batch.old_log_probs[rows, :width],
-                mask,
-                batch.group_ids[rows],
+                self.prepared,
                 generator_for("loss", learner.run.seed, learner.position.updates + number),
             )
             for name, each in self._all.items()
@@ -204,8 +212,10 @@ class ContrastLearner(Learner):
         super().__init__(run, device, gradient_checkpointing)
         assert run.contrast is not None
         self._measured = run.contrast
-        self._reference = compose(run.contrast.method, "contrast: method", run.training.max_new_tokens)
-        self._is_control = _is_control(self.method, self._reference)  # which is then the floor
+        self._compared = compose(run.contrast.method, "contrast: method", run.training.max_new_tokens)
+        if self._compared.kl is not None:
+            self.load_reference()
+        self._is_control = _is_control(self.method, self._compared)  # which is then the floor
 
     def update(self, prepared: PreparedStep) -> dict[str, float]:
         """The optimizer steps, and their metrics with the angles in degrees.
@@ -216,11 +226,11 @@ class ContrastLearner(Learner):
         """
         with_gradients = self.position.step + 1 in self._measured.steps
         # Hidden states cost a pass over the whole batch, too much for every step.
-        if not with_gradients and not shares_hidden_states(self._reference, self.method):
+        if not with_gradients and not shares_hidden_states(self._compared, self.method):
             return super().update(prepared)
         started = time_on(self.model.device)
-        is_reference = self.method == self._reference
-        viewed = {} if is_reference else {_REFERENCE: Viewed.by(self._reference, self, prepared)}
+        is_reference = self.method == self._compared
+        viewed = {} if is_reference else {_REFERENCE: Viewed.by(self._compared, self, prepared)}
         if with_gradients and not self._is_control:
             viewed[_FLOOR] = self._with_random_weights(prepared)
         meter = Meter(self, prepared, viewed, with_gradients)
@@ -245,7 +255,7 @@ class ContrastLearner(Learner):
 
     def _with_random_weights(self, prepared: PreparedStep) -> Viewed:
         """The rollout batch as the reference method sees it, its weights multiplied by random ones."""
-        reference = Viewed.by(self._reference, self, prepared)
+        reference = Viewed.by(self._compared, self, prepared)
         generator = generator_for("token_weights", self.run.seed, self.position.step)
         weights, _ = _RANDOM(replace(prepared.batch, generator=generator))
         return Viewed(reference.method, reference.weighted_advantages * weights)

@@ -22,6 +22,8 @@ from evals.generation.devices import claim_one
 from evals.generation.sampler import Sampler
 from evals.grading import GradingPool, Verdict
 from rlvr.engines.local.policy import (
+    Policy,
+    TokenBatch,
     load_policy,
     response_states,
     same_bytes,
@@ -29,11 +31,12 @@ from rlvr.engines.local.policy import (
     unpack,
 )
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems
-from rlvr.engines.local.update import Updater
+from rlvr.engines.local.update import OtherPolicies, Updater
 from rlvr.engines.local.vllm_rollouts import VllmRollouts
 from rlvr.engines.unjudged import count_unjudged, require_judged, training_rewards
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
+from rlvr.methods.reference_kl import LossTerm, RewardTerm
 from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
 from rlvr.runs.state import State, StateStore, load_training_tensors, training_tensors
 
@@ -69,7 +72,7 @@ class StepClock:
         """Add the seconds of the block to ``part``."""
         started = time_on(self._device)
         yield
-        self._seconds[part] += time_on(self._device) - started
+        self._seconds[part] = self._seconds.get(part, 0.0) + time_on(self._device) - started
 
     def metrics(self) -> dict[str, float]:
         """Seconds by part, and of the step so far."""
@@ -101,6 +104,7 @@ class PreparedStep:
     metrics: dict[str, float]  # of everything that was sampled, what was not selected included
     weight_metrics: dict[str, float]
     clock: StepClock
+    others: OtherPolicies
 
 
 class Learner:
@@ -140,8 +144,19 @@ class Learner:
         self._scored_by_trainer = run.dtype != "float32" or self._vllm is not None
         self._sampler = RolloutSampler(self.tokenizer, prompts, training.samples_per_prompt, parameters, list(ends))
         self.updater = Updater(self.model, self.method, training, run.seed)
+        self._checkpoint, self._device = checkpoint, device
+        self._reference: Policy | None = None
+        self._scores_by_reference = False
+        if self.method.kl is not None:
+            self.load_reference(for_loss=isinstance(self.method.kl, LossTerm))
         self.keep: Callable[[PreparedStep], None] = lambda prepared: None
         """Called with every step after its update."""
+
+    def load_reference(self, for_loss: bool = True) -> None:
+        """Load the reference policy, which the training starts from; with ``for_loss`` it scores what is trained on."""
+        if self._reference is None:
+            self._reference = load_policy(self._checkpoint, self._device, self.run.dtype)
+        self._scores_by_reference |= for_loss
 
     @property
     def sampled_by(self) -> str:
@@ -193,12 +208,12 @@ class Learner:
         )
         mask = rollouts.tokens.response_mask.to(self.model.device)
         width = mask.shape[1]
-        log_probs, entropies, hidden_states = rollouts.log_probs[:, :width], rollouts.entropies[:, :width], None
+        drawn, entropies, hidden_states = rollouts.log_probs[:, :width], rollouts.entropies[:, :width], None
+        log_probs = drawn
         with clock.time("log_probs"):
             if method.needs_hidden_states or self._scored_by_trainer:
                 *scores, hidden_states = self._score(rollouts, mask)
             if self._scored_by_trainer:
-                drawn = log_probs
                 log_probs, entropies = scores
                 if self._vllm is not None:
                     sampled_metrics |= self._vllm.check(drawn[mask.cpu()], log_probs[mask].cpu())
@@ -223,10 +238,39 @@ class Learner:
                 # A batch without one of the sides has no statistic of it.
                 weight_metrics = {name: value for name, value in found.items() if not math.isnan(value)}
         metrics = {**sampled_metrics, "entropy": float(entropies[mask].mean())}
+        coefficient = 0.0
+        if method.entropy_bonus is not None:
+            before = position.metrics[-1] if position.metrics else {}
+            coefficient, of_bonus = method.entropy_bonus.coefficient_at(metrics["entropy"], before)
+            metrics |= of_bonus
+        by_reference = None
+        if self._reference is not None and self._scores_by_reference:
+            with clock.time("reference"):
+                by_reference = unpack(self._log_probs_by(self._reference, rollouts.tokens), mask)
+        sampler = drawn.to(mask.device) if self._scored_by_trainer else None
+        others = OtherPolicies(sampler, by_reference, coefficient)
         # Groups are numbered in the order in which the run takes prompts.
         taken = self.order.take(first_prompt, position.prompts_used - first_prompt)
         problems = [str(taken[group]["id"]) for group in rollouts.group_ids.tolist()]
-        return PreparedStep(rollouts, problems, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock)
+        return PreparedStep(
+            rollouts, problems, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock, others
+        )
+
+    def _log_probs_by(self, policy: Policy, tokens: TokenBatch) -> Tensor:
+        """The log-probabilities [N] of the response tokens under another policy than the current one, or again."""
+        training = self.run.training
+        size, most_tokens = training.micro_batch_size, training.scored_tokens
+        return score_in_chunks(policy, tokens, training.temperature, size, None, most_tokens)[0]
+
+    def _penalties(self, term: RewardTerm, part: Rollouts) -> Tensor:
+        """What the divergence from the reference policy takes from each reward [B] of sampled rollouts."""
+        assert self._reference is not None
+        mask = part.tokens.response_mask
+        by_reference = unpack(self._log_probs_by(self._reference, part.tokens).cpu(), mask)
+        by_policy = part.log_probs[:, : mask.shape[1]].cpu()
+        if self._scored_by_trainer:
+            by_policy = unpack(self._log_probs_by(self.model, part.tokens).cpu(), mask)
+        return term.penalties(by_policy, by_reference, mask)
 
     @torch.no_grad()
     def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -269,6 +313,7 @@ class Learner:
                 mini_batches,
                 position.step,
                 position.updates,
+                prepared.others,
             )
         position.step += 1
         position.updates += len(mini_batches)
@@ -305,6 +350,7 @@ class Learner:
         sampler = self._sampler_of_policy()
         parts: list[Rollouts] = []
         verdicts: list[Verdict] = []
+        penalty_parts: list[Tensor] = []
         while True:
             with clock.time("rollout"):
                 problems = self.order.take(position.prompts_used, training.prompts_per_step)
@@ -313,12 +359,17 @@ class Learner:
             position.prompts_used += training.prompts_per_step
             with clock.time("reward"):
                 verdicts += pool.grade(part.cases)
+            if isinstance(method.kl, RewardTerm):
+                with clock.time("reference"):
+                    penalty_parts.append(self._penalties(method.kl, part))
             parts.append(part)
             rollouts = Rollouts.join(parts)
             groups, lengths, truncated = rollouts.group_ids, rollouts.lengths, rollouts.truncated
             rewards, counted = training_rewards(verdicts, groups, training.unjudged)
             # Advantages are of whole groups, hence computed before anything is dropped.
-            advantages = method.advantages(rewards, groups, lengths, training.max_new_tokens, counted)
+            penalties = torch.cat(penalty_parts) if penalty_parts else None
+            longest = training.max_new_tokens
+            advantages = method.advantages(rewards, groups, lengths, longest, counted, penalties)
             unjudged = count_unjudged(verdict.reason for verdict in verdicts)
             if method.selection is None:
                 metrics = rollout_metrics(rewards, groups, lengths, truncated, 0.0) | unjudged

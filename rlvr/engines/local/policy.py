@@ -167,7 +167,12 @@ def response_states(model: Policy, batch: TokenBatch) -> tuple[Tensor, Tensor]:
 
 
 def _scores(
-    model: Policy, states: Tensor, targets: Tensor, temperature: float, with_entropies: bool
+    model: Policy,
+    states: Tensor,
+    targets: Tensor,
+    temperature: float,
+    with_entropies: bool,
+    entropy_gradients: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities [N] of the tokens [N] that follow ``states`` [N, D]; entropies [N] if asked for, else nothing.
 
@@ -179,7 +184,7 @@ def _scores(
         log_distribution = model.logits(states, temperature).log_softmax(dim=-1)
         entropies = log_distribution.new_empty(0)
         if with_entropies:
-            with torch.no_grad():
+            with torch.set_grad_enabled(entropy_gradients and torch.is_grad_enabled()):
                 entropies = -(log_distribution.exp() * log_distribution).sum(dim=-1)
         return log_distribution.gather(-1, targets[:, None])[:, 0], entropies
 
@@ -199,6 +204,11 @@ def log_probs_after(model: Policy, states: Tensor, targets: Tensor, temperature:
 def token_log_probs(model: Policy, batch: TokenBatch, temperature: float) -> Tensor:
     """The log-probabilities [N] of the response tokens; gradients pass."""
     return log_probs_after(model, *response_states(model, batch), temperature)
+
+
+def token_scores(model: Policy, batch: TokenBatch, temperature: float) -> tuple[Tensor, Tensor]:
+    """The log-probabilities [N] of the response tokens and the entropies [N] at them; gradients pass through both."""
+    return _scores(model, *response_states(model, batch), temperature, with_entropies=True, entropy_gradients=True)
 
 
 def score(model: Policy, batch: TokenBatch, temperature: float) -> Scored:

@@ -1,6 +1,8 @@
 """The optimizer steps on one rollout batch."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,14 +11,36 @@ from evals.core.errors import UserError
 from evals.core.random import generator_for
 from evals.core.training_settings import LocalTraining
 from rlvr.engines.local.adamw import AdamW
-from rlvr.engines.local.policy import Policy, TokenBatch, token_log_probs
+from rlvr.engines.local.policy import Policy, TokenBatch, token_log_probs, token_scores, unpack
 from rlvr.methods.aggregation import Normaliser
+from rlvr.methods.losses.base import Tokens
 from rlvr.methods.method import Method
 
 Observer = Callable[[Tensor, Tensor, Tensor], None]
 """Is shown, after each backward pass, the rollouts [b], their log-probabilities [b, t] under the policy of this very
 optimizer step, and the derivative [b, t] of the sum of the token losses with respect to them. With a mini-batch's last
 rollouts, the parameters' gradients are those of its loss, not clipped yet."""
+
+
+@dataclass(frozen=True)
+class OtherPolicies:
+    """What the loss of some methods needs beside the current policy and the one before the update; all [B, T]."""
+
+    sampler_log_probs: Tensor | None = None  # of what drew the tokens; None where that is the policy before the update
+    reference_log_probs: Tensor | None = None
+    entropy_coefficient: float = 0.0
+
+    def of(self, rows: Tensor, width: int) -> dict[str, Any]:
+        """The fields of :class:`Tokens` for the first ``width`` tokens of some rollouts."""
+        sampler, reference = self.sampler_log_probs, self.reference_log_probs
+        return {
+            "given_sampler_log_probs": None if sampler is None else sampler[rows, :width],
+            "given_reference_log_probs": None if reference is None else reference[rows, :width],
+            "entropy_coefficient": self.entropy_coefficient,
+        }
+
+
+NO_OTHERS = OtherPolicies()
 
 
 class Updater:
@@ -30,7 +54,7 @@ class Updater:
     def __init__(self, model: Policy, method: Method, training: LocalTraining, seed: int) -> None:
         self.optimizer = AdamW(model.parameters(), training.weight_decay)
         self._model, self._training, self._seed = model, training, seed
-        self._loss, self._aggregation = method.loss, method.aggregation
+        self._method = method
 
     def update(
         self,
@@ -41,6 +65,7 @@ class Updater:
         mini_batches: Sequence[Tensor],
         steps_done: int,
         updates_done: int,
+        others: OtherPolicies = NO_OTHERS,
     ) -> dict[str, float]:
         """One optimizer step for each of ``mini_batches``, the rollout indices.
 
@@ -55,9 +80,9 @@ class Updater:
             self.optimizer.zero_grad()
             generator = generator_for("loss", self._seed, number)
             mini_batch = tokens.select(indices)
-            normaliser = Normaliser.of(mini_batch.response_mask)
+            normaliser = Normaliser.of(mini_batch.response_mask, group_ids[indices])
             # Only losses that look at single rollouts may be cut into micro-batches freely.
-            is_divisible = self._loss.coupling == "rollout"
+            is_divisible = self._method.loss.coupling == "rollout"
             parts = [indices[places] for places in mini_batch.micro_batches(self._training, self._model.padded)]
             totals: dict[str, float] = {"loss": 0.0}
             for part in parts if is_divisible else [indices]:
@@ -67,26 +92,40 @@ class Updater:
                 old, weighted = old_log_probs[part, :width], weighted_advantages[part, :width]
                 # Rollouts without any advantage rarely have a gradient; then nothing has to be kept for it.
                 silent = ~weighted.any(dim=1)
-                silent &= ~silent.all()
+                silent &= ~silent.all() & (not self._method.has_loss_terms)
                 loud_tokens, silent_tokens = mask & ~silent[:, None], mask & silent[:, None]
-                loud = self._score(batch, ~silent)
+                loud, loud_entropies = self._score(batch, ~silent)
                 log_probs = torch.zeros_like(old).masked_scatter_(loud_tokens, loud.detach())
                 if silent.any():
                     with torch.no_grad():
-                        log_probs.masked_scatter_(silent_tokens, self._score(batch, silent))
-                log_probs.requires_grad_()
-                token_loss, metrics = self._loss(
-                    log_probs, old, weighted, mask, group_ids[part], generator, self._aggregation
+                        log_probs.masked_scatter_(silent_tokens, self._score(batch, silent)[0])
+                leaves = [log_probs.requires_grad_()]
+                if loud_entropies is not None:
+                    leaves.append(unpack(loud_entropies.detach(), loud_tokens).requires_grad_())
+                token_loss, metrics = self._method.token_loss(
+                    Tokens(
+                        log_probs,
+                        old,
+                        weighted,
+                        mask,
+                        group_ids[part],
+                        generator,
+                        given_entropies=leaves[-1] if len(leaves) > 1 else None,
+                        **others.of(part, width),
+                    )
                 )
                 slope = None
                 if self.observer is not None:
                     slope = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
-                loss = self._aggregation(token_loss, mask, normaliser)
-                slopes = torch.autograd.grad(loss, log_probs)[0]
+                loss = self._method.aggregation(token_loss, mask, normaliser, group_ids[part])
+                slopes, *of_entropies = torch.autograd.grad(loss, leaves)
                 # A sum, because a backward pass from anything but a scalar imports half a second of torch's compiler.
-                (loud * slopes[loud_tokens]).sum().backward()
+                surrogate = (loud * slopes[loud_tokens]).sum()
+                if loud_entropies is not None:
+                    surrogate = surrogate + (loud_entropies * of_entropies[0][loud_tokens]).sum()
+                surrogate.backward()
                 if slopes[silent_tokens].any():  # as where a loss has terms without advantages
-                    (self._score(batch, silent) * slopes[silent_tokens]).sum().backward()
+                    (self._score(batch, silent)[0] * slopes[silent_tokens]).sum().backward()
                 if self.observer is not None and slope is not None:
                     self.observer(part, log_probs.detach(), slope)
                 totals["loss"] += loss.item()
@@ -100,6 +139,12 @@ class Updater:
             rows.append({**totals, "grad_norm": float(norm), "learning_rate": learning_rate})
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
-    def _score(self, batch: TokenBatch, chosen: Tensor) -> Tensor:
-        """The log-probabilities of the response tokens of the rollouts at ``chosen`` [b] bool, packed."""
-        return token_log_probs(self._model, batch.select(chosen.nonzero()[:, 0]), self._training.temperature)
+    def _score(self, batch: TokenBatch, chosen: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The log-probabilities of the response tokens of the rollouts at ``chosen`` [b] bool, packed; and entropies.
+
+        Entropies, which a method with a bonus for them has, carry a gradient too.
+        """
+        rollouts, temperature = batch.select(chosen.nonzero()[:, 0]), self._training.temperature
+        if self._method.entropy_bonus is None:
+            return token_log_probs(self._model, rollouts, temperature), None
+        return token_scores(self._model, rollouts, temperature)

@@ -40,6 +40,12 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
     if not method.assignment.equal_sizes:
         found = "makes mini-batches of unequal sizes"
         raise InvalidInput(f"method {run.method_name}", "batching.assignment", found, "with engine local alone")
+    parts = {"correction": method.correction, "kl": method.kl, "entropy_bonus": method.entropy_bonus}
+    if named := [name for name, part in parts.items() if part is not None]:
+        raise InvalidInput(f"method {run.method_name}", named[0], "is not for verl", "none, or engine local")
+    if method.aggregation.mode == "prompt-mean":
+        accepted = "another aggregation, or engine local"
+        raise InvalidInput(f"method {run.method_name}", "loss.aggregation", "is prompt-mean", accepted)
     longest = training.max_prompt_tokens + training.max_new_tokens
     if cluster.tokens_per_device * cluster.sequence_parallel < longest:
         least = -(-longest // cluster.sequence_parallel)

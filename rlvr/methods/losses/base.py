@@ -38,6 +38,10 @@ class Tokens:
     mask: Tensor  # bool, true at response tokens
     group_ids: Tensor  # [B], the prompt of each rollout
     generator: torch.Generator  # of random numbers on the CPU, the optimizer step's own
+    given_sampler_log_probs: Tensor | None = None  # of what drew the tokens; None where that is the policy before
+    given_reference_log_probs: Tensor | None = None  # of the reference policy, if the method has one
+    given_entropies: Tensor | None = None  # of the current policy, with a gradient, if the method has an entropy bonus
+    entropy_coefficient: float = 0.0
 
     @cached_property
     def _wide_log_probs(self) -> Tensor:
@@ -64,6 +68,19 @@ class Tokens:
         """Log pi_theta - log pi_old."""
         difference = self._wide_log_probs - at_least_float32(self.given_old_log_probs)
         return difference.masked_fill(~self.mask, 0.0)
+
+    @cached_property
+    def sampler_log_ratios(self) -> Tensor:
+        """Log pi_old - log mu, mu the sampler's probability."""
+        if self.given_sampler_log_probs is None:
+            return torch.zeros_like(self.old_log_probs)
+        difference = at_least_float32(self.given_old_log_probs) - at_least_float32(self.given_sampler_log_probs)
+        return difference.masked_fill(~self.mask, 0.0)
+
+    def relative_to_sampler(self) -> Tokens:
+        """Return the same tokens with the sampler in place of the policy before the update."""
+        sampler = self.given_sampler_log_probs
+        return self if sampler is None else replace(self, given_old_log_probs=sampler)
 
     @cached_property
     def limited_log_ratios(self) -> Tensor:
@@ -140,14 +157,17 @@ class PolicyLoss(Component, ABC):
         generator: torch.Generator,
         aggregation: Aggregation,
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute what :meth:`of` does, from the tensors of :class:`Tokens`."""
+        return self.of(Tokens(log_probs, old_log_probs, advantages, response_mask, group_ids, generator), aggregation)
+
+    def of(self, tokens: Tokens, aggregation: Aggregation) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the token loss [B, T], 0 at padding, and metrics [B, T].
 
-        The tensors are those of :class:`Tokens`. ``aggregation`` is the engine's next step: where a loss drops tokens,
-        its values are scaled so that the mini-batch's normaliser becomes that of the kept ones.
+        ``aggregation`` is the engine's next step: where a loss drops tokens, its values are scaled so that the
+        mini-batch's normaliser becomes that of the kept ones.
         """
-        tokens = Tokens(log_probs, old_log_probs, advantages, response_mask, group_ids, generator)
         loss = self.token_loss(tokens)
         metrics = {**loss.metrics, "approximate_kl": tokens.approximate_kl}
         if loss.kept is None:
             return loss.values, metrics
-        return loss.values * loss.kept * aggregation.correction(response_mask, loss.kept), metrics
+        return loss.values * loss.kept * aggregation.correction(tokens.mask, loss.kept, tokens.group_ids), metrics

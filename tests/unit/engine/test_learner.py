@@ -23,6 +23,7 @@ from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch, response_states
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.update import Updater
+from rlvr.methods.losses.base import Tokens
 
 MakeRun = Callable[..., LocalRun]
 TEMPERATURE = 0.6
@@ -174,15 +175,15 @@ def test_a_loss_is_called_with_the_rollouts_that_it_may_not_be_parted_from(
 ) -> None:
     run = make_run(training={"micro_batch_size": 3})
     learner = Learner(run, "cpu")
-    loss = learner.updater._loss
+    loss = learner.method.loss
     calls: list[tuple[Tensor, Tensor]] = []
-    original = type(loss).__call__
+    original = type(loss).token_loss
 
-    def recorded(self: Any, log_probs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, *rest: Any) -> Any:
-        calls.append((advantages[:, 0], rest[0]))
-        return original(self, log_probs, old, advantages, mask, *rest)
+    def recorded(self: Any, tokens: Tokens) -> Any:
+        calls.append((tokens.advantages[:, 0], tokens.group_ids))
+        return original(self, tokens)
 
-    monkeypatch.setattr(type(loss), "__call__", recorded)
+    monkeypatch.setattr(type(loss), "token_loss", recorded)
     monkeypatch.setattr(type(loss), "coupling", coupling)
     with GradingPool(workers=1) as pool:
         learner.step(pool)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from rlvr.engines.local.update import Updater
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.assignments import RandomSplit
-from rlvr.methods.losses.base import PolicyLoss
+from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import Method
@@ -67,9 +66,9 @@ def run_warmup_mean() -> float:
 class Entropic(Clipped):
     """A loss with a term that no advantage multiplies."""
 
-    def __call__(self, log_probs: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        loss, metrics = super().__call__(log_probs, *rest)
-        return loss + 0.1 * log_probs, metrics
+    def token_loss(self, tokens: Tokens) -> TokenLoss:
+        loss = super().token_loss(tokens)
+        return replace(loss, values=loss.values + 0.1 * tokens.log_probs)
 
 
 @pytest.mark.parametrize("loss", [Clipped(), Entropic()])

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evals.core.errors import InvalidInput
 from rlvr.methods.advantages import (
     GPG,
     GRPO,
@@ -80,7 +81,7 @@ def maxrl(rule: MaxRL, rewards: Rewards, groups: list[int], lengths: list[int]) 
     for i, reward in enumerate(rewards):
         members = [r for r, g in zip(rewards, groups, strict=True) if g == groups[i]]
         mean, baseline = math.fsum(members) / len(members), group_mean(rewards, groups, i)
-        result.append((reward - baseline) / (mean + rule.epsilon) if mean > 0 else 0.0)
+        result.append((reward - baseline) / (mean + rule.epsilon) if mean > 0 and len(members) > 1 else 0.0)
     return result
 
 
@@ -207,6 +208,9 @@ def test_pkpo_gives_the_gradient_of_pass_at_k(k: int, p: float) -> None:
     assert gradient == pytest.approx(k * (1 - p) ** (k - 1), rel=1e-9)  # of 1 - (1 - p)^k
 
 
-def test_pkpo_refuses_a_group_smaller_than_k() -> None:
-    with pytest.raises(ValueError, match="at least k, 4"):
-        PKPO()(torch.ones(3), torch.zeros(3, dtype=torch.int64), torch.ones(3))
+def test_pkpo_refuses_k_above_every_group_and_leaves_a_smaller_one_out() -> None:
+    rewards, groups = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0]), torch.tensor([0, 0, 0, 1, 1])
+    with pytest.raises(InvalidInput) as error:
+        PKPO()(rewards, groups, torch.ones(5))
+    assert error.value.key == "advantage.k" and "3" in error.value.accepted
+    assert PKPO(k=3)(rewards, groups, torch.ones(5)).tolist() == [3.0, 0.0, 0.0, 0.0, 0.0]

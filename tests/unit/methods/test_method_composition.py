@@ -20,6 +20,7 @@ from rlvr.methods.components import components, components_of, defaults
 from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import SAPO, Clipped
 from rlvr.methods.method import Method, compose
+from rlvr.methods.reference_kl import LossTerm
 from rlvr.methods.selections import RewardBalanced
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.methods.token_weights.token_rules import ForkingTokens
@@ -29,7 +30,10 @@ ROOT = Path(__file__).resolve().parents[3]
 CATALOGUE: dict[str, Any] = yaml.safe_load((ROOT / "config" / "methods.yaml").read_text())
 TOKENS, RESPONSES = Aggregation("token-mean"), Aggregation("seq-mean-token-mean")
 EXPECTED = {
-    "grpo": Method(GRPO(), None, Clipped(epsilon_high=0.2, dual_clip=None), RESPONSES, RandomSplit(), None),
+    "grpo": Method(
+        GRPO(), None, Clipped(epsilon_high=0.2, dual_clip=None), RESPONSES, RandomSplit(), None, kl=LossTerm()
+    ),
+    "grpo_no_kl": Method(GRPO(), None, Clipped(epsilon_high=0.2, dual_clip=None), RESPONSES, RandomSplit(), None),
     "dapo": Method(GRPO(), None, Clipped(), TOKENS, RandomSplit(), None),
     "sapo": Method(GRPO(), None, SAPO(), RESPONSES, RandomSplit(), None),
     "gspo": Method(GRPO(), None, GSPO(), RESPONSES, RandomSplit(), None),
