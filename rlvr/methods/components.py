@@ -13,7 +13,10 @@ from evals.core.record import Record
 from rlvr.methods.parameters import Component
 
 OPTIONAL_KINDS = ("reward_shaping", "token_weights", "correction", "kl", "entropy_bonus", "selection")
-KINDS = (*OPTIONAL_KINDS, "advantage", "loss", "assignment")
+KINDS = (
+    *("reward_shaping", "advantage", "token_weights", "loss", "correction", "kl", "entropy_bonus"),
+    *("assignment", "selection"),
+)
 BATCHING_KINDS = ("assignment", "selection")
 """The kinds that a catalogue entry has under ``batching``."""
 

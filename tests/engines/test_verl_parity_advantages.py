@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr.methods.advantages import GPG, GRPO, RLOO, Advantage, DrGRPO, ReinforcePlusPlus
+from rlvr.methods.advantages import GPG, GRPO, OPO, RLOO, Advantage, DrGRPO, ReinforcePlusPlus
+from rlvr.methods.pass_at_k import BestOfGroup
 
 pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines")
 
@@ -55,13 +56,13 @@ CASES = [
     Case(ReinforcePlusPlus(), "reinforce_plus_plus", uniform=False),
     Case(ReinforcePlusPlus(baseline="group_mean"), "reinforce_plus_plus_baseline", uniform=False),
     Case(GPG(), "gpg"),
+    Case(OPO(), "opo", uniform=False),
+    Case(BestOfGroup(), "grpo_passk", lone=False),
 ]
 
 NOT_OURS = {
     "gae",
     "gdpo",
-    "grpo_passk",
-    "opo",
     "optimal_token_baseline",
     "remax",
     "tir_optimal_token_baseline",

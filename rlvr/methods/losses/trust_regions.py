@@ -28,11 +28,11 @@ class DivergenceRegion(PolicyLoss):
 
     def token_loss(self, tokens: Tokens) -> TokenLoss:
         """Compute the loss; clip fractions mark the tokens outside the region, which have no gradient."""
-        advantages, current = tokens.advantages, tokens.log_probs.detach().exp().clamp(max=1.0)
+        advantages, current = tokens.advantages, tokens.log_probs.detach().exp()
         old = tokens.old_log_probs.exp()
         divergence = self.divergence(old, current, tokens)
-        below = (advantages < 0) & (current < old) & (divergence > self.delta_low)
-        above = (advantages > 0) & (current > old) & (divergence > self.delta_high)
+        below = (advantages < 0) & (current < old) & ~(divergence <= self.delta_low)
+        above = (advantages > 0) & (current > old) & ~(divergence <= self.delta_high)
         weights = tokens.ratios.detach().clamp(max=self.ratio_cap).masked_fill(below | above, 0.0)
         return TokenLoss(-weights * advantages * tokens.log_probs, tokens.clip_fractions(below, above))
 
@@ -80,7 +80,7 @@ class IPO(PolicyLoss):
     def token_loss(self, tokens: Tokens) -> TokenLoss:
         """Compute the loss; clip fractions mark the tokens outside the region that have an advantage."""
         advantages = tokens.advantages
-        change = tokens.log_probs.detach().exp().clamp(max=1.0) - tokens.old_log_probs.exp()
+        change = tokens.log_probs.detach().exp() - tokens.old_log_probs.exp()
         outside = (change.abs() > self.epsilon) & tokens.mask
         policy_loss = -(advantages * tokens.ratios).masked_fill(outside, 0.0)
         acts = outside & (advantages != 0)

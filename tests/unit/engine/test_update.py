@@ -12,15 +12,18 @@ import torch
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.adamw import AdamW
-from rlvr.engines.local.policy import TokenBatch, score_in_chunks, token_log_probs, unpack
-from rlvr.engines.local.update import Updater
+from rlvr.engines.local.policy import TokenBatch, score_in_chunks, token_log_probs, token_scores, unpack
+from rlvr.engines.local.update import OtherPolicies, Updater
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.assignments import RandomSplit
+from rlvr.methods.corrections import Truncated
+from rlvr.methods.entropy_bonus import Fixed
 from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import Method
+from rlvr.methods.reference_kl import LossTerm
 
 GENERATOR = torch.Generator().manual_seed(5)
 RESPONSES = [torch.randint(3, 40, (n,), generator=GENERATOR).tolist() for n in (1, 7, 3, 12, 5, 5, 2, 9)]
@@ -110,3 +113,42 @@ def test_the_optimizer_is_torchs_and_survives_a_round_trip() -> None:
         reference.step()
         optimizer.step(0.01 * (step + 1))
         torch.testing.assert_close(ours, theirs)
+
+
+def test_terms_of_the_loss_have_the_gradient_of_one_backward_pass(
+    study_files: Path, make_run: Callable[..., LocalRun]
+) -> None:
+    """KL, entropy bonus and a correction, with rollouts without an advantage, in micro-batches of three."""
+    advantages = torch.tensor([1.0, 0.0, 0.5, 0.0, 0.0, 1.0, 0.0, -0.1])[:, None].expand(8, 12)
+    method = Method(
+        GRPO(),
+        None,
+        Clipped(),
+        Aggregation("prompt-mean"),
+        RandomSplit(),
+        None,
+        correction=Truncated(cap=1.05),
+        kl=LossTerm(coefficient=0.3),
+        entropy_bonus=Fixed(),
+    )
+    mask, groups = TOKENS.response_mask, torch.arange(8) // 4
+    model = Checkpoint(study_files / "base" / "tiny" / "checkpoint").model("cpu")
+    scored = unpack(score_in_chunks(model, TOKENS, 1.0, 8)[0], mask)
+    old, sampler, reference = scored - 0.1, scored - 0.2, scored + 0.3
+    training = make_run().training.model_copy(update={"gradient_clip": 1e9, "micro_batch_size": 3})
+    others = OtherPolicies(sampler, reference, entropy_coefficient=0.2)
+    updater = Updater(model, method, training, 1)
+    metrics = updater.update(TOKENS, old, advantages, groups, [torch.arange(8)], 0, 0, others)
+    other = Checkpoint(study_files / "base" / "tiny" / "checkpoint").model("cpu")
+    log_probs, entropies = (unpack(each, mask) for each in token_scores(other, TOKENS, 1.0))
+    ratios = (log_probs - old).exp()
+    surrogate = -torch.minimum(ratios * advantages, ratios.clamp(0.8, 1.28) * advantages) * 1.05
+    divergence = (reference - log_probs).exp() - (reference - log_probs) - 1
+    values = (surrogate + 0.3 * divergence - 0.2 * entropies) * mask
+    loss = sum(values[rows].sum() / mask[rows].sum() for rows in (groups == 0, groups == 1)) / 2
+    loss.backward()
+    gradients = zip(model.parameters(), other.parameters(), strict=True)
+    assert metrics["loss"] == pytest.approx(loss.item(), rel=1e-4)
+    assert metrics["correction_weight"] == pytest.approx(1.05, rel=1e-4)
+    for one, expected in gradients:
+        torch.testing.assert_close(one.grad, expected.grad, atol=1e-6, rtol=1e-3)

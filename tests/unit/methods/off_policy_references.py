@@ -10,8 +10,8 @@ from tests.unit.methods.loss_references import Batch, Case, Reference, Token
 
 
 def probabilities(batch: Batch, i: int, t: int) -> tuple[float, float]:
-    """p_old and p, at most 1 where a drawn log-probability is none."""
-    return math.exp(min(batch.old[i][t], 0.0)), math.exp(min(batch.new[i][t], 0.0))
+    """p_old and p; some drawn log-probabilities are above 0."""
+    return math.exp(batch.old[i][t]), math.exp(batch.new[i][t])
 
 
 def moves(batch: Batch, i: int, t: int) -> bool:
@@ -28,9 +28,9 @@ def dppo(loss: DPPOTV | DPPOKL, batch: Batch) -> Reference:
             divergence = abs(new - old)
         else:
             divergence = old * (batch.old[i][t] - batch.new[i][t])
-            divergence += (1 - old) * math.log((1 - old + 1e-8) / (1 - new + 1e-8))
-        outside = (advantage > 0 and new > old and divergence > loss.delta_high) or (
-            advantage < 0 and new < old and divergence > loss.delta_low
+            divergence += (1 - old) * math.log((1 - old + 1e-8) / (1 - new + 1e-8)) if new < 1 else math.nan
+        outside = (advantage > 0 and new > old and not divergence <= loss.delta_high) or (
+            advantage < 0 and new < old and not divergence <= loss.delta_low
         )
         weight = 0.0 if outside else min(math.exp(batch.limited(i, t)), loss.ratio_cap)
         result[i, t] = (-weight * advantage * batch.new[i][t], -weight * advantage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import compose
 
-MODES: list[Mode] = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+MODES: list[Mode] = [*get_args(Mode)]
 MASK = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]]).bool()
 TOKEN_LOSS = torch.tensor([[1.0, 2.0, 6.0], [4.0, torch.nan, torch.inf], [torch.nan, 7.0, 8.0]])
 
@@ -39,6 +39,21 @@ def test_values_by_hand(mode: Mode, expected: float) -> None:
     assert aggregation(mode, 5.0)(TOKEN_LOSS, MASK, Normaliser.of(MASK)).item() == pytest.approx(expected)
 
 
+def test_the_mean_over_prompts_is_of_each_ones_token_mean() -> None:
+    """Prompt 4 has tokens of losses 1, 2, 6 and 4; prompt 9 one of loss 5; prompt 2 an empty response."""
+    mask = torch.cat([MASK, torch.tensor([[1, 0, 0]]).bool()])
+    values = torch.cat([TOKEN_LOSS, torch.tensor([[5.0, torch.nan, torch.inf]])])
+    groups = torch.tensor([4, 4, 2, 9])
+    value = aggregation("prompt-mean", 0.0)(values, mask, Normaliser.of(mask, groups), groups)
+    assert value.item() == pytest.approx((13 / 4 + 5) / 2)
+    kept = mask & torch.tensor([True, False, True, True])[:, None]  # a loss that drops the second response
+    factor = aggregation("prompt-mean", 0.0).correction(mask, kept, groups)
+    dropped = aggregation("prompt-mean", 0.0)(
+        values.masked_fill(~kept, 0.0) * factor, mask, Normaliser.of(mask, groups), groups
+    )
+    assert dropped.item() == pytest.approx((9 / 3 + 5) / 2)
+
+
 @given(seed=st.integers(0, 10_000), cuts=st.lists(st.integers(1, 7), max_size=3), mode=st.sampled_from(MODES))
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_micro_batches_add_up_to_the_mini_batch(
@@ -46,7 +61,7 @@ def test_micro_batches_add_up_to_the_mini_batch(
 ) -> None:
     inputs = draw_loss_inputs(seed)
     aggregated = aggregation(mode, 9.0)
-    normaliser = Normaliser.of(inputs.response_mask)
+    normaliser = Normaliser.of(inputs.response_mask, inputs.group_ids)
     for loss in (Clipped(), GSPO()):
         bounds = [0, *sorted(set(cuts)), 8]
         parts = []
@@ -62,7 +77,7 @@ def test_micro_batches_add_up_to_the_mini_batch(
                 torch.Generator(),
                 aggregated,
             )
-            parts.append(aggregated(token_loss, mask, normaliser))
+            parts.append(aggregated(token_loss, mask, normaliser, inputs.group_ids[rows]))
         whole, _ = loss(
             inputs.log_probs,
             inputs.old_log_probs,
@@ -72,7 +87,7 @@ def test_micro_batches_add_up_to_the_mini_batch(
             torch.Generator(),
             aggregated,
         )
-        expected = aggregated(whole, inputs.response_mask, normaliser)
+        expected = aggregated(whole, inputs.response_mask, normaliser, inputs.group_ids)
         torch.testing.assert_close(torch.stack(parts).sum(), expected, rtol=1e-12, atol=1e-14)
 
 
