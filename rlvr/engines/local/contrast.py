@@ -60,8 +60,9 @@ class Viewed:
                 assert prepared.others.reference_log_probs is not None
                 by_reference = prepared.others.reference_log_probs
                 penalties = method.kl.penalties(batch.old_log_probs, by_reference, batch.response_mask).cpu()
+            longest = training.max_new_tokens
             advantages = method.advantages(
-                prepared.rewards, rollouts.group_ids, rollouts.lengths, training.max_new_tokens, penalties
+                prepared.rewards, rollouts.group_ids, rollouts.lengths, longest, penalties=penalties
             ).to(batch.response_mask.device)
         if method.token_weights is None:
             return cls(method, advantages[:, None] * batch.response_mask)

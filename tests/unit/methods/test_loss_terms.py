@@ -129,7 +129,7 @@ def test_the_reward_term_is_a_sum_over_the_response(estimator: Any, draw_loss_in
     torch.testing.assert_close(penalties, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
     rewards, groups, lengths = torch.ones(8).double(), inputs.group_ids, mask.sum(dim=1)
     method = method_with(kl=term)
-    found = method.advantages(rewards, groups, lengths, 7, penalties)
+    found = method.advantages(rewards, groups, lengths, 7, penalties=penalties)
     assert torch.equal(found, GRPO()(rewards - penalties, groups, lengths)) and found.any()
 
 
