@@ -1,20 +1,14 @@
 # The only entry: `snakemake` runs the study of config/config.yaml, `snakemake --configfile FILE` another one.
-from functools import partial
-
+# Stages are declared in rlvr/stages and planned in rlvr/study; here is one rule for each kind of stage.
 from snakemake.utils import min_version
 
-from rlvr.study.cost import print_cost, print_warnings
-from rlvr.study.displayed import FIGURES, TABLES, Displayed, page_templates
+from rlvr.study.jobs import RESOURCES, given, inputs, job_file, name_targets, one_line_errors, set_job_environment
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate, measure_inputs_once
 from rlvr.study.plan import Plan
-from rlvr.study.rules import given, one_line_errors, name_targets, pattern, set_job_environment
-from rlvr.study.sampled import SamplingJobs
-from rlvr.study.software import complete
-from rlvr.study.source_files import REPOSITORY, as_input, code_of
-from rlvr.study.studies import named_study_files
-from rlvr.study.study import TRAIN, VALIDATION
+from rlvr.study.software import complete, software
+from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study_file import read_study
-from rlvr.study.trained import TrainingJobs
+from rlvr.study.targets import Targets
 
 min_version("9.25")
 
@@ -22,54 +16,97 @@ min_version("9.25")
 FILES = workflow.configfiles or [f"{workflow.basedir}/config/config.yaml"]
 with one_line_errors():
     STUDY = read_study(FILES, workflow.config_settings.config)
-    PLAN = Plan.read(STUDY, ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in FILES))
+    SOURCE = ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in FILES)
+    PLAN = Plan.read(STUDY, SOURCE, only_planning=workflow.dryrun)
+    TARGETS = Targets(PLAN)
+    JOBS = TARGETS.jobs
+    SOFTWARE = {name: software(PLAN, name) for name in ("", "training", "sampling")}
 if not workflow.configfiles:
 
     configfile: FILES[0]
 
 
-TRAINING, SAMPLING, SHOWN = TrainingJobs(PLAN), SamplingJobs(PLAN), Displayed(PLAN)
 set_job_environment()
 shell.prefix("set -euo pipefail; exec ")  # a job is its shell's process: neither outlives the other
-if workflow.is_main_process:
-    print_cost(PLAN.study)
-    print_warnings(PLAN.study)
 
 
 onstart:
     lift_job_rate(workflow)
     measure_inputs_once(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
+    JOBS.write()
     PLAN.register()
 
 
 report: "workflow/report/study.rst"
 
 
-wildcard_constraints:
-    run=pattern(PLAN.runs),
-    folder=f"(?:{'|'.join(PLAN.folders)})",
-    benchmark=pattern(PLAN.study.benchmarks),
-    model=pattern(PLAN.study.config.models),
+for target, files in TARGETS.by_name.items():
+
+    rule:
+        name:
+            target
+        default_target: target == "all"
+        input:
+            given(files),
 
 
-# Here, because Snakemake takes no default target from a file that is included.
-rule all:
-    default_target: True
-    input:
-        SHOWN.files(""),
-        PLAN.intermediate(""),
+# What is not measured: it takes seconds, and runs where Snakemake does.
+for KIND in JOBS.measured(False):
+
+    rule:
+        name:
+            KIND.name
+        input:
+            KIND.of(inputs),
+        output:
+            KIND.outputs(report, directory),
+        log:
+            KIND.log,
+        wildcard_constraints:
+            **KIND.wildcards,
+        priority: KIND.of(lambda stage: stage.priority)
+        threads: KIND.of(lambda stage: stage.threads(PLAN.execution))
+        localrule: KIND.any.is_local
+        params:
+            settings=KIND.of(lambda stage: stage.settings()),
+            job=KIND.of(job_file),
+        shell:
+            "python -m rlvr stage {params.job:q} > {log:q} 2>&1"
 
 
-include: "workflow/rules/targets.smk"
-include: "workflow/rules/problems.smk"
-include: "workflow/rules/train.smk"
-include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/report.smk"
-include: "workflow/rules/decoding.smk"
-include: "workflow/rules/diagnose.smk"
+# What computes: its cost is measured, and it may need devices and an environment of its own.
+for KIND in JOBS.measured(True):
+
+    rule:
+        name:
+            KIND.name
+        input:
+            KIND.of(inputs),
+        output:
+            KIND.outputs(report, directory),
+        log:
+            KIND.log,
+        benchmark:
+            KIND.any.cost
+        wildcard_constraints:
+            **KIND.wildcards,
+        priority: KIND.of(lambda stage: stage.priority)
+        conda:
+            SOFTWARE[KIND.any.environment].conda
+        container:
+            SOFTWARE[KIND.any.environment].container
+        threads: KIND.of(lambda stage: stage.threads(PLAN.execution))
+        resources:
+            **{name: KIND.resource(name) for name in RESOURCES},
+            python=SOFTWARE[KIND.any.environment].python,
+        params:
+            settings=KIND.of(lambda stage: stage.settings()),
+            job=KIND.of(job_file),
+        shell:
+            "{resources.python} -m rlvr stage {params.job:q} > {log:q} 2>&1"
 
 
 with one_line_errors():
-    complete(workflow, [TRAINED_IN, SAMPLED_IN])
+    complete(workflow, list(SOFTWARE.values()))
 name_targets(workflow.rules, logger)

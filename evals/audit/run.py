@@ -1,4 +1,4 @@
-"""The audit of a benchmark's grades: how often there was nothing to judge, and where a second grader disagrees."""
+"""The audit of a policy's grades on a benchmark: what could not be judged, and where a second grader disagrees."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from evals.audit import second_grader
+from evals.audit import VERSION, second_grader
 from evals.audit.second_grader import judge_choice, judge_text
-from evals.core.audits import Audit, BenchmarkAudits, Disagreement, GraderName, SecondOpinion
+from evals.core.audits import Audit, BenchmarkAudit, Disagreement, GraderName, SecondOpinion
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import sha256_bytes, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
@@ -66,36 +66,22 @@ class SecondGrader(ExitStack[None]):
         return [self._known[key] for key in keys]
 
 
-def write_audit(
-    benchmark: str, grades: Sequence[Path], samples: Sequence[Path], problems: Path, out: Path, workers: int = 1
-) -> None:
-    """Measure how far a benchmark's grades can be trusted, run by run (docs/grading.md).
+def write_audit(samples: Path, grades: Path, problems: Path, out: Path, second: SecondGrader) -> None:
+    """Measure how far the grades of a policy on a benchmark can be trusted (docs/grading.md).
 
     Args:
-        samples: their samples, in the same order.
-        workers: processes of the second grader.
+        samples, grades: directories of one run and benchmark.
 
     Raises:
         UserError: an input is missing, changed or malformed, or the output cannot be written.
     """
-    if len(grades) != len(samples):
-        raise InvalidInput("--samples", "", f"are {len(samples)}", f"one for each of --grades, {len(grades)}")
-    if workers < 1:
-        raise InvalidInput("--workers", "", f"is {workers}", "1 or more")
-    golds = read_golds(problems)
-    audits, inputs = [], [problems]
-    with SecondGrader(workers) as second:
-        for sample_directory, directory in zip(samples, grades, strict=True):  # one run in memory at a time
-            graded = _read_graded_samples(sample_directory, directory)
-            if graded.benchmark != benchmark:
-                raise UserError(f"{directory}: holds grades of {graded.benchmark}, not of {benchmark}")
-            audits.append(audit_run(graded, golds, second))
-            inputs += [sample_directory / "samples.jsonl", directory / "grades.jsonl"]
+    graded = _read_graded_samples(samples, grades)
+    audit = audit_run(graded, read_golds(problems), second)
     grader = GraderName(name=second_grader.NAME, version=second_grader.VERSION)
-    write_json(out, BenchmarkAudits(benchmark=benchmark, second_grader=grader, audits=tuple(audits)).to_json())
-    parameters = {"benchmark": benchmark, "second_grader": grader.to_json()}
-    counts = {"runs": len(audits), "samples": sum(audit.samples for audit in audits)}
-    write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, counts)
+    write_json(out, BenchmarkAudit(benchmark=graded.benchmark, second_grader=grader, audit=audit).to_json())
+    parameters = {"benchmark": graded.benchmark, "second_grader": grader.to_json(), "version": VERSION}
+    inputs = [problems, samples / "samples.jsonl", grades / "grades.jsonl"]
+    write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, {"samples": audit.samples})
 
 
 def _read_graded_samples(samples: Path, grades: Path) -> GradedSamples:

@@ -55,9 +55,9 @@ class GraderName(Record):
     version: str
 
 
-class BenchmarkAudits(ExtensibleRecord):
-    """The audits of all runs on one benchmark, the content of ``audits/{benchmark}.json``."""
+class BenchmarkAudit(ExtensibleRecord):
+    """The audit of a policy on one benchmark, the content of ``grades/{policy}/{benchmark}/audit.json``."""
 
     benchmark: str
     second_grader: GraderName
-    audits: tuple[Audit, ...]
+    audit: Audit

@@ -264,24 +264,3 @@ class Chosen(Record):
     samples_per_problem: int = Field(ge=1)
     step: int = Field(ge=1)  # after which the chosen policy was
     averages: dict[str, float] = Field(min_length=1)  # step of every policy -> its avg@k, which decided
-
-
-class ResultStatus(Record):
-    """The state of one result against the present configuration, an element of ``status.json``.
-
-    Attributes:
-        result: such as ``run tiny-dapo-s1``.
-        missing: there is no manifest of it.
-        reasons: what differs from the configuration, one setting or input each.
-        code_edited_since: source files edited after the result was made, declared without effect on it.
-        arithmetic: what decides its last digits (:mod:`evals.core.arithmetic`); of what models compute.
-        other_versions: packages that computed it and that this environment has in another version.
-    """
-
-    result: str
-    current: bool
-    missing: bool = False
-    reasons: tuple[str, ...] = ()
-    code_edited_since: tuple[str, ...] = ()
-    arithmetic: str = ""
-    other_versions: tuple[str, ...] = ()

@@ -53,10 +53,10 @@ def choose(sweeps: Mapping[str, Sweep]) -> Choices:
     return Choices(chosen=chosen)
 
 
-def write_choice(paths: Sequence[Path], out: Path) -> None:
+def write_choice(sweeps: Sequence[Path], out: Path) -> None:
     """Choose the best thresholds and gammas of sweeps."""
-    write_json(out, choose(read_sweeps(paths)).to_json())
-    write_output_manifest("decoding_choice", out.with_suffix(""), [out.suffix], paths, {})
+    write_json(out, choose(read_sweeps(sweeps)).to_json())
+    write_output_manifest("decoding_choice", out.with_suffix(""), [out.suffix], sweeps, {})
 
 
 def chosen_decoding(path: Path, scheme: str, run: str) -> Decoding:

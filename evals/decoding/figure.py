@@ -113,7 +113,7 @@ def _finding(found: Mapping[Criterion, Sequence[Place]], level: float) -> str:
     return "Tokens replaced to do as well as the trained model:\n" + "\n".join(line for line in lines if line)
 
 
-def write_figure(paths: Sequence[Path], out: Path) -> None:
+def write_figure(sweeps: Sequence[Path], out: Path) -> None:
     """Draw accuracy against the fraction of tokens replaced."""
-    sweeps = list(read_sweeps(paths).values())
-    style.write_figure("replaced_tokens", lambda: draw(sweeps), out, paths)
+    swept = list(read_sweeps(sweeps).values())
+    style.write_figure("replaced_tokens", lambda: draw(swept), out, sweeps)

@@ -9,12 +9,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.core.errors import UserError
 from evals.core.files import sha256_bytes, write_jsonl
-from evals.core.manifest import Manifest, hash_files, read_manifest
+from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
 from evals.core.records import Sample
-from evals.core.single_writer import is_held, single_writer
+from evals.core.single_writer import single_writer
 from evals.generation.backend import BACKENDS, Backend, Response
 from evals.generation.chat import ends_in_words
 from evals.generation.checkpoint import Checkpoint
@@ -28,57 +27,33 @@ if TYPE_CHECKING:
     from evals.generation.sampler import Draws
 
 
-def sample_benchmark(
+def sample_benchmarks(
     models: Sequence[Checkpoint],
-    problems: Path,
-    settings: EvaluationSettings,
+    benchmarks: Mapping[Path, EvaluationSettings],
     out: Path,
-    split: int | None = None,
-    splits: int = 1,
-    others: Mapping[Path, Mapping[str, Any]] | None = None,
     draws: Draws | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> None:
-    """Sample what is missing of the responses of a model to a problem set (:func:`sample_plan`).
+    """Sample what is missing of the responses of a model to problem sets, each into a directory of its name in ``out``.
 
-    To load a model takes longer than to sample a small benchmark. A job that has loaded it goes on with ``others``, a
-    directory of problems -> settings of their own: what is missing of their samples is kept for the jobs that write
-    them, beside ``out``. Problems that were not found disjoint from the training's are passed over, and so are
-    benchmarks that another process samples, or whose samples are there. ``parameters`` of the samples are those that a
-    rule ``draws`` adds where several models decode together.
+    The model is loaded once, if anything is missing.
+
+    Args:
+        models: one, or several that decode together by a rule ``draws``, with ``parameters`` of the samples for it.
+        benchmarks: directory of problems -> settings; what shapes the distribution of tokens is the same in all.
+        out: directory of the policy.
     """
-    parameters = parameters or {}
-    plan = make_plan(models, problems, settings).with_parameters(**parameters)
-    load = cache(plan.load_backend)
-    others = others or {}
-    shown = partial(Progress, out if split is None else _state(plan, out), unit="sample")
-    sample_plan(plan, load, out, draws, split, splits, partial(shown, parts_left=len(others)))
-    if not load.cache_info().currsize:
-        return
-    for left, (other, own) in zip(reversed(range(len(others))), others.items(), strict=True):
-        beside = out.with_name(other.name)
-        if not (other / "disjoint.json").is_file():
-            continue
-        try:
-            plan = make_plan(models, other, settings.model_copy(update=dict(own)))
-            plan = plan.with_parameters(**parameters)
-            if not _is_written(plan, beside):
-                progress = partial(shown, unit=f"sample of {other.name}", parts_left=left)
-                sample_plan(plan, load, beside, draws, split or 0, splits, progress, wait=False)
-        except UserError as error:
-            print(f"{other}: is left to its own job: {error}", flush=True)
-
-
-def _state(plan: Plan, out: Path) -> Path:
-    """The directory of finished samples."""
-    return out / "state" / plan.identity
-
-
-def _is_written(plan: Plan, out: Path) -> bool:
-    try:
-        return read_manifest(out / "manifest.json", "samples").fingerprint == plan.fingerprint
-    except UserError:
-        return False
+    plans = [
+        make_plan(models, problems, settings).with_parameters(**(parameters or {}))
+        for problems, settings in benchmarks.items()
+    ]
+    longest = max(plans, key=lambda plan: plan.context_length)  # of a model without a limit, what its prompts need
+    load = cache(longest.load_backend)
+    directories = [out / problems.name for problems in benchmarks]
+    with single_writer(out / ".writer", "samples into this directory"):
+        for number, (plan, directory) in enumerate(zip(plans, directories, strict=True)):
+            progress = partial(Progress, directories[0], unit=f"sample of {directory.name}")
+            sample_plan(plan, load, directory, draws, partial(progress, parts_left=len(plans) - number - 1))
 
 
 def sample_plan(
@@ -86,12 +61,9 @@ def sample_plan(
     load: Callable[[], Backend],
     out: Path,
     draws: Draws | None = None,
-    split: int | None = None,
-    splits: int = 1,
     show: Callable[..., Progress] | None = None,
-    wait: bool = True,
 ) -> None:
-    """Sample what is missing; unless this is one split of several, write ``samples.jsonl`` and its manifest.
+    """Sample what is missing, and write ``samples.jsonl`` and its manifest.
 
     Finished samples are kept under ``out/state``. A backend that decodes in step makes whole batches, of the same
     samples in any job; another gets everything that is missing at once, and schedules it.
@@ -101,41 +73,28 @@ def sample_plan(
         load: loads the backend; called if there is something to sample.
         out: directory of the samples.
         draws: the rule that tokens are drawn by; None draws from the only model.
-        split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
-        splits: number of jobs that the batches are divided into.
         show: makes the job's progress, of its title and steps; None for one that is written to ``out``.
-        wait: for another process that makes the same samples; otherwise they are left to it.
     """
-    part = "samples" if split is None or splits == 1 else f"split-{split + 1}-of-{splits}"
-    state, show = _state(plan, out), show or partial(Progress, out, unit="sample")
-    if not wait and is_held(state / f".writer-{part}"):
-        return
     started = time.monotonic()
-    with single_writer(state / f".writer-{part}", "samples into this directory"):
-        done = FinishedSamples(state, part)
-        before = len(done)
-        mine = [batch for number, batch in enumerate(plan.batches()) if split is None or number % splits == split]
-        missing = [[job for job in batch if plan.key(job) not in done] for batch in mine]
-        batches = list(filter(None, missing))
-        if batches:
-            if plan.end_tokens:
-                print(f"{out.parts[-2]}: responses end with {ends_in_words(plan.end_tokens)}", flush=True)
-            backend, made = load(), 0
-            count, total = sum(map(len, batches)), sum(map(len, mine))
-            title = " ".join(out.parts[-2:])
-            since = started
-            progress = show(title=title, steps=total, first_step=total - count)
-            for batch in batches if BACKENDS[plan.settings.backend].in_step else [list(chain(*batches))]:
-                for responses in backend.stream(plan.requests(batch), draws):
-                    samples = [_sample(plan, batch[place], response) for place, response in responses.items()]
-                    now = time.monotonic()
-                    done.append(samples, now - since)
-                    since = now
-                    made += len(responses)
-                    progress.report(total - count + made)
-        if split is None:
-            seconds = time.monotonic() - started
-            _write(plan, done, out, {"seconds": round(seconds, 3), "rows_kept_from_earlier": before})
+    done = FinishedSamples(out / "state" / plan.identity)
+    before, total = len(done), sum(map(len, plan.batches()))
+    missing = [[job for job in batch if plan.key(job) not in done] for batch in plan.batches()]
+    if batches := list(filter(None, missing)):
+        if plan.end_tokens:
+            print(f"{out.parts[-2]}: responses end with {ends_in_words(plan.end_tokens)}", flush=True)
+        backend, made = load(), total - sum(map(len, batches))
+        title, since = " ".join(out.parts[-2:]), started
+        progress = (show or partial(Progress, out, unit="sample"))(title=title, steps=total, first_step=made)
+        for batch in batches if BACKENDS[plan.settings.backend].in_step else [list(chain(*batches))]:
+            for responses in backend.stream(plan.requests(batch), draws):
+                samples = [_sample(plan, batch[number], response) for number, response in responses.items()]
+                now = time.monotonic()
+                done.append(samples, now - since)
+                since = now
+                made += len(responses)
+                progress.report(made)
+    seconds = time.monotonic() - started
+    _write(plan, done, out, {"seconds": round(seconds, 3), "rows_kept_from_earlier": before})
 
 
 def _sample(plan: Plan, job: tuple[int, int], response: Response) -> Sample:

@@ -29,32 +29,32 @@ class _Place(NamedTuple):
 
 
 class FinishedSamples:
-    """The finished samples of one plan, in append-only files that survive a kill at any moment.
+    """The finished samples of one plan, in an append-only file that survives a kill at any moment.
 
     A line has the samples that were finished together. The texts stay on the disk: in memory is only where they are.
-    The files lie in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier
-    samples outlive a job, a larger k and a deleted output. ``part`` names this job's file, the only one that it appends
-    to.
+    The file lies in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier
+    samples outlive a job, a larger k and a deleted output.
 
     Attributes:
         seconds: what the samples took, in all processes that made them.
         peak_memory_bytes: the largest resident set of these processes. Lines of an earlier version have neither.
     """
 
-    def __init__(self, directory: Path, part: str) -> None:
-        self._path = directory / f"{part}.jsonl"
+    def __init__(self, directory: Path) -> None:
+        self._path = path = directory / "samples.jsonl"
         directory.mkdir(parents=True, exist_ok=True)
         self.seconds, self.peak_memory_bytes = 0.0, 0
         self._places: dict[Key, _Place] = {}
         self._line_at = lru_cache(_LINES_IN_MEMORY)(_read_line)
-        for path in sorted(directory.glob("*.jsonl")):
-            whole = 0
-            for start, end, line in _read_lines(path):
-                self._enter(path, start, [Sample.parse(row, str(path)) for row in line["rows"]])
-                self._count(line)
-                whole = end
-            if path == self._path and whole < path.stat().st_size:
-                os.truncate(path, whole)  # a kill in the middle of a line: its samples are made again
+        if not path.exists():
+            return
+        whole = 0
+        for start, end, line in _read_lines(path):
+            self._enter(path, start, [Sample.parse(row, str(path)) for row in line["rows"]])
+            self._count(line)
+            whole = end
+        if whole < path.stat().st_size:
+            os.truncate(path, whole)  # a kill in the middle of a line: its samples are made again
 
     def _enter(self, path: Path, line: int, samples: Sequence[Sample]) -> None:
         for row, sample in enumerate(samples):

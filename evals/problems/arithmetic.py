@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from evals.core.errors import InvalidInput
-from evals.core.files import parse_json, read_jsonl, sha256_file
+from evals.core.files import read_jsonl, sha256_file
 from evals.core.records import ProblemKind
 from evals.problems.problem_set import write_problem_set
 
@@ -295,26 +295,24 @@ def as_rows(problems: Sequence[Problem], name: str) -> list[dict[str, str]]:
     ]
 
 
-def parse_kinds(text: str) -> list[ProblemKind]:
-    """Parse problem kinds from a JSON list of ``{"family", "operands"}``."""
-    kinds = parse_json(text, "--kinds")
-    if not isinstance(kinds, list):
-        raise InvalidInput("--kinds", "", f"is {kinds!r}", "a list of objects with family and operands")
-    return [ProblemKind.parse(kind, "--kinds") for kind in kinds]
-
-
 def write_problems(
-    name: str, kinds: str, split: Split, count: int, seed: int, out: Path, without: Sequence[Path] = ()
+    name: str,
+    kinds: Sequence[Mapping[str, Any]],
+    split: Split,
+    count: int,
+    seed: int,
+    out: Path,
+    without: Sequence[Path] = (),
 ) -> None:
     """Draw different problems from a seed.
 
     Args:
         name: prefix of the problems' ids.
-        kinds: JSON list: [{"family": "chain", "operands": 3}, ...]
+        kinds: such as {"family": "chain", "operands": 3}.
         split: side that the problems belong to.
         without: JSONL files whose problems are not drawn.
     """
-    drawn = parse_kinds(kinds)
+    drawn = [ProblemKind.parse(kind, "kinds") for kind in kinds]
     excluded = {row["problem"] for file in without for row in read_jsonl(file, required=("problem",))}
     rows = as_rows(draw_distinct(drawn, split, count, seed, excluded), name)
     content = {"name": name, "split": split, "count": count, "seed": seed, "kinds": [kind.to_json() for kind in drawn]}

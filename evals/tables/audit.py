@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.core.audits import Audit, BenchmarkAudits, SecondOpinion
+from evals.core.audits import Audit, BenchmarkAudit, SecondOpinion
 from evals.core.errors import InvalidInput
 from evals.core.records import Run, read_runs
 from evals.tables import numbers
@@ -25,22 +25,23 @@ class Audits:
 
 
 def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
-    """Read ``audits/{benchmark}.json`` of every benchmark; each has to have every run."""
-    audits: dict[str, list[Audit]] = {}
+    """Read ``audit.json`` of every run and benchmark; each benchmark has to have every run."""
+    audits: dict[str, dict[str, Audit]] = {}
     graders: set[str] = set()
     for path in paths:
-        content = BenchmarkAudits.read(path)
-        found = {audit.run: audit for audit in content.audits}
-        if missing := [run.run for run in runs if run.run not in found]:
-            raise InvalidInput(str(path), "audits", f"none of {', '.join(missing)}, which the study has")
-        audits[content.benchmark] = [found[run.run] for run in runs]
+        content = BenchmarkAudit.read(path)
+        audits.setdefault(content.benchmark, {})[content.audit.run] = content.audit
         graders.add(f"{content.second_grader.name} {content.second_grader.version}")
-    return Audits(audits, ", ".join(sorted(graders)))
+    for benchmark, by_run in audits.items():
+        if missing := [run.run for run in runs if run.run not in by_run]:
+            raise InvalidInput("audits", benchmark, f"lack {', '.join(missing)}, which the study has")
+    by_benchmark = {name: [by_run[run.run] for run in runs] for name, by_run in audits.items()}
+    return Audits(by_benchmark, ", ".join(sorted(graders)))
 
 
-def write_audit_table(paths: Sequence[Path], runs: Path, out: Path) -> None:
+def write_audit_table(audits: Sequence[Path], runs: Path, out: Path) -> None:
     """Write how much was not judged, and where a second grader differs."""
-    audits = read_audits(paths, read_runs(runs))
+    by_run = read_audits(audits, read_runs(runs))
     rows = [
         {
             "run": row.run,
@@ -50,11 +51,11 @@ def write_audit_table(paths: Sequence[Path], runs: Path, out: Path) -> None:
             **{key: getattr(row.second, key, None) for key in _SECOND},
             "disagreement": _disagreement(row),
         }
-        for benchmark, members in audits.by_benchmark.items()
+        for benchmark, members in by_run.by_benchmark.items()
         for row in members
     ]
     frame = pd.DataFrame(rows).astype(dict.fromkeys(_SECOND, "Int64"))  # nullable: not asked about withheld texts
-    write_table(out, audit_tables(audits), frame, [runs, *paths])
+    write_table(out, audit_tables(by_run), frame, [runs, *audits])
 
 
 def audit_tables(audits: Audits) -> list[Table]:

@@ -27,7 +27,7 @@ class Cost:
     optimizer_steps: float | None
     training_seconds: float | None
     training_cpu_seconds: float | None  # which other jobs do not lengthen; None too where they were not measured
-    evaluation_seconds: float  # of sampling and grading, summed over benchmarks
+    evaluation_seconds: float  # of sampling and grading, on all benchmarks
     peak_memory_mebibytes: float | None
     """Of a training on a GPU what it took there, else the largest resident set of its jobs; None if not measured."""
 
@@ -52,10 +52,10 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
 def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
     """Read the cost of one run; arguments as for :func:`condition_cost`."""
     details = [read_manifest(path, "samples").details for path in _sample_manifests(run, benchmarks, training)]
-    jobs = [read_benchmark_file(path) for path in evaluation_files(run, benchmarks, costs)]
-    sampling, grading = jobs[: len(benchmarks)], jobs[len(benchmarks) :]
-    sampled = max(sum(each.get("sampling_seconds", 0.0) for each in details), sum(seconds for seconds, _ in sampling))
-    evaluation_seconds = sampled + sum(seconds for seconds, _ in grading)
+    jobs = [read_benchmark_file(path) for path in evaluation_files(run, costs)]
+    (sampling_seconds, _), (grading_seconds, _) = jobs
+    sampled = max(sum(each.get("sampling_seconds", 0.0) for each in details), sampling_seconds)
+    evaluation_seconds = sampled + grading_seconds
     peaks = [each["peak_memory_bytes"] / 2**20 for each in details if each.get("peak_memory_bytes")]
     memory = _largest([*peaks, *(memory for _, memory in jobs)])
     if run.method == BASE:
@@ -79,12 +79,12 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
 def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
     """The files that :func:`run_cost` reads."""
     own = [] if run.method == BASE else _training_files(run, costs, training)
-    return [*_sample_manifests(run, benchmarks, training), *evaluation_files(run, benchmarks, costs), *own]
+    return [*_sample_manifests(run, benchmarks, training), *evaluation_files(run, costs), *own]
 
 
-def evaluation_files(run: Run, benchmarks: Sequence[str], costs: Path) -> list[Path]:
-    """The benchmark files of the jobs that sampled a run, then of those that graded it."""
-    return [costs / stage / run.run / f"{name}.tsv" for stage in ("sample", "grade") for name in benchmarks]
+def evaluation_files(run: Run, costs: Path) -> list[Path]:
+    """The benchmark files of the jobs that sampled and that graded a run, on all benchmarks of the study."""
+    return [costs / stage / f"{run.run}.tsv" for stage in ("sample", "grade")]
 
 
 def _training_files(run: Run, costs: Path, training: Path) -> list[Path]:

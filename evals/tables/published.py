@@ -240,14 +240,14 @@ def _right(score: Score) -> float:
     return (score.majority_at_k or 0.0) * len(score.correct_counts)
 
 
-def write_paper_vs_ours_table(results: Results, reference: Path, own: str, out: Path) -> None:
+def write_paper_vs_ours_table(results: Results, reference: Path, own: Mapping[str, Any], out: Path) -> None:
     """Write published numbers, ours, and whether they compare."""
     numbers_path, settings_path = reference / "published.csv", reference / "settings.yaml"
     published = read_published(numbers_path)
     settings = read_settings(settings_path, published)
-    confrontations = confront(results, published, settings, OwnSettings.parse_text(own, "--own"))
+    confrontations = confront(results, published, settings, OwnSettings.parse(own, "own"))
     tables, frame = [paper_vs_ours_table(confrontations, settings)], paper_vs_ours_frame(confrontations)
-    write_table(out, tables, frame, [*results.sources, numbers_path, settings_path], {"own": own})
+    write_table(out, tables, frame, [*results.sources, numbers_path, settings_path], {"own": dict(own)})
 
 
 def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mapping[str, PaperSettings]) -> Table:

@@ -6,26 +6,24 @@ from typing import Annotated
 
 import typer
 
-from rlvr.cli import stages, stages_report
+from rlvr.cli import stages
 from rlvr.cli.command import Commands
 
 
 def commands(words: Sequence[str] = ()) -> Commands:
     """The commands that the words of a process may mean.
 
-    A study starts hundreds of processes of a `stage`, of which half the time would go to importing other commands.
+    A study starts hundreds of processes of `stage`, of which half the time would go to importing other commands.
     """
     application = Commands(help="Compare RLVR training algorithms, and look at what they did.")
     application.callback()(_options)
+    modules = [stages]
     if words[:1] != ["stage"]:
-        from rlvr.cli import decode, diagnose, evaluate, study, training
+        from rlvr.cli import diagnose, evaluate, study, training
 
-        for module in (evaluate, study, training, diagnose, decode):
-            application.add_typer(module.commands)
-    stage = Commands(help="The steps of a study, as the workflow runs them.")
-    for module in (stages, stages_report):
-        stage.add_typer(module.commands)
-    application.add_typer(stage, name="stage")
+        modules = [evaluate, study, training, diagnose, stages]
+    for module in modules:
+        application.add_typer(module.commands)
     return application
 
 

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from evals.core.errors import InvalidInput
 from evals.core.files import parse_json
-from rlvr.cli.options import HELP, Results
+from rlvr.cli.options import HELP
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -164,7 +164,7 @@ def _command_function(
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         kind, option = parameter.annotation, options.get(name, name)
         if dataclasses.is_dataclass(kind) or (flat_records and hasattr(kind, "model_fields")):
-            given_by: Any = Results if getattr(kind, "__name__", "") == "Results" else kind  # ours reads its files
+            given_by: Any = kind
             fields = list(_fields(given_by))
             flat += fields
             makers[name] = functools.partial(_made, given_by, given_by is not kind, [each.name for each in fields])

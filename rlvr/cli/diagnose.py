@@ -9,9 +9,10 @@ from evals.core.errors import UserError
 from evals.core.files import read_json
 from evals.generation import arithmetic
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Device, Paths, RunFile, Words, is_portable
+from rlvr.cli.options import Device, Paths, RunFile, Words
 from rlvr.diagnostics.checkpoint_contrast import Rollouts
 from rlvr.diagnostics.claims.base import claim_names
+from rlvr.stages.train import is_portable
 
 commands = Commands()
 tokens = Commands(help="Tables and pages of what training does to each token.")

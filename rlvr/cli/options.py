@@ -6,14 +6,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from evals.core.errors import UserError
 
 if TYPE_CHECKING:
-    from evals.results import Results as StudyResults
     from evals.scores.loose_files import Reader
     from evals.scores.printed import Format
 
@@ -22,21 +21,9 @@ Words = list[str]
 Device = Literal["cpu", "cuda"]
 KindOfSample = Literal["completion", "answer", "choice"]
 RunFile = Annotated[Path, Argument(help="run.json, the resolved run")]
-ProblemDirectory = Annotated[Path, Option(help="directory of the benchmark's problems")]
-OtherBenchmarks = Annotated[
-    str,
-    Option(help="JSON, directory of problems -> its settings: benchmarks to go on with once the model is loaded"),
-]
 VerifierFiles = Annotated[
     list[Path], Option(help="a Python file of your own whose function verify grades instead, in a sandbox; at most one")
 ]
-
-
-def read_others(others: str) -> dict[Path, dict[str, Any]]:
-    """The problems and settings of :data:`OtherBenchmarks`."""
-    from evals.core.files import parse_json
-
-    return {Path(directory): own for directory, own in parse_json(others, "--others").items()}
 
 
 def the_verifier(files: Sequence[Path]) -> Path | None:
@@ -46,32 +33,9 @@ def the_verifier(files: Sequence[Path]) -> Path | None:
     return files[0] if files else None
 
 
-def is_portable(run: Any, device: str) -> bool:
-    """Whether a training takes the code paths that every processor has, by the content of its run.json.
-
-    bfloat16 takes the machine's own, and so does everything that repeats such a training.
-    """
-    return device == "cpu" and not (isinstance(run, dict) and run.get("dtype") == "bfloat16")
-
-
 def default_workers() -> int:
     """Grading processes: one per core that this process may use, four at most."""
     return min(4, len(os.sched_getaffinity(0)))
-
-
-@dataclass(frozen=True)
-class Results:
-    """The files that most tables and figures are made from."""
-
-    scores: Paths
-    comparisons: Path
-    runs: Path
-
-    def read(self) -> StudyResults:
-        """Read and check them."""
-        from evals.results import read_results
-
-        return read_results(self.runs, self.scores, self.comparisons)
 
 
 @dataclass(frozen=True)

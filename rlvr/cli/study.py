@@ -1,4 +1,4 @@
-"""A study as a whole: whether it is current, what it would cost, its methods, its runs in MLflow."""
+"""A study as a whole: its plan, its methods, its rehearsal, its runs in MLflow."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,41 +13,6 @@ commands = Commands()
 
 DEFAULT_STUDY = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
 Config = Annotated[Path, Option(help="the study; default: config/config.yaml", show_default=False)]
-
-
-@commands.add("status")
-def status(
-    config: Config = DEFAULT_STUDY,
-    out: Annotated[Path | None, Option(help="write JSON here instead of printing")] = None,
-    every_byte: Annotated[bool, Option("--bytes", help="read all files, not only those newer than their manifest")] = (
-        False
-    ),
-    check: Annotated[bool, Option("--check", help="exit with status 1 if a result is not current")] = False,
-) -> None:
-    """List stale results and why they are stale: other settings, other inputs, missing or changed files.
-
-    Files are compared by size, and byte by byte if they are newer than their manifest. Hashes of files that did not
-    change since are kept in results/.hashes.json.
-    """
-    from evals.core.files import write_json
-    from evals.core.intact import Comparison
-    from rlvr.study.status import describe, study_status
-    from rlvr.study.study import Study
-
-    files = Comparison(every_byte, Path("results/.hashes.json"))
-    statuses = study_status(Study.read(config), files)
-    files.keep()
-    if out is not None:
-        write_json(out, [each.to_json() for each in statuses])
-    else:
-        print(*describe(statuses), sep="\n")
-        print(
-            "files were compared byte by byte"
-            if every_byte
-            else "files were compared by size and time (--bytes: whole)"
-        )
-    if check and not all(each.current for each in statuses):
-        raise SystemExit(1)
 
 
 methods = Commands(
@@ -86,13 +51,11 @@ def init(
         Option(help="form of prompts; default: chat if a local checkpoint has a template"),
     ] = None,
 ) -> None:
-    """Write a commented study of a model on this machine, to go on from, and print what it would cost."""
-    from rlvr.study.cost import print_cost
+    """Write a commented study of a model on this machine, to go on from."""
     from rlvr.study.new_study import write_new_study
 
     study = write_new_study(out, model, gpus, memory, prompt)
     print(f"{out}: {len(study.trained_runs)} trainings; plan it with: snakemake -n --configfile {out} --directory DIR")
-    print_cost(study)
 
 
 @commands.add("plan")
@@ -100,28 +63,30 @@ def plan(
     config: Config = DEFAULT_STUDY,
     out: Annotated[Path, Option(help="directory of the runs' directories")] = Path("results/runs"),
 ) -> None:
-    """Write the files of a study's runs, as training would, without training, and print their paths.
+    """Write the files of a study's runs and jobs, without carrying anything out, and print the paths of the runs'.
 
-    Of a study trained by verl, what it would cost is estimated on standard error.
+    Those of all jobs lie in jobs/ beside the runs' directory, as the workflow writes them: `stage` carries one out.
     """
     from evals.core.files import canonical_json, write_text
-    from evals.core.run_spec import VERL
-    from rlvr.study.cost import print_cost
-    from rlvr.study.study import Study
+    from rlvr.stages.train import Train
+    from rlvr.study.notices import print_notices
+    from rlvr.study.plan import Plan
+    from rlvr.study.study_file import read_study
+    from rlvr.study.targets import Targets
 
-    study = Study.read(config)
-    for run in study.trained_runs:
-        files = {"run.json": study.resolved_run(run.run)}
-        if study.engine == VERL:
-            files["cluster.json"] = study.cluster(run.run)
+    planned = Plan.read(read_study([config], {}), str(config), only_planning=True)
+    jobs = Targets(planned).jobs
+    jobs.write(out.absolute().parents[1])
+    own = {run.run for run in planned.study.trained_runs}
+    for stage in (stage for stage in jobs.stages if isinstance(stage, Train) and stage.run_id in own):
+        files = {"run.json": stage.resolved, **({"cluster.json": stage.cluster} if stage.cluster else {})}
         for name, content in files.items():
-            path = out / run.run / name
+            path = out / stage.run_id / name
             # As the workflow writes them: a file that says the same is left as it is.
             if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(content):
                 write_text(path, canonical_json(content))
-    for run in study.trained_runs:
-        print(out / run.run / "run.json")
-    print_cost(study)
+        print(out / stage.run_id / "run.json")
+    print_notices(planned.study)
 
 
 @commands.add("rehearse")

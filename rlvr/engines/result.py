@@ -29,7 +29,6 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, write_json, write_parquet
 from evals.core.manifest import Manifest, hash_files, read_manifest, verify_outputs
 from evals.core.run_spec import RunSpec
-from rlvr.runs.source_hash import source_hashes
 
 _READERS = 8
 """Checkpoints that are hashed at a time: of 8 billion parameters each has 16 GB, and there may be 54 of them."""
@@ -134,6 +133,5 @@ def write_result(
             "tokens_generated": int(metrics["tokens_generated"].sum()),
             "seconds_steps": float(metrics["seconds_step"].sum()),
             **details,
-            "source": source_hashes(),
         },
     ).write(directory / "manifest.json")

@@ -47,52 +47,52 @@ _LABEL_WIDTH, _WIDE_LABEL_WIDTH, _PANEL_TITLE_WIDTH = 20, 22, 26  # characters
 _PANELS_PER_LINE = 5
 
 
-def write_training_curves(sheet: Path, training: Path, out: Path) -> None:
+def write_training_curves(runs: Path, training: Path, out: Path) -> None:
     """Draw the training curves."""
-    runs = read_runs(sheet)
-    metrics, files = _read_all_metrics(runs, training)
-    style.write_figure("training_curves", partial(draw_training_curves, runs, metrics), out, [sheet, *files])
+    sheet = read_runs(runs)
+    metrics, files = _read_all_metrics(sheet, training)
+    style.write_figure("training_curves", partial(draw_training_curves, sheet, metrics), out, [runs, *files])
 
 
 def write_reward_curves(
-    sheets: Sequence[Path], titles: Sequence[str], reference_method: str, training: Path, out: Path
+    runs: Sequence[Path], titles: Sequence[str], reference_method: str, training: Path, out: Path
 ) -> None:
     """Draw the reward curves of many methods, or of two studies side by side.
 
     Args:
-        sheets: run sheets of one study or of two; the first is the study's own.
+        runs: run sheets of one study or of two; the first is the study's own.
     """
-    if len(titles) != len(sheets):
-        raise InvalidInput("", "--titles", f"are {len(titles)}", f"one for each of --runs, {len(sheets)}")
-    studies = [read_runs(path) for path in sheets]
-    metrics, files = _read_all_metrics([run for runs in studies for run in runs], training)
+    if len(titles) != len(runs):
+        raise InvalidInput("", "titles", f"are {len(titles)}", f"one for each of runs, {len(runs)}")
+    studies = [read_runs(path) for path in runs]
+    metrics, files = _read_all_metrics([run for sheet in studies for run in sheet], training)
     figure = partial(draw_reward_curves, studies, titles, metrics, reference_method)
-    style.write_figure("reward_curves", figure, out, [*sheets, *files])
+    style.write_figure("reward_curves", figure, out, [*runs, *files])
 
 
-def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points: Mapping[str, Any], out: Path) -> None:
+def write_score_curves(runs: Sequence[Path], scores: Sequence[Path], points: Mapping[str, Any], out: Path) -> None:
     """Draw scores along the training.
 
     Args:
-        sheets: run sheets of one study or of two; the first is the study's own.
+        runs: run sheets of one study or of two; the first is the study's own.
         points: JSON: method -> list of steps and the name it is scored under.
     """
-    studies = [read_runs(path) for path in sheets]
-    averages, k = read_averages([run for runs in studies for run in runs], scores)
+    studies = [read_runs(path) for path in runs]
+    averages, k = read_averages([run for sheet in studies for run in sheet], scores)
     scored = {method: [(int(step), str(name)) for step, name in each] for method, each in points.items()}
     figure = partial(draw_score_curves, studies[0], scored, averages, k)
-    style.write_figure("score_curves", figure, out, [*sheets, *scores], points=scored)
+    style.write_figure("score_curves", figure, out, [*runs, *scores], points=scored)
 
 
-def write_validation_curves(sheet: Path, choices: Sequence[Path], out: Path) -> None:
+def write_validation_curves(runs: Path, choices: Sequence[Path], out: Path) -> None:
     """Draw the scores along every training by which its best policy was chosen.
 
     Args:
         choices: runs/{run}/chosen.json of every best policy.
     """
-    runs, chosen = read_runs(sheet), [Chosen.read(path) for path in choices]
-    figure = partial(draw_validation_curves, runs, chosen)
-    style.write_figure("validation_curves", figure, out, [sheet, *choices])
+    sheet, chosen = read_runs(runs), [Chosen.read(path) for path in choices]
+    figure = partial(draw_validation_curves, sheet, chosen)
+    style.write_figure("validation_curves", figure, out, [runs, *choices])
 
 
 def read_metrics(run: str, training: Path) -> pd.DataFrame:

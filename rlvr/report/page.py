@@ -17,7 +17,7 @@ from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
 from rlvr.report.charts import charts
 from rlvr.report.html import embedded, write_page
-from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
+from rlvr.report.provenance import StudyName, read_run_manifest, run_directory
 from rlvr.report.summary import alternatives, best_condition, findings, headline, question, registered
 from rlvr.report.trainings import recorded_table, timing_table
 
@@ -28,12 +28,11 @@ _WITHHELD = "(This benchmark's terms forbid showing its problems; of the respons
 
 
 def write_report(
-    study_file: Path,
+    study: Path,
     results: Results,
     audits: Sequence[Path],
     directory: Path,
     figures: Path,
-    status_file: Path,
     notes: Sequence[str],
     out: Path,
     title: str | None = None,
@@ -44,19 +43,17 @@ def write_report(
     """Write the report, one self-contained HTML file.
 
     Args:
-        study_file: the resolved study, an object with study, its name.
-        status_file: list of result, current, reasons, code_edited_since.
+        study: the resolved study, an object with study, its name.
         title: of a named study.
         own_figures: of a named study: names of its figures.
         rollouts: address of the page of rollouts, from the report; default: none.
         registrations: of a registered comparison.
     """
-    study, status = read_json(study_file), read_status(status_file)
-    name = StudyName.parse(study, str(study_file)).study
-    names = [each for each in (*own_figures, *_FIGURES) if each != "compute_performance" or "validation" in study]
-    names += ["validation_curves"] if isinstance(study.get("checkpoint"), dict) else []
+    content = read_json(study)
+    name = StudyName.parse(content, str(study)).study
+    names = [each for each in (*own_figures, *_FIGURES) if each != "compute_performance" or "validation" in content]
+    names += ["validation_curves"] if isinstance(content.get("checkpoint"), dict) else []
     drawn = [figures / f"{each}.svg" for each in names]
-    titles = {run: f"base model {run.model}" if run.method == BASE else f"run {run.run}" for run in results.runs}
     audited_runs = audit.read_audits(audits, results.runs)
     audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")
@@ -66,7 +63,7 @@ def write_report(
     robust_table = robust.robust_table(results, falls, summaries)
     efficiency_tables, _ = efficiency.efficiency_tables(results, directory / "runs")
     examples, read = _read_examples(results, directory)
-    inputs = [study_file, *results.sources, *audits, status_file, *drawn]
+    inputs = [study, *results.sources, *audits, *drawn]
     for run in results.runs:
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
@@ -83,9 +80,9 @@ def write_report(
         headline=headline(results),
         alternatives=alternatives(results, curves, summaries),
         rollouts=rollouts,
-        settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
+        settings=json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),
-        registered=registered(results, study, entries) if registrations else [],
+        registered=registered(results, content, entries) if registrations else [],
         main_table=replace(summary, notes=summary.notes[len(notes) :]),
         tables_of_seeds=[robust_table, *efficiency_tables] if falls else [],
         benchmark_tables=by_benchmark,
@@ -100,10 +97,7 @@ def write_report(
         figures={path.stem: embedded(path) for path in drawn},
         charts=curves,
         examples=examples,
-        stale=[row for row in status if not row.current],
-        status={row.result: row for row in status},
-        runs=[(run, result, read_run_manifest(run, directory)) for run, result in titles.items()],
-        others=[row for row in status if row.result not in titles.values()],
+        runs=[(run, read_run_manifest(run, directory)) for run in results.runs],
         problem_sets=[
             ProblemFile.of(path.parent)
             for kind in ("problems", "solutions")

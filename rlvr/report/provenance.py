@@ -1,14 +1,12 @@
-"""The list of current and outdated results, and the manifests of the runs behind them."""
+"""The manifests of the runs behind a report."""
 
 from pathlib import Path
 
 from pydantic import ConfigDict
 
-from evals.core.errors import InvalidInput
-from evals.core.files import read_json
 from evals.core.manifest import Manifest, read_manifest
 from evals.core.record import Record
-from evals.core.records import BASE, ResultStatus, Run
+from evals.core.records import BASE, Run
 
 
 class StudyName(Record):
@@ -18,14 +16,6 @@ class StudyName(Record):
 
     study: str
     benchmarks: tuple[str, ...] = ()
-
-
-def read_status(path: Path) -> list[ResultStatus]:
-    """Read ``status.json``."""
-    content = read_json(path)
-    if not isinstance(content, list):
-        raise InvalidInput(str(path), "", "is no list", f"objects with {', '.join(ResultStatus.model_fields)}")
-    return [ResultStatus.parse(row, f"{path}: entry {number}") for number, row in enumerate(content, start=1)]
 
 
 def run_directory(run: Run, directory: Path) -> Path:

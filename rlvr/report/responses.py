@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evals.core.audits import BenchmarkAudits
+from evals.core.audits import BenchmarkAudit
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl
 from evals.core.records import Run, conditions_of, read_runs
@@ -38,7 +38,7 @@ class _RunResponses:
 def write_responses_page(
     benchmark: str,
     runs: Path,
-    audit: Path,
+    audits: Sequence[Path],
     results: Path,
     out: Path,
     benchmarks: Sequence[str],
@@ -51,7 +51,7 @@ def write_responses_page(
     Args:
         benchmark: its name.
         runs: the run sheet.
-        audit: of the benchmark: where a second grader disagrees.
+        audits: of each run on the benchmark: where a second grader disagrees.
         results: results/, where problems, samples and grades are.
         out: the page; the texts go to the directory texts/ beside it.
         benchmarks: of the study, each with a directory beside that of this page.
@@ -62,18 +62,18 @@ def write_responses_page(
     Raises:
         UserError: an input is missing or malformed, or the grades are not of the samples.
     """
-    sheet, audits = read_runs(runs), BenchmarkAudits.read(audit)
+    sheet, audited = read_runs(runs), [BenchmarkAudit.read(path).audit for path in audits]
     problems_file = results / "problems" / benchmark / "problems.jsonl"
     problems = read_jsonl(problems_file, ("id", "answer"))
     places = {str(row["id"]): place for place, row in enumerate(problems)}
     coloured = {directory.parent.name: directory for directory in tokens}
-    inputs, chunks, shown = [runs, audit, problems_file], list[Path](), {}
+    inputs, chunks, shown = [runs, *audits, problems_file], list[Path](), {}
     for run in sheet:
         disagreeing = {
             (str(row.problem_id), row.sample)
-            for each in audits.audits
-            if each.run == run.run and each.second
-            for row in each.second.disagreements
+            for audit in audited
+            if audit.run == run.run and audit.second
+            for row in audit.second.disagreements
         }
         texts = read_token_texts(coloured[run.run]) if run.run in coloured else {}
         responses = _read_responses(run, benchmark, results, places, disagreeing, texts)

@@ -1,23 +1,25 @@
 """The jobs of ``snakemake decoding``: two models of the main study decode together."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.named_study import DecodingBenchmark, DecodingConfig
+from evals.core.config.named_study import DecodingBenchmark, DecodingConfig, DecodingProblems
 from evals.core.config.problem_sets import GeneratedBenchmark
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import canonical_json
 from evals.core.records import Run
 from evals.core.yaml_file import read_yaml
 from evals.decoding import SCHEMES
 from evals.generation.backend import BACKENDS
 from evals.grading.verdict import Kind
+from rlvr.stages import decode, evaluate, shown
+from rlvr.stages.stage import Stage
 from rlvr.study.benchmarks import CONFIG
 from rlvr.study.plan import Plan
-from rlvr.study.rules import manifests, words
-from rlvr.study.sampled import SamplingJobs, structured_as_json
 
+_FOLDER = "decoding/"
+_PROBLEMS = Path("results/decoding/problems/manifest.json")
 _KINDS = (Kind.COMPLETION.value, Kind.CHOICE.value)
 """The kinds of grading that a sweep has."""
 _TITLES = {
@@ -53,7 +55,7 @@ class DecodingJobs:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.sampling = plan, SamplingJobs(plan)
+        self.plan = plan
         config = plan.study.config
         file = "config/decoding.yaml"
         self.settings = config.decoding or DecodingConfig.parse(read_yaml(CONFIG / "decoding.yaml"), file)
@@ -63,8 +65,7 @@ class DecodingJobs:
         of_reference = [run for run in plan.study.trained_runs if run.method == config.reference_method]
         self.trained = [run for run in of_reference if run.seed in config.seeds[: self.settings.seeds]]
         self.alone = [run for run in plan.study.runs if run.seed is None] + self.trained
-        self.sweeps = [f"results/decoding/sweeps/{run.run}/sweep.json" for run in self.trained]
-        self.scores = [f"results/decoding/scores/{benchmark}.json" for benchmark in self.benchmarks]
+        self.sweeps = tuple(Path(f"results/decoding/sweeps/{run.run}/sweep.json") for run in self.trained)
         self.decoded: dict[str, DecodedRun] = {}
         for scheme in SCHEMES:
             for trained in self.trained:
@@ -72,18 +73,14 @@ class DecodingJobs:
                 name = f"{trained.model}-{method}-s{trained.seed}"
                 run = Run(run=name, model=trained.model, method=method, seed=trained.seed, title=title)
                 self.decoded[name] = DecodedRun(run, trained, scheme)
+        entries = {name: benchmark.entry for name, benchmark in plan.study.benchmarks.items()}
+        self._generated = [name for name, entry in entries.items() if entry.source == "generated"]
         self._kinds: list[dict[str, Any]] = []
         for entry in (benchmark.entry for benchmark in plan.study.benchmarks.values()):
             if isinstance(entry, GeneratedBenchmark) and entry.kind not in self._kinds:
                 self._kinds.append(entry.kind)
 
-    def targets(self) -> list[str]:
-        """The files that people look at; UserError if the study cannot be decoded with these settings."""
-        self._check()
-        names = ("decoding/tables/decoding.md", "decoding/figures/replaced_tokens.png")
-        return [f"results/{name}" for name in (*names, "decoding.html")]
-
-    def _check(self) -> None:
+    def check(self) -> None:
         """Refuse what would only be found after the trainings."""
         study, evaluation = self.plan.study, self.plan.study.config.evaluation
         if not study.methods:
@@ -112,7 +109,7 @@ class DecodingJobs:
 
     def _may_be_chosen_on(self, benchmark: str) -> bool:
         """Return whether a sweep can grade a benchmark, and its problems can be written as a set of their own."""
-        return self.sampling.grading_kind(benchmark) in _KINDS and not self._is_gated(benchmark)
+        return self.plan.grading(benchmark).kind in _KINDS and not self._is_gated(benchmark)
 
     def _is_gated(self, benchmark: str) -> bool:
         return bool(getattr(self.plan.study.benchmarks[benchmark].entry, "gated", False))
@@ -132,62 +129,122 @@ class DecodingJobs:
     @property
     def trained_on_or_reported(self) -> list[str]:
         """Files of problems, none of which thresholds may be chosen on; a gated benchmark's texts are in none."""
-        scored = self.benchmarks if self.taken else self.plan.generated
+        scored = self.benchmarks if self.taken else self._generated
         named = [name for name in scored if not self._is_gated(name)]
         return self.plan.trained_on + [f"results/problems/{name}/problems.jsonl" for name in named]
 
-    def kinds(self) -> str:
-        """Families and lengths of the problems that thresholds are chosen on: those of the generated benchmarks."""
-        return canonical_json(self._kinds)
+    def stages(self, note: str) -> Iterator[Stage]:
+        """The stages, down to the page; ``note`` says what the numbers are evidence of."""
+        yield self._choosing_problems()
+        files = tuple(map(Path, self.trained_on_or_reported))
+        yield decode.CheckChoosingProblems(name="problems", benchmark=_PROBLEMS, trained_on=files)
+        for run in self.trained:
+            yield self._sweep(run)
+        yield decode.ChooseThresholds(sweeps=self.sweeps, name="chosen")
+        for name, row in self.decoded.items():
+            yield from self._evaluation(name, row)
+        runs = [*self.alone, *(row.run for row in self.decoded.values())]
+        yield shown.WriteRuns(folder=_FOLDER, sheet=tuple(run.to_json() for run in runs))
+        yield from self._scores()
+        yield from self._shown((self.note, note))
 
-    def run_sheet(self) -> str:
-        """All runs of the table."""
-        return canonical_json([run.to_json() for run in [*self.alone, *(each.run for each in self.decoded.values())]])
+    def _choosing_problems(self) -> Stage:
+        if self.taken is not None:
+            benchmark = Path(f"results/problems/{self.taken.benchmark}/manifest.json")
+            return decode.TakeChoosingProblems(name="problems", benchmark=benchmark, count=self.taken.count)
+        assert isinstance(self.settings.problems, DecodingProblems)
+        drawn = {"kinds": self._kinds, "count": self.settings.problems.count, "seed": self.settings.problems.seed}
+        without = [f"results/problems/{name}/problems.jsonl" for name in self._generated]
+        content = {"name": "problems", "split": "evaluation", **drawn, "without": without}
+        return decode.DrawChoosingProblems.parse(content, "decoding.problems")
 
-    def pair(self, run: str) -> list[str]:
-        """Manifests of the base and of the trained model of a run."""
-        return [self.plan.base_manifest(run), self.plan.checkpoint_manifest(run)]
+    def _models(self, run: str) -> tuple[Path, Path]:
+        """The manifests of the base and of the trained model of a run."""
+        return self.plan.base_manifest(run), Path(self.plan.checkpoint_manifest(run))
 
-    def pair_of_decoded(self, decoded: str) -> list[str]:
-        """Manifests of base and trained model of a run that both decode."""
-        return self.pair(self.decoded[decoded].trained.run)
-
-    def _pair_options(self, run: str, benchmark: str = "") -> dict[str, Any]:
-        """Models and sampling."""
-        settings = structured_as_json(self.sampling.evaluation(run, benchmark))
-        settings["batch_size"] = settings.pop("sampling_batch_size")
-        settings.pop("tensor_parallel_size")
-        base, trained = (str(Path(path).parent) for path in self.pair(run))
-        settings |= {"base": base, "trained": trained, "threads": self.plan.execution["sampling_threads"]}
-        return {**settings, "device": self.plan.execution["device"]}
-
-    def sweep_options(self, run: str) -> list[str]:
-        """Options of a sweep; prompts as in training, where generated problems of every kind have one form."""
-        keys = ("criteria", "fractions", "extrapolation_fractions", "gammas")
-        grid = {key: list(getattr(self.settings, key)) for key in keys}
-        if self.taken:
-            benchmark = self.taken.benchmark
-            own = {"prompt": self.sampling.prompt(run, benchmark), "kind": self.sampling.grading_kind(benchmark)}
-            return words({**self._pair_options(run, benchmark), **own, **grid})
+    def _sweep(self, run: Run) -> Stage:
+        """A sweep; prompts as in training, where generated problems of every kind have one form."""
+        base, trained = self._models(run.run)
         problems = self.plan.study.config.problems
         assert problems is not None, "a study with methods has problems"
-        return words({**self._pair_options(run), "prompt": problems.prompt, **grid})
+        prompt, grading = problems.prompt, Kind.COMPLETION.value
+        samples = self.plan.study.config.evaluation.samples_per_problem
+        if self.taken:
+            own = self.plan.own_settings(run.run, self.taken.benchmark)
+            prompt, samples = own.prompt, own.samples_per_problem
+            grading = self.plan.grading(self.taken.benchmark).kind
+        sampling = {key: value for key, value in self.plan.sampling(run.run).items() if key != "tensor_parallel_size"}
+        keys = ("criteria", "fractions", "extrapolation_fractions", "gammas")
+        return decode.Sweep(
+            decoded=run.run,
+            base=str(base.parent),
+            trained=str(trained.parent),
+            models=(base, trained),
+            problems=_PROBLEMS,
+            disjoint=_PROBLEMS.with_name("disjoint.json"),
+            sampling={**sampling, "prompt": prompt, "samples_per_problem": samples},
+            grid={key: list(getattr(self.settings, key)) for key in keys},
+            grading=grading,
+        )
 
-    def sampling_options(self, decoded: str, benchmark: str) -> list[str]:
-        """Options of a run that both models decode."""
-        row = self.decoded[decoded]
-        prompt = self.sampling.prompt(row.trained.run, benchmark)
-        return words({**self._pair_options(row.trained.run, benchmark), "prompt": prompt, "scheme": row.scheme})
+    def _evaluation(self, name: str, row: DecodedRun) -> Iterator[Stage]:
+        """Samples and grades of a run that both models decode."""
+        trained = row.trained.run
+        base, checkpoint = self._models(trained)
+        sets = {benchmark: Path(f"results/problems/{benchmark}/manifest.json") for benchmark in self.benchmarks}
+        sampling = {key: value for key, value in self.plan.sampling(trained).items() if key != "tensor_parallel_size"}
+        yield decode.SamplePair(
+            policy=name,
+            source=str(base.parent),
+            checkpoint=base,
+            trained=checkpoint,
+            chosen=Path("results/decoding/chosen.json"),
+            scheme=row.scheme,
+            problems=sets,
+            disjoint={benchmark: path.with_name("disjoint.json") for benchmark, path in sets.items()},
+            sampling=sampling,
+            own={benchmark: self.plan.own_settings(trained, benchmark) for benchmark in sets},
+        )
+        samples = {each: Path(f"results/decoding/samples/{name}/{each}/manifest.json") for each in self.benchmarks}
+        yield decode.GradePair(
+            policy=name,
+            samples=samples,
+            problems={benchmark: path.with_name("problems.jsonl") for benchmark, path in sets.items()},
+            verifiers={benchmark: path for benchmark in sets for path in self.plan.verifier(benchmark)},
+            grading={benchmark: self.plan.grading(benchmark) for benchmark in sets},
+        )
 
-    def other_benchmarks(self, decoded: str, benchmark: str) -> str:
-        """The other reported benchmarks, which a job goes on with once it has loaded the models."""
-        others = [name for name in self.benchmarks if name != benchmark]
-        return self.sampling.own_settings(self.decoded[decoded].trained.run, others)
+    def _scores(self) -> Iterator[Stage]:
+        """Scores and comparisons.
 
-    def grades(self, benchmark: str) -> list[str]:
-        """The grades of all runs of the table on a benchmark: of one model from the study, of both from here."""
-        alone = [f"results/grades/{run.run}/{benchmark}" for run in self.alone]
-        return alone + [f"results/decoding/grades/{run}/{benchmark}" for run in self.decoded]
+        The same policies stand on both sides of a comparison: it is about these checkpoints, not about other training
+        seeds.
+        """
+        for benchmark in self.benchmarks:
+            alone = [self.plan.grades(run.run, benchmark) for run in self.alone]
+            both = [Path(f"results/decoding/grades/{name}/{benchmark}/manifest.json") for name in self.decoded]
+            sheet = Path(f"results/{_FOLDER}runs.json")
+            yield evaluate.Scores(folder=_FOLDER, benchmark=benchmark, grades=(*alone, *both), runs=sheet)
+        config = self.plan.study.config
+        yield evaluate.Comparisons(
+            folder=_FOLDER,
+            scores=self._score_files,
+            reference_method=config.reference_method,
+            statistics=config.statistics.model_copy(update={"weighting": None}),
+            claim="checkpoints",
+        )
 
-    def grade_manifests(self, benchmark: str) -> list[str]:
-        return manifests(self.grades(benchmark))
+    @property
+    def _score_files(self) -> tuple[Path, ...]:
+        return tuple(Path(f"results/{_FOLDER}scores/{benchmark}.json") for benchmark in self.benchmarks)
+
+    def _shown(self, notes: tuple[str, ...]) -> Iterator[Stage]:
+        directory = Path(f"results/{_FOLDER}")
+        results: dict[str, Any] = {"folder": _FOLDER, "scores": self._score_files}
+        results |= {"comparisons": directory / "comparisons.json", "runs": directory / "runs.json"}
+        chosen = directory / "chosen.json"
+        table = decode.DecodingTable(**results, chosen=chosen, notes=notes)
+        figure = decode.ReplacedTokensFigure(folder=_FOLDER, sweeps=self.sweeps)
+        yield from (table, figure)
+        drawn = Path(figure.paths()[0]).with_suffix(".svg")
+        yield decode.DecodingPage(**results, chosen=chosen, figure=drawn, notes=notes)

@@ -1,15 +1,18 @@
 """The jobs of ``snakemake phenomena``: the runs that a study's `diagnostics` names, and what claims need of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from evals.core.errors import InvalidInput
 from rlvr.diagnostics import TABLE_VERSIONS
 from rlvr.diagnostics.claims.base import CLAIMS, Need, find_claim, lacking
+from rlvr.stages import diagnose
+from rlvr.stages.stage import Stage
 from rlvr.study.plan import Plan
-from rlvr.study.source_files import code_of
+from rlvr.study.source_files import REPOSITORY, as_input
 
 
 def measurable_claims(settings: Mapping[str, Any]) -> list[str]:
@@ -81,57 +84,95 @@ class ClaimJobs:
         return measurable_claims(self.settings)
 
     @property
-    def left_out(self) -> list[str]:
-        """The option of table and page that names the other claims."""
-        lines = claims_left_out(self.settings)
-        return ["--left-out", *lines] if lines else []
+    def left_out(self) -> tuple[str, ...]:
+        """The other claims, each with what it needs."""
+        return tuple(claims_left_out(self.settings))
 
     def version(self, run: str) -> int:
         """The version of a run's token table and probes."""
         return TABLE_VERSIONS[self.plan.study_of(run).resolved_run(run).get("dtype", "float32")]
 
-    def inputs(self, claim: str) -> list[str]:
-        """The manifests of everything that a claim is measured on."""
+    def stages(self, notes: tuple[str, ...]) -> Iterator[Stage]:
+        """The stages, down to the page; ``notes`` say what the numbers are evidence of."""
+        for run in dict.fromkeys([*self.names[Need.TOKEN_TABLES], *self.names[Need.WEIGHTING_TABLES]]):
+            version, manifest = self.version(run), Path(f"results/diagnostics/{run}/manifest.json")
+            yield diagnose.TokenTable(
+                replayed=run,
+                table_version=version,
+                trained=Path(f"results/runs/{run}/manifest.json"),
+                steps=self._steps,
+            )
+            yield diagnose.Probes(replayed=run, table_version=version, table=manifest)
+        pages_of_tokens = list(self._pages_of_tokens())
+        yield from pages_of_tokens
+        rollouts = tuple(Path(page.paths()[0]) for page in pages_of_tokens)
+        for claim in self.claims:
+            yield self._claim(claim)
+        findings = tuple(Path(f"results/phenomena/{claim}.json") for claim in self.claims)
+        drawn = tuple(Path(f"results/figures/phenomena/{claim}.svg") for claim in self.claims)
+        shared: dict[str, Any] = {"findings": findings, "notes": notes, "left_out": self.left_out}
+        yield diagnose.ClaimsTable(**shared)
+        yield diagnose.ClaimsPage(**shared, drawn=drawn, rollouts=rollouts)
+
+    @property
+    def _steps(self) -> tuple[int, ...]:
+        return tuple(self.settings["steps"])
+
+    def _pages_of_tokens(self) -> Iterator[Stage]:
+        """Pages of the first seed's rollouts, of the method that is looked into and of the one that weighs tokens."""
+        for run in [*self.names[Need.TOKEN_TABLES][:1], *self.names[Need.WEIGHTING_TABLES][:1]]:
+            for step in self._steps:
+                yield diagnose.TokensPage(
+                    replayed=run,
+                    step=step,
+                    table=Path(f"results/diagnostics/{run}/manifest.json"),
+                    problems=Path("results/problems/train/problems.jsonl"),
+                    template=Path(as_input(REPOSITORY / "rlvr/diagnostics/templates/coloured_text.html.jinja")),
+                )
+
+    def _claim(self, claim: str) -> Stage:
         forms = {
             Need.TOKEN_TABLES: "results/diagnostics/{}/manifest.json",
             Need.PROBES: "results/diagnostics/{}/probes.manifest.json",
             Need.WEIGHTING_TABLES: "results/diagnostics/{}/manifest.json",
             Need.BENCHMARK: "results/problems/{}/manifest.json",
         }
-        return [
+        needs = _needs(claim)
+        files = [
             forms[need].format(name) if need in forms else self.plan.checkpoint_manifest(name)
-            for need in _needs(claim)
+            for need in needs
             for name in self.names[need]
         ]
+        count = self.settings.get("benchmark_problems") if Need.BENCHMARK in needs else None
+        return diagnose.MeasureClaim(
+            claim=claim,
+            measured_on=tuple(map(Path, files)),
+            names=self._names_of_inputs(needs),
+            benchmark_problems=count,
+        )
 
-    def options(self, claim: str) -> list[str]:
-        """The options of the command that measures a claim; a policy along a training lies below its run."""
-        found: list[str] = []
-        for need in _needs(claim):
-            names = self.names[need]
+    def _names_of_inputs(self, needs: list[Need]) -> dict[str, tuple[str, ...]]:
+        """What a claim is given, by the names of its inputs; a policy along a training lies below its run."""
+        names: dict[str, tuple[str, ...]] = {}
+        for need in needs:
+            values = tuple(self.names[need])
             if need in (Need.TOKEN_TABLES, Need.WEIGHTING_TABLES):
-                names = [f"results/diagnostics/{run}" for run in names]
+                values = tuple(f"results/diagnostics/{run}" for run in values)
             elif need in (Need.COMPARED_RUNS, Need.SELECTED_RUNS):
-                names = [self.plan.checkpoint(run).removeprefix("results/runs/") for run in names]
-            if names and need.option:
-                found += [need.option, *names]
-        if Need.BENCHMARK in _needs(claim) and (count := self.settings.get("benchmark_problems")):
-            found += ["--benchmark-problems", str(count)]
-        return found
+                values = tuple(self.plan.checkpoint(run).removeprefix("results/runs/") for run in values)
+            if values and need in _INPUTS:
+                names[_INPUTS[need]] = (*names.get(_INPUTS[need], ()), *values)
+        return names
 
-    def code(self, claim: str) -> list[str]:
-        return code_of(f"rlvr.diagnostics.claims.{claim}")
 
-    def rollout_pages(self) -> list[str]:
-        """Pages of the first seed's rollouts, of the method that is looked into and of the one that weighs tokens."""
-        runs = [*self.names[Need.TOKEN_TABLES][:1], *self.names[Need.WEIGHTING_TABLES][:1]]
-        return [f"results/diagnostics/{run}/step-{step}.html" for run in runs for step in self.settings["steps"]]
-
-    def findings(self) -> list[str]:
-        return [f"results/phenomena/{claim}.json" for claim in self.claims]
-
-    def figures(self, ending: str) -> list[str]:
-        return [f"results/figures/phenomena/{claim}{ending}" for claim in self.claims]
+_INPUTS = {
+    Need.TOKEN_TABLES: "tables",
+    Need.WEIGHTING_TABLES: "weighting_tables",
+    Need.COMPARED_RUNS: "runs",
+    Need.SELECTED_RUNS: "runs",
+    Need.BENCHMARK: "benchmarks",
+}
+"""The needs that a claim is given by name, and the names of its inputs."""
 
 
 def _needs(claim: str) -> list[Need]:

@@ -1,4 +1,4 @@
-"""The jobs of a study as the workflow's rules need them: paths, parameters and options for each run and benchmark.
+"""The plan of an invocation: from its studies to the list of all stages.
 
 A study's own results lie in a folder under results/: the main study's directly there (folder ``""``), a named one's in
 ``studies/NAME/``. Problems, models, runs, samples and grades are shared by all of them.
@@ -6,21 +6,30 @@ A study's own results lie in a folder under results/: the main study's directly 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evals.core.config.base_models import Existing
 from evals.core.errors import UserError
-from evals.core.files import canonical_json
 from evals.core.records import Run
-from evals.core.run_spec import VERIFIER_FILE
+from evals.core.run_spec import VERIFIER_FILE, VERL
+from evals.generation import VERSION as SAMPLER_VERSION
+from evals.grading import CHOICE_VERSION, INTEGER_VERSION
+from evals.grading import VERSION as GRADER_VERSION
+from evals.grading.code import VERIFIER_VERSION
+from evals.grading.code import VERSION as CODE_GRADER_VERSION
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.verifier import read_verifier
-from evals.grading.verdict import CODE
+from evals.grading.verdict import CODE, VERIFIER, Kind
 from evals.scores.registration import REGISTRATIONS, register
+from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
+from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
+from rlvr.stages import evaluate, models, problems, shown, train
+from rlvr.stages.stage import Stage
 from rlvr.study.benchmarks import absolute_path
-from rlvr.study.rules import files_of, manifests, words
 from rlvr.study.studies import BEST, BestPolicy, Candidate, EarlierPolicy, Studies, resolve_studies
 from rlvr.study.study import OF_PROBLEMS, TRAIN, TRAINING_PROBLEMS, VALIDATION, Study
 
@@ -29,7 +38,7 @@ PRETRAINED = "-pretrained"
 
 
 class Plan:
-    """The jobs of the studies of one invocation.
+    """The studies of one invocation, and the stages that make them.
 
     Attributes:
         study: the main study.
@@ -38,16 +47,12 @@ class Plan:
         best: run id -> the best policy of a training, which is evaluated under it.
         trained: ids of the runs that are trained, of all studies.
         runs: ids of everything that is evaluated: base models, runs, and policies along their training.
-        execution: how jobs are carried out; it changes no result.
-        training_threads, base_threads: the study's and not the machine's, for they decide how sums are rounded.
-        generated, read_benchmarks: benchmarks that are drawn, and that are read from the Hub or from files.
-        trained_with: names of the problems that every training needs.
         trained_on: files of everything that models are trained on.
         imported: models that are fetched or linked; what is fine-tuned first has the name of its result and a suffix.
     """
 
-    def __init__(self, studies: Studies) -> None:
-        self.studies = studies
+    def __init__(self, studies: Studies, only_planning: bool = False) -> None:
+        self.studies, self._only_planning = studies, only_planning
         self.study = study = studies.by_folder[""]
         self.folders = [*studies.by_folder, *studies.earlier, *studies.best]
         self.earlier = {each.run.run: each for policies in studies.earlier.values() for each in policies}
@@ -55,23 +60,21 @@ class Plan:
         self.earlier |= {each.run.run: each for best in self.best.values() for each in best.candidates}
         self.trained = [identifier for identifier, (_, run) in studies.runs.items() if run.seed is not None]
         self.runs = [*studies.runs, *self.earlier, *self.best]
-        self.execution = study.config.execution.model_dump(mode="json", exclude_none=True)
-        self.training_threads = study.config.execution.training_threads or 1
-        self.base_threads = study.config.execution.base_threads or 1
-        self.generated = [name for name, each in study.benchmarks.items() if each.entry.source == "generated"]
-        self.read_benchmarks = [name for name in study.benchmarks if name not in self.generated]
-        self.trained_with = [TRAIN] * bool(study.trained_runs) + [VALIDATION] * bool(study.validation_settings)
-        self.trained_on = [TRAINING_PROBLEMS] if study.methods else []
-        self.trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
+        self.execution = study.config.execution
+        trained_on = [TRAINING_PROBLEMS] if study.methods else []
+        trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
         solutions = [file for model in study.fine_tuned_models for file in study.solutions(model)]
-        self.trained_on = list(dict.fromkeys([*self.trained_on, *solutions]))
+        self.trained_on = list(dict.fromkeys([*trained_on, *solutions]))
         pretrained = {f"{model}{PRETRAINED}": entry for model, entry in study.fine_tuned_models.items()}
         self.imported: dict[str, Existing] = {**study.existing_models, **pretrained}
 
     @classmethod
-    def read(cls, content: Mapping[str, Any], source: str) -> Plan:
-        """Resolve a configuration, and check what it needs of this machine: better said now than after the training."""
-        plan = cls(resolve_studies(content, source))
+    def read(cls, content: Mapping[str, Any], source: str, only_planning: bool = False) -> Plan:
+        """Resolve a configuration, and check what it needs of this machine: better said now than after the training.
+
+        A plan alone (``snakemake -n``) may be made far from where the models are.
+        """
+        plan = cls(resolve_studies(content, source), only_planning)
         copies = {name: benchmark.path for name, benchmark in plan.study.benchmarks.items()}
         sets = {"problems": plan.study.training_settings, **plan.study.solution_settings}
         for name, path in [*copies.items(), *((name, each.get("path")) for name, each in sets.items())]:
@@ -113,67 +116,240 @@ class Plan:
     def study_of(self, run: str) -> Study:
         return self.studies.runs[run][0]
 
-    # Problems
+    # The stages
 
-    def _problem_settings(self, benchmark: str) -> dict[str, Any]:
-        own = {TRAIN: self.study.training_settings, VALIDATION: self.study.validation_settings}
-        return own[benchmark] if benchmark in own else self.study.problem_settings(benchmark)
+    def stages(self) -> Iterator[Stage]:
+        """All stages up to the comparisons, in the order of the data."""
+        yield from self._problems()
+        yield from self._models()
+        yield from self._trainings()
+        yield from self._evaluations()
+        for folder in self.folders:
+            yield shown.WriteRuns(folder=folder, sheet=tuple(run.to_json() for run in self.evaluated_runs(folder)))
+            yield from self._scores(folder)
+        for folder in self.studies.by_folder:
+            yield shown.WriteStudy(folder=folder, study=self.in_folder(folder).config.to_json())
 
-    def problem_settings(self, benchmark: str) -> str:
-        """The values that decide the problems of a benchmark, or of the training."""
-        return canonical_json(self._problem_settings(benchmark))
+    def _problems(self) -> Iterator[Stage]:
+        study = self.study
+        sets = {TRAIN: study.training_settings} if study.trained_runs else {}
+        sets |= {VALIDATION: study.validation_settings} if study.validation_settings else {}
+        sets |= {name: study.problem_settings(name) for name in study.benchmarks}
+        for name, settings in sets.items():
+            if "kinds" in settings:
+                split = "train" if name == TRAIN else "evaluation"
+                drawn = {key: settings[key] for key in ("kinds", "count", "seed")}
+                yield problems.DrawProblems.parse({"name": name, "split": split, **drawn}, name)
+            else:
+                read = problems.ReadTrainingSet if name == TRAIN else problems.ReadProblems
+                yield read(name=name, content=settings, files=files_of(settings.get("path")))
+        for name, settings in study.solution_settings.items():
+            yield problems.ReadSolutions(name=name, content=settings, files=files_of(settings.get("path")))
+        for name, file in study.verifiers.items():
+            yield problems.TryVerifier(
+                name=name, file=Path(file), problems=Path(f"results/problems/{name}/problems.jsonl")
+            )
+        for name in study.benchmarks:
+            manifest = Path(f"results/problems/{name}/manifest.json")
+            yield problems.CheckDisjoint(name=name, benchmark=manifest, trained_on=tuple(map(Path, self.trained_on)))
 
-    def problem_kinds(self, benchmark: str) -> str:
-        """Families and lengths of generated problems."""
-        return canonical_json(self._problem_settings(benchmark)["kinds"])
+    def _models(self) -> Iterator[Stage]:
+        study = self.study
+        for model, entry in study.models_from_scratch.items():
+            yield models.WriteCorpus(model=model, corpus=entry.corpus, count=entry.training.examples)
+            corpus = Path(f"results/base/{model}/corpus.jsonl")
+            yield models.TrainBaseModel(model=model, corpus=corpus, training=entry.training_settings())
+        for model, existing in self.imported.items():
+            path = None if existing.path is None else absolute_path(existing.path)
+            source = {"source": existing.id, "revision": existing.hub_revision} if path is None else {"source": path}
+            yield models.ImportModel(model=model, files=self._model_files(model, path), **source)
+        for model, served in study.served_models.items():
+            yield models.ReachServer(model=model, service=served.service())
+        for model, tuned in study.fine_tuned_models.items():
+            settings = {"dtype": tuned.sampling_dtype, "prompt_form": tuned.prompt_form}
+            yield models.FineTuneModel(
+                model=model,
+                base=Path(f"results/base/{model}{PRETRAINED}/manifest.json"),
+                solutions=tuple(map(Path, study.solutions(model))),
+                training={**tuned.fine_tuning.to_json(), **settings},
+            )
 
-    def problem_count(self, benchmark: str) -> int:
-        return int(self._problem_settings(benchmark)["count"])
+    def _model_files(self, model: str, path: str | None) -> tuple[Path, ...]:
+        """The files of a local checkpoint: with one of them changed, it is imported and sampled again."""
+        if path is None:
+            return ()
+        directory = Path(path)
+        if directory.is_file():  # a GGUF file
+            return (directory,)
+        if not directory.is_dir():
+            missing = f"models.{model.removesuffix(PRETRAINED)}.path: {path}: no such directory or GGUF file"
+            if not (self.study.engine == VERL and self._only_planning):
+                raise UserError(missing)
+            print(f"not here yet: {missing}", file=sys.stderr)
+        files = (file for kind in ("*.safetensors", "*.json", "*.jinja") for file in directory.glob(kind))
+        return tuple(sorted(files))
 
-    def problem_seed(self, benchmark: str) -> int:
-        return int(self._problem_settings(benchmark)["seed"])
+    def _trainings(self) -> Iterator[Stage]:
+        versions = (
+            (VERL_ENGINE_VERSION, GRADER_VERSION)
+            if self.study.engine == VERL
+            else (LOCAL_ENGINE_VERSION, SAMPLER_VERSION, INTEGER_VERSION)
+        )
+        names = [TRAIN] * bool(self.study.trained_runs) + [VALIDATION] * bool(self.study.validation_settings)
+        sets = tuple(Path(f"results/problems/{name}/manifest.json") for name in names)
+        for run in self.trained:
+            yield train.Train(
+                **self._devices(run),
+                resolved=self.study_of(run).resolved_run(run),
+                engine_versions=versions,
+                base=self.base_manifest(run),
+                problems=sets,
+                verifier=tuple(self.verifier(TRAIN)),
+                kept_steps=self._kept_steps(run),
+            )
+        for policy in self.earlier.values():
+            if not isinstance(policy, Candidate):
+                trained = policy.trained.run
+                manifest = Path(f"results/runs/{trained}/manifest.json")
+                yield train.KeepPolicy(**self._devices(trained), step=policy.step, trained=manifest)
+        for run, best in self.best.items():
+            trained = best.trained.run
+            steps = tuple(each.step for each in best.candidates if not each.is_last)
+            manifest = Path(f"results/runs/{trained}/manifest.json")
+            yield train.KeepCandidates(**self._devices(trained), steps=steps, trained=manifest)
+            rule = self.study.config.best_checkpoint
+            assert rule is not None, "a study with best policies says how they are chosen"
+            grades = {str(each.step): self.grades(each.run.run, rule.benchmark) for each in best.candidates}
+            yield train.ChooseBest(run_id=run, trained=f"results/runs/{trained}", candidates=grades)
 
-    def problem_files(self, benchmark: str) -> list[str]:
-        return files_of(self._problem_settings(benchmark).get("path"))
+    def _devices(self, run: str) -> dict[str, Any]:
+        """Where a run is trained, and when: every method's first seed comes before any method's second."""
+        study, row = self.studies.runs[run]
+        seeds = study.config.seeds
+        return {
+            "run_id": run,
+            "cluster": study.cluster(run) if study.engine == VERL else {},
+            "has_ray": "RAY_ADDRESS" in os.environ,
+            "training_priority": 50 - seeds.index(row.seed or 0) / len(seeds) if row.seed in seeds else 50.0,
+        }
 
-    def verifier_file(self, graded: str) -> str:
-        """The user's file that grades a benchmark, or the training problems."""
-        return self.study.verifiers[graded]
+    def _kept_steps(self, run: str) -> tuple[int, ...]:
+        """The steps whose policies a training keeps from the start.
 
-    def verifier(self, benchmark: str) -> list[str]:
-        """The study's copy of it, if there is one."""
-        return [f"results/verifiers/{benchmark}/{VERIFIER_FILE}"] if benchmark in self.study.verifiers else []
+        The best one is chosen among them, or a named study is scored at them. A run of the main study keeps none of the
+        latter: few ask for them, and they are made again from its saved states.
+        """
+        along = [each for each in self.earlier.values() if each.trained.run == run and not each.is_last]
+        if self.study_of(run) is self.study:
+            along = [each for each in along if isinstance(each, Candidate)]
+        return tuple(sorted({each.step for each in along}))
 
-    # Models and training
+    def _evaluations(self) -> Iterator[Stage]:
+        for run in self.runs:
+            chooses = isinstance(self.earlier.get(run), Candidate)
+            names = self.evaluated_on(run)
+            sets = {name: Path(f"results/problems/{name}/manifest.json") for name in names}
+            yield (evaluate.SampleCandidate if chooses else evaluate.Sample)(
+                policy=run,
+                source=self.checkpoint(run),
+                checkpoint=Path(self.checkpoint_manifest(run)),
+                problems=sets,
+                disjoint={name: path.with_name("disjoint.json") for name, path in sets.items()},
+                sampling=self.sampling(run),
+                own={name: self.own_settings(run, name) for name in names},
+            )
+            yield (evaluate.GradeCandidate if chooses else evaluate.Grade)(
+                policy=run,
+                samples={name: self.samples(run, name) for name in names},
+                problems={name: path.with_name("problems.jsonl") for name, path in sets.items()},
+                verifiers={name: path for name in names for path in self.verifier(name)},
+                grading={name: self.grading(name) for name in names},
+            )
 
-    def base_manifest(self, run: str) -> str:
+    def _scores(self, folder: str) -> Iterator[Stage]:
+        runs = [run.run for run in self.evaluated_runs(folder)]
+        for name in self.study.benchmarks:
+            grades = tuple(self.grades(run, name) for run in runs)
+            sheet = Path(f"results/{folder}runs.json")
+            yield evaluate.Scores(folder=folder, benchmark=name, grades=grades, runs=sheet)
+        if folder in self.studies.by_folder or folder in self.studies.best:
+            config = self.in_folder(folder).config
+            yield evaluate.Comparisons(
+                folder=folder,
+                scores=self.scores(folder),
+                metrics=self.metrics(folder),
+                reference_method=config.reference_method,
+                statistics=self.study.config.statistics,
+                controls=config.controls,
+            )
+
+    # Problems, models, trainings
+
+    def verifier(self, benchmark: str) -> list[Path]:
+        """The study's copy of a user's function that grades, if there is one."""
+        return [Path(f"results/verifiers/{benchmark}/{VERIFIER_FILE}")] if benchmark in self.study.verifiers else []
+
+    def base_manifest(self, run: str) -> Path:
         """The manifest of the base model that a run starts from."""
-        return f"results/base/{self.model_of(run)}/manifest.json"
-
-    def solution_settings(self, solution_set: str) -> str:
-        """The values that decide the solutions of a published set."""
-        return canonical_json(self.study.solution_settings[solution_set])
-
-    def solution_files(self, solution_set: str) -> list[str]:
-        """The files of a local copy of it."""
-        return files_of(self.study.solution_settings[solution_set].get("path"))
+        return Path(f"results/base/{self.model_of(run)}/manifest.json")
 
     def trained_runs(self, folder: str) -> list[str]:
         """Ids of the runs of a study, base models aside."""
         return [run.run for run in self.evaluated_runs(folder) if run.seed is not None]
 
-    def run_manifests(self, folder: str) -> list[str]:
+    def run_manifests(self, folder: str) -> tuple[Path, ...]:
         """The manifests of every trained run of a study.
 
         Benchmark files are written with a job but are no outputs of it: the tables read them, and follow the job
         through its manifest.
         """
-        return manifests(f"results/runs/{run}" for run in self.trained_runs(folder))
+        return tuple(Path(f"results/runs/{run}/manifest.json") for run in self.trained_runs(folder))
 
-    def metrics(self, folder: str) -> list[str]:
-        return [f"results/runs/{run}/metrics.parquet" for run in self.trained_runs(folder)]
+    def metrics(self, folder: str) -> tuple[Path, ...]:
+        """The metrics of every trained run of a study."""
+        return tuple(path.with_name("metrics.parquet") for path in self.run_manifests(folder))
 
     # Samples, grades, scores
+
+    def evaluated_on(self, run: str) -> list[str]:
+        """The benchmarks that a policy is evaluated on."""
+        best = self.study.config.best_checkpoint
+        if best is not None and isinstance(self.earlier.get(run), Candidate):
+            return [best.benchmark]
+        return list(self.study.benchmarks)
+
+    def sampling(self, run: str) -> dict[str, Any]:
+        """The values that decide a policy's samples on any benchmark: settings of sampling, and of the model."""
+        study, name = self.study, self.model_of(run)
+        model, evaluation = study.config.models[name], study.config.evaluation
+        settings = {"backend": "local", "tensor_parallel_size": 1, **evaluation.to_json(), **model.prompting}
+        settings |= {"dtype": model.sampling_dtype, "prompt_form": model.prompt_form}
+        for key in ("prompt", "samples_of", "samples_per_problem"):
+            settings.pop(key, None)
+        settings["batch_size"] = settings.pop("sampling_batch_size")
+        if name in study.served_models:
+            settings["backend"] = "server"
+        if isinstance(self.earlier.get(run), Candidate):
+            settings["seed"] += 1  # else the noise of the samples that are scored would be selected on
+        return {key: value for key, value in settings.items() if value is not None}
+
+    def own_settings(self, run: str, benchmark: str) -> evaluate.OwnSettings:
+        """The settings of sampling that a benchmark has of its own, for the model of a run."""
+        best, evaluation = self.study.config.best_checkpoint, self.study.config.evaluation
+        chooses = best is not None and isinstance(self.earlier.get(run), Candidate)
+        count = best.k if best is not None and chooses else evaluation.samples(benchmark)
+        return evaluate.OwnSettings(prompt=self.study.prompt(benchmark, self.model_of(run)), samples_per_problem=count)
+
+    def grading(self, benchmark: str) -> evaluate.GradingOf:
+        """The form in which a benchmark's responses are read, and the version of what grades them."""
+        grader = self.study.benchmarks[benchmark].grader
+        if benchmark in self.study.verifiers:
+            return evaluate.GradingOf(kind=VERIFIER, version=f"{VERIFIER} {VERIFIER_VERSION}")
+        if grader == CODE:
+            return evaluate.GradingOf(kind=CODE, version=f"{CODE} {CODE_GRADER_VERSION}")
+        if grader == Kind.CHOICE:
+            return evaluate.GradingOf(kind=Kind.CHOICE.value, version=CHOICE_VERSION)
+        return evaluate.GradingOf(kind=Kind.COMPLETION.value, version=GRADER_VERSION)
 
     def checkpoint(self, run: str) -> str:
         """The directory of the checkpoint that a run evaluates."""
@@ -188,84 +364,39 @@ class Plan:
             return f"results/runs/{policy.trained.run}/candidates.kept"
         return f"{self.checkpoint(run)}{'.kept' if policy else '/manifest.json'}"
 
-    def choices(self, folder: str) -> list[str]:
-        """The files that say which policies a folder's best ones are."""
-        return [f"results/runs/{each.run.run}/chosen.json" for each in self.studies.best[folder]]
+    def choices(self, folder: str) -> tuple[Path, ...]:
+        """The files that say which policies the best ones of a study are; none where the last alone is reported."""
+        return tuple(Path(f"results/runs/{each.run.run}/chosen.json") for each in self.studies.best.get(folder, ()))
 
-    def grades(self, folder: str, benchmark: str) -> list[str]:
-        """The directories of the grades of every run of a study on a benchmark."""
-        return [f"results/grades/{run.run}/{benchmark}" for run in self.evaluated_runs(folder)]
+    def grades(self, run: str, benchmark: str) -> Path:
+        """The manifest of the grades of a run on a benchmark, which stands for them."""
+        return Path(f"results/grades/{run}/{benchmark}/manifest.json")
 
-    def samples(self, folder: str, benchmark: str) -> list[str]:
-        """The directories of their samples, in the same order."""
-        return [f"results/samples/{run.run}/{benchmark}" for run in self.evaluated_runs(folder)]
+    def samples(self, run: str, benchmark: str) -> Path:
+        """The manifest of their samples."""
+        return Path(f"results/samples/{run}/{benchmark}/manifest.json")
 
-    def grade_manifests(self, folder: str, benchmark: str) -> list[str]:
-        """The manifests of the grades, which stand for them: they have their hash, which the command checks."""
-        return manifests(self.grades(folder, benchmark))
+    def audits(self, folder: str, benchmarks: Sequence[str] = ()) -> tuple[Path, ...]:
+        """The audits of every run of a study, on all benchmarks or on some."""
+        names = benchmarks or list(self.study.benchmarks)
+        runs = [run.run for run in self.evaluated_runs(folder)]
+        return tuple(self.grades(run, name).with_name("audit.json") for name in names for run in runs)
 
-    def sample_manifests(self, folder: str, benchmark: str) -> list[str]:
-        return manifests(self.samples(folder, benchmark))
-
-    def scores(self, folder: str) -> list[str]:
-        return [f"results/{folder}scores/{benchmark}.json" for benchmark in self.study.benchmarks]
-
-    def audits(self, folder: str) -> list[str]:
-        return [f"results/{folder}audits/{benchmark}.json" for benchmark in self.study.benchmarks]
-
-    @property
-    def statistics(self) -> dict[str, Any]:
-        return dict(sorted(self.study.config.statistics.to_json().items()))
+    def scores(self, folder: str) -> tuple[Path, ...]:
+        """The scores of a study."""
+        return tuple(Path(f"results/{folder}scores/{name}.json") for name in self.study.benchmarks)
 
     def reference_method(self, folder: str) -> str:
+        """The method that every other one is compared with."""
         return self.in_folder(folder).config.reference_method
-
-    def comparison_options(self, folder: str) -> list[str]:
-        """The options of comparisons that not every study has: its controls, and the weights of its benchmarks."""
-        config, options = self.in_folder(folder).config, dict[str, str]()
-        if config.controls:
-            options["controls"] = canonical_json(config.controls.to_json())
-        weighting = config.statistics.weighting
-        if isinstance(weighting, dict):
-            options["weighting"] = ",".join(f"{name}={weight}" for name, weight in weighting.items())
-        elif weighting:
-            options["weighting"] = weighting
-        return words(options)
-
-    def study_name(self, folder: str) -> str:
-        return self.in_folder(folder).config.study
-
-    def study_json(self, folder: str) -> str:
-        return canonical_json(self.in_folder(folder).config.to_json())
 
     def register(self) -> None:
         """Register the study's comparison, if it has one, before the first job starts."""
-        trainings = [Path(path) for path in self.run_manifests("")]
-        register(self.study.config.to_json(), trainings, Path("results") / REGISTRATIONS)
+        register(self.study.config.to_json(), self.run_manifests(""), Path("results") / REGISTRATIONS)
 
-    def run_sheet(self, folder: str) -> str:
-        """All runs of a study."""
-        return canonical_json([run.to_json() for run in self.evaluated_runs(folder)])
 
-    def intermediate(self, folder: str) -> list[str]:
-        """Manifests of everything between a study and what people look at.
-
-        Targets ask for them by name. A job that fails loses its outputs, and Snakemake makes a lost file again only if
-        it is asked for or something that is to be made needs it: not for a table that is there, made from that file.
-        """
-        study = self.in_folder(folder)
-        problems = [*self.study.benchmarks, *self.trained_with]
-        directories = [f"results/problems/{name}" for name in problems]
-        directories += [f"results/solutions/{name}" for name in self.study.solution_settings]
-        directories += [f"results/verifiers/{name}" for name in self.study.verifiers]
-        directories += [f"results/base/{model}{PRETRAINED}" for model in study.fine_tuned_models]
-        directories += [study.checkpoint(run.run) for run in study.runs]
-        chosen = self.studies.best.get(f"{folder}{BEST}", ())
-        directories += [f"results/runs/{each.run.run}" for each in chosen]
-        runs = [*study.runs, *(each.run for each in chosen)]
-        for stage in ("samples", "grades"):
-            directories += [f"results/{stage}/{run.run}/{name}" for run in runs for name in study.benchmarks]
-            if best := study.config.best_checkpoint:
-                candidates = [policy.run.run for each in chosen for policy in each.candidates]
-                directories += [f"results/{stage}/{run}/{best.benchmark}" for run in candidates]
-        return manifests(directories)
+def files_of(path: str | None) -> tuple[Path, ...]:
+    """The files of a local copy, whose changes count; none where nothing is copied."""
+    if path is None:
+        return ()
+    return tuple(sorted([Path(path)] if Path(path).is_file() else Path(path).rglob("*.*")))

@@ -66,7 +66,7 @@ def rehearsal(study: Study, source: str, model: str | None, method: str | None) 
         "contrast_steps": 0,
         "evaluation": {**evaluation, "samples_per_problem": 1, "max_new_tokens": longest},
         "statistics": {key: value for key, value in cut["statistics"].items() if key != "weighting"},
-        "execution": {**cut["execution"], **_of_verl(cut["execution"]), "checkpoint_interval": 1, "sampling_splits": 1},
+        "execution": {**cut["execution"], **_of_verl(cut["execution"]), "checkpoint_interval": 1},
     }
 
 

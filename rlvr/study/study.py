@@ -12,7 +12,6 @@ from evals.core.config.base_models import Existing, FineTuned, FromScratch, Hugg
 from evals.core.config.sections import PublishedProblems
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
-from evals.core.files import read_json
 from evals.core.records import BASE, Run
 from evals.core.run_spec import VERL, Cluster, LocalRun, RunSpec, TrainingExecution, divide_overrides, parse_run
 from evals.grading.code import VERIFIER_VERSION
@@ -64,8 +63,7 @@ class Study:
     @classmethod
     def read(cls, path: Path) -> Study:
         """Read and resolve a study's configuration, or the study.json of its results."""
-        # YAML takes JSON's 1e-06 for text.
-        return cls.resolve(read_json(path) if path.suffix == ".json" else read_study_file(path), str(path))
+        return cls.resolve(read_study_file(path), str(path))
 
     @classmethod
     def resolve(cls, content: Mapping[str, Any], source: str = "config") -> Study:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_json
 from evals.core.yaml_file import parse_yaml, read_yaml
 
 EXTENDED_BY_KEY = ("training", "evaluation", "statistics", "execution")
@@ -18,7 +19,7 @@ def read_study_file(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str,
         path: the file.
         extended_by: the files on the way to this one.
     """
-    content = read_yaml(path)
+    content = read_json(path) if path.suffix == ".json" else read_yaml(path)  # YAML takes JSON's 1e-06 for text
     if not isinstance(content, dict):
         raise InvalidInput(str(path), "", "has no keys", "a study (config/README.md)")
     if "extends" not in content:

@@ -1,0 +1,78 @@
+"""Stages that write the tables of a study. A table is one class: where it is made, and from what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from rlvr.stages.shown import COSTS, RUNS, OfResults, OfTrainings, Shown
+from rlvr.stages.stage import ASIDE, File, Files
+
+
+class MainTable(OfResults):
+    """The main table, a row a method. Costs are written with a job but are no outputs of it."""
+
+    kind = "table_main"
+    call = "evals.tables.main:write_main_table"
+    more_endings = (".tex", "_short.tex")
+    caption = ("main.rst", "Tables")
+    constants = {"costs": COSTS, "training": RUNS}
+    unused = ("metrics",)
+
+    metrics: Files
+    notes: tuple[str, ...]
+
+
+class BySeedTable(OfResults):
+    """The scores of every seed."""
+
+    kind = "table_by_seed"
+    call = "evals.tables.by_seed:write_by_seed_table"
+
+
+class RobustTable(OfTrainings):
+    """Medians, and seeds that fell."""
+
+    kind = "table_robust"
+    call = "evals.tables.robust:write_robust_table"
+
+
+class EfficiencyTable(OfTrainings):
+    """The methods at equal tokens."""
+
+    kind = "table_efficiency"
+    call = "evals.tables.efficiency:write_efficiency_table"
+
+
+class AuditTable(Shown):
+    """How much was not judged, and where a second grader differs."""
+
+    kind = "table_audit"
+    call = "evals.tables.audit:write_audit_table"
+
+    audits: Files
+    runs: File
+
+
+class CheckpointsTable(OfResults):
+    """The best policies of the trainings beside the last ones."""
+
+    kind = "table_checkpoints"
+    call = "evals.tables.checkpoints:write_checkpoints_table"
+
+    best_scores: Files
+    best_comparisons: File
+    best_runs: File
+    choices: Files
+
+
+class PublishedTable(OfResults):
+    """This study's numbers beside published ones."""
+
+    kind = "table_paper_vs_ours"
+    call = "evals.tables.published:write_paper_vs_ours_table"
+    unused = ("published",)
+
+    published: Files
+    reference: Annotated[Path, ASIDE]
+    own: dict[str, Any]

@@ -1,0 +1,181 @@
+"""The jobs of an invocation as Snakemake's rules need them: one rule a kind of stage, made in a loop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from evals.core.config.sections import Execution
+from evals.core.errors import InvalidInput, UserError
+from rlvr.runs.termination import SNAKEMAKE
+from rlvr.stages.stage import Stage
+from rlvr.study.source_files import REPOSITORY, as_input, code_of
+
+RESOURCES = ("nodes", "gpu", "gres", "ray_cluster")
+"""What a stage may need of a machine beside processors."""
+_REPORT_TEMPLATES = REPOSITORY / "rlvr/report/templates"
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """End the process with one line where the user has made a mistake: Snakemake would add where its rule stands."""
+    try:
+        yield
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def given(function: Callable[[], Any]) -> Callable[[Any], Any]:
+    """Make an input function of a rule without wildcards, which is called when the rule is asked for."""
+
+    def of_wildcards(_wildcards: Any) -> Any:
+        with one_line_errors():
+            return function()
+
+    return of_wildcards
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All stages of one kind, with the values of their rule."""
+
+    stages: dict[tuple[str, ...], Stage]
+    machine: Execution
+
+    @property
+    def any(self) -> Stage:
+        """A stage of the kind: what its class says is the same for all."""
+        return next(iter(self.stages.values()))
+
+    @property
+    def name(self) -> str:
+        """The name of its rule."""
+        return self.any.kind
+
+    @cached_property
+    def wildcards(self) -> dict[str, str]:
+        """The pattern of each wildcard: the values that it has."""
+        names = self.any.wildcards
+        values = {name: dict.fromkeys(stage.wildcards[name] for stage in self.stages.values()) for name in names}
+        return {name: "|".join(map(re.escape, each)) for name, each in values.items()}
+
+    def outputs(self, report: Callable[..., Any], directory: Callable[[str], Any]) -> list[Any]:
+        """The rule's outputs; the first one stands in Snakemake's report, if the stage has a caption."""
+        first, *rest = self.any.patterns()
+        if (caption := self.any.caption) is not None:
+            first = report(first, caption=f"workflow/report/{caption[0]}", category=caption[1])
+        return [first, *(directory(path.rstrip("/")) if path.endswith("/") else path for path in rest)]
+
+    @property
+    def log(self) -> str:
+        """The rule's log."""
+        return f"results/logs/{self.any.job}.log"
+
+    def of(self, value: Callable[[Stage], Any]) -> Callable[[Any], Any]:
+        """Make a function of a rule's wildcards from one of its stage."""
+
+        def of_wildcards(wildcards: Any) -> Any:
+            with one_line_errors():
+                return value(self.find(wildcards))
+
+        return of_wildcards
+
+    def find(self, wildcards: Any) -> Stage:
+        """Find the stage that has these values of wildcards; a :class:`UserError` if none has."""
+        key = tuple(str(getattr(wildcards, name)) for name in self.any.wildcards)
+        if key not in self.stages:
+            raise UserError(f"{self.name} {' '.join(key)}: no study has this")
+        return self.stages[key]
+
+    def resource(self, name: str) -> Callable[[Any], Any]:
+        """Make the function of a resource."""
+        return self.of(
+            lambda stage: stage.resources(self.machine).get(name, "" if name == "gres" else int(name == "nodes"))
+        )
+
+
+def set_job_environment() -> None:
+    """Let jobs know this process and find this ``python``, and let other Pythons, such as vLLM's, find our packages."""
+    os.environ[SNAKEMAKE] = str(os.getpid())
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def name_targets(rules: Iterable[Any], log: logging.Logger) -> None:
+    """Let Snakemake's complaint about an unknown target name those that there are.
+
+    Args:
+        rules: Snakemake's rules.
+        log: where Snakemake writes its messages.
+    """
+    names = ", ".join(rule.name for rule in rules if not rule.output and not rule.has_wildcards())
+
+    def explain(record: logging.LogRecord) -> bool:
+        unknown = re.match(r"MissingRuleException:\nNo rule to produce (\w+) ", str(record.msg))
+        if unknown:
+            record.msg = f"error: {InvalidInput('target', '', f'is {unknown[1]!r}', names)}"
+        return True
+
+    log.addFilter(explain)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The planned stages, by kind."""
+
+    stages: Sequence[Stage]
+    machine: Execution
+
+    @cached_property
+    def kinds(self) -> list[Kind]:
+        """The kinds that have a stage, in the order of the plan."""
+        kinds: dict[str, dict[tuple[str, ...], Stage]] = {}
+        for stage in self.stages:
+            kinds.setdefault(stage.kind, {})[tuple(stage.wildcards.values())] = stage
+        return [Kind(stages, self.machine) for stages in kinds.values()]
+
+    @cached_property
+    def _by_output(self) -> dict[str, Stage]:
+        return {path: stage for stage in self.stages for path in stage.paths()}
+
+    def needed(self, files: Iterable[str | Path]) -> list[str]:
+        """The files, and every output on the way to them.
+
+        Snakemake does not make a lost file again while the table made from it is there. So targets list them all.
+        """
+        stages: dict[int, Stage] = {}
+        waiting = [str(file) for file in files]
+        while waiting:
+            stage = self._by_output.get(waiting.pop())
+            if stage is not None and id(stage) not in stages:
+                stages[id(stage)] = stage
+                waiting += stage.inputs()
+        return [path for stage in stages.values() for path in stage.paths() if not path.endswith("/")]
+
+    def measured(self, wanted: bool) -> list[Kind]:
+        """The kinds whose cost is measured, or the others."""
+        return [kind for kind in self.kinds if bool(kind.any.cost) == wanted]
+
+    def write(self, directory: Path = Path()) -> None:
+        """Write the file of every job, from which it can be carried out by hand."""
+        for stage in self.stages:
+            stage.write(directory / job_file(stage), self.machine)
+
+
+def job_file(stage: Stage) -> str:
+    """The path of a stage's file, from the directory of the study."""
+    return f"results/jobs/{stage.job.format(**stage.wildcards)}.json"
+
+
+def inputs(stage: Stage) -> list[str]:
+    """The files that a change of makes a stage again: what it reads, and the sources and templates of cheap ones."""
+    templates = [as_input(_REPORT_TEMPLATES / name) for name in stage.templates]
+    return [*stage.inputs(), *(code_of(stage.code) if stage.code else ()), *templates]

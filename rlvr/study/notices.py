@@ -1,0 +1,73 @@
+"""What a plan says on standard error: hours by measured steps, prompts, and a GPU that is not here."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from evals.core.errors import UserError
+from evals.core.manifest import read_manifest
+from evals.core.records import Run
+from rlvr.study.study import Study
+
+_GPU_DEVICES = ("nvidia[0-9]*", "dxg", "kfd")
+_RESULTS, _REHEARSALS = Path("results"), Path("results/rehearsal")
+
+
+def print_notices(study: Study) -> None:
+    """Print everything; a plan may be made where no job is to be run."""
+    has_gpu = any(any(Path("/dev").glob(name)) for name in _GPU_DEVICES)
+    if study.config.execution.device == "cuda" and not has_gpu:
+        print(
+            "warning: execution.device is cuda, and this machine shows no GPU: jobs started here will fail",
+            file=sys.stderr,
+        )
+    if study.methods and not study.models_from_scratch:
+        print(*hours(study, _RESULTS), *prompts(study), sep="\n", file=sys.stderr)
+
+
+def hours(study: Study, results: Path) -> Iterator[str]:
+    """Say for each model how many hours its trainings take: measured seconds a step, times steps.
+
+    A method that was trained here gives its own seconds; others get the mean of those of its model, or a rehearsal's.
+    What was not measured is said.
+    """
+    for model in study.config.models:
+        runs = [run for run in study.trained_runs if run.model == model]
+        steps = {run.run: study.run_spec(run.run).training.steps for run in runs}
+        measured = measured_seconds(runs, results / "runs") or measured_seconds(
+            runs, _REHEARSALS / f"{study.config.study[:50]}_rehearsal" / "results/runs"
+        )
+        if not measured:
+            yield f"{model}: {len(runs)} trainings, hours not known: `rlvr-bench rehearse` measures a step"
+            continue
+        mean = sum(measured.values()) / len(measured)
+        seconds = sum(measured.get(run.method, mean) * steps[run.run] for run in runs)
+        others = len({run.method for run in runs} - measured.keys())
+        by = f"{len(measured)} methods measured" + (f", {others} others taken as their mean" if others else "")
+        yield f"{model}: {len(runs)} trainings, {seconds / 3600:,.2g} h one after another ({by}, {mean:.3g} s a step)"
+
+
+def measured_seconds(runs: list[Run], directory: Path) -> dict[str, float]:
+    """Mean seconds of a step by method, of the runs in ``directory`` that are finished."""
+    seconds = defaultdict[str, list[float]](list)
+    for run in runs:
+        try:
+            details = read_manifest(directory / run.run / "manifest.json", "run").details
+        except UserError:
+            continue
+        seconds[run.method].append(details["seconds_steps"] / details["steps"])
+    return {method: sum(each) / len(each) for method, each in seconds.items()}
+
+
+def prompts(study: Study) -> list[str]:
+    """What training and evaluation ask: one prompt, or the benchmarks that have another, which is a departure."""
+    if study.config.problems is None:
+        return []
+    if other := study.benchmarks_with_another_prompt:
+        return [f"Departure: evaluation has another prompt than training on {', '.join(other)}."]
+    own = [name for name, benchmark in study.benchmarks.items() if benchmark.grader != "math"]
+    rest = f", but for choices and programs ({', '.join(own)})" if own else ""
+    return [f"Training and evaluation have one prompt{rest}: {study.config.problems.prompt!r}"]

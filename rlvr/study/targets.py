@@ -1,0 +1,83 @@
+"""What is asked for by name: ``snakemake``, ``snakemake scores``, ``snakemake ablations`` ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
+from pathlib import Path
+
+from evals.core.errors import UserError
+from rlvr.stages.stage import Stage
+from rlvr.study.decoding import DecodingJobs
+from rlvr.study.diagnosed import ClaimJobs
+from rlvr.study.displayed import Displayed
+from rlvr.study.jobs import Jobs
+from rlvr.study.plan import Plan
+from rlvr.study.studies import named_study_files
+
+
+class Targets:
+    """All stages of an invocation, and the files that each target makes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.shown = plan, Displayed(plan)
+        self.claims, self.decoding = ClaimJobs(plan), DecodingJobs(plan)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The stages of all targets; what a study cannot have is refused where it is asked for."""
+        return Jobs(list(self._stages()), self.plan.execution)
+
+    def _stages(self) -> Iterator[Stage]:
+        yield from self.plan.stages()
+        for folder in self.plan.studies.by_folder:
+            if not folder or not self._refusal(partial(self.shown.with_beside, folder)):
+                yield from self.shown.stages(folder)
+        note = self.shown.evidence
+        if not self._refusal(lambda: self.claims.names):
+            yield from self.claims.stages((note,))
+        if not self._refusal(self.decoding.check):
+            yield from self.decoding.stages(note)
+
+    @staticmethod
+    def _checked(check: Callable[[], object], *files: str) -> list[str]:
+        check()
+        return list(files)
+
+    @staticmethod
+    def _refusal(check: Callable[[], object]) -> str:
+        try:
+            check()
+        except UserError as error:
+            return str(error)
+        return ""
+
+    @property
+    def by_name(self) -> dict[str, Callable[[], list[str]]]:
+        """Name -> the files of a target, and every file on the way to them."""
+        plan, shown = self.plan, self.shown
+        targets: dict[str, Callable[[], Iterable[str | Path]]] = {
+            "all": lambda: self._outputs(shown.stages("")),
+            "runs": lambda: plan.run_manifests(""),
+            "scores": lambda: plan.scores(""),
+            "tables": lambda: self._outputs(shown.tables("")),
+            "figures": lambda: self._outputs(shown.figures("")),
+            **{name: self._of_named_study(name) for name in named_study_files()},
+            "phenomena": lambda: self._checked(lambda: self.claims.names, "results/phenomena.html", "results/tables/phenomena.md"),
+            "decoding": lambda: self._checked(self.decoding.check, "results/decoding.html", "results/decoding/tables/decoding.md"),
+        }
+        return {name: self._with_what_is_needed(files) for name, files in targets.items()}
+
+    def _of_named_study(self, name: str) -> Callable[[], list[str]]:
+        def files() -> list[str]:
+            folders = self.shown.with_beside(f"studies/{name}/")
+            return [path for folder in folders for path in self._outputs(self.shown.stages(folder))]
+
+        return files
+
+    @staticmethod
+    def _outputs(stages: Iterable[Stage]) -> list[str]:
+        return [stage.paths()[0] for stage in stages]
+
+    def _with_what_is_needed(self, files: Callable[[], Iterable[str | Path]]) -> Callable[[], list[str]]:
+        return lambda: self.jobs.needed(files())
