@@ -86,8 +86,9 @@ docs: environment ## build all pages as a site, build/site/index.html, and check
 ui: environment ## show the runs in MLflow, on this machine only
 	@$(BIN)/python -m rlvr ui --results results $(ARGS)
 
-status: environment ## say of each result whether it is current, and why not
-	@$(BIN)/python -m rlvr status $(ARGS)
+status: environment ## say what snakemake would make again, and why; then check every byte of the results
+	@$(BIN)/snakemake --dry-run --quiet rules $(ARGS)
+	@$(BIN)/python -m rlvr verify results
 
 clean-state: environment ## delete saved training state; finished results stay
 	@$(BIN)/python -m rlvr clean-state

@@ -4,6 +4,7 @@ from snakemake.utils import min_version
 
 from rlvr.study.jobs import RESOURCES, given, inputs, job_file, name_targets, one_line_errors, set_job_environment
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate, measure_inputs_once
+from rlvr.study.notices import print_notices
 from rlvr.study.plan import Plan
 from rlvr.study.software import complete, software
 from rlvr.study.source_files import REPOSITORY
@@ -28,6 +29,8 @@ if not workflow.configfiles:
 
 set_job_environment()
 shell.prefix("set -euo pipefail; exec ")  # a job is its shell's process: neither outlives the other
+if workflow.is_main_process:
+    print_notices(PLAN.study)
 
 
 onstart:

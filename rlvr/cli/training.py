@@ -10,7 +10,7 @@ from typer import Argument, Option
 from evals.core.run_spec import Execution
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Paths, RunFile
-from rlvr.stages.train import REPOSITORY, find_program, read_verl_run
+from rlvr.stages.train import read_verl_run
 
 commands = Commands()
 verl = Commands(help="Show and check how verl would train a run.")

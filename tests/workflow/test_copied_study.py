@@ -45,4 +45,4 @@ def test_large_inputs_are_compared_by_their_bytes(project_copy: Project, tmp_pat
     with open(problems, "a", encoding="utf-8") as file:  # its bytes decide
         file.write("\n")
     os.utime(problems, (later, later))
-    assert project.planned(config, target) == {"problems_disjoint chain_3"}
+    assert project.planned(config, target) == {"check_disjoint chain_3"}

@@ -51,7 +51,7 @@ def test_the_table_the_figure_and_a_changed_gamma(smoke_study: Project) -> None:
 
     settings.write_text(yaml.safe_dump({**SMALL, "gammas": [0.4]}))
     again = planned(smoke_study)
-    assert {"decoding_sweep", "decoding_choose", "decoding_sample", "table_decoding", "figure_decoding"} <= again
+    assert {"decoding_sweep", "decoding_choose", "decoding_sample", "table_decoding", "figure_replaced_tokens"} <= again
     assert not again & {"train", "sample", "grade", "base_model", "decoding_problems"}
 
 

@@ -1,4 +1,4 @@
-"""A study of models alone: a checkpoint taken in, more samples, several jobs, the backends that are installed here."""
+"""A study of models alone: a checkpoint taken in, more samples."""
 
 from __future__ import annotations
 
@@ -75,26 +75,10 @@ def test_models_alone_are_sampled_scored_and_extended(with_checkpoint: Project) 
     more = write_study(with_checkpoint, "more", evaluation={"samples_per_problem": 4})
     planned = with_checkpoint.planned(more)
     assert {job for job in planned if job.startswith(("sample", "train", "base", "import"))} == {
-        "sample taken-base chain_3"
+        "sample taken-base"
     }
     run(with_checkpoint, more, SAMPLES)
     rows = read_samples(with_checkpoint)
     manifest = json.loads((with_checkpoint.root / SAMPLES).with_name("manifest.json").read_text())
     assert [row for row in rows if row["sample"] < 2] == first
     assert manifest["details"]["rows_kept_from_earlier"] == len(first) == len(rows) // 2
-
-
-def test_splits_make_the_file_of_one_job(with_checkpoint: Project) -> None:
-    """Another seed, so that nothing is there to be kept."""
-    run(with_checkpoint, write_study(with_checkpoint, "one", evaluation={"seed": 2}), SAMPLES)
-    expected = (with_checkpoint.root / SAMPLES).read_bytes()
-    path = with_checkpoint.root / SAMPLES
-    for state in (path.parent / "state").iterdir():
-        for file in state.glob("*.jsonl"):
-            file.unlink()
-    path.unlink()
-    split = write_study(with_checkpoint, "split", evaluation={"seed": 2}, execution={"sampling_splits": 3})
-    parts = {f"sample_split taken-base chain_3 {part} 3" for part in (1, 2, 3)}
-    assert parts | {"sample taken-base chain_3"} <= with_checkpoint.planned(split)
-    run(with_checkpoint, split, SAMPLES)
-    assert path.read_bytes() == expected

@@ -11,37 +11,37 @@ from tests.workflow.test_smoke_and_reruns import BENCHMARKS, RUNS, edited, evalu
 
 SCOPE = "studies/selection/"
 STEPS = "studies/selection/steps/"
-OF_SCORES = {f"{rule} {SCOPE}" for rule in ("compare", "table_main", "status", "report_html", "track")}
-OF_SCORES |= {f"table {SCOPE} {name}" for name in ("by_seed", "robust", "efficiency", "paper_vs_ours")}
-OF_SCORES |= {f"figure {SCOPE} {name}" for name in ("scores", "differences", "profiles", "cost_curves")}
-OF_SCORES |= {f"figure {SCOPE} score_curves"}
-OF_TRAINING = {f"figure {SCOPE} training_curves", f"figure {SCOPE} reward_curves", f"page_rollouts {SCOPE}"}
+OF_SCORES = {f"{rule} {SCOPE}" for rule in ("compare", "report_html", "track")}
+OF_SCORES |= {f"table_{name} {SCOPE}" for name in ("main", "by_seed", "robust", "efficiency", "paper_vs_ours")}
+OF_SCORES |= {f"figure_{name} {SCOPE}" for name in ("scores", "differences", "profiles", "cost_curves")}
+OF_SCORES |= {f"figure_score_curves {SCOPE}"}
+OF_TRAINING = {f"figure_training_curves {SCOPE}", f"figure_reward_curves {SCOPE}", f"page_rollouts {SCOPE}"}
 FILES = {f"study_file {SCOPE}", f"run_sheet {SCOPE}", f"run_sheet {STEPS}"}
 
 
 def of_grades(benchmarks: list[str]) -> set[str]:
     """What follows new grades of the study and of the policies along its trainings."""
-    own = {f"{rule} {SCOPE} {name}" for rule in ("score", "audit", "page_responses") for name in benchmarks}
-    return own | {f"table {SCOPE} audit"} | {f"score {STEPS} {name}" for name in benchmarks}
+    own = {f"{rule} {SCOPE} {name}" for rule in ("score", "page_responses") for name in benchmarks}
+    return own | {f"table_audit {SCOPE}"} | {f"score {STEPS} {name}" for name in benchmarks}
 
 
-def trained_and_evaluated(seeds: list[int], benchmarks: list[str]) -> set[str]:
+def trained_and_evaluated(seeds: list[int]) -> set[str]:
     """What the study's own method needs, halfway and at its end."""
     runs = [f"tiny-delta_top_lambda-s{seed}" for seed in seeds]
     halfway = [f"tiny-delta_top_lambda_step2-s{seed}" for seed in seeds]
     kept = {f"policy_at_step {run} 2" for run in runs}
-    return {f"train {run}" for run in runs} | kept | evaluation_of([*runs, *halfway], benchmarks)
+    return {f"train {run}" for run in runs} | kept | evaluation_of([*runs, *halfway])
 
 
-def halfway_of_the_shared_runs(seeds: list[int], benchmarks: list[str]) -> set[str]:
+def halfway_of_the_shared_runs(seeds: list[int]) -> set[str]:
     """What is missing of the runs that the smoke study has trained."""
     kept = {f"policy_at_step tiny-dapo-s{seed} 2" for seed in seeds}
-    return kept | evaluation_of([f"tiny-dapo_step2-s{seed}" for seed in seeds], benchmarks)
+    return kept | evaluation_of([f"tiny-dapo_step2-s{seed}" for seed in seeds])
 
 
 def expected(seeds: list[int], benchmarks: list[str]) -> set[str]:
     """All jobs of the study beside the finished smoke study."""
-    own = trained_and_evaluated(seeds, benchmarks) | halfway_of_the_shared_runs(seeds, benchmarks)
+    own = trained_and_evaluated(seeds) | halfway_of_the_shared_runs(seeds)
     return own | OF_SCORES | OF_TRAINING | of_grades(benchmarks) | FILES
 
 
@@ -74,11 +74,11 @@ def check_selection(smoke_study: Project, study: Path, seeds: list[int], benchma
     assert smoke_study.planned(small, "selection") == set()
     with edited(study, "title: Training on part", "title: Trained on part"):
         assert smoke_study.planned(small, "selection") == {
-            f"figure {SCOPE} reward_curves",
+            f"figure_reward_curves {SCOPE}",
             f"report_html {SCOPE}",
             f"track {SCOPE}",
         }
         assert smoke_study.planned() == set()
     with edited(study, "delta_top_lambda: {}", "delta_top_lambda: {token_weights: {ratio: 0.25}}"):
-        changed = trained_and_evaluated(seeds, benchmarks) | OF_SCORES | OF_TRAINING | of_grades(benchmarks)
+        changed = trained_and_evaluated(seeds) | OF_SCORES | OF_TRAINING | of_grades(benchmarks)
         assert smoke_study.planned(small, "selection") == changed | {f"study_file {SCOPE}"}

@@ -1,4 +1,4 @@
-"""The papers' studies are planned on a machine without a GPU, a model or data, and say what they would cost."""
+"""The papers' studies are planned on a machine without a GPU, a model or data, and say which hours are not known."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def snakemake(directory: Path, *arguments: str) -> subprocess.CompletedProcess[s
     return run_in_fork(["--directory", str(directory), "--cores", "4", *arguments], ROOT, environment)
 
 
-def test_a_paper_is_planned_with_its_cost_and_the_gpus_of_its_jobs(tmp_path: Path) -> None:
+def test_a_paper_is_planned_with_the_gpus_of_its_jobs(tmp_path: Path) -> None:
     answer = snakemake(tmp_path, "--dry-run", "--printshellcmds", "--configfile", str(DELTA), "--cores", "8")
     said = answer.stdout + answer.stderr
     assert answer.returncode == 0, said[-2000:]
-    assert re.search(r"  all: [\d.]+ G tokens trained, .* GPU-hours, [\d.]+ TB of disk", said)
+    assert "hours not known: `rlvr-bench rehearse` measures a step" in said
     assert "not here yet: models." in said  # nobody has these models here
     jobs = re.findall(r"^rule (\w+):$", said, re.MULTILINE)
-    assert jobs.count("train") >= 4 and {"import_model", "problems_train_read", "sample", "grade"} <= set(jobs)
+    assert jobs.count("train") >= 4 and {"import_model", "read_training_set", "sample", "grade"} <= set(jobs)
     assert "base_model" not in jobs
     for rule, asked in {"train": "gpu=8, gres=, ray_cluster=0", "sample": "gpu=1"}.items():
         assert re.search(rf"rule {rule}:(?:\n    .*)*resources: .*\b{asked}\b", said)

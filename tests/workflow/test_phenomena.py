@@ -19,12 +19,12 @@ def planned(project: Project) -> set[str]:
 def test_looking_inside_trains_nothing(smoke_study: Project) -> None:
     jobs = planned(smoke_study)
     assert not [job for job in jobs if job.startswith(("train", "base", "sample", "grade"))]
-    tables = {f"token_table run=tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2)}
+    tables = {f"token_table replayed=tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2)}
     assert {job for job in jobs if job.startswith("token_table")} == tables
-    assert {job for job in jobs if job.startswith("probes")} == {f"probes run=tiny-dapo-s{seed}" for seed in (1, 2)}
+    assert {job for job in jobs if job.startswith("probes")} == {f"probes replayed=tiny-dapo-s{seed}" for seed in (1, 2)}
     assert "phenomenon claim=token_flipping" in jobs
-    pages = {f"rollouts_page run=tiny-{method}-s1, step={step}" for method in ("dapo", "delta") for step in (1, 3)}
-    assert {job for job in jobs if job.startswith("rollouts_page")} == pages
+    pages = {f"tokens_page replayed=tiny-{method}-s1, step={step}" for method in ("dapo", "delta") for step in (1, 3)}
+    assert {job for job in jobs if job.startswith("tokens_page")} == pages
 
 
 def test_a_mistake_is_one_line_and_hinders_nothing_else(smoke_study: Project) -> None:
@@ -33,4 +33,4 @@ def test_a_mistake_is_one_line_and_hinders_nothing_else(smoke_study: Project) ->
     assert answer.returncode != 0
     assert "error: diagnostics.method: is 'ppo'; accepted: dapo, delta" in answer.stdout + answer.stderr
     # What is analysed changes nothing that is there but the report, which shows the configuration.
-    assert smoke_study.planned(config) == {"study_file", "status", "report_html"}
+    assert smoke_study.planned(config) == {"study_file", "report_html"}

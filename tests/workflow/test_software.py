@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from rlvr.study.plan import Plan
-from rlvr.study.software import OURS, sampling_software, training_software
+from rlvr.study.software import software
 from rlvr.study.study_file import read_study
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.snakemake_fork import run_in_fork
@@ -37,7 +37,8 @@ esac
 PYTHON = """\
 #!/bin/bash
 echo "$PYTHONPATH: $*" >> PREFIX/called
-exec REAL "${@/#vllm/transformers}"
+sed -i 's/"backend":"vllm"/"backend":"transformers"/' "${@: -1}"
+exec REAL "$@"
 """
 
 
@@ -69,7 +70,7 @@ def test_samples_by_vllm_are_made_in_its_environment_and_stay_without_it(
     assert (conda / "made").read_text() == "name: rlvr-vllm\n"
     call = (conda / "called").read_text()
     assert call.count("-m rlvr") == 1  # grading and scoring had another Python
-    assert call.startswith(str(project.root)) and "-m rlvr stage sample" in call and "--backend vllm" in call
+    assert call.startswith(str(project.root)) and "-m rlvr stage results/jobs/samples/taken-base.json" in call
     assert (project.root / SAMPLES).is_file()
     # How software came to a machine is no part of a result: neither this nor another text of the file repeats a job.
     assert project.planned(study, scores) == set()
@@ -97,9 +98,14 @@ def test_a_python_that_is_named_by_its_path_is_taken_as_it_is() -> None:
         content = read_study([REPOSITORY / "config" / name], {})
         return Plan.read({**content, "execution": {**content["execution"], **execution}}, name)
 
-    delta, evaluated = planned("papers/delta.yaml"), planned("evaluate_model.yaml")
-    assert training_software(delta) == sampling_software(delta) != OURS
-    assert sampling_software(evaluated) not in (OURS, training_software(delta))
-    in_clone = planned("evaluate_model.yaml", sampling_python=sys.executable)
-    for plan in (planned("smoke.yaml"), planned("verl_smoke.yaml"), in_clone):
-        assert training_software(plan) == sampling_software(plan) == OURS
+    def environments(name: str, **execution: str) -> list[object]:
+        plan = planned(name, **execution)
+        ours = software(plan, "").conda
+        return [None if made.conda is ours else made.conda for made in (software(plan, "training"), software(plan, "sampling"))]
+
+    delta, (_, vllm) = environments("papers/delta.yaml"), environments("evaluate_model.yaml")
+    assert delta[0] == delta[1] is not None
+    assert vllm not in (None, delta[0])
+    assert environments("evaluate_model.yaml", sampling_python=sys.executable) == [None, None]
+    for name in ("smoke.yaml", "verl_smoke.yaml"):
+        assert environments(name) == [None, None]

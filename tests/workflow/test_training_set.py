@@ -30,7 +30,7 @@ def test_a_published_set_is_read_and_trained_on(project: Project) -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
     rows = read_jsonl(project.root / "results/problems/train/problems.jsonl")
     assert [row["problem"] for row in rows] == [row["question"] for row in ROWS]
-    assert not {"problems_train_read", "train tiny-dapo-s1"} & project.planned(config)
+    assert not {"read_training_set train", "train tiny-dapo-s1"} & project.planned(config)
 
     write_jsonl(project.root / "copy.jsonl", [*ROWS[1:], {"question": "What is 9+9?", "final_answer": "18"}])
-    assert {"problems_train_read", "train tiny-dapo-s1"} <= project.planned(config)
+    assert {"read_training_set train", "train tiny-dapo-s1"} <= project.planned(config)

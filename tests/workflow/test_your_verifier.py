@@ -37,4 +37,4 @@ def test_the_page_leads_to_rewards_and_to_a_plan(project_copy: Project, tmp_path
     assert shown is not None
     rows, expected = ([json.loads(line) for line in text.splitlines()] for text in (said[1], shown[1]))
     assert [{**row, "seconds": 0} for row in rows] == [{**row, "seconds": 0} for row in expected]
-    assert re.search(r"^verifier +1$", said[2], re.MULTILINE), said[2]
+    assert re.search(r"^try_verifier +1$", said[2], re.MULTILINE), said[2]

@@ -218,7 +218,6 @@ class StudyExecution(Execution, Settings):
         default=None,
         description="Python of the environment that samples, such as .venv-engines/bin/python for vLLM",
     )
-    sampling_splits: Count = Field(default=1, description="jobs that a benchmark's sampling is divided into")
     gpu_memory_utilization: Share = Field(default=0.9, description="share of a GPU's memory that vLLM takes to sample")
     training_python: Text | None = Field(
         default=None, description="Python of the environment that verl is installed in; engine verl"

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlvr.study.sampled import SamplingJobs
 
 from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading import CHOICE_VERSION, VERSION
-from rlvr.study.sampled import SamplingJobs
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("stage", "grade")

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr.study.cost import Cost, Decoding, plan_lines, run_cost, step_seconds
+from rlvr.study.model_size import model_size, size_of_architecture
 
 from evals.core.yaml_file import read_yaml
 from evals.grading.code.run import CANDIDATE, CASE, EXAMINER

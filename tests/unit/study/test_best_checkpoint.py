@@ -7,17 +7,17 @@ import json
 from typing import Any
 
 import pytest
+from rlvr.study.cost import run_cost
+from rlvr.study.model_size import ModelSize
+from rlvr.study.sampled import SamplingJobs
+from rlvr.study.trained import TrainingJobs
 
 from evals.core.errors import InvalidInput
-from rlvr.study.cost import run_cost
 from rlvr.study.displayed import Displayed
-from rlvr.study.model_size import ModelSize
 from rlvr.study.plan import Plan
-from rlvr.study.sampled import SamplingJobs
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
-from rlvr.study.trained import TrainingJobs
 
 BEST = {"best": {"benchmark": "chain_3", "k": 2, "every": 2}}
 

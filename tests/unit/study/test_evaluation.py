@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr.study.sampled import SamplingJobs
+from rlvr.study.trained import TrainingJobs
 
 from evals.core.errors import UserError
 from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, configuration
 from rlvr.study.plan import Plan
-from rlvr.study.sampled import SamplingJobs
 from rlvr.study.study import Study
-from rlvr.study.trained import TrainingJobs
 from tests.commands import rlvr_bench
 
 REAL = ["aime_2025,hmmt_feb_2025", "gpqa_diamond"]

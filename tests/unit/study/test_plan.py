@@ -9,6 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlvr.study.rules import given, pattern, words
+from rlvr.study.sampled import SamplingJobs
+from rlvr.study.trained import TrainingJobs
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_text
@@ -18,12 +21,9 @@ from evals.grading.code import VERIFIER_VERSION
 from rlvr.study import benchmarks, cost
 from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
-from rlvr.study.rules import given, pattern, words
-from rlvr.study.sampled import SamplingJobs
 from rlvr.study.software import OURS, training_software
 from rlvr.study.source_files import REPOSITORY, code_of
 from rlvr.study.study_file import read_study, read_study_file
-from rlvr.study.trained import TrainingJobs
 
 CONFIG = REPOSITORY / "config"
 SELECTION = "studies/selection/"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlvr.runs.source_hash import _hash_source
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.yaml_file import read_yaml
 from rlvr.methods.method import compose
-from rlvr.runs.source_hash import _hash_source
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from rlvr.study.cost import Decoding, plan_lines, prompt_lines, run_cost, saving, step_seconds
+from rlvr.study.model_size import ModelSize, size_of_architecture
+from rlvr.study.sampled import SamplingJobs
+from rlvr.study.status import study_status
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from evals.core.errors import InvalidInput
@@ -23,12 +27,8 @@ from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import CATALOGUE
-from rlvr.study.cost import Decoding, plan_lines, prompt_lines, run_cost, saving, step_seconds
 from rlvr.study.displayed import Displayed
-from rlvr.study.model_size import ModelSize, size_of_architecture
 from rlvr.study.plan import Plan
-from rlvr.study.sampled import SamplingJobs
-from rlvr.study.status import study_status
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 

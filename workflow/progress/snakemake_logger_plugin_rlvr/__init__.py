@@ -8,7 +8,6 @@ Snakemake finds it by its name, as a top-level package.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -153,7 +152,6 @@ class LogHandler(LogHandlerBase):
             wildcards = tuple(
                 str(each) for each in values["wildcards"].values() if each
             )  # the main study's folder is ""
-            policy = tuple(str(each) for name, each in values["wildcards"].items() if name != "benchmark")
             job = RunningJob(
                 values["jobid"],
                 values["rule_name"],
@@ -162,8 +160,6 @@ class LogHandler(LogHandlerBase):
                 now,
                 outputs=tuple(values["output"]),
                 logs=tuple(values["log"]),
-                group=policy,
-                others=_others(values.get("resources") or {}),
             )
             study.start(job)
             display.started(job)
@@ -200,9 +196,3 @@ class LogHandler(LogHandlerBase):
         from snakemake_logger_plugin_rlvr.live import LiveDisplay
 
         return LiveDisplay(self._stream, self._study, no_color=self.common_settings.nocolor)
-
-
-def _others(resources: Any) -> int:
-    """Jobs whose samples a sampling job makes too: it names their benchmarks as a resource (evaluate.smk)."""
-    named = resources.get("others")
-    return len(json.loads(named)) if isinstance(named, str) else 0

@@ -10,28 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-TYPICAL: Mapping[str, float] = {
-    "base_model": 250, "train": 55, "policy_at_step": 30, "sample": 7, "grade": 2, "score": 7, "audit": 70,
-    "compare": 12, "table_main": 19, "table": 4, "figure": 13, "page_responses": 12, "report_html": 29, "track": 165,
-    "page_rollouts": 225, "token_table": 60, "probes": 60, "phenomenon": 40, "decoding_sweep": 120,
-    "decoding_sample": 60,
-}  # fmt: skip
-"""Seconds of a job of each rule in the default study: proportions, for rules that have not been measured here."""
-_WITH_MODEL = frozenset(
-    (
-        "base_model",
-        "train",
-        "policy_at_step",
-        "sample",
-        "token_table",
-        "probes",
-        "phenomenon",
-        "decoding_sweep",
-        "decoding_sample",
-    )
-)
-_SHORT = 3.0  # seconds of a job of any other rule
-_MADE_SECONDS = 2.0  # of a job that finds its samples made, in the same study
+_UNKNOWN = 3.0
+"""Seconds of a job whose rule was measured nowhere: nearly all such jobs are short."""
 _COSTS_KEPT = ("train", "sample", "grade")
 
 
@@ -81,14 +61,6 @@ class RunningJob:
     started: float
     outputs: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()
-    group: tuple[str, ...] = ()  # of jobs that share work: a policy
-    others: int = 0  # jobs of the group whose work its first job does too
-    made: bool = False  # its work was the first one's
-
-    @property
-    def kind(self) -> str:
-        """What its seconds are compared with: its rule, apart from that the jobs that find their work done."""
-        return _made(self.rule) if self.made else self.rule
 
     @property
     def name(self) -> str:
@@ -128,13 +100,7 @@ class Study:
 
     Time left weighs a job by the measured seconds of its rule's finished jobs, times its threads: 24 trainings of a
     minute and 300 gradings of a second are not 324 equal parts. A rule that has not been measured in this run has its
-    seconds in an ``earlier`` one, otherwise those in the default study, times what measured rules took as often as
-    there: rules that compute with a model have one such factor, and the others, which a large model makes no longer,
-    have another.
-
-    The first sampling job of a policy makes the samples of its other benchmarks too. Jobs that come later find theirs
-    made and are measured apart: ``finished``, ``threads`` and what else is counted by rule have a name of their own for
-    them. How many jobs of a rule are first ones is known from those that were started.
+    seconds in an ``earlier`` one; of another one nothing is known, and its jobs count as short.
 
     One thread enters events, another draws: events are entered under a lock, and a display reads a :meth:`snapshot`.
     """
@@ -146,7 +112,6 @@ class Study:
     failed: dict[int, FailedJob] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
     earlier: Mapping[str, float] = field(default_factory=dict)
-    firsts: dict[tuple[str, tuple[str, ...]], RunningJob] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def snapshot(self) -> Study:
@@ -154,33 +119,27 @@ class Study:
         with self._lock:
             finished = {rule: list(seconds) for rule, seconds in self.finished.items()}
             running, failed, threads = dict(self.running), dict(self.failed), dict(self.threads)
-            firsts = dict(self.firsts)
-            return replace(self, running=running, finished=finished, failed=failed, threads=threads, firsts=firsts)
+            return replace(self, running=running, finished=finished, failed=failed, threads=threads)
 
     def start(self, job: RunningJob) -> None:
         """A job starts, perhaps again after a failed attempt."""
         with self._lock:
             self.failed.pop(job.job_id, None)
-            if job.others:
-                first = self.firsts.setdefault((job.rule, job.group), job)
-                job = replace(job, made=job.job_id != first.job_id)
             self.running[job.job_id] = job
-            self.threads[job.kind] = job.threads
+            self.threads[job.rule] = job.threads
 
     def finish(self, job_id: int, now: float) -> RunningJob | None:
         """A job ended well; returns it, or None if it never started here."""
         with self._lock:
             job = self.running.pop(job_id, None)
             if job is not None:
-                self.finished.setdefault(job.kind, []).append(max(now - job.started, 0.0))
+                self.finished.setdefault(job.rule, []).append(max(now - job.started, 0.0))
             return job
 
     def fail(self, job_id: int, failure: FailedJob | None) -> None:
         """A job ended badly; without a failure, because the user ended the study."""
         with self._lock:
-            job = self.running.pop(job_id, None)
-            if job is not None and not job.made:
-                self.firsts.pop((job.rule, job.group), None)
+            self.running.pop(job_id, None)
             if failure is not None:
                 self.failed[job_id] = failure
 
@@ -205,24 +164,21 @@ class Study:
         running jobs.
         """
         seconds_left = {job_id: job.seconds_left(now, progress.get(job_id)) for job_id, job in self.running.items()}
-        shares = self._shares()
-        measured = self._measured_seconds(now, seconds_left)
-        per_job = self._seconds_per_job(measured, shares)
-        known = {*measured, *self.earlier}
+        known = {**self.earlier, **self._measured_seconds(now, seconds_left)}
         done = sum(sum(seconds) * self.threads.get(rule, 1) for rule, seconds in self.finished.items())
         left = longest = guessed = 0.0
         for job_id, job in self.running.items():
             elapsed = max(now - job.started, 0.0)
             told = seconds_left[job_id]
-            remaining = max(per_job.get(job.kind, 0.0) - elapsed, 0.0) if told is None else told
+            remaining = max(known.get(job.rule, _UNKNOWN) - elapsed, 0.0) if told is None else told
             done += elapsed * job.threads
             left += remaining * job.threads
-            guessed += 0.0 if job.kind in known else remaining * job.threads
+            guessed += 0.0 if job.rule in known else remaining * job.threads
             longest = max(longest, remaining)
-        for kind, jobs in self._waiting(shares).items():
-            seconds = max(jobs, 0.0) * per_job.get(kind, 0.0) * self.threads.get(kind, 1)
+        for rule, jobs in self._waiting().items():
+            seconds = max(jobs, 0) * known.get(rule, _UNKNOWN) * self.threads.get(rule, 1)
             left += seconds
-            guessed += 0.0 if kind in known else seconds
+            guessed += 0.0 if rule in known else seconds
         whole = done + left
         return Outlook(
             fraction=done / whole if whole > 0.0 else 0.0,
@@ -231,42 +187,19 @@ class Study:
         )
 
     def _measured_seconds(self, now: float, seconds_left: Mapping[int, float | None]) -> dict[str, float]:
-        """Seconds of a job by kind: of finished jobs, otherwise of running ones by their own account."""
+        """Seconds of a job by rule: of finished jobs, otherwise of running ones by their own account."""
         expected: dict[str, list[float]] = {}
         for job_id, job in self.running.items():
             if (told := seconds_left[job_id]) is not None:
-                expected.setdefault(job.kind, []).append(now - job.started + told)
-        return {kind: statistics.fmean(seconds) for kind, seconds in {**expected, **self.finished}.items()}
+                expected.setdefault(job.rule, []).append(now - job.started + told)
+        return {rule: statistics.fmean(seconds) for rule, seconds in {**expected, **self.finished}.items()}
 
-    def _seconds_per_job(self, measured: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:
-        """Seconds of a job by kind: measured in this run, in an earlier one, or those of the default study in scale."""
-        known = {**{rule: seconds * shares.get(rule, 1.0) for rule, seconds in self.earlier.items()}, **measured}
-        usual = {rule: TYPICAL.get(rule, _SHORT) * shares.get(rule, 1.0) for rule in {**TYPICAL, **self.planned}}
-        for rules in (_WITH_MODEL, TYPICAL.keys() - _WITH_MODEL):
-            both = rules & known.keys()
-            scale = sum(known[rule] for rule in both) / sum(usual[rule] for rule in both) if both else 1.0
-            usual |= {rule: usual[rule] * scale for rule in rules}
-        return {_made(rule): _MADE_SECONDS for rule in shares} | usual | known
-
-    def _shares(self) -> dict[str, float]:
-        """Jobs of a group, on average, of each rule whose jobs share work, as far as groups have begun."""
-        jobs: dict[str, list[int]] = {}
-        for job in self.firsts.values():
-            jobs.setdefault(job.rule, []).append(1 + job.others)
-        return {rule: statistics.fmean(numbers) for rule, numbers in jobs.items()}
-
-    def _waiting(self, shares: Mapping[str, float]) -> dict[str, float]:
-        """Jobs that have not started, by kind; negative where there are more than were planned."""
-        begun = Counter({kind: len(seconds) for kind, seconds in self.finished.items()})
-        begun.update(job.kind for job in self.running.values())
+    def _waiting(self) -> dict[str, int]:
+        """Jobs that have not started, by rule; negative where there are more than were planned."""
+        begun = Counter({rule: len(seconds) for rule, seconds in self.finished.items()})
+        begun.update(job.rule for job in self.running.values())
         begun.update(job.rule for job in self.failed.values())
-        waiting: dict[str, float] = {rule: count - begun[rule] for rule, count in self.planned.items()}
-        for rule, jobs in shares.items():
-            of_rule = waiting.get(rule, 0.0) - begun[_made(rule)]
-            of_begun = sum(first.others for first in self.firsts.values() if first.rule == rule) - begun[_made(rule)]
-            waiting[rule] = max(of_rule - of_begun, 0.0) / jobs  # the groups that have not begun
-            waiting[_made(rule)] = of_rule - waiting[rule]
-        return waiting
+        return {rule: count - begun[rule] for rule, count in self.planned.items()}
 
 
 @dataclass(frozen=True)
@@ -276,11 +209,6 @@ class Outlook:
     fraction: float
     seconds_left: float
     guessed: float = 0.0
-
-
-def _made(rule: str) -> str:
-    """The kind of a rule's jobs whose work was done by another one."""
-    return f"{rule}, made before"
 
 
 def read_step_progress(path: Path, since: float) -> StepProgress | None:
