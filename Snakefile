@@ -18,7 +18,7 @@ FILES = workflow.configfiles or [f"{workflow.basedir}/config/config.yaml"]
 with one_line_errors():
     STUDY = read_study(FILES, workflow.config_settings.config)
     SOURCE = ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in FILES)
-    PLAN = Plan.read(STUDY, SOURCE, only_planning=workflow.dryrun)
+    PLAN = Plan.read(STUDY, SOURCE)
     TARGETS = Targets(PLAN)
     JOBS = TARGETS.jobs
     SOFTWARE = {name: software(PLAN, name) for name in ("", "training", "sampling")}
@@ -61,7 +61,7 @@ for KIND in JOBS.measured(False):
         name:
             KIND.name
         input:
-            KIND.of(inputs),
+            KIND.of(lambda stage: inputs(stage, PLAN.missing, workflow.dryrun and PLAN.may_lack_models)),
         output:
             KIND.outputs(report, directory),
         log:
@@ -85,7 +85,7 @@ for KIND in JOBS.measured(True):
         name:
             KIND.name
         input:
-            KIND.of(inputs),
+            KIND.of(lambda stage: inputs(stage, PLAN.missing, workflow.dryrun and PLAN.may_lack_models)),
         output:
             KIND.outputs(report, directory),
         log:

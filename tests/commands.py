@@ -10,7 +10,9 @@ from tests.stages import stage
 
 def run_command(*words: object) -> int:
     """The exit status of ``rlvr-bench`` with these words; after ``stage`` comes a function (tests/stages.py)."""
-    return stage()(words[1:]) if words[0] == "stage" else main([str(word) for word in words])
+    if words[0] in ("stage", "decode"):
+        return stage()(words[1:] if words[0] == "stage" else words)
+    return main([str(word) for word in words])
 
 
 def rlvr_bench(*first: str) -> Callable[[Sequence[str]], int]:

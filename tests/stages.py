@@ -6,6 +6,7 @@ A stage itself is carried out from its file, below results/. Tests of what it ca
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -52,10 +53,10 @@ FUNCTIONS = {
     "page rollouts": "rlvr.report.rollouts:write_rollouts_page",
     "page decoding": "rlvr.report.pages:write_decoding_page",
     "report": "rlvr.report.page:write_report",
-    "choose-thresholds": "evals.decoding.choose:write_choice",
+    "decode choose": "evals.decoding.choose:write_choice",
 }
 _RESULTS = ("scores", "comparisons", "runs")
-_NAMES = {"settings": "content", "note": "notes"}
+_NAMES = {"settings": "content", "note": "notes", "results": "directory"}
 """Words -> the parameters that they stand for, where a function has no parameter of their name."""
 
 
@@ -90,15 +91,26 @@ def _call(function: Callable[..., Any], words: Sequence[str]) -> None:
             given[list(given)[-1]].append(word)
     parameters = inspect.signature(function, eval_str=True).parameters
     arguments: dict[str, Any] = {}
-    if "results" in parameters and "results" not in given:
+    if "results" in parameters and set(_RESULTS) <= given.keys() and "scores" not in parameters:
         from evals.results import read_results
 
         files = {key: list(map(Path, given.pop(key))) for key in _RESULTS}
         arguments["results"] = read_results(files["runs"][0], files["scores"], files["comparisons"][0])
     for key, values in given.items():
-        name = key if key in parameters else _NAMES.get(key, key)
+        name = key if key in parameters and key not in arguments else _NAMES.get(key, key)
+        if name not in parameters and "given" in parameters:
+            arguments[name] = _guessed(values)
+            continue
         arguments[name] = _value(parameters[name].annotation, values, f"--{key}")
     function(**arguments)
+
+
+def _guessed(values: Sequence[str]) -> Any:
+    """A value of sampling: a number where it looks like one."""
+    try:
+        return json.loads(values[0])
+    except ValueError:
+        return values[0]
 
 
 def _value(kind: Any, values: Sequence[str], source: str) -> Any:
@@ -185,14 +197,78 @@ def _compare(
     write_comparisons(scores, settings, out, training)
 
 
-def _sample(source: Path, problems: Path, settings: dict[str, Any], out: Path) -> None:
-    from evals.generation.checkpoint import Checkpoint
-    from evals.generation.evaluate import sample_benchmarks
+def sample_benchmark(models: Sequence[Any], problems: Path, settings: Any, out: Path, **pair: Any) -> None:
+    """Sample a policy on one benchmark, into the directory ``out``."""
+    from evals.generation.evaluate import sample_plan
+    from evals.generation.plan import make_plan
+
+    plan = make_plan(models, problems, settings).with_parameters(**pair.get("parameters", {}))
+    sample_plan(plan, plan.load_backend, out, pair.get("draws"))
+
+
+def _pair(base: Path, trained: Path, given: dict[str, Any]) -> tuple[Any, Any]:
+    from evals.decoding.pair import read_pair
     from evals.generation.settings import EvaluationSettings
 
-    asked = EvaluationSettings.parse(settings, "")
-    asked.choose_code_paths()
-    sample_benchmarks([Checkpoint.of(source)], {problems: asked}, out)
+    settings = EvaluationSettings.parse(given, "")
+    settings.choose_code_paths()
+    return settings, read_pair(base, trained, settings.dtype)
+
+
+def _decode_sample(
+    base: Path,
+    trained: Path,
+    problems: Path,
+    out: Path,
+    decoding: dict[str, Any] | None = None,
+    chosen: Path | None = None,
+    scheme: str = "",
+    **given: Any,
+) -> None:
+    from functools import partial
+
+    from evals.decoding.choose import chosen_decoding
+    from evals.decoding.pair import identities, pair_draw
+    from evals.decoding.settings import Decoding
+
+    rule = Decoding.parse(decoding, "") if chosen is None else chosen_decoding(chosen, scheme, trained.name)
+    settings, pair = _pair(base, trained, given)
+    parameters = {**identities(pair), "decoding": rule.to_json()}
+    draws = partial(pair_draw, rule, settings.sampling)
+    sample_benchmark(pair, problems, settings, out, draws=draws, parameters=parameters)
+
+
+def _decode_sweep(
+    base: Path,
+    trained: Path,
+    problems: Path,
+    out: Path,
+    criteria: Sequence[str],
+    fractions: Sequence[float],
+    extrapolation_fractions: Sequence[float] = (),
+    gammas: Sequence[float] = (),
+    kind: str = "completion",
+    **given: Any,
+) -> None:
+    from evals.decoding.settings import Grid
+    from evals.decoding.sweep import sample_grid
+    from evals.grading.pool import GradingPool
+    from evals.grading.verdict import Kind
+
+    lists = {"criteria": criteria, "fractions": fractions, "gammas": gammas}
+    grid = Grid.parse({**lists, "extrapolation_fractions": extrapolation_fractions}, "")
+    settings, pair = _pair(base, trained, given)
+    with GradingPool(1) as pool:
+        sample_grid(pair, problems, settings, grid, Kind(kind), pool, out)
+
+
+def write_job(path: Path, kind: str, **fields: Any) -> Path:
+    """The file of a stage, for a machine with two processes that grade."""
+    from evals.core.files import write_json
+
+    machine = {"device": "cpu", "sampling_threads": 1, "grading_workers": 2}
+    write_json(path, {"stage": kind, "machine": machine, **fields})
+    return path
 
 
 _OWN: dict[str, Callable[..., Any]] = {
@@ -201,5 +277,6 @@ _OWN: dict[str, Callable[..., Any]] = {
     "grade": _grade,
     "audit": _audit,
     "compare": _compare,
-    "sample": _sample,
+    "decode sample": _decode_sample,
+    "decode sweep": _decode_sweep,
 }

@@ -74,9 +74,9 @@ def plan(
     from rlvr.study.study_file import read_study
     from rlvr.study.targets import Targets
 
-    planned = Plan.read(read_study([config], {}), str(config), only_planning=True)
+    planned = Plan.read(read_study([config], {}), str(config))
     jobs = Targets(planned).jobs
-    jobs.write(out.absolute().parents[1])
+    jobs.write(out.with_name("jobs"))
     own = {run.run for run in planned.study.trained_runs}
     for stage in (stage for stage in jobs.stages if isinstance(stage, Train) and stage.run_id in own):
         files = {"run.json": stage.resolved, **({"cluster.json": stage.cluster} if stage.cluster else {})}

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.sections import Execution
+from evals.core.config.sections import StudyExecution
 from evals.decoding import VERSION as DECODING_VERSION
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
@@ -83,11 +83,11 @@ class Sweep(Stage):
     grid: dict[str, Any]
     grading: str
 
-    def threads(self, machine: Execution) -> int:
+    def threads(self, machine: StudyExecution) -> int:
         """Those of a job that samples."""
         return machine.sampling_threads
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Sample and grade what is missing."""
         from evals.generation.settings import EvaluationSettings
 
@@ -119,7 +119,12 @@ class ChooseThresholds(Stage):
 
 
 class SamplePair(Sample):
-    """The responses of two models that decode together to all reported benchmarks."""
+    """The responses of two models that decode together to benchmarks.
+
+    Attributes:
+        chosen: the file of chosen thresholds, of which ``scheme`` is used.
+        decoding: instead of both, one way of decoding: mode, driver, criterion, tau and gamma (docs/decoding.md).
+    """
 
     kind = "decoding_sample"
     outputs = tuple(
@@ -131,17 +136,22 @@ class SamplePair(Sample):
     version = [SAMPLER_VERSION, DECODING_VERSION]
 
     trained: File
-    chosen: File
-    scheme: str
+    chosen: Files = ()
+    scheme: str = ""
+    decoding: dict[str, Any] = {}
 
     def sample(self, benchmarks: dict[Path, Any]) -> None:
         """Sample by the chosen decoding."""
         from evals.decoding.choose import chosen_decoding
         from evals.decoding.pair import identities, pair_draw, read_pair
+        from evals.decoding.settings import Decoding
         from evals.generation.evaluate import sample_benchmarks
 
         settings = next(iter(benchmarks.values()))
-        decoding = chosen_decoding(self.chosen, self.scheme, self.trained.parent.name)
+        if self.chosen:
+            decoding = chosen_decoding(self.chosen[0], self.scheme, self.trained.parent.name)
+        else:
+            decoding = Decoding.parse(self.decoding, "decoding")
         pair = read_pair(Path(self.source), self.trained.parent, settings.dtype)
         draws = partial(pair_draw, decoding, settings.sampling)
         parameters = {**identities(pair), "decoding": decoding.to_json()}

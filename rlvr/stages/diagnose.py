@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from evals.core.config.sections import Execution
+from evals.core.config.sections import StudyExecution
 from evals.core.files import read_json
 from rlvr.stages.shown import RESULTS, Shown
 from rlvr.stages.stage import ASIDE, File, Files, Stage
@@ -37,11 +37,11 @@ class TokenTable(OfReplay):
     trained: File
     steps: tuple[int, ...]
 
-    def threads(self, machine: Execution) -> int:
+    def threads(self, machine: StudyExecution) -> int:
         """Those of the training, for the same rounding."""
         return machine.training_threads or 1
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Repeat the training in memory, and write down its steps."""
         from evals.generation import arithmetic
 
@@ -60,7 +60,7 @@ class Probes(OfReplay):
 
     table: File
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Measure them."""
         from evals.generation import arithmetic
 
@@ -98,7 +98,7 @@ class MeasureClaim(Stage):
         """The module that measures it."""
         return f"rlvr.diagnostics.claims.{self.claim}"
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Measure it, and draw it."""
         from evals.generation import arithmetic
 
@@ -155,7 +155,7 @@ class TokensPage(Stage):
     problems: File
     template: File
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Write it."""
         from rlvr.diagnostics.tokens.view import write_page
 

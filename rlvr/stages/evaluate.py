@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.comparisons import Controls
-from evals.core.config.sections import Execution, Statistics
+from evals.core.config.sections import Statistics, StudyExecution
 from evals.core.record import Record
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading.verdict import VERIFIER
@@ -68,16 +68,16 @@ class Sample(PolicyStage):
         """After trainings, before everything that is cheap."""
         return 20
 
-    def threads(self, machine: Execution) -> int:
+    def threads(self, machine: StudyExecution) -> int:
         """Those of the study."""
         return machine.sampling_threads
 
-    def resources(self, machine: Execution) -> dict[str, Any]:
+    def resources(self, machine: StudyExecution) -> dict[str, Any]:
         """The GPUs that one model is spread over."""
         parts = self.sampling.get("tensor_parallel_size", 1)
         return {"gpu": parts if machine.device == "cuda" else 0}
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Sample what is missing."""
         from evals.generation.settings import EvaluationSettings
 
@@ -132,7 +132,7 @@ class Grade(PolicyStage):
         """As soon as there are samples."""
         return 30
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Grade and audit one benchmark after the other."""
         from evals.audit.run import SecondGrader, write_audit
         from evals.core.single_writer import single_writer
@@ -207,7 +207,7 @@ class Comparisons(Stage):
     controls: Controls | None = None
     claim: str = "methods"
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Compare them."""
         from evals.core.comparisons import Claim
         from evals.scores.comparison import Settings, write_comparisons

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evals.core.config.base_models import Corpus
-from evals.core.config.sections import Execution
+from evals.core.config.sections import StudyExecution
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 from rlvr.stages.stage import File, Files, Stage
@@ -58,11 +58,11 @@ class TrainBaseModel(BaseStage):
     corpus: File
     training: dict[str, Any]
 
-    def threads(self, machine: Execution) -> int:
+    def threads(self, machine: StudyExecution) -> int:
         """Those of the study."""
         return machine.base_threads or 1
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Train, or continue; after a SIGTERM the state is saved, and the status is 143."""
         from evals.generation import arithmetic
 
@@ -99,7 +99,7 @@ class ReachServer(BaseStage):
 
     service: dict[str, Any]
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Ask the server for its models, and write down what it is."""
         from evals.core.run_spec import Service
         from evals.generation.served import write_service
@@ -123,15 +123,15 @@ class FineTuneModel(BaseStage):
         """The order of the files of solutions decides too."""
         return {**super().settings(), "order": list(map(str, self.solutions))}
 
-    def threads(self, machine: Execution) -> int:
+    def threads(self, machine: StudyExecution) -> int:
         """Those of a training."""
         return machine.training_threads or 1
 
-    def resources(self, machine: Execution) -> dict[str, Any]:
+    def resources(self, machine: StudyExecution) -> dict[str, Any]:
         """A GPU, where models are on one."""
         return {"gpu": int(machine.device == "cuda")}
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Train, or continue; after a SIGTERM the state is saved, and the status is 143."""
         from evals.generation import arithmetic
 

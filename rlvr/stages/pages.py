@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from evals.core.config.sections import Execution
 from rlvr.stages.shown import RESULTS, OfResults, Shown
 from rlvr.stages.stage import ASIDE, File, Files
 

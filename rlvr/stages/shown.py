@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from evals.core.config.sections import Execution
+from evals.core.config.sections import StudyExecution
 from evals.core.files import write_json
 from rlvr.stages.stage import File, Files, Stage
 
@@ -28,7 +28,7 @@ class WriteStudy(Stage):
         """First: by it MLflow knows the trainings that are under way."""
         return 200
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Write it."""
         write_json(self.out, self.study)
 
@@ -48,7 +48,7 @@ class WriteRuns(Stage):
         """First: by it MLflow knows the trainings that are under way."""
         return 200
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Write it."""
         write_json(self.out, list(self.sheet))
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from evals.core.config.sections import Execution
+from evals.core.config.sections import StudyExecution
 from evals.core.errors import InvalidInput
 from evals.core.files import canonical_json, read_json, write_text
 from evals.core.record import Record
@@ -107,11 +107,11 @@ class Stage(Record):
         """The module whose edits make it again; empty where a version says that results changed."""
         return self.module
 
-    def threads(self, machine: Execution) -> int:
+    def threads(self, machine: StudyExecution) -> int:
         """The processors that it takes."""
         return 1
 
-    def resources(self, machine: Execution) -> dict[str, Any]:
+    def resources(self, machine: StudyExecution) -> dict[str, Any]:
         """What it needs of a machine beside processors."""
         return {}
 
@@ -133,7 +133,7 @@ class Stage(Record):
         fields = {name: getattr(self, name) for name in type(self).model_fields if name not in left_out}
         return {**fields, **self.constants}
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Carry it out; what the user can mend is a :class:`UserError`."""
         module, _, name = self.call.partition(":")
         getattr(import_module(module), name)(**self.arguments(), out=self.out)
@@ -147,7 +147,7 @@ class Stage(Record):
             Path(self.patterns()[0].removeprefix("results/").removesuffix("/manifest.json")).with_suffix("").as_posix()
         )
 
-    def write(self, path: Path, machine: Execution) -> None:
+    def write(self, path: Path, machine: StudyExecution) -> None:
         """Write the file of this job, unless it is there and says the same."""
         content = {KIND: self.kind, **self.model_dump(mode="json", exclude_defaults=True), MACHINE: machine.to_json()}
         text = canonical_json(content)
@@ -155,12 +155,12 @@ class Stage(Record):
             write_text(path, text)
 
     @staticmethod
-    def read(path: Path) -> tuple[Stage, Execution]:  # type: ignore[override]
+    def read(path: Path) -> tuple[Stage, StudyExecution]:  # type: ignore[override]
         """Read the file of a job; a mistake in it is a :class:`UserError`."""
         content = read_json(path)
         if not isinstance(content, dict) or not isinstance(kind := content.pop(KIND, None), str) or kind not in KINDS:
             raise InvalidInput(str(path), KIND, "is not the name of a stage", ", ".join(sorted(KINDS)))
-        machine = Execution.parse(content.pop(MACHINE, None), f"{path}: {MACHINE}")
+        machine = StudyExecution.parse(content.pop(MACHINE, None), f"{path}: {MACHINE}")
         return KINDS[kind].parse(content, str(path)), machine
 
     @classmethod

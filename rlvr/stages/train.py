@@ -7,19 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from evals.core.config.sections import Execution
+from evals.core.config.sections import StudyExecution
 from evals.core.errors import UserError
 from evals.core.files import canonical_json, read_json, write_text
-from evals.core.run_spec import VERL, LocalRun
-from evals.core.run_spec import Execution as LocalExecution
+from evals.core.run_spec import VERL, Execution, LocalRun
 from rlvr.stages.stage import ASIDE, File, FileByName, Files, Stage
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_OF_ENGINE = (
-    *("device", "checkpoint_interval", "grading_workers", "hidden_state_budget", "gradient_checkpointing"),
-    "rollouts_kept_every",
-)
-"""The settings of execution that the local engine has."""
 
 
 class Devices(Stage):
@@ -44,11 +38,11 @@ class Devices(Stage):
         """Every method's first seed comes before any method's second, so that methods can be compared early."""
         return self.training_priority
 
-    def threads(self, machine: Execution) -> int:
+    def threads(self, machine: StudyExecution) -> int:
         """The study's and not the machine's, for they decide how sums are rounded."""
         return machine.training_threads or 1
 
-    def resources(self, machine: Execution) -> dict[str, Any]:
+    def resources(self, machine: StudyExecution) -> dict[str, Any]:
         """The nodes and GPUs of the job: those of the run, which starts Ray on them, but for a Ray cluster that runs.
 
         On several nodes Slurm is told the GPUs of each, for so many in all would not do.
@@ -65,14 +59,13 @@ class Devices(Stage):
             "ray_cluster": int(nodes > 1 and self.has_ray),
         }
 
-    def carry_out(self, machine: Execution, kept_steps: Sequence[int]) -> None:
+    def carry_out(self, machine: StudyExecution, kept_steps: Sequence[int]) -> None:
         """Train the run of this stage's directory up to its end, and keep the policies after ``kept_steps``."""
         directory = Path(f"results/runs/{self.run_id}")
         if self.cluster:
             write_text(directory / "cluster.json", canonical_json(self.cluster))
-        of_engine = {key: value for key in _OF_ENGINE if (value := getattr(machine, key)) is not None}
         python = machine.training_python or "python"
-        train_run(directory / "run.json", LocalExecution(**of_engine), self.threads(machine), python, kept_steps)
+        train_run(directory / "run.json", machine, self.threads(machine), python, kept_steps)
 
 
 class Train(Devices):
@@ -99,7 +92,7 @@ class Train(Devices):
     verifier: Files = ()
     kept_steps: Annotated[tuple[int, ...], ASIDE] = ()
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Write run.json, and train."""
         write_text(Path(f"results/runs/{self.run_id}/run.json"), canonical_json(self.resolved))
         self.carry_out(machine, self.kept_steps)
@@ -119,7 +112,7 @@ class KeepPolicy(Devices):
     step: int
     trained: File
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Keep it, and mark that it is there."""
         self.carry_out(machine, [self.step])
         write_text(self.out, "")
@@ -135,7 +128,7 @@ class KeepCandidates(Devices):
     steps: tuple[int, ...]
     trained: File
 
-    def run(self, machine: Execution) -> None:
+    def run(self, machine: StudyExecution) -> None:
         """Keep them, and mark that they are there."""
         self.carry_out(machine, self.steps)
         write_text(self.out, "")
@@ -164,7 +157,7 @@ class ChooseBest(Stage):
 
 def train_run(
     run_file: Path,
-    execution: LocalExecution,
+    execution: Execution,
     threads: int | None,
     python: str = "python",
     kept_steps: Sequence[int] = (),

@@ -198,7 +198,7 @@ class DecodingJobs:
             source=str(base.parent),
             checkpoint=base,
             trained=checkpoint,
-            chosen=Path("results/decoding/chosen.json"),
+            chosen=(Path("results/decoding/chosen.json"),),
             scheme=row.scheme,
             problems=sets,
             disjoint={benchmark: path.with_name("disjoint.json") for benchmark, path in sets.items()},

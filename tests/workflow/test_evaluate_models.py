@@ -74,9 +74,7 @@ def test_models_alone_are_sampled_scored_and_extended(with_checkpoint: Project) 
 
     more = write_study(with_checkpoint, "more", evaluation={"samples_per_problem": 4})
     planned = with_checkpoint.planned(more)
-    assert {job for job in planned if job.startswith(("sample", "train", "base", "import"))} == {
-        "sample taken-base"
-    }
+    assert {job for job in planned if job.startswith(("sample", "train", "base", "import"))} == {"sample taken-base"}
     run(with_checkpoint, more, SAMPLES)
     rows = read_samples(with_checkpoint)
     manifest = json.loads((with_checkpoint.root / SAMPLES).with_name("manifest.json").read_text())

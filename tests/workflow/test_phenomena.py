@@ -21,7 +21,9 @@ def test_looking_inside_trains_nothing(smoke_study: Project) -> None:
     assert not [job for job in jobs if job.startswith(("train", "base", "sample", "grade"))]
     tables = {f"token_table replayed=tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2)}
     assert {job for job in jobs if job.startswith("token_table")} == tables
-    assert {job for job in jobs if job.startswith("probes")} == {f"probes replayed=tiny-dapo-s{seed}" for seed in (1, 2)}
+    assert {job for job in jobs if job.startswith("probes")} == {
+        f"probes replayed=tiny-dapo-s{seed}" for seed in (1, 2)
+    }
     assert "phenomenon claim=token_flipping" in jobs
     pages = {f"tokens_page replayed=tiny-{method}-s1, step={step}" for method in ("dapo", "delta") for step in (1, 3)}
     assert {job for job in jobs if job.startswith("tokens_page")} == pages

@@ -101,7 +101,10 @@ def test_a_python_that_is_named_by_its_path_is_taken_as_it_is() -> None:
     def environments(name: str, **execution: str) -> list[object]:
         plan = planned(name, **execution)
         ours = software(plan, "").conda
-        return [None if made.conda is ours else made.conda for made in (software(plan, "training"), software(plan, "sampling"))]
+        return [
+            None if made.conda is ours else made.conda
+            for made in (software(plan, "training"), software(plan, "sampling"))
+        ]
 
     delta, (_, vllm) = environments("papers/delta.yaml"), environments("evaluate_model.yaml")
     assert delta[0] == delta[1] is not None

@@ -20,7 +20,10 @@ from evals.decoding.figure import Place, draw, fraction_needed, place
 from evals.decoding.settings import Decoding, Sweep, SweepPoint
 from evals.decoding.sweep import threshold
 from evals.decoding.table import scheme_in
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.settings import EvaluationSettings
 from tests.commands import rlvr_bench
+from tests.stages import sample_benchmark
 from tests.unit.engine.conftest import import_pretrained
 
 main = rlvr_bench("decode")
@@ -45,6 +48,11 @@ def command(checkpoints: tuple[Path, Path], problems: Path, out: Path, *options:
     fixed = "--samples-per-problem 4 --max-new-tokens 12 --temperature 1 --top-p 1 --batch-size 5 --seed 1 --threads 1"
     source = ["--base", base, "--trained", trained, "--problems", str(problems), "--prompt", "{problem}\n"]
     return [*source, *fixed.split(), "--out", str(out), *options]
+
+
+def replacement(tau: float, gamma: float = 0.0) -> list[str]:
+    rule = {"mode": "replacement", "driver": "base", "criterion": DIFFERENCE, "tau": tau, "gamma": gamma}
+    return ["--decoding", json.dumps(rule)]
 
 
 GRID = [
@@ -99,7 +107,7 @@ def test_other_families_decode_as_two_models_of_transformers_do(
     """Other families than the laptop study's, by both backends; of GPT-NeoX the local one asks transformers."""
     pair, samples = two_models(tmp_path, kind), []
     for backend in ("local", "transformers"):
-        out, options = tmp_path / backend, ["--mode", "replacement", "--tau=-0.1", "--backend", backend]
+        out, options = tmp_path / backend, [*replacement(-0.1), "--backend", backend]
         assert main(["sample", *command(pair, problems, out, *options)]) == 0
         samples.append([json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()])
     assert samples[0] == samples[1] and sum(row["replaced"] for row in samples[0]) > 0
@@ -110,8 +118,11 @@ def test_two_llamas_in_bfloat16_are_each_themselves_at_the_ends(problems: Path, 
     pair, out = two_models(tmp_path, LlamaConfig), tmp_path / "sweep"
     assert main(["sweep", *command(pair, problems, out, *GRID, "--dtype", "bfloat16")]) == 0
     for model, point in zip(pair, ("base", "replacement-random-1"), strict=True):
-        alone = command(pair, problems, tmp_path / point, "--dtype", "bfloat16")[4:]
-        assert rlvr_bench("stage")(["sample", "--source", str(model), *alone]) == 0
+        content = {
+            **{"samples_per_problem": 4, "max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0, "batch_size": 5},
+            **{"seed": 1, "threads": 1, "prompt": "{problem}\n", "dtype": "bfloat16"},
+        }
+        sample_benchmark([Checkpoint.of(model)], problems, EvaluationSettings.parse(content, ""), tmp_path / point)
         own, found = (
             [row["text"] for row in read_jsonl(directory / "samples.jsonl")]
             for directory in (tmp_path / point, out / "points" / point)
@@ -133,56 +144,24 @@ def test_a_sweep_that_was_cut_off_goes_on(checkpoints: tuple[Path, Path], proble
     assert {path: path.stat().st_mtime_ns for path in states[:-1]} == times
 
 
-def test_two_models_go_on_with_the_other_benchmarks(
-    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The job of the other benchmark finds its samples made, and loads no model."""
-    other = shutil.copytree(problems, tmp_path / "other")
-    (other / "disjoint.json").write_text("{}")
-    options = ["--mode", "replacement", "--tau=-0.1"]
-    assert main(["sample", *command(checkpoints, other, tmp_path / "alone", *options)]) == 0
-    others = ["--others", json.dumps({str(other): {"prompt": "{problem}\n"}})]
-    assert main(["sample", *command(checkpoints, problems, tmp_path / "run/first", *options, *others)]) == 0
-    monkeypatch.delattr("evals.generation.plan.load_backend")
-    assert main(["sample", *command(checkpoints, other, tmp_path / "run/other", *options)]) == 0
-    alone, made = (tmp_path / name / "samples.jsonl" for name in ("alone", "run/other"))
-    assert made.read_bytes() == alone.read_bytes()
-
-
 def test_what_was_sampled_otherwise_is_not_taken(
     checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path
 ) -> None:
     """Another tau, or base and trained changed over, is another fingerprint."""
     prints = set()
-    for pair, tau in ((checkpoints, "-0.1"), (checkpoints, "-0.2"), (checkpoints[::-1], "-0.1")):
-        arguments = command(pair, problems, tmp_path / "out", "--mode", "replacement", f"--tau={tau}")
+    for pair, tau in ((checkpoints, -0.1), (checkpoints, -0.2), (checkpoints[::-1], -0.1)):
+        arguments = command(pair, problems, tmp_path / "out", *replacement(tau))
         assert main(["sample", *arguments]) == 0
         prints.add(read_manifest(tmp_path / "out/manifest.json", "samples").fingerprint)
     assert len(prints) == len(list((tmp_path / "out/state").iterdir())) == 3
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "--mode, --tau: are needed"),
-        (["--mode", "replacement"], "--mode, --tau: are needed"),
-        (["--mode", "replacement", "--tau", "0", "--gamma", "1"], "gamma is 1.0 with mode replacement"),
-        (["--chosen", "none.json"], "--chosen: takes --scheme"),
-        (["--chosen", "none.json", "--scheme", "replacement"], "none.json: no such file"),
-    ],
-)
-def test_options_that_do_not_go_together(
-    checkpoints: tuple[Path, Path],
-    problems: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    message: str,
+def test_a_push_without_extrapolation_is_refused(
+    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["sample", *command(checkpoints, problems, tmp_path, *options)]) == 2
+    assert main(["sample", *command(checkpoints, problems, tmp_path, *replacement(0.0, gamma=1.0))]) == 2
     error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    assert "gamma is 1.0 with mode replacement" in error and error.count("\n") == 1
 
 
 def test_two_vocabularies_are_refused(
@@ -196,7 +175,7 @@ def test_two_vocabularies_are_refused(
     token = next(token for token in content["model"]["vocab"] if token == "7")
     content["model"]["vocab"]["seven"] = content["model"]["vocab"].pop(token)
     (other / "tokenizer.json").write_text(json.dumps(content))
-    arguments = command((checkpoints[0], other), problems, tmp_path / "out", "--mode", "replacement", "--tau", "0")
+    arguments = command((checkpoints[0], other), problems, tmp_path / "out", *replacement(0.0))
     assert main(["sample", *arguments]) == 2
     assert "their tokenizers differ in 2 tokens, such as '7'; accepted: two models of one" in capsys.readouterr().err
 
@@ -208,7 +187,7 @@ def test_logits_of_two_widths_are_refused(
     wider = Path(shutil.copytree(checkpoints[1], tmp_path / "wider"))
     config = read_json(wider / "config.json")
     write_json(wider / "config.json", {**config, "vocab_size": config["vocab_size"] + 8})
-    arguments = command((checkpoints[0], wider), problems, tmp_path / "out", "--mode", "replacement", "--tau", "0")
+    arguments = command((checkpoints[0], wider), problems, tmp_path / "out", *replacement(0.0))
     assert main(["sample", *arguments]) == 2
     error = capsys.readouterr().err
     assert f"vocab_size: is {config['vocab_size'] + 8}, and that of" in error and error.count("\n") == 1

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,13 @@ from evals.core.files import read_json, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.core.random import stream_seed
 from evals.core.records import Sample
-from evals.core.single_writer import single_writer
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
-from evals.generation.evaluate import sample_benchmark
+from evals.generation.evaluate import sample_benchmarks
 from evals.generation.finished import FinishedSamples
 from evals.generation.plan import Plan, encode_prompts
 from evals.generation.settings import EvaluationSettings
+from tests.stages import sample_benchmark
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10.", "8" * 126, "9" * 200]
 
@@ -117,8 +116,8 @@ def settings_of(count: int) -> EvaluationSettings:
     return EvaluationSettings.parse({**content, "temperature": 1.0, "top_p": 1.0, "batch_size": 5}, "")
 
 
-def run(artifacts: tuple[Path, Path], out: Path, count: int, split: int | None = None, splits: int = 1) -> Path:
-    sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings_of(count), out, split, splits)
+def run(artifacts: tuple[Path, Path], out: Path, count: int) -> Path:
+    sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings_of(count), out)
     return out / "samples.jsonl"
 
 
@@ -160,63 +159,39 @@ def test_more_samples_keep_the_earlier_ones(artifacts: tuple[Path, Path], tmp_pa
     assert sha256_file(out / "samples.jsonl") == sha256_file(run(artifacts, tmp_path / "at_once", 4))
 
 
-@pytest.mark.parametrize("splits", [2, 3])
-def test_splits_merge_to_the_bytes_of_one_job(artifacts: tuple[Path, Path], tmp_path: Path, splits: int) -> None:
-    out = tmp_path / "split"
-    for split in reversed(range(splits)):
-        run(artifacts, out, 4, split, splits)
-    assert not (out / "samples.jsonl").exists()
-    merged = run(artifacts, out, 4)
-    assert read_manifest(out / "manifest.json", "samples").details["rows_kept_from_earlier"] == 16
-    assert sha256_file(merged) == sha256_file(run(artifacts, tmp_path / "whole", 4))
-
-
-def test_a_loaded_model_goes_on_with_the_runs_other_benchmarks(
+def test_a_model_is_loaded_once_for_all_benchmarks(
     artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One load for all; the others are written by their own jobs, with the bytes of sampling them alone."""
+    """Samples are those of each benchmark alone; where all are made, nothing is loaded."""
     source, first = artifacts
     loads: list[Path] = []
     load = Plan.load_backend
     monkeypatch.setattr(Plan, "load_backend", lambda plan: loads.append(first) or load(plan))  # type: ignore[func-returns-value]
-    names = ["disjoint", "written", "held", "not_checked", "damaged"]
-    others = {shutil.copytree(first, tmp_path / name): {"prompt": f"{name}: {{problem}}"} for name in names}
-    for name in set(names) - {"not_checked"}:
-        (tmp_path / name / "disjoint.json").write_text("{}")
-    (tmp_path / "damaged/problems.jsonl").write_text("")
-    settings = settings_of(2)
-
-    def sample(name: str, out: Path, others: Mapping[Path, Mapping[str, Any]] | None = None) -> Path:
-        own = settings.model_copy(update={"prompt": "{problem}" if name == "problems" else f"{name}: {{problem}}"})
-        sample_benchmark([Checkpoint.of(source)], tmp_path / name, own, out / name, others=others)
-        return out / name / "samples.jsonl"
-
-    alone = {name: sample(name, tmp_path / "alone").read_bytes() for name in ("problems", "disjoint", "held")}
-    out = tmp_path / "out"
-    sample("written", out)
-    (held,) = (shutil.copytree(tmp_path / "alone/held", out / "held") / "state").iterdir()
-    (held / "samples.jsonl").unlink()
-    (out / "held/manifest.json").unlink()
-    shutil.rmtree(out / "written/state")
+    benchmarks = {
+        shutil.copytree(first, tmp_path / name): settings_of(2).model_copy(update={"prompt": f"{name}: {{problem}}"})
+        for name in ("one", "other")
+    }
+    for problems, settings in benchmarks.items():
+        sample_benchmark([Checkpoint.of(source)], problems, settings, tmp_path / "alone" / problems.name)
     loads.clear()
-    with single_writer(held / ".writer-samples", "samples here"):
-        assert sample("problems", out, others).read_bytes() == alone["problems"]
+    sample_benchmarks([Checkpoint.of(source)], benchmarks, tmp_path / "policy")
     assert len(loads) == 1
-    shown = read_json(out / "problems/progress.json")
-    assert (shown["unit"], shown["step"], shown["parts_left"]) == ("sample of disjoint", shown["steps"], 4)
-    assert {path.parents[2].name for path in out.glob("*/state/*/samples.jsonl")} == {"problems", "disjoint"}
-    assert not (out / "disjoint/samples.jsonl").exists()
-    assert sample("disjoint", out, others).read_bytes() == alone["disjoint"]
-    assert len(loads) == 1, "a job that finds its samples made loads nothing, and goes on with nothing"
+    for name in ("one", "other"):
+        made, alone = (tmp_path / place / name / "samples.jsonl" for place in ("policy", "alone"))
+        assert made.read_bytes() == alone.read_bytes()
+    shown = read_json(tmp_path / "policy/one/progress.json")
+    assert (shown["unit"], shown["step"], shown["parts_left"]) == ("sample of other", shown["steps"], 0)
+    sample_benchmarks([Checkpoint.of(source)], benchmarks, tmp_path / "policy")
+    assert len(loads) == 1
 
 
 def test_a_changed_line_is_found(tmp_path: Path) -> None:
-    finished = FinishedSamples(tmp_path, "samples")
+    finished = FinishedSamples(tmp_path)
     finished.append([Sample(problem_id="p", sample=0, text="1", tokens=1, finish_reason="stop")], 1.5)
     path = tmp_path / "samples.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"text":"1"', b'"text":"2"'))
     with pytest.raises(UserError, match="line 1 is damaged"):
-        FinishedSamples(tmp_path, "samples")
+        FinishedSamples(tmp_path)
 
 
 def test_a_model_is_taken_in_from_safetensors_alone(checkpoint: Path, tmp_path: Path) -> None:

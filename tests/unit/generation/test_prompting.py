@@ -16,10 +16,10 @@ from evals.core.manifest import Manifest, hash_files
 from evals.generation import sampler
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.evaluate import sample_benchmark
 from evals.generation.plan import make_plan
 from evals.generation.sampler import draw_tokens
 from evals.generation.settings import EvaluationSettings
+from tests.stages import sample_benchmark
 
 SHOWN = [{"problem": "1+1", "solution": "2"}, {"problem": "2+2", "solution": "4"}]
 TEMPLATE = (

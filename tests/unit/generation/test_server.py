@@ -21,9 +21,9 @@ from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.core.run_spec import Service
 from evals.generation import server_backend
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.evaluate import sample_benchmark
 from evals.generation.served import write_service
 from evals.generation.settings import EvaluationSettings
+from tests.stages import sample_benchmark
 from tests.unit.generation.stand_in_server import StandIn, Trouble, response_to
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -50,15 +50,13 @@ def write_samples(root: Path, kind: str, texts: list[tuple[str, str, str]], **ex
 
 def audit(root: Path) -> int:
     directories = ["--grades", str(root / "grades/r/b"), "--samples", str(root / "samples/r/b")]
-    return main(
-        ["--benchmark", "b", *directories, "--problems", str(root / "problems.jsonl"), "--out", str(root / "b.json")]
-    )
+    return main([*directories, "--problems", str(root / "problems.jsonl"), "--out", str(root / "b.json")])
 
 
 def test_rates_and_disagreements_are_counted(tmp_path: Path) -> None:
     write_samples(tmp_path, "completion", TEXTS)
     assert audit(tmp_path) == 0
-    (row,) = read_json(tmp_path / "b.json")["audits"]
+    row = read_json(tmp_path / "b.json")["audit"]
     own = {key: row[key] for key in ("samples", "correct", "truncated", "no_answer", "unparsable", "timeouts")}
     assert own == {"samples": 8, "correct": 3, "truncated": 1, "no_answer": 3, "unparsable": 1, "timeouts": 0}
     second = row["second"]
@@ -74,7 +72,7 @@ def test_rates_and_disagreements_are_counted(tmp_path: Path) -> None:
 def test_withheld_texts_are_not_compared(tmp_path: Path) -> None:
     write_samples(tmp_path, "completion", [("p1", r"\boxed{7}", "stop")], text_sha256="0" * 64)
     assert audit(tmp_path) == 0
-    (row,) = read_json(tmp_path / "b.json")["audits"]
+    row = read_json(tmp_path / "b.json")["audit"]
     assert row["no_second_because"] == "withheld" and row["second"] is None and row["correct"] == 1
 
 

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlvr.study.sampled import SamplingJobs
 
 from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading import CHOICE_VERSION, VERSION
+from rlvr.study.plan import Plan
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("stage", "grade")
@@ -135,7 +135,7 @@ def test_multiple_choice_has_a_version_of_its_own(study: Path, kind: str, versio
     assert verify_outputs(study / "grades/manifest.json", "grades").parameters["grader_version"] == version
     benchmark = SimpleNamespace(grader="math" if kind == "completion" else kind)
     plan: Any = SimpleNamespace(study=SimpleNamespace(verifiers={}, benchmarks={"some": benchmark}))
-    assert SamplingJobs(plan).grader_version("some") == version
+    assert Plan.grading(plan, "some").to_json() == {"kind": kind, "version": version}
 
 
 def test_files_of_a_users_own_may_have_numbers_as_ids_and_further_keys(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ from evals.grading.code import tests as files_of_tests
 from evals.grading.code.run import extract_program, same_output
 from evals.grading.code.sandboxed import values
 from evals.grading.verdict import Reason
+from rlvr.study.source_files import REPOSITORY
 from tests.commands import rlvr_bench
+from tests.stages import write_job
 
 problems_main = rlvr_bench("stage")
 
@@ -195,27 +197,35 @@ def code_samples(root: Path, problems: Path) -> Path:
     return directory / "samples.jsonl"
 
 
-def grade_command(
-    samples: Path, problems: Path, out: Path, path: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    arguments = ["--samples", str(samples), "--problems", str(problems / "problems.jsonl"), "--out", str(out)]
+def grade_command(root: Path, problems: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Carry out the job that grades the samples below ``root``, to root/results/grades/r/squares."""
+    job = write_job(
+        root / "job.json",
+        "grade",
+        policy="r",
+        samples={"squares": str(root / "samples/r/squares/manifest.json")},
+        problems={"squares": str(problems / "problems.jsonl")},
+        grading={"squares": {"kind": "code", "version": "code 1"}},
+    )
     return subprocess.run(
-        [sys.executable, "-m", "rlvr", "stage", "grade", "--kind", "code", "--workers", "2", *arguments],
+        [sys.executable, "-m", "rlvr", "stage", str(job)],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PATH": path or os.environ["PATH"]},
+        cwd=root,
+        env={**os.environ, "PATH": path or os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)},
     )
 
 
 def test_without_a_sandbox_nothing_is_run(tmp_path: Path) -> None:
     problems = code_benchmark(tmp_path)
     (tmp_path / "empty").mkdir()
-    answer = grade_command(code_samples(tmp_path, problems), problems, tmp_path / "grades", str(tmp_path / "empty"))
+    code_samples(tmp_path, problems)
+    answer = grade_command(tmp_path, problems, str(tmp_path / "empty"))
     assert answer.returncode == 2
     assert answer.stderr.startswith("error: programs and verifiers run in a sandbox or not at all")
     assert "bwrap is not installed" in answer.stderr and answer.stderr.count("\n") == 1
-    assert not (tmp_path / "grades/grades.jsonl").exists()
+    assert not (tmp_path / "results/grades/r/squares/grades.jsonl").exists()
 
 
 def test_a_sandbox_that_does_not_work_is_refused(tmp_path: Path) -> None:
@@ -225,16 +235,18 @@ def test_a_sandbox_that_does_not_work_is_refused(tmp_path: Path) -> None:
     for script, reason in (("echo no namespaces >&2; exit 1", "no namespaces"), ("exit 0", "exit status 0")):
         fake.write_text(f"#!/bin/sh\n{script}\n")
         fake.chmod(0o755)
-        answer = grade_command(code_samples(tmp_path, problems), problems, tmp_path / "grades", str(fake.parent))
+        code_samples(tmp_path, problems)
+        answer = grade_command(tmp_path, problems, str(fake.parent))
         assert answer.returncode == 2 and reason in answer.stderr and answer.stderr.count("\n") == 1
-        assert not (tmp_path / "grades/grades.jsonl").exists()
+        assert not (tmp_path / "results/grades/r/squares/grades.jsonl").exists()
 
 
 def test_samples_of_programs_are_graded(tmp_path: Path) -> None:
     sandbox.require_sandbox()
     problems = code_benchmark(tmp_path)
-    out = tmp_path / "grades/r/squares"
-    answer = grade_command(code_samples(tmp_path, problems), problems, out)
+    out = tmp_path / "results/grades/r/squares"
+    code_samples(tmp_path, problems)
+    answer = grade_command(tmp_path, problems)
     assert answer.returncode == 0, answer.stderr
     rows = read_jsonl(out / "grades.jsonl")
     assert [row["problem_id"] for row in rows] == ["squares-a"] * 5 + ["squares-b"] * 5
@@ -244,7 +256,7 @@ def test_samples_of_programs_are_graded(tmp_path: Path) -> None:
     parameters = read_json(out / "manifest.json")["parameters"]
     assert parameters["kind"] == "code" and parameters["limits"]["candidate"]["memory"] == 1024**3
     (problems / "tests.jsonl").write_text((problems / "tests.jsonl").read_text() + "\n")
-    again = grade_command(tmp_path / "samples/r/squares/samples.jsonl", problems, out)
+    again = grade_command(tmp_path, problems)
     assert again.returncode == 2 and "tests.jsonl: its bytes differ" in again.stderr
 
 

@@ -17,7 +17,7 @@ from evals.core.files import read_json, read_jsonl, sha256_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.yaml_file import read_yaml
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.evaluate import sample_benchmark, withheld
+from evals.generation.evaluate import withheld
 from evals.generation.settings import EvaluationSettings
 from evals.grading import Case, GradingPool, Kind
 from evals.grading.multiple_choice import LETTERS
@@ -26,6 +26,7 @@ from evals.problems.disjoint import check_disjoint
 from evals.problems.problem_set import load
 from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
 from tests.commands import rlvr_bench
+from tests.stages import sample_benchmark
 
 grading_main = rlvr_bench("stage", "grade")
 main = rlvr_bench("stage")

@@ -41,7 +41,7 @@ def make_report(study: Study, *options: str) -> int:
     arguments = ["--study", str(study.study_file), "--runs", str(study.runs_file), "--scores", *map(str, study.scores)]
     arguments += ["--comparisons", str(study.comparisons), "--audits", *map(str, study.audits)]
     arguments += ["--results", str(study.results)]
-    arguments += ["--figures", str(study.results / "figures"), "--status", str(study.status_file), "--note", _NOTE]
+    arguments += ["--figures", str(study.results / "figures"), "--note", _NOTE]
     arguments += ["--out", str(study.root / "report.html")]
     return main(["report", *arguments, *options])
 
@@ -132,30 +132,9 @@ def test_what_models_and_configurations_say_is_shown_and_never_run(study: Study)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     _edit(study.study_file, lambda content: content.update(study=hostile))
     _edit(study.runs_file, lambda runs: [run.update(title=f"{hostile} {run['method']}") for run in runs])
-    _edit(study.status_file, lambda rows: rows[1].update(reasons=[hostile]))
     page = _page(study)
     assert hostile not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert page.count("<script") == 2
-
-
-def test_staleness_is_said_at_the_top_and_only_then(study: Study) -> None:
-    page = _page(study)
-    banner = page.index('class="banner"')
-    assert banner < page.index('id="summary"')
-    assert "<strong>run tiny-grpo-s1</strong>: training.learning_rate: 0.0003 -&gt; 0.001" in page
-    assert "1 of 8 results" in page
-    _edit(study.status_file, lambda rows: [row.update(current=True, reasons=[]) for row in rows])
-    assert 'class="banner"' not in _page(study)
-
-
-def test_edited_code_is_shown_but_is_not_stale(study: Study) -> None:
-    _edit(study.status_file, lambda rows: rows[1].update(current=True, reasons=[]))
-    page = _page(study)
-    assert (
-        "1 source file edited since" in page
-        and "rlvr/methods/losses/clipped.py</details>" in page
-        and 'class="banner"' not in page
-    )
 
 
 def test_provenance_names_every_run_with_its_hashes_and_every_problem_set(study: Study) -> None:
@@ -229,8 +208,6 @@ def test_examples_are_the_first_problem_and_sample(study: Study) -> None:
     ("break_it", "message"),
     [
         (lambda study: (study.results / "figures/scores.svg").unlink(), "figures/scores.svg: no such file"),
-        (lambda study: study.status_file.write_text('[{"result": "x"}]'), "status.json: entry 1: lacks current"),
-        (lambda study: study.status_file.write_text("{}"), "status.json: is no list"),
         (lambda study: study.study_file.write_text("[]"), "study.json: is []; accepted: "),
         (lambda study: study.study_file.write_text("{}"), "study.json: lacks study"),
         (lambda study: (study.results / "runs/tiny-dapo-s1/manifest.json").unlink(), "manifest.json: no such file"),
@@ -265,7 +242,6 @@ def test_its_manifest_names_every_file_that_the_page_was_made_from(study: Study)
     assert {
         "runs.json",
         "study.json",
-        "status.json",
         "results/comparisons.json",
         "results/scores/chain_3.json",
         "results/figures/differences.svg",
@@ -273,7 +249,7 @@ def test_its_manifest_names_every_file_that_the_page_was_made_from(study: Study)
         "results/samples/tiny-base/chain_3/samples.jsonl",
         f"results/runs/{run}/manifest.json",
         f"results/runs/{run}/metrics.parquet",
-        f"results/costs/grade/{run}/chain_3.tsv",
+        f"results/costs/grade/{run}.tsv",
     } <= read
 
 

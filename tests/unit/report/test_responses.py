@@ -25,7 +25,8 @@ HOSTILE = "<img src=x onerror=alert(1)> \\boxed{7}"
 
 def make_page(study: Study, benchmark: str = "chain_3", *options: object) -> int:
     words = ["--benchmark", benchmark, "--benchmarks", "chain_3", "nested_sums", "--runs", study.runs_file]
-    words += ["--audit", study.results / f"audits/{benchmark}.json", "--results", study.results, *options]
+    audits = [path for path in study.audits if path.parent.name == benchmark]
+    words += ["--audits", *audits, "--results", study.results, *options]
     return page_of([*map(str, words), "--report", "../../report.html", "--out", str(out(study, benchmark))])
 
 

@@ -23,10 +23,10 @@ from evals.core.config.base_models import FineTuned, HuggingFace, Model
 from evals.core.yaml_file import read_yaml
 from rlvr.cli import main
 from rlvr.cli.application import commands
-from rlvr.study.displayed import FIGURES, TABLES
+from rlvr.stages.stage import KINDS
 from rlvr.study.plan import Plan
-from rlvr.study.studies import named_study_files
 from rlvr.study.study_file import read_study
+from rlvr.study.targets import Targets
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -161,14 +161,12 @@ def test_changes_of_the_command_line_that_pages_show_are_accepted() -> None:
         Plan.read(content, change)
 
 
-@pytest.mark.parametrize(("wildcard", "names"), [("table", TABLES), ("figure", FIGURES)])
-def test_every_table_and_figure_has_a_caption_in_snakemakes_report(wildcard: str, names: dict[str, str]) -> None:
-    rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
-    captions = re.findall(r'caption="\.\./report/([^"]*)"', rules)
-    assert {name for name in captions if not (ROOT / "workflow/report" / name).is_file()} == set()
-    template = jinja2.Template((ROOT / f"workflow/report/{wildcard}.rst").read_text(), undefined=jinja2.StrictUndefined)
-    texts = [template.render(snakemake={"wildcards": {wildcard: name}}).strip() for name in names]
-    assert len(set(texts)) == len(names) and all(text.endswith(".") for text in texts)
+@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if KINDS[kind].caption))
+def test_every_stage_that_is_shown_has_a_caption_in_snakemakes_report(kind: str) -> None:
+    stage = KINDS[kind]
+    file = stage.caption[0] if stage.caption else ""
+    template = jinja2.Template((ROOT / "workflow/report" / file).read_text(), undefined=jinja2.StrictUndefined)
+    assert template.render(snakemake={"output": [stage.outputs[0]]}).strip().endswith(".")
 
 
 def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -180,8 +178,7 @@ def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def test_targets_of_snakemake_that_pages_name_exist() -> None:
-    rules = "".join(path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "workflow/rules").glob("*.smk")])
-    known = {*re.findall(r"^rule (\w+):", rules, re.MULTILINE), *named_study_files()}
+    known = Targets(Plan.read(read_yaml(ROOT / "config/smoke.yaml"), "smoke.yaml")).by_name.keys()
     named = {
         word
         for page in PAGES

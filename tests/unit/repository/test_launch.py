@@ -252,7 +252,7 @@ def test_a_termination_interrupts_snakemake_where_its_jobs_are_elsewhere(workflo
 
 SNAKEMAKE_OF_A_TRAINING = """
 import subprocess, sys, time
-from rlvr.study.rules import set_job_environment
+from rlvr.study.jobs import set_job_environment
 set_job_environment()
 subprocess.Popen([sys.executable, "training.py"])
 time.sleep(600)

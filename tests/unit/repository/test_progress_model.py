@@ -15,7 +15,6 @@ from snakemake_logger_plugin_rlvr import wording
 from snakemake_logger_plugin_rlvr.live import LiveDisplay
 from snakemake_logger_plugin_rlvr.plain import PlainDisplay
 from snakemake_logger_plugin_rlvr.study import (
-    TYPICAL,
     FailedJob,
     Outlook,
     RunningJob,
@@ -104,65 +103,24 @@ def test_no_time_is_named_while_most_of_the_work_has_not_been_measured() -> None
 
 
 def test_what_an_earlier_run_measured_is_known() -> None:
-    """A study that goes on: samples take as much longer than in the default study as trainings, its pages do not."""
-    planned = {"train": 6, "sample": 2, "page_rollouts": 1}
-    study = Study(cores=1, planned=planned, earlier={"train": 10 * TYPICAL["train"]})
-    guessed = 2 * 10 * TYPICAL["sample"] + TYPICAL["page_rollouts"]
+    """A study that goes on: its trainings are known before the first of them has ended."""
+    study = Study(cores=1, planned={"train": 6, "sample": 2}, earlier={"train": 60.0})
     outlook = study.outlook(0.0, {})
-    assert outlook.seconds_left == pytest.approx(60 * TYPICAL["train"] + guessed)
-    assert outlook.guessed == pytest.approx(guessed / (60 * TYPICAL["train"] + guessed))
+    assert outlook.seconds_left == pytest.approx(6 * 60 + 2 * 3)
+    assert outlook.guessed == pytest.approx(6 / 366)
     study.start(job(1, "train", 0.0))
-    study.finish(1, 5 * TYPICAL["train"])  # half as long as then
-    outlook = study.outlook(5 * TYPICAL["train"], {})
-    assert outlook.seconds_left == pytest.approx(
-        25 * TYPICAL["train"] + 10 * TYPICAL["sample"] + TYPICAL["page_rollouts"]
-    )
+    study.finish(1, 30.0)  # half as long as then
+    assert study.outlook(30.0, {}).seconds_left == pytest.approx(5 * 30 + 2 * 3)
 
 
 def test_the_bar_is_not_full_while_most_of_the_work_has_not_been_measured() -> None:
     """Nine short jobs of 58 were 100 %."""
-    planned = {"problems": 9, "base_model": 1, "train": 24, "sample": 12, "grade": 12}
-    study = Study(cores=2, planned=planned)
+    study = Study(cores=2, planned={"problems": 9, "base_model": 1, "train": 24, "sample": 12, "grade": 12})
     for number in range(9):
         study.start(job(number, "problems", 0.0))
         study.finish(number, 1.0)
     outlook = study.outlook(9.0, {})
-    assert outlook.fraction < 0.01
-    left = sum(planned[rule] * TYPICAL[rule] for rule in ("base_model", "train", "sample", "grade"))
-    assert outlook.seconds_left == pytest.approx(left / 2)
-    study.start(job(10, "train", 9.0))
-    study.finish(10, 9.0 + TYPICAL["train"] / 5)  # a study of trainings a fifth as long has samples a fifth as long
-    outlook = study.outlook(20.0, {})
-    grading = 12 * TYPICAL["grade"]
-    assert outlook.seconds_left == pytest.approx(((left - TYPICAL["train"] - grading) / 5 + grading) / 2)
-
-
-POLICIES, BENCHMARKS = 40, 4
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        [(policy, benchmark) for benchmark in range(BENCHMARKS) for policy in range(POLICIES)],
-        [(policy, benchmark) for policy in range(POLICIES) for benchmark in range(BENCHMARKS)],
-    ],
-)
-def test_jobs_that_find_their_samples_made_are_no_measure_of_those_that_make_them(order: list[tuple[int, int]]) -> None:
-    """The first sampling job of a policy makes all its samples; the mean over both kinds said three times as long."""
-    study = Study(planned={"sample": len(order)})
-    now, whole = 0.0, POLICIES * 12.0 + POLICIES * (BENCHMARKS - 1) * 2.0
-    for job_id, (policy, benchmark) in enumerate(order):
-        is_first, group = benchmark == 0, (str(policy),)
-        study.start(RunningJob(job_id, "sample", (*group, str(benchmark)), 1, now, group=group, others=BENCHMARKS - 1))
-        if is_first:  # it counts the samples of one benchmark at a time, and says how many are left
-            progress = StepProgress(50, 100, seconds_per_step=0.03, parts_left=BENCHMARKS - 1)
-            outlook = study.snapshot().outlook(now + 1.5, {job_id: progress})
-            assert outlook.seconds_left == pytest.approx(whole - now - 1.5, abs=whole / 10)
-        now += 12.0 if is_first else 2.0
-        study.finish(job_id, now)
-        outlook = study.snapshot().outlook(now, {})
-        assert outlook.seconds_left == pytest.approx(whole - now, abs=whole / 10)
-    assert study.jobs_finished == study.jobs_total and outlook.seconds_left == 0.0
+    assert outlook.fraction < 0.1 and wording.time_left(outlook) == ""
 
 
 def test_the_costs_of_an_earlier_run_are_what_its_jobs_usually_take(tmp_path: Path) -> None:

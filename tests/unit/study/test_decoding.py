@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput
-from evals.core.files import parse_json
 from evals.core.yaml_file import read_yaml
+from rlvr.stages.decode import Sweep
 from rlvr.study.decoding import DecodingJobs
 from rlvr.study.plan import Plan
 from rlvr.study.studies import resolve_studies
@@ -29,20 +29,17 @@ def decoding(**changes: Any) -> dict[str, Any]:
     return {**read_yaml(CONFIG / "decoding.yaml"), **changes}
 
 
-def option(words: list[str], name: str) -> str:
-    return words[words.index(name) + 1]
-
-
 def test_a_named_benchmark_chooses_and_only_others_are_reported() -> None:
     found = jobs(decoding=decoding(problems={"benchmark": "svamp"}))
-    assert found.targets()
+    found.check()
     assert found.benchmarks == ["mawps_asdiv_a_test", "gsm8k"]
-    assert found.scores == [f"results/decoding/scores/{name}.json" for name in found.benchmarks]
+    stages = {stage.kind: stage for stage in found.stages("")}
+    scores = tuple(Path(f"results/decoding/scores/{name}.json") for name in found.benchmarks)
+    assert stages["compare"].scores == stages["table_decoding"].scores == scores
     reported = {f"results/problems/{name}/problems.jsonl" for name in found.benchmarks}
     assert reported < set(found.trained_on_or_reported)
     assert "results/problems/svamp/problems.jsonl" not in found.trained_on_or_reported
-    decoded = next(iter(found.decoded))
-    assert list(parse_json(found.other_benchmarks(decoded, "gsm8k"), "")) == ["results/problems/mawps_asdiv_a_test"]
+    assert list(stages["decoding_sample"].own) == found.benchmarks
     assert "svamp, which is not reported" in found.note
 
 
@@ -50,23 +47,24 @@ def test_a_sweep_samples_as_the_benchmark_is_sampled() -> None:
     """The model's precision, and the benchmark's prompt and form of answers, which are not those of the training."""
     evaluation = {**read_yaml(CONFIG / "smollm2.yaml")["evaluation"], "prompt": "benchmark"}
     found = jobs(decoding=decoding(problems={"benchmark": "svamp", "count": 60}), evaluation=evaluation)
-    words = found.sweep_options(found.trained[0].run)
-    assert option(words, "--dtype") == "bfloat16"
-    assert option(words, "--prompt").startswith("Problem:")
-    assert option(words, "--kind") == "completion"
+    sweep = next(stage for stage in found.stages("") if isinstance(stage, Sweep))
+    assert sweep.sampling["dtype"] == "bfloat16" and sweep.sampling["prompt"].startswith("Problem:")
+    assert sweep.grading == "completion"
 
 
-def test_worked_examples_reach_the_commands_as_json() -> None:
+def test_worked_examples_reach_the_sweep() -> None:
     shown = [{"problem": "1 + 1", "solution": "2"}]
     model = {**read_yaml(CONFIG / "smoke.yaml")["models"]["tiny"]}
     evaluation = {**read_yaml(CONFIG / "smoke.yaml")["evaluation"], "few_shot": shown}
     found = jobs("smoke.yaml", evaluation=evaluation, models={"tiny": model})
-    assert parse_json(option(found.sweep_options(found.trained[0].run), "--few-shot"), "") == shown
+    sweep = next(stage for stage in found.stages("") if isinstance(stage, Sweep))
+    assert sweep.sampling["few_shot"] == shown
 
 
 def test_the_shipped_study_of_a_pretrained_model_can_be_decoded() -> None:
     found = jobs()
-    assert found.targets() and found.taken is not None
+    found.check()
+    assert found.taken is not None
     assert found.taken.benchmark not in found.benchmarks
 
 
@@ -80,13 +78,13 @@ def test_the_shipped_study_of_a_pretrained_model_can_be_decoded() -> None:
 )
 def test_benchmarks_that_do_not_fit_are_refused(changes: dict[str, Any], key: str, accepted: str) -> None:
     with pytest.raises(InvalidInput) as error:
-        jobs(decoding=decoding(**changes)).targets()
+        jobs(decoding=decoding(**changes)).check()
     assert error.value.key == key and accepted in str(error.value)
 
 
 def test_the_only_benchmark_cannot_choose() -> None:
     with pytest.raises(InvalidInput) as error:
-        jobs(decoding=decoding(problems={"benchmark": "svamp"}), benchmarks=["svamp"], **ALONE).targets()
+        jobs(decoding=decoding(problems={"benchmark": "svamp"}), benchmarks=["svamp"], **ALONE).check()
     assert error.value.key == "decoding.problems.benchmark"
 
 
@@ -94,10 +92,11 @@ def test_the_only_benchmark_cannot_choose() -> None:
 def test_gated_problems_and_programs_cannot_choose(name: str) -> None:
     both = ["svamp", name]
     with pytest.raises(InvalidInput) as error:
-        jobs(decoding=decoding(problems={"benchmark": name}), benchmarks=both, **ALONE).targets()
+        jobs(decoding=decoding(problems={"benchmark": name}), benchmarks=both, **ALONE).check()
     assert error.value.key == "decoding.problems.benchmark" and str(error.value).endswith("accepted: svamp")
     reporting = jobs(decoding=decoding(problems={"benchmark": "svamp"}), benchmarks=both, **ALONE)
-    assert reporting.targets() and reporting.benchmarks == [name]
+    reporting.check()
+    assert reporting.benchmarks == [name]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def test_gated_problems_and_programs_cannot_choose(name: str) -> None:
 def test_what_two_models_cannot_do_is_refused_before_the_trainings(changes: dict[str, Any], key: str) -> None:
     evaluation = {**read_yaml(CONFIG / "smoke.yaml")["evaluation"], **changes}
     with pytest.raises(InvalidInput) as error:
-        jobs("smoke.yaml", evaluation=evaluation).targets()
+        jobs("smoke.yaml", evaluation=evaluation).check()
     assert error.value.key == key
 
 

@@ -9,12 +9,18 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.yaml_file import read_yaml
-from rlvr.diagnostics.claims.base import Need, claim_names
+from rlvr.diagnostics.claims.base import Need
+from rlvr.stages.diagnose import MeasureClaim
 from rlvr.study.diagnosed import ClaimJobs
 from rlvr.study.plan import Plan
 from rlvr.study.study import Study
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
+
+
+def claims(jobs: ClaimJobs) -> dict[str, MeasureClaim]:
+    """The stages that measure claims, by the claims' names."""
+    return {stage.claim: stage for stage in jobs.stages(()) if isinstance(stage, MeasureClaim)}
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml"])
@@ -28,26 +34,29 @@ def test_shipped_studies_name_runs_that_there_are(name: str) -> None:
 def test_without_runs_to_compare_their_claims_are_left_out() -> None:
     config = read_yaml(CONFIG / "smoke.yaml")
     del config["diagnostics"]["weighting_method"]
-    claims = ClaimJobs(Plan.read(config, "smoke.yaml")).claims
-    assert "delta_coefficients" not in claims and "learning_tax" in claims
+    names = ClaimJobs(Plan.read(config, "smoke.yaml")).claims
+    assert "delta_coefficients" not in names and "learning_tax" in names
 
 
 def test_a_policy_along_a_training_is_compared_where_the_training_keeps_it() -> None:
     jobs = ClaimJobs(Plan.read(read_yaml(CONFIG / "config.yaml"), "config.yaml"))
     below = "tiny-grpo_long_unstable-s1/checkpoints/step-12"
-    assert f"results/runs/{below}.kept" in jobs.inputs("learning_tax")
-    assert below in jobs.options("learning_tax")
-    assert not any("_step12" in word for word in jobs.options("learning_tax") + jobs.inputs("learning_tax"))
+    claim = claims(jobs)["learning_tax"]
+    assert f"results/runs/{below}.kept" in claim.inputs() and below in claim.names["runs"]
+    assert not any("_step12" in word for word in [*claim.names["runs"], *claim.inputs()])
 
 
 def test_few_problems_of_the_benchmark_are_sampled_where_the_study_says_so() -> None:
     config = read_yaml(CONFIG / "config.yaml")
     config["diagnostics"]["benchmark_problems"] = 12
-    options = {claim: ClaimJobs(Plan.read(config, "study.yaml")).options(claim) for claim in claim_names()}
-    limited = {claim for claim, words in options.items() if words[-2:] == ["--benchmark-problems", "12"]}
+    limited = {
+        name
+        for name, claim in claims(ClaimJobs(Plan.read(config, "study.yaml"))).items()
+        if claim.benchmark_problems == 12
+    }
     assert limited == {"update_direction", "sampling_settings"}
     before = ClaimJobs(Plan.read(read_yaml(CONFIG / "config.yaml"), "config.yaml"))
-    assert not any("--benchmark-problems" in before.options(claim) for claim in claim_names())
+    assert not any(claim.benchmark_problems for claim in claims(before).values())
 
 
 def test_a_run_does_not_know_that_it_is_looked_into() -> None:

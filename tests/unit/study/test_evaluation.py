@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rlvr.study.sampled import SamplingJobs
-from rlvr.study.trained import TrainingJobs
 
 from evals.core.errors import UserError
 from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, configuration
 from rlvr.study.plan import Plan
 from rlvr.study.study import Study
 from tests.commands import rlvr_bench
+from tests.unit.study.planned import stages_of
 
 REAL = ["aime_2025,hmmt_feb_2025", "gpqa_diamond"]
 
@@ -29,17 +27,15 @@ def test_a_command_line_is_a_study(tmp_path: Path) -> None:
     prompting = Prompting(enable_thinking="false", system_prompt="Think.", few_shot=examples, stop=["Problem:"])
     evaluated = Evaluated("Qwen/Qwen3-8B", REAL, ["32", "gpqa_diamond=8"], revision="v1.0")
     plan = Plan.read(content_of(evaluated, prompting, backend="vllm"), "eval")
-    assert TrainingJobs(plan).model_source("qwen3_8b") == ["--model", "Qwen/Qwen3-8B", "--revision", "v1.0"]
-    of_aime, of_gpqa = (SamplingJobs(plan).evaluation("qwen3_8b-base", name) for name in ("aime_2025", "gpqa_diamond"))
-    assert (of_aime["samples_per_problem"], of_gpqa["samples_per_problem"]) == (32, 8)
-    assert of_aime | {"samples_per_problem": 8} == of_gpqa and "samples_of" not in of_aime
-    options = SamplingJobs(plan).sampling_options("qwen3_8b-base", "aime_2025")
-    given = dict(zip(options[::2], options[1::2], strict=True))
-    assert json.loads(given["--few-shot"]) == [{"problem": "1+1", "solution": "2"}]
-    assert json.loads(given["--stop"]) == ["Problem:"] and given["--system-prompt"] == "Think."
-    assert json.loads(given["--chat-template-kwargs"]) == {"enable_thinking": False}
-    others = json.loads(SamplingJobs(plan).other_benchmarks("qwen3_8b-base", "aime_2025"))
-    assert others["results/problems/gpqa_diamond"]["samples_per_problem"] == 8
+    stages = stages_of(plan)
+    assert stages["import_model qwen3_8b"].arguments() == {"model": "Qwen/Qwen3-8B", "revision": "v1.0"}
+    sampled = stages["sample qwen3_8b-base"]
+    counts = {name: own.samples_per_problem for name, own in sampled.own.items()}
+    assert counts == {"aime_2025": 32, "hmmt_feb_2025": 32, "gpqa_diamond": 8}
+    sampling = sampled.sampling
+    assert sampling["few_shot"] == [{"problem": "1+1", "solution": "2"}]
+    assert sampling["stop"] == ["Problem:"] and sampling["system_prompt"] == "Think."
+    assert sampling["chat_template_kwargs"] == {"enable_thinking": False}
 
 
 def test_a_directory_and_copies_of_benchmarks_are_found_from_anywhere(
@@ -59,10 +55,7 @@ def test_a_directory_and_copies_of_benchmarks_are_found_from_anywhere(
 def test_a_gguf_file_is_a_model_and_no_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = Plan.read(content_of(Evaluated("models/Small-1B.Q4_1.gguf", ["chain_3"], ["1"])), "eval")
-    assert TrainingJobs(plan).model_source("small_1b_q4_1_gguf") == [
-        "--model",
-        str(tmp_path / "models/Small-1B.Q4_1.gguf"),
-    ]
+    assert stages_of(plan)["import_model small_1b_q4_1_gguf"].source == str(tmp_path / "models/Small-1B.Q4_1.gguf")
 
 
 @pytest.mark.parametrize(
@@ -100,13 +93,12 @@ def test_a_model_behind_an_address(tmp_path: Path) -> None:
     evaluated = Evaluated("Org/Model-7B", ["chain_3"], ["2"], server=address, extra_body='{"top_k": -1}')
     plan = Plan.read(configuration(evaluated, Prompting(), Sampling(), Machine()), "eval")
     service = {"base_url": address, "model": "Org/Model-7B", "extra_body": {"top_k": -1}}
-    assert json.loads(TrainingJobs(plan).service("model_7b")) == service
-    settings = SamplingJobs(plan).evaluation("model_7b-base", "chain_3")
-    assert settings["backend"] == "server" and "base_url" not in settings
-    assert (
-        SamplingJobs(plan).sampling_gpus == 0
-        and plan.checkpoint_manifest("model_7b-base") == "results/base/model_7b/manifest.json"
-    )
+    stages = stages_of(plan)
+    assert stages["reach_server model_7b"].service == service
+    sampled = stages["sample model_7b-base"]
+    assert sampled.sampling["backend"] == "server" and "base_url" not in sampled.sampling
+    assert sampled.resources(plan.execution) == {"gpu": 0}
+    assert str(sampled.checkpoint) == "results/base/model_7b/manifest.json"
     evaluated = Evaluated("m", ["chain_3"], ["2"], server="127.0.0.1:8000")
     with pytest.raises(UserError, match=r"base_url: is '127\.0\.0\.1:8000'; accepted: an address"):
         Plan.read(configuration(evaluated, Prompting(), Sampling(), Machine()), "eval")

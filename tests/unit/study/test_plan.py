@@ -1,29 +1,26 @@
-"""The plan of a study: what its rules are given, without Snakemake."""
+"""The plan of a study: its stages, without Snakemake."""
 
 from __future__ import annotations
 
-import json
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlvr.study.rules import given, pattern, words
-from rlvr.study.sampled import SamplingJobs
-from rlvr.study.trained import TrainingJobs
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_text
 from evals.core.records import conditions_of
 from evals.core.yaml_file import read_yaml
 from evals.grading.code import VERIFIER_VERSION
-from rlvr.study import benchmarks, cost
+from rlvr.study import benchmarks, notices
 from rlvr.study.displayed import Displayed
+from rlvr.study.jobs import given, inputs
 from rlvr.study.plan import Plan
-from rlvr.study.software import OURS, training_software
+from rlvr.study.software import software
 from rlvr.study.source_files import REPOSITORY, code_of
 from rlvr.study.study_file import read_study, read_study_file
+from rlvr.study.targets import Targets
+from tests.unit.study.planned import changed, remade, stages_of
 
 CONFIG = REPOSITORY / "config"
 SELECTION = "studies/selection/"
@@ -40,56 +37,35 @@ def plan(smoke: dict[str, Any]) -> Plan:
     return Plan.read(smoke, "config/smoke.yaml")
 
 
-def changed(smoke: dict[str, Any], dotted: str, value: Any) -> Plan:
-    """The plan of the smoke study with the value under a dotted key replaced."""
-    content = json.loads(json.dumps(smoke))
-    *parents, key = dotted.split(".")
-    place = content
-    for parent in parents:
-        place = place[parent]
-    place[key] = value
-    return Plan.read(content, "config/changed.yaml")
-
-
-def test_a_rules_function_takes_the_wildcards_that_it_names(plan: Plan) -> None:
-    wildcards = SimpleNamespace(run="tiny-dapo-s1", benchmark="chain_3", folder="")
-    assert given(plan.grades)(wildcards) == plan.grades("", "chain_3")
-    assert given(plan.problem_kinds)(wildcards) == plan.problem_kinds("chain_3")
-    assert given(partial(plan.problem_kinds, "train"))(wildcards) == plan.problem_kinds("train")
-
-
 def test_every_methods_first_seed_is_trained_before_any_second(smoke: dict[str, Any]) -> None:
     plan = changed(smoke, "seeds", [3, 1, 2])
-    order = sorted(plan.trained_runs(""), key=TrainingJobs(plan).training_priority, reverse=True)
+    stages = stages_of(plan)
+    order = sorted(plan.trained_runs(""), key=lambda run: -stages[f"train {run}"].priority)
     seeds = [plan.studies.runs[run][1].seed for run in order]
     methods = len({run.method for run in plan.study.trained_runs})
     assert seeds == [3] * methods + [1] * methods + [2] * methods
-    priorities = map(TrainingJobs(plan).training_priority, plan.trained)
-    assert all(30 < priority <= 50 for priority in priorities), "before samples and grades"
+    assert all(30 < stages[f"train {run}"].priority <= 50 for run in plan.trained), "before samples and grades"
 
 
 def test_rollouts_are_kept_and_shown_where_a_study_asks_for_it_and_no_run_is_another(
     smoke: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     every = changed(smoke, "execution.rollouts_kept_every", 3)
     execution = {key: value for key, value in smoke["execution"].items() if key != "rollouts_kept_every"}
     none = changed(smoke, "execution", execution)
-    page = "results/rollouts/index.html"
-    assert page in Displayed(every).files("") and page not in Displayed(none).files("")
-    assert "--rollouts-kept-every 3" in TrainingJobs(every).training_options
-    assert "rollouts" not in TrainingJobs(none).training_options
-    assert not Displayed(none).report_options("") and "rollouts" not in Displayed(none).responses_options("", "chain_3")
+    with_page, without = stages_of(every), stages_of(none)
+    assert "page_rollouts" in with_page and "page_rollouts" not in without
+    assert with_page["report_html"].rollouts and not without["report_html"].rollouts
+    assert not without["page_responses chain_3"].rollouts
+    assert not [name for name in remade(every, none) if name.startswith(("train", "sample", "grade"))]
     run = every.trained_runs("")[0]
-    monkeypatch.chdir(tmp_path)
-    assert Displayed(every).replays("") == {} and "--replayed" not in Displayed(every).rollouts_options("")
+    assert with_page["page_rollouts"].replays == {}
     write_text(Path("results/diagnostics", run, "manifest.json"), "a")
-    first = Displayed(every).replays("")
+    first = stages_of(every)["page_rollouts"]
     write_text(Path("results/diagnostics", run, "manifest.json"), "b")
-    assert Displayed(every).replays("") != first and list(first) == [f"results/diagnostics/{run}"]
-    assert Displayed(every).rollouts_options("")[-2:] == ["--replayed", f"results/diagnostics/{run}"]
-    for run in none.trained_runs(""):
-        spec = TrainingJobs(every).run_spec(run)
-        assert spec == TrainingJobs(none).run_spec(run) and "rollouts" not in spec
+    assert stages_of(every)["page_rollouts"].settings() != first.settings()
+    assert first.arguments()["replayed"] == (Path(f"results/diagnostics/{run}"),)
     for value in (0, 1.5):
         with pytest.raises(InvalidInput, match=r"execution\.rollouts_kept_every"):
             changed(smoke, "execution.rollouts_kept_every", value)
@@ -100,7 +76,7 @@ def test_a_mistake_of_the_user_ends_in_one_line(capsys: pytest.CaptureFixture[st
         raise UserError("models.x: is not there")
 
     with pytest.raises(SystemExit) as stop:
-        given(refuse)(SimpleNamespace())
+        given(refuse)(None)
     assert stop.value.code == "error: models.x: is not there"
 
 
@@ -128,64 +104,67 @@ def test_a_gpu_that_is_not_there_is_said_when_a_study_is_planned(
     smoke: dict[str, Any], plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_gpu = changed(smoke, "execution.device", "cuda").study
-    monkeypatch.setattr(cost, "_GPU_DEVICES", ("no-such-device",))
-    cost.print_warnings(on_gpu)
+    monkeypatch.setattr(notices, "_GPU_DEVICES", ("no-such-device",))
+    notices.print_notices(on_gpu)
     assert capsys.readouterr().err.startswith("warning: execution.device is cuda, and this machine shows no GPU")
-    cost.print_warnings(plan.study)
-    monkeypatch.setattr(cost, "_GPU_DEVICES", ("null",))
-    cost.print_warnings(on_gpu)
+    notices.print_notices(plan.study)
+    monkeypatch.setattr(notices, "_GPU_DEVICES", ("null",))
+    notices.print_notices(on_gpu)
     assert capsys.readouterr().err == ""
-
-
-def test_options_and_patterns() -> None:
-    assert words({"top_p": 1.0, "runs": ["a", "b"]}) == ["--top-p", "1.0", "--runs", "a", "b"]
-    assert pattern(["a", "b"]) == "a|b"
-    assert pattern([]) == "(?!)"
 
 
 def test_samples_depend_on_the_evaluation_alone(smoke: dict[str, Any], plan: Plan) -> None:
     """With other threads, workers and intervals nothing is a parameter's change."""
-    other = changed(smoke, "execution.sampling_threads", 7)
-    before, after = SamplingJobs(plan), SamplingJobs(other)
-    assert before.sampling_command != after.sampling_command
-    for run in plan.runs:
-        assert before.sampling_options(run, "chain_3") == after.sampling_options(run, "chain_3")
-        assert before.evaluation(run, "chain_3") == after.evaluation(run, "chain_3")
-    hotter = changed(smoke, "evaluation.temperature", 0.5)
-    assert SamplingJobs(hotter).evaluation("tiny-base", "chain_3") != before.evaluation("tiny-base", "chain_3")
+    assert remade(plan, changed(smoke, "execution.sampling_threads", 7)) == {
+        "study_file",
+        *(f"study_file {folder}" for folder in plan.studies.by_folder if folder),
+    }
+    hotter = remade(plan, changed(smoke, "evaluation.temperature", 0.5))
+    assert {f"sample {run}" for run in plan.runs} <= hotter
+    assert not [name for name in hotter if name.startswith(("train", "base_model", "draw_problems"))]
 
 
 def test_a_coefficient_changes_the_runs_of_its_method_alone(smoke: dict[str, Any], plan: Plan) -> None:
-    other = changed(smoke, "methods.delta", {"token_weights": {"lambda_max": 1.3}})
-    before, after = TrainingJobs(plan), TrainingJobs(other)
-    differing = {run for run in plan.trained_runs("") if after.run_spec(run) != before.run_spec(run)}
-    assert differing == {"tiny-delta-s1", "tiny-delta-s2"}
+    again = remade(plan, changed(smoke, "methods.delta", {"token_weights": {"lambda_max": 1.3}}))
+    assert again == {"train tiny-delta-s1", "train tiny-delta-s2", "study_file"}  # and what is made from them
 
 
 def test_a_validation_draws_problems_of_its_own_for_every_training(smoke: dict[str, Any], plan: Plan) -> None:
     settings = {"seed": 9, "count": 20, "every": 2, "samples_per_problem": 4}
-    other = changed(smoke, "validation", settings)
-    assert plan.trained_with == ["train"] and "validation" not in TrainingJobs(plan).run_spec("tiny-dapo-s1")
-    assert other.trained_with == ["train", "validation"]
-    assert (other.problem_kinds("validation"), other.problem_count("validation")) == (plan.problem_kinds("train"), 20)
-    spec = json.loads(TrainingJobs(other).run_spec("tiny-dapo-s1"))
+    other, before = stages_of(changed(smoke, "validation", settings)), stages_of(plan)
+    assert "draw_problems validation" not in before
+    drawn = other["draw_problems validation"]
+    assert (drawn.kinds, drawn.count, drawn.split) == (before["draw_problems train"].kinds, 20, "evaluation")
+    training, without = other["train tiny-dapo-s1"], before["train tiny-dapo-s1"]
+    assert Path("results/problems/validation/manifest.json") in training.problems
     problems = "results/problems/validation"
-    assert spec.pop("validation") == {"problems": problems, "every": 2, "samples_per_problem": 4}
-    assert spec == json.loads(TrainingJobs(plan).run_spec("tiny-dapo-s1"))
+    assert training.resolved["validation"] == {"problems": problems, "every": 2, "samples_per_problem": 4}
+    assert without.resolved == {key: value for key, value in training.resolved.items() if key != "validation"}
 
 
 def test_the_order_of_keys_means_nothing(smoke: dict[str, Any], plan: Plan) -> None:
-    other = changed(smoke, "evaluation", dict(reversed(smoke["evaluation"].items())))
-    assert other.study_json("") == plan.study_json("")
-    settings = [SamplingJobs(each).evaluation("tiny-base", "chain_3") for each in (plan, other)]
-    assert settings[0] == settings[1]
+    assert remade(plan, changed(smoke, "evaluation", dict(reversed(smoke["evaluation"].items())))) == set()
 
 
-def test_a_benchmark_more_adds_its_own_files(smoke: dict[str, Any], plan: Plan) -> None:
+def test_a_benchmark_more_is_sampled_by_the_jobs_that_there_are(smoke: dict[str, Any], plan: Plan) -> None:
     other = changed(smoke, "benchmarks", [*smoke["benchmarks"], "chain_5"])
-    more = set(other.intermediate("")) - set(plan.intermediate(""))
-    assert more and all("/chain_5/" in path for path in more)
-    assert set(plan.intermediate("")) <= set(other.intermediate(""))
+    new = stages_of(other).keys() - stages_of(plan).keys()
+    named = {"draw_problems", "check_disjoint", "score", "page_responses"}
+    assert {name.split()[0] for name in new} == named and all("chain_5" in name for name in new)
+    sampled = stages_of(other)["sample tiny-base"]
+    assert set(sampled.paths()) > set(stages_of(plan)["sample tiny-base"].paths())
+
+
+def test_what_is_asked_for_names_every_file_on_the_way(plan: Plan) -> None:
+    """A lost file is made again though the table made from it is there."""
+    files = Targets(plan).by_name["all"]()
+    for path in (
+        *("comparisons.json", "scores/chain_3.json", "grades/tiny-dapo-s1/chain_3/audit.json"),
+        *("samples/tiny-base/variables_4/manifest.json", "runs/tiny-delta-s2/manifest.json"),
+        *("base/tiny/manifest.json", "problems/train/manifest.json", "problems/chain_3/disjoint.json"),
+    ):
+        assert f"results/{path}" in files
+    assert not any("selection" in path for path in files)
 
 
 def test_a_seed_more_adds_its_own_runs(smoke: dict[str, Any], plan: Plan) -> None:
@@ -196,33 +175,34 @@ def test_a_seed_more_adds_its_own_runs(smoke: dict[str, Any], plan: Plan) -> Non
 
 
 def test_a_run_starts_from_its_model_and_is_evaluated_at_its_end(plan: Plan) -> None:
-    assert plan.base_manifest("tiny-dapo-s1") == "results/base/tiny/manifest.json"
-    assert plan.checkpoint_manifest("tiny-dapo-s1") == "results/runs/tiny-dapo-s1/manifest.json"
-    assert plan.checkpoint_manifest("tiny-base") == "results/base/tiny/manifest.json"
-    assert TrainingJobs(plan).training_gpus("tiny-dapo-s1") == TrainingJobs(plan).ray_clusters("tiny-dapo-s1") == 0
+    stages = stages_of(plan)
+    training = stages["train tiny-dapo-s1"]
+    assert str(training.base) == "results/base/tiny/manifest.json"
+    assert str(stages["sample tiny-dapo-s1"].checkpoint) == "results/runs/tiny-dapo-s1/manifest.json"
+    assert str(stages["sample tiny-base"].checkpoint) == "results/base/tiny/manifest.json"
+    assert training.resources(plan.execution) == {"gpu": 0}
 
 
 def test_the_main_studys_results_lie_in_no_folder_of_their_own(plan: Plan) -> None:
-    displayed = Displayed(plan)
-    assert "results/tables/main.md" in displayed.files("")
-    assert displayed.tables(SELECTION)[0] == f"results/{SELECTION}tables/main.md"
-    assert f"results/{SELECTION}figures/score_curves.png" in displayed.figures(SELECTION)
-    assert plan.scores(SELECTION)[0].startswith(f"results/{SELECTION}scores/")
-    assert all(path.startswith("results/samples/") for path in plan.samples(SELECTION, "chain_3"))
+    stages = stages_of(plan)
+    assert stages["table_main"].paths()[0] == "results/tables/main.md"
+    assert stages[f"table_main {SELECTION}"].paths()[0] == f"results/{SELECTION}tables/main.md"
+    assert f"figure_score_curves {SELECTION}" in stages
+    assert all(str(path).startswith("results/grades/") for path in stages[f"score {SELECTION} chain_3"].grades)
 
 
-def test_only_tables_of_papers_depend_on_published_numbers(plan: Plan) -> None:
-    displayed = Displayed(plan)
-    assert displayed.table_reference("by_seed") == displayed.table_reference("audit") == []
-    names = [Path(path).name for path in displayed.table_reference("paper_vs_ours")]
-    assert names == ["published.csv", "settings.yaml"]
-    assert "--comparisons" not in displayed.table_options("", "audit")
+def test_only_the_table_of_published_numbers_depends_on_them(plan: Plan) -> None:
+    published = {
+        name for name, stage in stages_of(plan).items() if any("published.csv" in path for path in stage.inputs())
+    }
+    folders = [folder for folder in plan.studies.by_folder if folder]
+    assert published == {"table_paper_vs_ours", *(f"table_paper_vs_ours {folder}" for folder in folders)}
 
 
 def test_a_decayed_learning_rate_stands_beside_published_numbers(smoke: dict[str, Any], plan: Plan) -> None:
     """No paper has such a checkpoint, so that its numbers are not comparable then."""
     decayed = changed(smoke, "training.learning_rate_decay_from", 0.5)
-    own = [json.loads(Displayed(each).own_settings()) for each in (plan, decayed)]
+    own = [Displayed(each).own_settings() for each in (plan, decayed)]
     assert own[0]["checkpoint"] == "last"
     assert own[1] == {**own[0], "checkpoint": "last, after a decay of the learning rate"}
 
@@ -230,7 +210,7 @@ def test_a_decayed_learning_rate_stands_beside_published_numbers(smoke: dict[str
 def test_what_is_not_there_is_named(smoke: dict[str, Any]) -> None:
     python = changed(smoke, "execution.sampling_python", ".venv-nowhere/bin/python")
     with pytest.raises(UserError, match=r"execution.sampling_python: .venv-nowhere/bin/python"):
-        SamplingJobs(python).sampling_command  # noqa: B018
+        software(python, "sampling")
     problems = {"source": "deepmath_103k", "path": "nowhere.jsonl", "prompt": "{problem}"}
     with pytest.raises(UserError, match=r"problems: path: .*nowhere\.jsonl: no such file or directory"):
         changed(smoke, "problems", problems)
@@ -241,9 +221,10 @@ def test_a_model_that_is_not_there_stops_a_study_but_not_the_plan_of_one_by_verl
 ) -> None:
     plan = Plan.read(read_yaml(CONFIG / "papers" / "delta.yaml"), "config/papers/delta.yaml")
     model = next(name for name, entry in plan.study.existing_models.items() if entry.path)
+    stage = stages_of(plan)[f"import_model {model}"]
     with pytest.raises(UserError, match=rf"models.{model}.path: .*: no such directory"):
-        TrainingJobs(plan).model_files(model, only_planning=False)
-    assert TrainingJobs(plan).model_files(model, only_planning=True) == []
+        inputs(stage, plan.missing, only_planning=False)
+    assert inputs(stage, plan.missing, only_planning=True) == []
     assert f"not here yet: models.{model}.path" in capsys.readouterr().err
 
 
@@ -251,23 +232,21 @@ def test_a_run_by_verl_on_several_nodes_is_one_job_of_theirs_or_has_a_ray_cluste
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    plan = Plan.read(read_yaml(CONFIG / "papers" / "delta.yaml"), "delta")
-    run, alone = plan.trained_runs("")[0], TrainingJobs(plan)
-    assert alone.training_gpus(run) == json.loads(alone.cluster(run))["gpus_per_node"] > 0
-    assert (alone.training_nodes(run), alone.training_gres(run)) == (1, "")
-    plan = Plan.read(read_yaml(CONFIG / "papers" / "dapo.yaml"), "dapo")
-    several = TrainingJobs(plan)
 
-    def asked() -> set[tuple[int, str, int]]:
-        assert all(several.training_gpus(run) == 0 for run in plan.trained)
-        return {
-            (several.training_nodes(run), several.training_gres(run), several.ray_clusters(run)) for run in plan.trained
-        }
+    def asked(name: str) -> list[dict[str, Any]]:
+        plan = Plan.read(read_yaml(CONFIG / "papers" / f"{name}.yaml"), name)
+        trainings = (stage for stage in stages_of(plan).values() if stage.kind == "train")
+        different: list[dict[str, Any]] = []
+        for stage in trainings:
+            needs = stage.resources(plan.execution)
+            different += [needs] if needs not in different else []
+        return different
 
-    assert asked() == {(8, "gpu:8", 0)}
+    assert asked("delta") == [{"nodes": 1, "gpu": 8, "gres": "", "ray_cluster": 0}]
+    assert asked("dapo") == [{"nodes": 8, "gpu": 0, "gres": "gpu:8", "ray_cluster": 0}]
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert asked() == {(1, "", 1)} and (alone.training_nodes(run), alone.ray_clusters(run)) == (1, 0)
-    assert SamplingJobs(plan).sampling_gpus == 2
+    assert asked("dapo") == [{"nodes": 1, "gpu": 0, "gres": "", "ray_cluster": 1}]
+    assert asked("delta")[0]["ray_cluster"] == 0
 
 
 def test_a_steps_code_is_all_of_ours_that_it_imports() -> None:
@@ -278,22 +257,26 @@ def test_a_steps_code_is_all_of_ours_that_it_imports() -> None:
         code_of("evals.scores.nothing")
 
 
-@pytest.mark.parametrize("rule", ["score", "audit", "compare", "table", "figure", "report_html", "track"])
-def test_cheap_steps_follow_their_code(rule: str) -> None:
-    rules = "".join(path.read_text() for path in sorted((REPOSITORY / "workflow/rules").glob("*.smk")))
-    body = rules.split(f"\nrule {rule}:\n")[1].split("\nrule ")[0]
-    assert "code=" in body
+def test_cheap_steps_follow_their_code_and_computing_ones_a_version(plan: Plan) -> None:
+    for name, stage in stages_of(plan).items():
+        if stage.cost:
+            versioned = stage.versions() is not None or stage.kind in ("train", "policy_at_step")
+            assert not stage.code and versioned, name
+        elif stage.kind.startswith(("score", "compare", "table", "figure", "page", "report", "track", "phenomenon")):
+            assert any(path.endswith(".py") for path in inputs(stage)), name
 
 
 def test_policies_along_a_training_are_evaluated_and_not_trained(plan: Plan) -> None:
-    (run,) = [name for name in plan.runs if name.startswith("tiny-delta_top_lambda_step2-s1")]
-    trained = "tiny-delta_top_lambda-s1"
+    run, trained, stages = "tiny-delta_top_lambda_step2-s1", "tiny-delta_top_lambda-s1", stages_of(plan)
     assert run not in plan.trained and trained in plan.trained
-    assert plan.checkpoint(run) == f"results/runs/{trained}/checkpoints/step-2"
-    assert plan.checkpoint_manifest(run) == f"results/runs/{trained}/checkpoints/step-2.kept"
-    assert "2" in TrainingJobs(plan).kept_steps(trained).split()
-    assert TrainingJobs(plan).kept_steps("tiny-dapo-s1") == ""  # of the main study
-    sheet = [row["run"] for row in json.loads(plan.run_sheet(f"{SELECTION}steps/"))]
+    sampled = stages[f"sample {run}"]
+    assert (
+        sampled.source == f"results/runs/{trained}/checkpoints/step-2"
+        and str(sampled.checkpoint) == f"{sampled.source}.kept"
+    )
+    assert 2 in stages[f"train {trained}"].kept_steps
+    assert stages["train tiny-dapo-s1"].kept_steps == ()  # of the main study
+    sheet = [row["run"] for row in stages[f"run_sheet {SELECTION}steps/"].sheet]
     assert sheet[0] == "tiny-base" and run in sheet
 
 
@@ -321,9 +304,9 @@ def test_a_study_of_models_says_which_they_are_and_that_nothing_was_trained() ->
 
 
 def test_weights_of_benchmarks_reach_the_comparisons(plan: Plan) -> None:
-    assert plan.comparison_options("") == []
-    options = Plan.read(EVALUATION, "config/models.yaml").comparison_options("")
-    assert options == ["--weighting", "aime_2025=2,math_500=1"]
+    assert stages_of(plan)["compare"].statistics.weighting is None
+    compared = stages_of(Plan.read(EVALUATION, "config/models.yaml"))["compare"]
+    assert compared.statistics.weighting == {"aime_2025": 2, "math_500": 1}
     with pytest.raises(InvalidInput) as error:
         changed(EVALUATION, "statistics.weighting", {"aime_2025": 1})
     assert error.value.key == "statistics.weighting" and "math_500" in error.value.accepted
@@ -343,12 +326,14 @@ def test_a_fine_tuned_model_is_made_from_one_that_is_imported(smoke: dict[str, A
     }
     plan = changed(smoke, "models", {"warm": entry})
     assert list(plan.imported) == ["warm-pretrained"]
-    assert TrainingJobs(plan).model_source("warm-pretrained") == ["--model", str(tmp_path)]
+    stages = stages_of(plan)
+    assert stages["import_model warm-pretrained"].arguments() == {"model": str(tmp_path), "revision": None}
     assert plan.study.solutions("warm") == [str(tmp_path / "solutions.jsonl")] == plan.trained_on[-1:]
-    assert json.loads(TrainingJobs(plan).fine_tuning("warm")) == {**tuning, "dtype": "float32", "prompt_form": "chat"}
-    assert plan.base_manifest("warm-dapo-s1") == "results/base/warm/manifest.json"
-    assert json.loads(TrainingJobs(plan).run_spec("warm-dapo-s1"))["prompt_form"] == "chat"
-    assert "results/base/warm-pretrained/manifest.json" in plan.intermediate("")
+    tuned = stages["fine_tuned_model warm"]
+    assert tuned.training == {**tuning, "dtype": "float32", "prompt_form": "chat"}
+    assert str(tuned.base) == "results/base/warm-pretrained/manifest.json"
+    assert str(stages["train warm-dapo-s1"].base) == "results/base/warm/manifest.json"
+    assert stages["train warm-dapo-s1"].resolved["prompt_form"] == "chat"
     with pytest.raises(UserError, match=r"models\.warm\.solutions: .*: no such file"):
         changed(smoke, "models", {"warm": {**entry, "solutions": "none.jsonl"}})
     with pytest.raises(InvalidInput, match=r"models\.warm\.solutions: names problems, which have no solutions"):
@@ -372,10 +357,9 @@ def test_a_model_is_fine_tuned_on_several_sets_of_solutions(tmp_path: Path) -> N
     plan = Plan.read(content, "here")
     files = ["results/problems/train/problems.jsonl", "results/solutions/gsm8k_steps/problems.jsonl", str(own)]
     assert plan.study.solutions("smollm2") == plan.trained_on == files
-    assert plan.solution_files("gsm8k_steps") == [str(steps)]
-    settings = json.loads(plan.solution_settings("gsm8k_steps"))
+    assert stages_of(plan)["read_solutions gsm8k_steps"].inputs() == [str(steps)]
+    settings = stages_of(plan)["read_solutions gsm8k_steps"].content
     assert settings["columns"] == "gsm8k_steps" and settings["path"] == str(steps)
-    assert "results/solutions/gsm8k_steps/manifest.json" in plan.intermediate("")
     without = {**model, "solutions": [{"source": "gsm8k_steps", "path": str(steps), "exclude": ["a"]}]}
     plan = Plan.read({**content, "models": {"smollm2": without}}, "here")
     assert plan.study.solution_settings["gsm8k_steps"]["exclude"] == ["a"]
@@ -403,10 +387,10 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
     assert plan.trained_on == plan.study.solutions(
         "smollm2"
     )  # once, though both a method and the warm start learn from it
-    files = TrainingJobs(plan).model_files("smollm2-pretrained", only_planning=True)
-    assert files == [str(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")]
+    stages = stages_of(plan)
+    assert stages["import_model smollm2-pretrained"].inputs() == [str(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")]
     assert len(plan.study.trained_runs) == 12
-    assert json.loads(TrainingJobs(plan).run_spec("smollm2-delta-s2"))["training"]["share_prompts"] is True
+    assert stages["train smollm2-delta-s2"].resolved["training"]["share_prompts"] is True
     (tmp_path / "svamp.json").unlink()
     with pytest.raises(UserError, match=r"^svamp: path: .*svamp\.json: no such file or directory$"):
         Plan.read(content, "smollm2.yaml")
@@ -415,18 +399,16 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
 def test_rollouts_by_vllm_change_a_run_and_the_environment_that_trains_it(smoke: dict[str, Any], plan: Plan) -> None:
     content = {key: value for key, value in smoke.items() if key != "diagnostics"}
     content["training"] = {**smoke["training"], "sampling_backend": "vllm"}
-    jobs, before = TrainingJobs(Plan.read(content, "mine.yaml")), TrainingJobs(plan)
-    (run, *_) = jobs.plan.trained
-    assert json.loads(jobs.run_spec(run))["training"]["sampling_backend"] == "vllm"
-    assert "sampling_backend" not in json.loads(before.run_spec(run))["training"]
-    assert jobs.training_python == before.training_python == "python"
-    assert Path(str(training_software(jobs.plan).conda)).name == "vllm.yaml"
-    assert training_software(plan) is OURS
+    by_vllm = Plan.read(content, "mine.yaml")
+    name = f"train {by_vllm.trained[0]}"
+    assert stages_of(by_vllm)[name].resolved["training"]["sampling_backend"] == "vllm"
+    assert "sampling_backend" not in stages_of(plan)[name].resolved["training"]
+    assert software(by_vllm, "training").python == software(plan, "training").python == "python"
+    assert Path(str(software(by_vllm, "training").conda)).name == "vllm.yaml"
+    assert software(plan, "training") == software(plan, "")
     content["execution"] = {**smoke["execution"], "training_python": "no/such/python"}
-    named = Plan.read(content, "mine.yaml")
-    assert training_software(named) is OURS
     with pytest.raises(UserError, match=r"^execution\.training_python: no/such/python: no such file"):
-        TrainingJobs(named).training_python  # noqa: B018
+        software(Plan.read(content, "mine.yaml"), "training")
 
 
 def test_a_verifier_changes_what_it_grades_and_nothing_else(
@@ -437,22 +419,24 @@ def test_a_verifier_changes_what_it_grades_and_nothing_else(
     without = {**smoke, "diagnostics": None}
     del without["diagnostics"]
     own = Plan.read({**without, "problems": {**smoke["problems"], "verifier": str(mine)}}, "mine.yaml")
-    assert own.problem_kinds("train") == plan.problem_kinds("train")
-    assert own.verifier("train") == ["results/verifiers/train/verifier.py"] and own.verifier("chain_3") == []
-    assert SamplingJobs(own).grading_kind("chain_3") == SamplingJobs(plan).grading_kind("chain_3") == "completion"
-    (run, *_) = own.trained
-    spec, before = (json.loads(TrainingJobs(each).run_spec(run)) for each in (own, plan))
-    assert spec == {**before, "verifier": {"directory": "results/verifiers/train", "version": VERIFIER_VERSION}}
-    assert "results/verifiers/train/manifest.json" in own.intermediate("")
+    stages, before = stages_of(own), stages_of(plan)
+    assert stages["draw_problems train"] == before["draw_problems train"]
+    assert stages["try_verifier train"].inputs() == [str(mine), "results/problems/train/problems.jsonl"]
+    copy = Path("results/verifiers/train/verifier.py")
+    name = f"train {own.trained[0]}"
+    assert stages[name].verifier == (copy,)
+    verifier = {"directory": "results/verifiers/train", "version": VERIFIER_VERSION}
+    assert stages[name].resolved == {**before[name].resolved, "verifier": verifier}
+    assert stages["grade tiny-base"] == before["grade tiny-base"]
 
     benchmark = benchmarks._read_benchmark("chain_3", "", "").model_copy(update={"verifier": str(mine)})
     monkeypatch.setattr(benchmarks, "_read_benchmark", lambda *_: benchmark)
-    graded = Plan.read({**without, "benchmarks": ["chain_3"]}, "mine.yaml")
-    assert graded.verifier("chain_3") == ["results/verifiers/chain_3/verifier.py"] and graded.verifier("train") == []
-    jobs = SamplingJobs(graded)
-    assert (jobs.grading_kind("chain_3"), jobs.grader_version("chain_3")) == ("verifier", "verifier 1")
-    assert graded._problem_settings("chain_3") == plan._problem_settings("chain_3")
-    assert json.loads(TrainingJobs(graded).run_spec(run)) == before
+    graded = stages_of(Plan.read({**without, "benchmarks": ["chain_3"]}, "mine.yaml"))
+    grading = graded["grade tiny-base"]
+    assert grading.verifiers == {"chain_3": Path("results/verifiers/chain_3/verifier.py")}
+    assert grading.grading["chain_3"].to_json() == {"kind": "verifier", "version": f"verifier {VERIFIER_VERSION}"}
+    assert graded["draw_problems chain_3"] == before["draw_problems chain_3"]
+    assert graded[name].resolved == before[name].resolved
 
 
 @pytest.mark.parametrize(

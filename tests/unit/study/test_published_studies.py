@@ -27,7 +27,7 @@ def plan_of(name: str, **changes: Any) -> Plan:
 
 
 def own_settings(plan: Plan) -> OwnSettings:
-    return OwnSettings.parse_text(Displayed(plan).own_settings(), "--own")
+    return OwnSettings.parse(Displayed(plan).own_settings(), "own")
 
 
 def confronted(name: str, arxiv: str) -> tuple[OwnSettings, list[Confrontation]]:

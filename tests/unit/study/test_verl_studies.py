@@ -1,33 +1,24 @@
-"""Studies that verl trains: what their configuration has to say, what a run becomes, and what it would cost."""
+"""Studies that verl trains: what their configuration has to say, and what a run becomes."""
 
 from __future__ import annotations
 
 import copy
-import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rlvr.study.cost import Decoding, plan_lines, prompt_lines, run_cost, saving, step_seconds
-from rlvr.study.model_size import ModelSize, size_of_architecture
-from rlvr.study.sampled import SamplingJobs
-from rlvr.study.status import study_status
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from evals.core.errors import InvalidInput
 from evals.core.files import canonical_json
-from evals.core.manifest import Manifest
 from evals.core.run_spec import Cluster, VerlRun
 from evals.core.yaml_file import read_yaml
-from evals.grading import VERSION as GRADER_VERSION
 from rlvr.cli import main
-from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.displayed import Displayed
+from rlvr.study.notices import prompts
 from rlvr.study.plan import Plan
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
@@ -44,8 +35,6 @@ def delta() -> dict[str, Any]:
 def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
     study = Plan.read(read_study_file(path), path.name).study
     assert study.engine == "verl" and len(study.trained_runs) >= 2
-    summed, slower = plan_lines(study)[-3:-1]
-    assert "  all: " in summed and "GPU-hours" in summed and slower.startswith("  training: ")
     assert all(run.gradient_clip == 1.0 for run in study.training.values())
     for run in study.trained_runs:
         check(
@@ -162,66 +151,6 @@ def test_training_settings_are_those_of_the_engine(key: str, value: int | None) 
     assert str(caught.value).startswith("study.yaml: training: ") and key in caught.value.found
 
 
-def test_the_cost_follows_the_stated_model() -> None:
-    study = Study.resolve(delta() | {"checkpoint": "last"}, "delta.yaml")
-    cost = run_cost(study, "qwen3_8b_base-dapo-s1", ModelSize(8.2e9, 147456))
-    tokens = 220 * 128 * 16 * 20480 * 0.35
-    assert cost.trained == pytest.approx(tokens)
-    seconds = step_seconds(study, "qwen3_8b_base-dapo-s1", ModelSize(8.2e9, 147456))
-    assert cost.training_hours == pytest.approx(220 * 8 * seconds / 3600)
-    assert cost.evaluated == pytest.approx((6 * 30 + 33) * 16 * 30000 * 0.35)
-    assert cost.disk == pytest.approx(8.2e9 * (12 * 2 + 2) + cost.evaluated * 4)
-    config = delta() | {"checkpoint": "last"}
-    config["training"]["lora"] = {"rank": 16, "alpha": 32}  # whose states have adapters alone
-    adapted = run_cost(Study.resolve(config, "delta.yaml"), "qwen3_8b_base-dapo-s1", ModelSize(8.2e9, 147456))
-    assert adapted.disk == pytest.approx(8.2e9 * 2 + cost.evaluated * 4)
-    base = run_cost(study, "qwen3_8b_base-base", ModelSize(8.2e9, 147456))
-    assert base.trained == 0.0 and base.evaluated == cost.evaluated and base.evaluation_hours == cost.evaluation_hours
-    lines = plan_lines(study)
-    assert "qwen3_14b_base (14.8 B parameters), 6 runs" in lines[3] and "GPU-hours" in lines[-3]
-    unknown = delta()
-    for model in unknown["models"].values():
-        del model["parameters"], model["cache_bytes"]
-    assert not [line for line in plan_lines(Study.resolve(unknown, "delta.yaml")) if line.startswith("  training: ")]
-    assert f" {seconds:,.0f} s a training step; a state every 4 takes 49 s, " in lines[2]
-    assert "2 GB/s" in lines[-1] and plan_lines(Study.resolve(config, "delta.yaml"))[2].endswith("s a training step")
-
-
-def test_states_are_as_far_apart_as_they_cost_least() -> None:
-    study = Study.resolve(delta(), "delta.yaml")
-    found = saving(study, "qwen3_8b_base-dapo-s1", ModelSize(8.2e9, 147456))
-    assert found.seconds == pytest.approx(12 * 8.2e9 / 2e9) and found.interval == 4
-    assert found.between_kills == pytest.approx(48 * 3600, rel=0.01)
-
-    def lost(interval: int) -> float:
-        """The part of the time that saving takes and kills cost."""
-        return found.seconds / (interval * found.step) + interval * found.step / 2 / found.between_kills
-
-    assert found.best_interval == min(range(1, 50), key=lost) == 3
-    assert replace(found, seconds=1e-3).best_interval == 1
-    minutes = 4 * found.step / 2 / 60
-    share = found.seconds / (4 * found.step)
-    assert f"{share:.1%} of training, and a kill costs {minutes:,.0f} min on average" in str(found)
-
-
-def test_decoding_is_bound_by_memory_and_waits_for_the_longest_response() -> None:
-    """By hand: 8.2 B parameters leave 0.6 * 80 - 3 - 16.4 GB for the caches of 51 responses of 3,784 tokens each."""
-    eight_b = Decoding(ModelSize(8.2e9, 147456), 1, 0.6)
-    room = 0.6 * 80e9 - 3e9 - 16.4e9
-    together = room / (3784 * 147456)
-    assert 51 < together < 52
-    step = 45e9 / (0.75 * 3.35e12) + 0.003
-    alike = eight_b.seconds(256, 7168, 7168)
-    assert alike == pytest.approx(256 * 7168 / together * step, rel=1e-3)
-    assert 2000 < 256 * 7168 / alike < 3000  # tokens a second; 10 percent of the peak would be 6,030
-    assert eight_b.seconds(256, 7168, 20480) - alike == pytest.approx((20480 - 7168) * (16.4e9 / 2.5125e12 + 0.003))
-    assert (
-        Decoding(ModelSize(8.2e9, 147456), 2, 0.6).seconds(256, 7168, 7168) < alike / 2
-    )  # weights once, and more room
-    one = eight_b.seconds(1, 1000, 1000)
-    assert one == pytest.approx(1000 * ((16.4e9 + 700 * 147456) / 2.5125e12 + 0.003))
-
-
 SHIPPED = sorted([*PAPERS, *CATALOGUE.parent.glob("*.yaml")])
 
 
@@ -234,14 +163,14 @@ def test_training_and_evaluation_ask_alike_or_the_study_says_that_they_do_not(pa
     declared = study.config.evaluation.prompt == "benchmark"
     assert bool(study.benchmarks_with_another_prompt) == declared
     if declared:
-        assert prompt_lines(study)[0].startswith("Departure: evaluation has another prompt than training on ")
+        assert prompts(study)[0].startswith("Departure: evaluation has another prompt than training on ")
         return
     for run in study.trained_runs:
         spec = study.run_spec(run.run)
         for name, benchmark in study.benchmarks.items():
             if benchmark.grader == "math":
                 assert study.prompt(name, run.model) == spec.prompt
-    assert repr(study.config.problems.prompt) in prompt_lines(study)[0] if study.config.problems else False
+    assert repr(study.config.problems.prompt) in prompts(study)[0] if study.config.problems else False
 
 
 def test_another_prompt_is_a_departure_that_is_shown_and_recorded() -> None:
@@ -252,17 +181,14 @@ def test_another_prompt_is_a_departure_that_is_shown_and_recorded() -> None:
     assert alike.prompt("mmlu_pro", "qwen3_8b_base") == own and "Assistant:" in alike.prompt(
         "aime_2024", "qwen3_8b_base"
     )
-    assert prompt_lines(alike)[0].startswith(
-        "Training and evaluation have one prompt, but for choices and programs (mmlu"
-    )
+    assert prompts(alike)[0].startswith("Training and evaluation have one prompt, but for choices and programs (mmlu")
     content["evaluation"]["prompt"] = "benchmark"
     plan = Plan.read(content, "delta.yaml")
     names = "aime_2024, aime_2025, aime_2026, hmmt_feb_2025, hmmt_nov_2025, hmmt_feb_2026, brumo_2025"
-    assert prompt_lines(plan.study) == [f"Departure: evaluation has another prompt than training on {names}."]
-    assert json.loads(Displayed(plan).own_settings())["evaluation_prompt"] == "another than in training"
+    assert prompts(plan.study) == [f"Departure: evaluation has another prompt than training on {names}."]
+    assert Displayed(plan).own_settings()["evaluation_prompt"] == "another than in training"
     run = "qwen3_8b_base-dapo-s1"
-    asked = SamplingJobs(plan).evaluation(run, "aime_2024")
-    assert "prompt" not in asked and SamplingJobs(plan).prompt(run, "aime_2024").startswith("Problem:")
+    assert plan.own_settings(run, "aime_2024").prompt.startswith("Problem:")
     # How it is asked is no part of what was trained.
     assert plan.study.resolved_run(run) == alike.resolved_run(run)
 
@@ -311,31 +237,9 @@ def test_where_a_run_is_carried_out_is_no_part_of_it() -> None:
     assert after.cluster("qwen3_8b_base-delta-s1")["nodes"] == 2
 
 
-def test_a_finished_run_is_current_until_something_of_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = Study.resolve(delta(), "delta.yaml")
-    name = "qwen3_8b_base-delta-s1"
-    read = VerlRun.parse(study.resolved_run(name), "run.json")
-    versions = {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION}
-    parameters = {**read.parameters(), "versions": versions}
-    path = tmp_path / "results" / "runs" / name / "manifest.json"
-    Manifest("run", {}, {}, parameters, "0" * 64).write(path)
-    monkeypatch.chdir(tmp_path)
-
-    def reasons() -> str:
-        found = {status.result: status for status in study_status(study)}[f"run {name}"]
-        return "; ".join(found.reasons)
-
-    # Its model and problems are not there, and it follows them.
-    assert "versions" not in reasons() and "training." not in reasons()
-    Manifest("run", {}, {}, {**parameters, "versions": {**versions, "verl": "0.9.0"}}, "0" * 64).write(path)
-    assert f"versions.verl: 0.9.0 -> {PINNED}" in reasons()
-
-
 def test_the_files_of_runs_are_those_that_training_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = next(path for path in PAPERS if path.stem == "delta")
-    arguments = ["plan", "--config", str(path), "--out", str(tmp_path)]
+    arguments = ["plan", "--config", str(path), "--out", str(tmp_path / "runs")]
     assert main(arguments) == 0
     study = Study.read(path)
     files = [Path(line) for line in capsys.readouterr().out.splitlines()]
@@ -348,20 +252,3 @@ def test_the_files_of_runs_are_those_that_training_writes(tmp_path: Path, capsys
     before = [file.stat().st_mtime_ns for file in files]
     assert main(arguments) == 0
     assert [file.stat().st_mtime_ns for file in files] == before
-
-
-@pytest.mark.parametrize("configuration", [Qwen3Config, Qwen2Config, LlamaConfig, MistralConfig])
-@pytest.mark.parametrize("tied", [True, False])
-def test_parameters_are_counted_from_the_configuration(configuration: Any, tied: bool) -> None:
-    config = configuration(
-        hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
-        intermediate_size=96, vocab_size=500, tie_word_embeddings=tied,
-    )  # fmt: skip
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    size = size_of_architecture(json.loads(config.to_json_string(use_diff=False)))
-    assert size == ModelSize(model.num_parameters(), 4 * 3 * 2 * 32)
-
-
-def test_an_unknown_architecture_has_no_size() -> None:
-    assert size_of_architecture({"model_type": "mixtral"}) is None

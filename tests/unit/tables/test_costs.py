@@ -28,10 +28,7 @@ def test_a_seeds_cost_is_the_mean_over_seeds_and_its_evaluation_the_sum_over_job
     runs = ("tiny-delta-s1", "tiny-delta-s2")
     frames = [pd.read_parquet(results / "runs" / run / "metrics.parquet") for run in runs]
     evaluation = sum(
-        _seconds(results / "costs" / stage / run / f"{benchmark}.tsv")
-        for stage in ("sample", "grade")
-        for run in runs
-        for benchmark in ("chain_3", "nested_sums")
+        _seconds(results / "costs" / stage / f"{run}.tsv") for stage in ("sample", "grade") for run in runs
     )
     assert cost.tokens_generated == sum(frame["tokens_generated"].sum() for frame in frames) / 2
     assert cost.optimizer_steps == 16
@@ -61,12 +58,12 @@ def test_a_resumed_run_is_charged_for_the_steps_of_its_earlier_processes(editabl
 
 
 def test_a_resumed_sampling_is_charged_for_its_earlier_processes(editable_study: Study) -> None:
-    """Its benchmark file, and the one of a benchmark that was sampled by the job before, say less."""
+    """Its benchmark file knows its last process alone."""
     results = editable_study.results
     run = next(run for run in read_runs(editable_study.runs_file) if run.run == "tiny-delta-s1")
     benchmarks = ("chain_3", "nested_sums")
     before = run_cost(run, benchmarks, results / "costs", results / "runs")
-    sampling = sum(_seconds(results / f"costs/sample/tiny-delta-s1/{name}.tsv") for name in benchmarks)
+    sampling = _seconds(results / "costs/sample/tiny-delta-s1.tsv")
     manifests = [results / f"samples/tiny-delta-s1/{name}/manifest.json" for name in benchmarks]
     assert set(manifests) <= set(cost_files(run, benchmarks, results / "costs", results / "runs"))
     for seconds in (sampling / 4, sampling):  # of each of two benchmarks
@@ -142,7 +139,7 @@ def test_a_file_that_is_no_benchmark_file_is_one_line(tmp_path: Path, content: s
 
 def test_missing_costs_are_named(synthetic_study: Study, tmp_path: Path) -> None:
     condition = conditions_of(read_runs(synthetic_study.runs_file))[1]
-    with pytest.raises(UserError, match=r"sample/tiny-grpo-s1/chain_3\.tsv: no such file"):
+    with pytest.raises(UserError, match=r"sample/tiny-grpo-s1\.tsv: no such file"):
         condition_cost(condition, ("chain_3",), tmp_path, synthetic_study.results / "runs")
     with pytest.raises(UserError, match=r"tiny-grpo-s1/metrics\.parquet: no such file"):
         condition_cost(condition, ("chain_3",), synthetic_study.results / "costs", tmp_path)

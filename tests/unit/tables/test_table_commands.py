@@ -160,9 +160,10 @@ def _audit(study: Study, out: Path) -> list[str]:
 
 
 def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path: Path) -> None:
-    withheld = json.loads(editable_study.audits[1].read_text())
-    withheld["audits"] = [{**row, "second": None, "no_second_because": "withheld"} for row in withheld["audits"]]
-    editable_study.audits[1].write_text(json.dumps(withheld))
+    for path in editable_study.audits[7:]:
+        content = json.loads(path.read_text())
+        content["audit"] |= {"second": None, "no_second_because": "withheld"}
+        path.write_text(json.dumps(content))
     assert main(_audit(editable_study, tmp_path / "audit")) == 0
     header, _, shown, hidden = _rows((tmp_path / "audit.md").read_text())
     shown_cells, hidden_cells = dict(zip(header, shown, strict=True)), dict(zip(header, hidden, strict=True))
@@ -184,11 +185,10 @@ def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path
 def test_an_audit_without_a_run_is_one_line(
     editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = json.loads(editable_study.audits[0].read_text())
-    del content["audits"][1]
-    editable_study.audits[0].write_text(json.dumps(content))
-    assert main(_audit(editable_study, tmp_path / "audit")) == 2
-    assert "chain_3.json: audits: none of tiny-grpo-s1" in capsys.readouterr().err
+    audits = [path for path in editable_study.audits if path.parent.parent.name != "tiny-grpo-s1"]
+    words = ["audit", "--audits", *map(str, audits), "--runs", str(editable_study.runs_file)]
+    assert main([*words, "--out", str(tmp_path / "audit")]) == 2
+    assert "audits: chain_3: lack tiny-grpo-s1, which the study has" in capsys.readouterr().err
 
 
 def test_manifests_name_every_byte_read_and_written(written: Path, synthetic_study: Study) -> None:

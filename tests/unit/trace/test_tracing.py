@@ -81,8 +81,8 @@ def make_study(results: Path) -> None:
             grades = results / "grades" / run / benchmark
             command = ["--samples", str(directory / "samples.jsonl"), "--problems", str(problems)]
             assert grading([*command, "--out", str(grades), "--workers", "1"]) == 0
-            for stage in ("sample", "grade"):
-                write_text(results / "costs" / stage / run / f"{benchmark}.tsv", COSTS)
+        for stage in ("sample", "grade"):
+            write_text(results / "costs" / stage / f"{run}.tsv", COSTS)
     sheet = [
         {"run": run, "model": "tiny", "method": method, "seed": seed, "title": method.upper()}
         for run, method, seed in RUNS
@@ -180,7 +180,7 @@ STAGES = [
     "results/comparisons.json",
     "results/runs.json",
     "results/costs/train/tiny-dapo-s1.tsv",
-    "results/costs/grade/tiny-dapo-s1/long.tsv",
+    "results/costs/grade/tiny-dapo-s1.tsv",
     "results/tables/main.csv",
     "results/tables/main.tex",
 ]

@@ -1,0 +1,40 @@
+"""The stages of a plan by their names, such as ``train tiny-dapo-s1``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rlvr.stages.stage import Stage
+from rlvr.study.plan import Plan
+from rlvr.study.targets import Targets
+
+
+def stages_of(plan: Plan) -> dict[str, Any]:
+    """Kind and wildcards -> the stage; the main study's folder is empty, and left out."""
+    return {
+        " ".join([stage.kind, *filter(None, stage.wildcards.values())]): stage for stage in Targets(plan).jobs.stages
+    }
+
+
+def changed(content: Mapping[str, Any], dotted: str, value: Any) -> Plan:
+    """The plan of a study with the value under a dotted key replaced."""
+    copy = json.loads(json.dumps(content))
+    *parents, key = dotted.split(".")
+    section = copy
+    for parent in parents:
+        section = section[parent]
+    section[key] = value
+    return Plan.read(copy, "config/changed.yaml")
+
+
+def remade(before: Plan, after: Plan) -> set[str]:
+    """The stages of both plans that one of them would make again: other settings or inputs."""
+    old, new = stages_of(before), stages_of(after)
+    return {name for name in old.keys() & new.keys() if identity(old[name]) != identity(new[name])}
+
+
+def identity(stage: Stage) -> tuple[Any, ...]:
+    """What decides whether a stage is made again."""
+    return stage.settings(), stage.inputs(), stage.paths()
