@@ -13,8 +13,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from evals.core.arithmetic import choose_code_paths
-from evals.core.files import sha256_file
+from evals.core.files import canonical_json, sha256_file, write_text
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.settings import EvaluationSettings
 from tests.commands import run_command
+from tests.stages import sample_benchmark
 
 KINDS = [{"family": "chain", "operands": 2}]
 STEPS, BATCH_SIZE = 60, 32
@@ -57,10 +60,12 @@ def make(directory: Path) -> dict[str, str]:
         **{"run": "run", "model": "tiny", "base": str(base), "problems": str(problems), "prompt": prompt},
         **{"method_name": "dapo", "method": DAPO, "seed": 1, "training": training},
     }
-    words = {"run_json": json.dumps(content), "threads": 1}
-    _run(str(run / "run.json"), command=("train",), **words)
-    options = {"samples_per_problem": 2, "max_new_tokens": 24, "temperature": 1.0, "top_p": 0.95, "batch_size": 32}
-    _run("sample", source=run, problems=problems, prompt=prompt, seed=1, threads=1, out=samples, **options)
+    write_text(run / "run.json", canonical_json(content))
+    _run(str(run / "run.json"), command=("train",), threads=1)
+    asked = {"samples_per_problem": 2, "max_new_tokens": 24, "temperature": 1.0, "top_p": 0.95, "batch_size": 32}
+    settings = EvaluationSettings.parse({**asked, "prompt": prompt, "seed": 1, "threads": 1}, "golden")
+    settings.choose_code_paths()
+    sample_benchmark([Checkpoint.of(run)], problems, settings, samples)
     made = ("base/checkpoint/model.safetensors", "run/checkpoint/model.safetensors", "samples/samples.jsonl")
     return {name: sha256_file(directory / name) for name in made}
 

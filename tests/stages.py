@@ -220,8 +220,8 @@ def _decode_sample(
     trained: Path,
     problems: Path,
     out: Path,
-    decoding: dict[str, Any] | None = None,
-    chosen: Path | None = None,
+    decoding: Mapping[str, Any] = {},
+    chosen: Sequence[Path] = (),
     scheme: str = "",
     **given: Any,
 ) -> None:
@@ -231,7 +231,7 @@ def _decode_sample(
     from evals.decoding.pair import identities, pair_draw
     from evals.decoding.settings import Decoding
 
-    rule = Decoding.parse(decoding, "") if chosen is None else chosen_decoding(chosen, scheme, trained.name)
+    rule = chosen_decoding(chosen[0], scheme, trained.name) if chosen else Decoding.parse(decoding, "")
     settings, pair = _pair(base, trained, given)
     parameters = {**identities(pair), "decoding": rule.to_json()}
     draws = partial(pair_draw, rule, settings.sampling)

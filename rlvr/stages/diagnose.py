@@ -103,7 +103,7 @@ class MeasureClaim(Stage):
         from evals.generation import arithmetic
 
         arithmetic.set_up(1)
-        from rlvr.diagnostics.claims.drawing import measure_claim
+        from rlvr.diagnostics.claims.claim import measure_claim
         from rlvr.diagnostics.claims.inputs import Inputs
 
         inputs = Inputs(

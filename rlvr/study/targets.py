@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -14,6 +14,10 @@ from rlvr.study.displayed import Displayed
 from rlvr.study.jobs import Jobs
 from rlvr.study.plan import Plan
 from rlvr.study.studies import named_study_files
+
+
+_CLAIMS = ("results/phenomena.html", "results/tables/phenomena.md")
+_DECODING = ("results/decoding.html", "results/decoding/tables/decoding.md")
 
 
 class Targets:
@@ -40,9 +44,9 @@ class Targets:
             yield from self.decoding.stages(note)
 
     @staticmethod
-    def _checked(check: Callable[[], object], *files: str) -> list[str]:
+    def _checked(check: Callable[[], object], files: Sequence[str]) -> Sequence[str]:
         check()
-        return list(files)
+        return files
 
     @staticmethod
     def _refusal(check: Callable[[], object]) -> str:
@@ -63,8 +67,12 @@ class Targets:
             "tables": lambda: self._outputs(shown.tables("")),
             "figures": lambda: self._outputs(shown.figures("")),
             **{name: self._of_named_study(name) for name in named_study_files()},
-            "phenomena": lambda: self._checked(lambda: self.claims.names, "results/phenomena.html", "results/tables/phenomena.md"),
-            "decoding": lambda: self._checked(self.decoding.check, "results/decoding.html", "results/decoding/tables/decoding.md"),
+            "phenomena": lambda: self._checked(
+                lambda: self.claims.names, "results/phenomena.html", "results/tables/phenomena.md"
+            ),
+            "decoding": lambda: self._checked(
+                self.decoding.check, "results/decoding.html", "results/decoding/tables/decoding.md"
+            ),
         }
         return {name: self._with_what_is_needed(files) for name, files in targets.items()}
 

@@ -19,6 +19,7 @@ from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.claims.token_flipping import TokenFlippingOfCheckpoints
 from rlvr.diagnostics.claims.update_direction import UpdateDirectionOfCheckpoints, by_problem
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND
+from tests.commands import run_command
 from tests.unit.diagnostics.checkpoint_pair import make_pair
 
 BY_HAND = {
@@ -144,7 +145,7 @@ def test_a_pair_and_graded_samples_become_findings_figures_and_a_table(tmp_path:
         assert str(compared / "tokens.parquet") in (tmp_path / f"{claim}.manifest.json").read_text()
     findings = [str(tmp_path / f"{claim}.json") for claim in claim_names(of_checkpoints=True)]
     arguments = ["--findings", *findings, "--figures", "figures"]
-    assert main(["stage", "table", "phenomena", *arguments, "--out", str(tmp_path / "table")]) == 0
+    assert run_command("stage", "table", "phenomena", *arguments, "--out", tmp_path / "table") == 0
 
 
 def test_what_a_comparison_cannot_say_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

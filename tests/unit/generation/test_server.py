@@ -23,7 +23,7 @@ from evals.generation import server_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.served import write_service
 from evals.generation.settings import EvaluationSettings
-from tests.stages import sample_benchmark
+from tests.stages import sample_benchmark, write_job
 from tests.unit.generation.stand_in_server import StandIn, Trouble, response_to
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -169,13 +169,22 @@ def test_a_kill_costs_only_what_was_under_way(server: StandIn, problems: Path, t
         return None
 
     server.plan = plan
-    out = tmp_path / "killed"
+    out = tmp_path / "results/samples/killed" / problems.name
     write_service(Service(base_url=server.base_url, model="small"), tmp_path / "model")
-    options = {"samples-per-problem": 4, "seed": 1, "prompt": "Q{problem}", "max-new-tokens": 24, "threads": 1}
-    options |= {"temperature": 0.5, "top-p": 0.9, "batch-size": 5, "backend": "server", "prompt-form": "chat"}
-    options |= {"source": tmp_path / "model", "problems": problems, "out": out}
-    words = [f"--{name}={value}" for name, value in options.items()]
-    process = subprocess.Popen([sys.executable, "-m", "rlvr", "stage", "sample", *words], cwd=REPOSITORY)
+    sampling = {"seed": 1, "max_new_tokens": 24, "temperature": 0.5, "top_p": 0.9, "batch_size": 5}
+    job = write_job(
+        tmp_path / "job.json",
+        "sample",
+        policy="killed",
+        source=str(tmp_path / "model"),
+        checkpoint=str(tmp_path / "model/manifest.json"),
+        problems={"small": str(problems / "manifest.json")},
+        disjoint={},
+        sampling={**sampling, "backend": "server", "prompt_form": "chat"},
+        own={"small": {"prompt": "Q{problem}", "samples_per_problem": 4}},
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen([sys.executable, "-m", "rlvr", "stage", str(job)], cwd=tmp_path, env=environment)
     try:
         while len(server.bodies) < 20:
             assert process.poll() is None

@@ -23,7 +23,6 @@ from evals.grading.code.run import CANDIDATE, CASE, EXAMINER
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_word_tokenizer
 from rlvr.study.evaluation import Sampling
-from rlvr.study.model_size import size_of_architecture
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import Study
 from workflow.envs import install

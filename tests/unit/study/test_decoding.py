@@ -33,7 +33,7 @@ def test_a_named_benchmark_chooses_and_only_others_are_reported() -> None:
     found = jobs(decoding=decoding(problems={"benchmark": "svamp"}))
     found.check()
     assert found.benchmarks == ["mawps_asdiv_a_test", "gsm8k"]
-    stages = {stage.kind: stage for stage in found.stages("")}
+    stages: dict[str, Any] = {stage.kind: stage for stage in found.stages("")}
     scores = tuple(Path(f"results/decoding/scores/{name}.json") for name in found.benchmarks)
     assert stages["compare"].scores == stages["table_decoding"].scores == scores
     reported = {f"results/problems/{name}/problems.jsonl" for name in found.benchmarks}

@@ -100,7 +100,7 @@ class Study:
 
     Time left weighs a job by the measured seconds of its rule's finished jobs, times its threads: 24 trainings of a
     minute and 300 gradings of a second are not 324 equal parts. A rule that has not been measured in this run has its
-    seconds in an ``earlier`` one; of another one nothing is known, and its jobs count as short.
+    seconds in an ``earlier`` one; of another one nothing is known: its jobs count as short, and as guessed by number.
 
     One thread enters events, another draws: events are entered under a lock, and a display reads a :meth:`snapshot`.
     """
@@ -179,11 +179,11 @@ class Study:
             seconds = max(jobs, 0) * known.get(rule, _UNKNOWN) * self.threads.get(rule, 1)
             left += seconds
             guessed += 0.0 if rule in known else seconds
-        whole = done + left
+        whole, unknown = done + left, sum(jobs for rule, jobs in self._unfinished().items() if rule not in known)
         return Outlook(
             fraction=done / whole if whole > 0.0 else 0.0,
             seconds_left=max(left / max(self.cores, 1), longest),
-            guessed=guessed / whole if whole > 0.0 else 0.0,
+            guessed=max(guessed / whole if whole > 0.0 else 0.0, unknown / max(self.jobs_total, 1)),
         )
 
     def _measured_seconds(self, now: float, seconds_left: Mapping[int, float | None]) -> dict[str, float]:
@@ -193,6 +193,10 @@ class Study:
             if (told := seconds_left[job_id]) is not None:
                 expected.setdefault(job.rule, []).append(now - job.started + told)
         return {rule: statistics.fmean(seconds) for rule, seconds in {**expected, **self.finished}.items()}
+
+    def _unfinished(self) -> dict[str, int]:
+        """Jobs that have not ended, by rule."""
+        return {rule: max(count - len(self.finished.get(rule, ())), 0) for rule, count in self.planned.items()}
 
     def _waiting(self) -> dict[str, int]:
         """Jobs that have not started, by rule; negative where there are more than were planned."""
