@@ -69,8 +69,8 @@ for KIND in JOBS.measured(False):
         wildcard_constraints:
             **KIND.wildcards,
         priority: KIND.of(lambda stage: stage.priority)
-        threads: KIND.of(lambda stage: stage.threads(PLAN.execution))
         localrule: KIND.any.is_local
+        threads: KIND.of(lambda stage: stage.threads(PLAN.execution))
         params:
             settings=KIND.of(lambda stage: stage.settings()),
             job=KIND.of(job_file),
