@@ -65,7 +65,8 @@ def make(directory: Path) -> dict[str, str]:
     asked = {"samples_per_problem": 2, "max_new_tokens": 24, "temperature": 1.0, "top_p": 0.95, "batch_size": 32}
     settings = EvaluationSettings.parse({**asked, "prompt": prompt, "seed": 1, "threads": 1}, "golden")
     settings.choose_code_paths()
-    sample_benchmark([Checkpoint.of(run)], problems, settings, samples)
+    with redirect_stdout(sys.stderr):
+        sample_benchmark([Checkpoint.of(run)], problems, settings, samples)
     made = ("base/checkpoint/model.safetensors", "run/checkpoint/model.safetensors", "samples/samples.jsonl")
     return {name: sha256_file(directory / name) for name in made}
 
