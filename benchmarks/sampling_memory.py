@@ -65,7 +65,7 @@ def make_plan(problems: int, samples: int, tokens: int) -> Plan:
     ids = [f"p{number}" for number in range(problems)]
     prompts = [(1, 2, 3)] * problems
     models = [cast(Checkpoint, MadeUpModel())]
-    return Plan(models, settings, ids, prompts, 10 * tokens, [0], {}, {"engine": "made up"}, 0, False)
+    return Plan(models, settings, ids, prompts, 10 * tokens, {0: "<end>"}, {}, {"engine": "made up"}, 0, False)
 
 
 def peak_mebibytes() -> float:

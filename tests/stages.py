@@ -53,6 +53,7 @@ FUNCTIONS = {
     "page rollouts": "rlvr.report.rollouts:write_rollouts_page",
     "page decoding": "rlvr.report.pages:write_decoding_page",
     "report": "rlvr.report.page:write_report",
+    "track": "rlvr.report.mlflow.projection:track",
     "decode choose": "evals.decoding.choose:write_choice",
 }
 _RESULTS = ("scores", "comparisons", "runs")

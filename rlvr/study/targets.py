@@ -15,7 +15,6 @@ from rlvr.study.jobs import Jobs
 from rlvr.study.plan import Plan
 from rlvr.study.studies import named_study_files
 
-
 _CLAIMS = ("results/phenomena.html", "results/tables/phenomena.md")
 _DECODING = ("results/decoding.html", "results/decoding/tables/decoding.md")
 
@@ -67,12 +66,8 @@ class Targets:
             "tables": lambda: self._outputs(shown.tables("")),
             "figures": lambda: self._outputs(shown.figures("")),
             **{name: self._of_named_study(name) for name in named_study_files()},
-            "phenomena": lambda: self._checked(
-                lambda: self.claims.names, "results/phenomena.html", "results/tables/phenomena.md"
-            ),
-            "decoding": lambda: self._checked(
-                self.decoding.check, "results/decoding.html", "results/decoding/tables/decoding.md"
-            ),
+            "phenomena": lambda: self._checked(lambda: self.claims.names, _CLAIMS),
+            "decoding": lambda: self._checked(self.decoding.check, _DECODING),
         }
         return {name: self._with_what_is_needed(files) for name, files in targets.items()}
 

@@ -20,6 +20,7 @@ from evals.core.files import read_parquet, sha256_file
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation.backend import SamplingParameters
+from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks
@@ -65,7 +66,8 @@ def test_vllm_samples_with_the_weights_that_it_was_handed(
     pytest.importorskip("vllm", reason=REASON)
     base = request.getfixturevalue(model)
     run, checkpoint = make_run(VLLM, base=str(base), model="other"), Checkpoint(base / "checkpoint")
-    rollouts = VllmRollouts(checkpoint, run, "cpu", longest_prompt=5)
+    ends = list(end_tokens(checkpoint, run.prompt_form))
+    rollouts = VllmRollouts(checkpoint, run, "cpu", longest_prompt=5, end_tokens=ends)
     names = [["a", "b"], ["c", "d"], ["e", "f"]]
     sampling = SamplingParameters(run.training.max_new_tokens, temperature=0.7)
     threads = torch.get_num_threads()
