@@ -13,7 +13,7 @@ import torch
 from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import Execution, LocalRun
 from evals.grading import UNJUDGED, Case, GradingPool, Reason, Verdict
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.train import train
 from rlvr.engines.unjudged import training_rewards
 from rlvr.methods.method import compose
@@ -49,7 +49,7 @@ def test_a_grader_that_runs_out_of_time_is_counted_in_the_step(make_run: MakeRun
         def grade(self, cases: Iterable[Case]) -> list[Verdict]:
             return super().grade([case for _ in cases])
 
-    learner = Learner(make_run({"unjudged_limit": 1}), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(make_run({"unjudged_limit": 1}), "cpu")
     with Slow(workers=1, time_limit=0.02) as pool:
         metrics = learner.step(pool)
     assert metrics["unjudged_timeout"] == 16 and metrics["reward_mean"] == 0
@@ -58,7 +58,7 @@ def test_a_grader_that_runs_out_of_time_is_counted_in_the_step(make_run: MakeRun
 
 @pytest.mark.parametrize("worth", ["wrong", "left_out"])
 def test_what_an_unjudged_response_is_worth(make_run: MakeRun, tmp_path: Path, worth: str) -> None:
-    learner = Learner(make_run({"unjudged": worth, "unjudged_limit": 1}), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(make_run({"unjudged": worth, "unjudged_limit": 1}), "cpu")
     prepared = learner.prepare(Pool(*DRAWN))
     counted = [1.0, 0.0, 0.0, 0.0] if worth == "wrong" else [1.0, 0.0, 0.0]
     mean, spread = statistics.fmean(counted), statistics.stdev(counted)
