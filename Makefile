@@ -93,33 +93,11 @@ status: environment ## say what snakemake would make again, and why; then check 
 clean-state: environment ## delete saved training state; finished results stay
 	@$(BIN)/python -m rlvr clean-state
 
-# $(call resolve,INPUT,OPTIONS): .venv-lock.tmp/resolved is what INPUT asks for, as in requirements.lock where that will do.
-define resolve
-	@rm -rf .venv-lock.tmp && "$(PYTHON)" -m venv .venv-lock.tmp && .venv-lock.tmp/bin/pip install --quiet pip-tools==7.6.2
-	@cp requirements.lock .venv-lock.tmp/resolved
-	@.venv-lock.tmp/bin/pip-compile --quiet $(2) --strip-extras --no-header --no-emit-index-url --no-emit-find-links \
-		--no-emit-trusted-host --output-file .venv-lock.tmp/resolved $(ARGS) $(1)
-endef
-
-# $(call hashes,LOCK): the hashes of what PyPI has of the lock file's versions, beside it.
-define hashes
-	@grep '^[A-Za-z].*==' $(1) | grep -v '^torch==' > .venv-lock.tmp/pins.in
-	@$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --universal --python-version 3.11 --format pylock.toml \
-		--output-file .venv-lock.tmp/pylock.toml .venv-lock.tmp/pins.in
-	@$(BIN)/python workflow/envs/write_pins.py .venv-lock.tmp/pylock.toml hashes $(1)
-endef
-
-lock: environment ## make requirements.lock and environment.yml from requirements.in (ARGS="--upgrade": newer versions)
-	$(call resolve,requirements.in,--allow-unsafe)
-	@$(BIN)/python workflow/envs/write_pins.py .venv-lock.tmp/resolved
-	$(call hashes,requirements.lock)
-	@rm -rf .venv-lock.tmp
+lock: environment ## make requirements.lock from requirements.in (ARGS="--upgrade": newer versions)
+	@ARGS="$(ARGS)" "$(PYTHON)" workflow/envs/install.py lock
 
 lock-engines: environment ## make workflow/envs/engines.lock from engines.in, after make lock
-	$(call resolve,workflow/envs/engines.in,$(addprefix --unsafe-package ,torchvision torchaudio torchcodec))
-	@$(BIN)/python workflow/envs/write_pins.py .venv-lock.tmp/resolved engines
-	$(call hashes,workflow/envs/engines.lock)
-	@rm -rf .venv-lock.tmp
+	@ARGS="$(ARGS)" "$(PYTHON)" workflow/envs/install.py lock engines
 
 licences: environment ## list the licence of every locked package in docs/licences.md, after make test-engines
 	@$(BIN)/python -m workflow.envs.licences .venv/lib/python3.11/site-packages \
@@ -127,6 +105,7 @@ licences: environment ## list the licence of every locked package in docs/licenc
 	@mv .venv/licences.md docs/licences.md
 
 audit: environment ## ask PyPI for known vulnerabilities of all locked versions; fails where one cannot be looked up
-	@sed 's/+cpu//' workflow/envs/engines.lock > .venv/engines.audit
-	@for lock in requirements.lock .venv/engines.audit; do $(BIN)/uvx --quiet pip-audit==2.10.1 --strict --no-deps \
-		--disable-pip --progress-spinner off --requirement $$lock || exit 1; done
+	@for lock in requirements workflow/envs/engines; do \
+		grep -v -e --hash $$lock.lock | sed 's/+cpu//; s/ \\$$//' > .venv/audit.txt; \
+		$(BIN)/uvx --quiet pip-audit==2.10.1 --strict --no-deps --disable-pip --progress-spinner off \
+			--requirement .venv/audit.txt || exit 1; done

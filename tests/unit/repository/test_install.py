@@ -90,7 +90,6 @@ def test_the_environments_know_nothing_of_each_other(installer: ModuleType, proj
     assert made[-1] == str(project / ".venv-engines")
     assert filled[0] == str(project / ".venv-engines" / "bin" / "python")
     assert filled[-3:] == ["--no-deps", "--requirement", str(lock)] and "--compile-bytecode" in filled
-    assert filled[filled.index("--constraint") + 1] == str(lock.with_suffix(".hashes"))
     lock.write_text(f"torch==2.13.1+cpu\n{UV}\n")
     assert steps(installer, project) == []
     shell = Shell(project)
@@ -124,6 +123,28 @@ def test_the_pins_for_gpus_become_those_for_a_cpu(installer: ModuleType, project
     ]
 
 
+def test_a_lock_file_has_hashes_and_any_build_of_torch(installer: ModuleType, project: Path) -> None:
+    (project / "requirements.lock").write_text(f"# The header.\nnumpy==2.4.6\ntorch==2.13.0\n{UV}\n")
+    (project / ".venv").mkdir()
+    resolved = project / ".venv" / "resolved.txt"
+    commands: list[list[str]] = []
+
+    def resolve(command: list[str], variables: dict[str, str] | None = None) -> str:
+        commands.append(command)
+        if "compile" in command:
+            assert resolved.read_text() == f"# The header.\nnumpy==2.4.6\n{UV}\n", "torch is asked for in its CPU build"
+            lines = ["numpy==2.4.6 \\", "    --hash=sha256:00", f"    # via -r {project}/requirements.in"]
+            lines += ["torch==2.13.0+cpu \\", "    --hash=sha256:11 \\", "    --hash=sha256:22", "    # via x"]
+            resolved.write_text("\n".join(lines) + "\n")
+        return "global.index-url='https://mirror/simple'\n" if "config" in command else ""
+
+    installer.lock(project, resolve, installer.ENVIRONMENTS["default"])
+    numpy = "numpy==2.4.6 \\\n    --hash=sha256:00\n    # via -r requirements.in\n"
+    written = (project / "requirements.lock").read_text()
+    assert written == f"# The header.\n{numpy}torch==2.13.0\n    # via x\n"
+    assert commands[1][commands[1].index("--default-index") + 1] == "https://mirror/simple"
+
+
 def test_packages_come_from_where_pip_is_told_to_look(installer: ModuleType, project: Path) -> None:
     """As ``pip config list`` prints it: the environment overrides files, and `install` overrides all commands."""
     settings = [
@@ -144,8 +165,7 @@ def test_packages_come_from_where_pip_is_told_to_look(installer: ModuleType, pro
         *("--index", "https://one/simple", "--index", "https://two/simple"),
         *("--find-links", "/own"),
         *("--index-strategy", "unsafe-best-match"),
-        *("--compile-bytecode", "--constraint", str(project / "requirements.hashes")),
-        *("--requirement", str(project / "requirements.lock")),
+        *("--compile-bytecode", "--requirement", str(project / "requirements.lock")),
     ]
     assert "--no-index" in installer.uv_options({"no-index": "1"})
     assert installer.uv_options({}) == ["--index-strategy", "unsafe-best-match"]
@@ -209,14 +229,6 @@ def test_an_interrupted_installation_is_made_again(installer: ModuleType, projec
     assert not left_over.exists()
 
 
-def test_an_interrupted_renewal_is_made_again(installer: ModuleType, project: Path) -> None:
-    steps(installer, project)
-    (project / "requirements.lock").write_text(f"numpy==2.4.7\n{UV}\n")
-    with pytest.raises(KeyboardInterrupt):
-        installer.install(project, Shell(project, "--requirement"))
-    assert steps(installer, project) == WHOLE
-
-
 def test_a_half_deleted_environment_is_not_taken_for_complete(
     installer: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,9 +248,12 @@ def test_a_new_lock_file_renews_the_environment(installer: ModuleType, project: 
     assert steps(installer, project) == []
 
 
-def test_a_comment_in_the_lock_file_renews_nothing(installer: ModuleType, project: Path) -> None:
+def test_comments_and_hashes_in_the_lock_file_renew_nothing(installer: ModuleType, project: Path) -> None:
     steps(installer, project)
-    (project / "requirements.lock").write_text(f"# made by make lock\nnumpy==2.4.6\n    # via pandas\n{UV}\n")
+    lock = (
+        f"# made by make lock\nnumpy==2.4.6 \\\n    --hash=sha256:00\n    # via pandas\n{UV} \\\n    --hash=sha256:11\n"
+    )
+    (project / "requirements.lock").write_text(lock)
     assert steps(installer, project) == []
 
 
