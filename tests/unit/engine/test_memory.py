@@ -175,7 +175,8 @@ def test_the_sum_is_near_what_is_measured(
     before = {"update": lambda: None}
     check_memory("run", Checkpoint(base / "checkpoint"), "cpu", before)
     check_memory("run", Checkpoint(base / "checkpoint"), "cpu", largest_passes(learner_of(run)))
-    alone, whole = (int(line.split("take ")[1].split()[0]) for line in capsys.readouterr().out.splitlines())
+    printed = capsys.readouterr().out
+    alone, whole = (int(line.split("take ")[1].split()[0]) for line in printed.splitlines() if "memory: " in line)
     expected = sum(products(run, Execution()).values()) >> 20
     assert whole - alone == pytest.approx(expected, rel=0.25), (whole, alone, products(run, Execution()))
 
