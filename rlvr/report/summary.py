@@ -33,10 +33,10 @@ _OUTCOMES = {
 
 
 def best_condition(results: Results, model: str) -> Condition:
-    """The trained method with the highest average on a model; the base model itself where none was trained."""
+    """The trained method with the highest average on a model, no control; the base model where none was trained."""
     conditions = [condition for condition in results.conditions if condition.model == model]
-    trained = [condition for condition in conditions if condition.method != BASE] or conditions
-    return max(trained, key=lambda condition: results.average(condition).value)
+    trained = [condition for condition in conditions if condition.method not in (BASE, *_controls(results))]
+    return max(trained or conditions, key=lambda condition: results.average(condition).value)
 
 
 def findings(results: Results) -> list[str]:
@@ -48,12 +48,13 @@ def findings(results: Results) -> list[str]:
         compared = _compared(results, conditions)
         for verdict, words in _VERDICTS.items() if compared else ():
             members = [
-                f"{title} ({numbers.points(comparison.difference)}, {_p_values(comparison)})"
-                for title, comparison in compared
+                f"{title}{control} ({numbers.points(comparison.difference)}, {_p_values(comparison)})"
+                for method, title, comparison in compared
                 if comparison.verdict == verdict
+                for control in [", a control" if method in _controls(results) else ""]
             ]
             sentences.append(f"{words.format(reference=results.reference_title)}: {'; '.join(members) or 'none'}.")
-        effects = [row.minimum_detectable_effect for _, row in compared if row.minimum_detectable_effect is not None]
+        effects = [row.minimum_detectable_effect for *_, row in compared if row.minimum_detectable_effect is not None]
         if effects:
             size = " to ".join(dict.fromkeys([numbers.percent(min(effects)), numbers.percent(max(effects))]))
             missed = "would often have been missed (power under 80 %)"
@@ -100,7 +101,7 @@ def _history(entries: Sequence[Entry], sha256: str) -> str:
 
 def question(results: Results) -> str:
     """What the study asks, the report's heading."""
-    compared = len(_compared(results, results.conditions))
+    compared = len(_candidates(results))
     if not compared:
         return f"What does {results.reference_title} gain over the base model?"
     which = "Is any" if compared > 1 else "Is one"
@@ -109,12 +110,13 @@ def question(results: Results) -> str:
 
 def headline(results: Results) -> list[tuple[str, str]]:
     """Three numbers and what they are: verdicts, the largest gain, and the size of what would have been missed."""
-    compared = _compared(results, results.conditions)
-    counts = Counter(comparison.verdict for _, comparison in compared)
+    candidates = _candidates(results)
+    counts = Counter(comparison.verdict for comparison in candidates)
     numbers_shown = []
-    if compared:
+    if candidates:
         words = f"methods better than {results.reference_title}, {counts[Verdict.WORSE]} worse (after Holm)"
-        numbers_shown.append((f"{counts[Verdict.BETTER]} of {len(compared)}", words))
+        words += "; controls not counted" if results.controls else ""
+        numbers_shown.append((f"{counts[Verdict.BETTER]} of {len(candidates)}", words))
     best = best_condition(results, results.runs[0].model)
     if gain := results.comparison(best, BASE):
         average = numbers.percent(results.average(best).value)
@@ -122,7 +124,7 @@ def headline(results: Results) -> list[tuple[str, str]]:
             f"points over the base model: {best.title}, the highest, at {average} % avg@{results.samples_per_problem}"
         )
         numbers_shown.append((numbers.points(gain.difference), words))
-    effects = [row.minimum_detectable_effect for _, row in compared if row.minimum_detectable_effect is not None]
+    effects = [row.minimum_detectable_effect for row in candidates if row.minimum_detectable_effect is not None]
     if effects:
         words = "points: a smaller true difference would often have been missed (median over the comparisons)"
         numbers_shown.append((numbers.percent(median(effects)), words))
@@ -164,13 +166,23 @@ def _ranked(what: str, values: Mapping[str, float]) -> str:
     return f"{what}: {', '.join(told)}." if told else ""
 
 
-def _compared(results: Results, conditions: Sequence[Condition]) -> list[tuple[str, Comparison]]:
-    """Titles of the methods that are compared with the reference method, and how they compare."""
+def _compared(results: Results, conditions: Sequence[Condition]) -> list[tuple[str, str, Comparison]]:
+    """The methods that are compared with the reference method, their titles, and how they compare."""
     return [
-        (row.title, comparison)
+        (row.method, row.title, comparison)
         for row in conditions
         if row.method != BASE and (comparison := results.comparison(row, results.reference_method)) is not None
     ]
+
+
+def _candidates(results: Results) -> list[Comparison]:
+    """How the methods that could be chosen compare with the reference method: all but the controls."""
+    controls = _controls(results)
+    return [comparison for method, _, comparison in _compared(results, results.conditions) if method not in controls]
+
+
+def _controls(results: Results) -> list[str]:
+    return list(dict(results.controls or {}).values())
 
 
 def _best(results: Results, best: Condition, conditions: Sequence[Condition]) -> str:
@@ -183,7 +195,7 @@ def _best(results: Results, best: Condition, conditions: Sequence[Condition]) ->
             f": {difference_text(gain)} points over the base model's {numbers.percent(results.average(base).value)} % "
             f"(paired {_p_values(gain)})"
         )
-    trained = sum(condition.method != BASE for condition in conditions)
+    trained = sum(condition.method not in (BASE, *_controls(results)) for condition in conditions)
     return f"{sentence}. Being the highest of {trained} is itself no test; the comparisons below are."
 
 

@@ -193,6 +193,20 @@ def test_the_result_comes_first_in_numbers_and_in_a_figure_whose_text_says_it(st
     assert all(f"{title} {100 * reward:.1f} %" in curves[1] for title, reward in rewards.items()), curves[1]
 
 
+def test_controls_are_no_candidates(study: Study) -> None:
+    """They are told apart in words, and neither the headline nor the question counts them."""
+    controls = {"positive": "grpo", "negative": "delta"}
+    _edit(study.comparisons, lambda content: content.update(controls=controls))
+    page = _page(study)
+    assert "<h1>What does DAPO gain over the base model?</h1>" in page
+    assert "methods better than" not in page and "Better than DAPO: DelTA, a control (" in page
+    assert "DAPO has the highest average" in page and "the highest of 1 is itself no test" in page
+    _edit(study.comparisons, lambda content: content.update(controls={"positive": "grpo", "negative": "grpo"}))
+    page = _page(study)
+    assert "<h1>Is one of 1 methods better than DAPO?</h1>" in page
+    assert ">methods better than DAPO, 0 worse (after Holm); controls not counted</dt><dd>1 of 1</dd>" in page
+
+
 def _is_overall(row: dict[str, Any]) -> bool:
     return row["benchmark"] == "all" and row["against"] == "dapo"
 
