@@ -116,7 +116,6 @@ OF_THE_DEFAULT_STUDY = {
     "docs/diagnostics.md": [
         "rollouts_kept_every: {kept}",
         "of its first step and of every {kept}th",
-        "default study ({rollouts} rollouts",
     ],
 }
 
