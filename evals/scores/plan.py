@@ -82,7 +82,8 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
     effect, problems, samples, alpha, power = dataclasses.astuple(size)
     if effect is None:
         asked = "effect"
-        effect = float(minimum_detectable_effect(design.expected_difference(problems, samples), alpha, power))
+        expected = design.expected_difference(problems, samples)
+        effect = float(minimum_detectable_effect(expected, alpha, power, planned=True))
         effect = effect if effect <= 1.0 else None
     elif problems is None:
         asked, problems = "problems", problems_needed(design, effect, samples, alpha, power)

@@ -13,7 +13,7 @@ or trusts an estimate from three seeds as if it came from thirty, claims differe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ class Difference:
     problem_freedom: FloatArray
     seed_variance: FloatArray  # that another draw of training seeds would cause
     seed_freedom: FloatArray
+    arms: tuple[tuple[FloatArray, int], ...] = field(default=(), kw_only=True)  # of each method, with its freedom
 
     @property
     def standard_error(self) -> FloatArray:
@@ -119,7 +120,8 @@ def estimate_difference(
     problem_variance, problem_freedom = pooled(problem_variances, [d.shape[-1] - 1 for d in differences])
     arms = [_seed_part(treated, shares, treatment_is_fixed), _seed_part(controls, shares, control_is_fixed)]
     seed_variance, seed_freedom = pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
-    return Difference(np.asarray(estimate), problem_variance, problem_freedom, seed_variance, seed_freedom)
+    parts = (problem_variance, problem_freedom, seed_variance, seed_freedom)
+    return Difference(np.asarray(estimate), *parts, arms=tuple(arms))
 
 
 def _seed_part(strata: Sequence[FloatArray], shares: Sequence[float], fixed: bool) -> tuple[FloatArray, int]:
@@ -133,7 +135,7 @@ def _seed_part(strata: Sequence[FloatArray], shares: Sequence[float], fixed: boo
     return per_seed.var(axis=-1, ddof=1) / seeds, seeds - 1
 
 
-def pooled(variances: Sequence[FloatArray], freedoms: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+def pooled(variances: Sequence[FloatArray], freedoms: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     """Sum of independent variances [...] and its effective degrees of freedom (Welch, Satterthwaite 1946)."""
     total = np.asarray(sum(variances))
     spread = np.asarray(sum(v**2 / f for v, f in zip(variances, freedoms, strict=True)))

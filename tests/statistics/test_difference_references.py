@@ -90,8 +90,7 @@ def test_an_expected_difference_has_the_designs_variances() -> None:
     noise = 0.4 / (4 * 50 * 3)
     assert trained.problem_variance == pytest.approx(0.01 / 50 + noise)
     assert trained.seed_variance == pytest.approx(2 * 0.02**2 / 3 + noise) and trained.seed_freedom == 4
-    multiple = trained.critical_value(0.05) + trained.critical_value(0.1)
-    assert minimum_detectable_effect(trained, alpha=0.1, power=0.9) == multiple * trained.standard_error
+    assert [(part.item(), freedom) for part, freedom in trained.arms] == [(trained.seed_variance.item() / 2, 2)] * 2
 
 
 def test_a_pilots_variances_are_those_of_its_accuracies() -> None:
@@ -130,7 +129,9 @@ def test_the_fewest_are_two_problems_or_one_sample_and_the_level_and_power_count
     assert problems_needed(certain, 0.5, 4) == 2 and samples_needed(certain, 0.5, 30) == 1
     design = Design(effect_sd=0.15, sampling_variance=0.3)
     for problems in (50, 51, 97):
-        found = problems_needed(design, float(minimum_detectable_effect(design.expected_difference(problems, 8))), 8)
+        found = problems_needed(
+            design, float(minimum_detectable_effect(design.expected_difference(problems, 8), planned=True)), 8
+        )
         assert found == problems and isinstance(found, int)
     for alpha, power in ((0.05, 0.8), (0.01, 0.8), (0.05, 0.95)):
         for needed, expected in (
@@ -138,8 +139,8 @@ def test_the_fewest_are_two_problems_or_one_sample_and_the_level_and_power_count
             (samples_needed(design, 0.12, 30, alpha, power), lambda n: design.expected_difference(30, n)),
         ):
             assert needed is not None and needed > 1
-            assert minimum_detectable_effect(expected(needed), alpha, power) <= 0.12
-            assert minimum_detectable_effect(expected(needed - 1), alpha, power) > 0.05
+            assert minimum_detectable_effect(expected(needed), alpha, power, planned=True) <= 0.12
+            assert minimum_detectable_effect(expected(needed - 1), alpha, power, planned=True) > 0.05
 
 
 def test_a_bootstrap_is_the_weighted_mean_of_the_problems_drawn() -> None:
