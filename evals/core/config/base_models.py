@@ -201,12 +201,6 @@ class Existing(_Prompted):
         description="precision of sampling; default auto, the checkpoint's own; backend and engine local take float32 "
         "and bfloat16",
     )
-    parameters: Positive | None = Field(default=None, description="number of parameters, for the estimate of the costs")
-    cache_bytes: Positive | None = Field(
-        default=None,
-        description="bytes of a token's keys and values, for the same: 4 * layers * heads of keys and values * "
-        "head_dim in bfloat16; default 18 per million parameters",
-    )
     published_as: Text | None = Field(
         default=None,
         description="name of the model in the papers, for tables with published numbers; default: the end of id. With "

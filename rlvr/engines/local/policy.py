@@ -27,7 +27,7 @@ def same_bytes(device: str, dtype: str, backend: str, by_vllm: bool = False) -> 
         return "as far as vLLM repeats its draws"
     if device == "cuda":
         return "on one kind of GPU, with the same packages, as far as their kernels repeat themselves"
-    own = backend == DECODER and dtype == "float32"  # docs/portability.md
+    own = backend == DECODER and dtype == "float32"  # docs/results/portability.md
     where = "every x86-64 processor with AVX2" if own else "one kind of processor"
     return f"on {where}, with the same packages and threads"
 

@@ -95,7 +95,7 @@ OF_THE_DEFAULT_STUDY = {
         "Their policies after {first} and {second} of {long_steps} steps are scored too",
     ],
     "docs/faq.md": ["with {more_seeds} seeds instead of {seeds}"],
-    "docs/studies.md": [
+    "docs/results/studies.md": [
         "{methods} methods with {seeds} seeds, {steps} rollout steps",
         "None of {trainings} trainings",
         "these {all_problems} problems",
@@ -103,9 +103,9 @@ OF_THE_DEFAULT_STUDY = {
         "with whole groups, {long_steps} steps each",
         "{named_seeds} or {more_named_seeds} seeds, and both controls",
     ],
-    "docs/task_design.md": [
+    "docs/results/task_design.md": [
         "the {benchmarks} benchmarks of {problems} problems with {k} samples",
-        "(docs/studies.md), {seeds} seeds each",
+        "(docs/results/studies.md), {seeds} seeds each",
         "{updates} optimizer steps per rollout batch**, each on {in_mini_batch} rollouts",
         "learning rate is {rate}:",
         "all {methods} methods at {rate}",
@@ -236,7 +236,7 @@ def test_the_default_studys_model_has_the_size_that_pages_say() -> None:
         model = Qwen3ForCausalLM(Qwen3Config(vocab_size=words, **config.architecture.to_json()))
     parameters = sum(weights.numel() for weights in model.parameters())
     require("README.md", [("a Qwen3 of {} million parameters", [f"{parameters / 1e6:.2f}"])])
-    require("docs/task_design.md", [("the vocabulary has about {}", [round(words, -1)])])
+    require("docs/results/task_design.md", [("the vocabulary has about {}", [round(words, -1)])])
 
 
 def require(page: str, statements: Iterable[tuple[str, Sequence[Any]]]) -> None:

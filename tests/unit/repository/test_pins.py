@@ -54,6 +54,7 @@ def test_a_study_has_the_same_python_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["requires-python"] == ">=3.11,<3.14"  # what is installed without the lock file
     assert project["tool"]["mypy"]["python_version"] == "3.11"
+    assert "python=3.11" in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     assert "PYTHON = (3, 11)" in (ROOT / "workflow" / "envs" / "install.py").read_text()
 
 
