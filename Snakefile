@@ -72,8 +72,7 @@ for KIND in JOBS.measured(False):
         localrule: KIND.any.is_local
         threads: KIND.of(lambda stage: stage.threads(PLAN.execution))
         params:
-            settings=KIND.of(lambda stage: stage.settings()),
-            job=KIND.of(job_file),
+            **KIND.params(),
         shell:
             "python -m rlvr stage {params.job:q} > {log:q} 2>&1"
 
@@ -104,8 +103,7 @@ for KIND in JOBS.measured(True):
             **{name: KIND.resource(name) for name in RESOURCES},
             python=SOFTWARE[KIND.any.environment].python,
         params:
-            settings=KIND.of(lambda stage: stage.settings()),
-            job=KIND.of(job_file),
+            **KIND.params(),
         shell:
             "{resources.python} -m rlvr stage {params.job:q} > {log:q} 2>&1"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -68,7 +69,8 @@ class Kind:
         """The pattern of each wildcard: the values that it has."""
         names = self.any.wildcards
         values = {name: dict.fromkeys(stage.wildcards[name] for stage in self.stages.values()) for name in names}
-        return {name: "|".join(map(re.escape, each)) for name, each in values.items()}
+        # An empty pattern would be none to Snakemake, and the main study's results have no folder.
+        return {name: "|".join(map(re.escape, each)) or "(?:)" for name, each in values.items()}
 
     def outputs(self, report: Callable[..., Any], directory: Callable[[str], Any]) -> list[Any]:
         """The rule's outputs; the first one stands in Snakemake's report, if the stage has a caption."""
@@ -91,6 +93,22 @@ class Kind:
 
         return of_wildcards
 
+    def params(self) -> dict[str, Callable[[Any], Any]]:
+        """The job's file, and one parameter for each setting, as ``key: value``.
+
+        Snakemake compares the parameters as a set, so its reasons name what changed and no more. For a setting that
+        only other stages of the kind have, the job's file stands again, which adds nothing to the set.
+        """
+        keys = dict.fromkeys(key for settings in self._settings.values() for key in settings)
+        return {"job": self.of(job_file), **{f"setting_{index}": self._setting(key) for index, key in enumerate(keys)}}
+
+    def _setting(self, key: str) -> Callable[[Any], Any]:
+        return self.of(lambda stage: self._settings[id(stage)].get(key, job_file(stage)))
+
+    @cached_property
+    def _settings(self) -> dict[int, dict[str, str]]:
+        return {id(stage): dict(_settings_by_key(stage.settings())) for stage in self.stages.values()}
+
     def find(self, wildcards: Any) -> Stage:
         """Find the stage that has these values of wildcards; a :class:`UserError` if none has."""
         key = tuple(str(getattr(wildcards, name)) for name in self.any.wildcards)
@@ -103,6 +121,16 @@ class Kind:
         return self.of(
             lambda stage: stage.resources(self.machine).get(name, "" if name == "gres" else int(name == "nodes"))
         )
+
+
+def _settings_by_key(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """The settings within settings: a key in dots, and ``key: value``."""
+    for name, value in settings.items():
+        key = f"{before}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _settings_by_key(value, f"{key}.")
+        else:
+            yield key, f"{key}: {json.dumps(value, ensure_ascii=False)}"
 
 
 def set_job_environment() -> None:

@@ -56,7 +56,8 @@ def test_a_named_study_trains_what_is_not_there_and_leaves_the_rest(smoke_study:
 def check_selection(smoke_study: Project, study: Path, seeds: list[int], benchmarks: list[str]) -> None:
     """Run the study on one benchmark, which takes half the time; then change it."""
     small = smoke_study.changed_config({"seeds": seeds, "benchmarks": benchmarks})
-    assert smoke_study.planned(small, "selection") == expected(seeds, benchmarks)
+    shorter = evaluation_of([run for run in RUNS if run == "tiny-base" or "-dapo-" in run])  # what is sampled is kept
+    assert smoke_study.planned(small, "selection") == expected(seeds, benchmarks) | shorter
 
     shared = {run: (smoke_study.root / f"results/runs/{run}/manifest.json").stat().st_mtime_ns for run in RUNS[1:]}
     answer = smoke_study.snakemake("selection", config=small)
