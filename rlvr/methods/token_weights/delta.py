@@ -160,8 +160,8 @@ class SketchedDelTA(LambdaRange):
 
     For rollout batches whose hidden states fit nowhere. Projected vectors keep inner products in expectation (Johnson
     and Lindenstrauss), and margins are inner products, so the weights are DelTA's with noise that falls with the root
-    of the dimensions; docs/results/performance.md has it measured. The engine projects while the old log-probs are computed,
-    and never holds [N, D].
+    of the dimensions; docs/results/performance.md has it measured. The engine projects while the old log-probs are
+    computed, and never holds [N, D].
     """
 
     sketch_dimensions: int = hyper_parameter(64, "dimensions of the random projection", minimum=8)

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ _INTERRUPTED = ("Terminating processes on user request", "Will exit after finish
 _UNREADABLE = ("Config file ", "in load_configfile")
 # A failed command is announced twice, first by this exception, which quotes the command whole.
 _COMMAND_FAILED = "RuleException:\nCalledProcessError"
+_CHANGED = re.compile(r"Params have changed.*: before: (.*?) now: (.*?) *$", re.DOTALL)
+"""The reason of a job whose settings changed."""
 _EXIT = re.compile(r"(exit status \d+|died with \S.*?)\.?$")
 _SHOWN_BY_DISPLAY = {
     LogEvent.RUN_INFO,
@@ -83,6 +86,7 @@ class LogHandler(LogHandlerBase):
         self._nothing_to_do = False
         self._interrupted = False
         self._exits: list[str] = []
+        self._changes: Counter[tuple[str, str, str]] = Counter()
         self._as_usual = bool(settings.dryrun or settings.verbose or settings.debug_dag or settings.quiet)
         quiet: Collection[Quietness] | None = settings.quiet
         if settings.dryrun and not (quiet or settings.verbose or settings.debug_dag or settings.printshellcmds):
@@ -101,6 +105,7 @@ class LogHandler(LogHandlerBase):
                 record.msg = wording.fault_of_configuration(sys.argv[1:]) or record.msg
             if self._as_usual:
                 self._snakemake.handle(record)
+                self._note_change(record)
             else:
                 self._show(record)
         except Exception:
@@ -120,7 +125,17 @@ class LogHandler(LogHandlerBase):
             elif self._nothing_to_do:
                 self._display.lines(wording.results(self._started_in))
             self._display = None
+        for line in wording.changes(self._changes):
+            print(line, file=self._stream)
+        self._changes.clear()  # Snakemake closes a handler twice
         super().close()
+
+    def _note_change(self, record: logging.LogRecord) -> None:
+        """Remember which settings of a planned job changed."""
+        if self.common_settings.dryrun and get_event(record) == LogEvent.JOB_INFO:
+            changed = _CHANGED.search(str(record.__dict__.get("reason")))
+            if changed is not None:
+                self._changes[record.__dict__["rule_name"], changed[1], changed[2]] += 1
 
     def _show(self, record: logging.LogRecord) -> None:
         if self._display is None:

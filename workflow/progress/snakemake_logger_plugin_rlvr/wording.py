@@ -3,13 +3,14 @@
 import contextlib
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from snakemake_logger_plugin_rlvr.study import FailedJob, Outlook, StepProgress, Study
 
 _LITTLE_GUESSED = 0.1
 _MOST_GUESSED = 0.5
+_NONE = "<nothing exclusive>"
 _RESULTS = {"report": "results/report.html", "table": "results/tables/main.md", "figures": "results/figures"}
 
 
@@ -43,6 +44,19 @@ def plan(study: Study) -> str:
     """``316 jobs on 2 cores: train 24, sample 150``."""
     rules = ", ".join(f"{rule} {count}" for rule, count in study.planned.items())
     return f"{_count(study.jobs_total, 'job')} on {_count(study.cores, 'core')}: {rules}"
+
+
+def changes(of_jobs: Mapping[tuple[str, str, str], int]) -> list[str]:
+    """The settings that changed, a line for all jobs of a rule that they make again.
+
+    Args:
+        of_jobs: the rule, the settings before and now, as Snakemake writes them -> number of jobs.
+    """
+    lines = [
+        f"  {rule} ({_count(jobs, 'job')}): {before} -> {now}".replace(_NONE, "the default")
+        for (rule, before, now), jobs in of_jobs.items()
+    ]
+    return ["Settings that changed:", *lines] if lines else []
 
 
 def fault_of_configuration(arguments: Sequence[str]) -> str:
