@@ -4,10 +4,14 @@ A problem is trained on if its text stands in training, but for case and white s
 of :data:`RUN_LENGTH` words stand in one training problem. Texts too short to have :data:`FEWEST_RUNS` such runs say
 too little for that and are compared as a whole only; so are generated problems, which differ by a digit or a sign
 from one another.
+
+A problem that is a training problem with other numbers is no error, but listed as a near copy: with numbers and number
+words masked, the two share nine tenths of their words.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -24,10 +28,22 @@ FEWEST_RUNS = 8
 NEARLY_ALL = 0.7
 """Share of a problem's runs in one training problem from which on it counts as the same."""
 
+NEAR_COPY = 0.9
+"""Share of the masked words of two problems, of all that either has, from which on one is a near copy of the other."""
+
+FEWEST_WORDS = 8
+"""Masked words that a problem has to have for that: "Compute # + #" says too little."""
+
 _MOST_LISTED = 200
 """Training problems that a message lists; a set that shares more with a benchmark is no set to take them from."""
 
 _WORD = re.compile(r"[a-z]+|\d+")
+_UNITS = "one|two|three|four|five|six|seven|eight|nine"
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_NUMBER = re.compile(
+    rf"\d+(?:[.,]\d+)*|\b(?:zero|{_UNITS}|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    rf"|(?:{_TENS})(?:[- ](?:{_UNITS}))?|hundreds?|thousands?|millions?|billions?|dozens?|half|twice|thrice)\b"
+)
 
 
 def _normalise(statement: str) -> str:
@@ -38,6 +54,56 @@ def _word_runs(statement: str) -> frozenset[tuple[str, ...]]:
     """Every run of :data:`RUN_LENGTH` words and numbers; signs and the way that formulas are set do not matter."""
     words = _WORD.findall(statement.casefold())
     return frozenset(tuple(words[start : start + RUN_LENGTH]) for start in range(len(words) - RUN_LENGTH + 1))
+
+
+def masked_words(statement: str) -> list[str]:
+    """The words of a problem in their order, every number and number word as #."""
+    return re.findall(r"[a-z]+|#", _NUMBER.sub(" # ", statement.casefold()))
+
+
+@dataclass(frozen=True)
+class MaskedTexts:
+    """The masked words of a benchmark's problems, to find those of which a training problem is a near copy."""
+
+    words: Mapping[str, frozenset[str]]  # id -> its masked words, of which there are enough
+    with_word: Mapping[str, Sequence[str]]  # a word -> ids of the problems that have it among their rarest
+
+    @classmethod
+    def of(cls, problems: Mapping[str, str]) -> MaskedTexts:
+        """Index texts by id -> text: a near copy of one has one at least of so many of its rarest words."""
+        found = {identifier: frozenset(masked_words(text)) for identifier, text in problems.items()}
+        words = {identifier: own for identifier, own in found.items() if len(own) >= FEWEST_WORDS}
+        counts = Counter(word for own in words.values() for word in own)
+        with_word: dict[str, list[str]] = defaultdict(list)
+        for identifier, own in words.items():
+            rarest = sorted(own, key=lambda word: (counts[word], word))
+            for word in rarest[: len(own) - math.ceil(NEAR_COPY * len(own)) + 1]:
+                with_word[word].append(identifier)
+        return cls(words, with_word)
+
+    def copies(self, text: str) -> set[str]:
+        """The problems that a training text is a near copy of."""
+        own = frozenset(masked_words(text))
+        candidates = {identifier for word in own for identifier in self.with_word.get(word, ())}
+        return {each for each in candidates if _overlap(own, self.words[each]) >= NEAR_COPY}
+
+    @property
+    def repeated(self) -> list[list[str]]:
+        """Groups of problems that are near copies of one another, by way of others too."""
+        group_of = {identifier: {identifier} for identifier in self.words}
+        for identifier, own in self.words.items():
+            for other in {each for word in own for each in self.with_word.get(word, ())}:
+                if _overlap(own, self.words[other]) >= NEAR_COPY and group_of[other] is not group_of[identifier]:
+                    group_of[identifier] |= group_of[other]
+                    group_of.update(dict.fromkeys(group_of[other], group_of[identifier]))
+        groups = {id(group): sorted(group) for group in group_of.values() if len(group) > 1}
+        return sorted(groups.values())
+
+
+def _overlap(one: Collection[str], other: Collection[str]) -> float:
+    """The share of the words of both among those of either."""
+    shared = len(set(one) & set(other))
+    return shared / (len(one) + len(other) - shared)
 
 
 @dataclass(frozen=True)
@@ -82,8 +148,10 @@ def check_disjoint(benchmark: Path, out: Path, trained_on: Sequence[Path] = ()) 
     path = benchmark / "problems.jsonl"
     evaluated_on = load(benchmark).problems
     problems = {str(each.id): each.problem for each in evaluated_on}
-    evaluated = Evaluated.of(problems, {str(each.id) for each in evaluated_on if each.family in FAMILIES})
-    rows_checked = {}
+    generated = {str(each.id) for each in evaluated_on if each.family in FAMILIES}
+    evaluated = Evaluated.of(problems, generated)
+    masked = MaskedTexts.of({identifier: text for identifier, text in problems.items() if identifier not in generated})
+    rows_checked, near_copies = {}, dict[str, str]()
     for other in trained_on:
         trained = read_jsonl(other, required=("problem",))
         shared = [
@@ -100,7 +168,18 @@ def check_disjoint(benchmark: Path, out: Path, trained_on: Sequence[Path] = ()) 
             if len(ids) > _MOST_LISTED:
                 remedy = f"; the same holds of {len(ids) - 1} more training problems"
             raise UserError(f"{path}: problem {identifier} is {how} trained on ({other}, line {number}){remedy}")
+        for number, row in enumerate(trained, start=1):
+            for identifier in masked.copies(row["problem"]):
+                near_copies.setdefault(identifier, f"{other}, line {number}")
         rows_checked[str(other)] = {"rows": len(trained), "sha256": sha256_file(other)}
+    if near_copies:
+        first = min(near_copies)
+        print(
+            f"{path}: {len(near_copies)} of {len(problems)} problems are training problems but for their numbers, such "
+            f"as {first} ({near_copies[first]}); {out} lists them",
+            flush=True,
+        )
     finding = {"benchmark": benchmark.name, "problems": len(problems), "sha256": sha256_file(path)}
     content = {**finding, "trained_on": rows_checked, "shared": 0}
+    content |= {"near_copies": dict(sorted(near_copies.items())), "repeated": masked.repeated}
     write_json(out, {**content, "fingerprint": fingerprint(content)})

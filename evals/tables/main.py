@@ -8,6 +8,7 @@ from typing import Any
 
 from evals.core import arithmetic
 from evals.core.comparisons import Comparison, Verdict
+from evals.core.files import read_json
 from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results
@@ -210,6 +211,16 @@ def early_stop_note(manifests: Sequence[Path]) -> list[str]:
     return [f"Stopped early: {', '.join(stopped)}. They count as they ended."] if stopped else []
 
 
+def near_copies_note(results: Results, problems: Path) -> tuple[list[str], list[Path]]:
+    """Count the problems of each benchmark that are training problems but for their numbers, by files that are read."""
+    paths = {name: problems / name / "disjoint.json" for name in results.benchmarks}
+    found = {name: read_json(path) for name, path in paths.items() if path.is_file()}
+    counts = {name: (len(each.get("near_copies", {})), each["problems"]) for name, each in found.items()}
+    said = [f"{copies} of {of} problems of {name}" for name, (copies, of) in counts.items() if copies]
+    note = f"Training problems but for their numbers, in disjoint.json: {', '.join(said)}."
+    return [note] if said else [], [paths[name] for name in found]
+
+
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
     """Read what one seed of each method cost, from results/costs and results/runs."""
     return {row: condition_cost(row, results.benchmarks, costs, training) for row in results.conditions}
@@ -221,12 +232,12 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
     columns = main_columns(results, measured, falls)
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
     computed = computed_manifests(results, training.parent)
-    tables = main_tables(
-        results, measured, falls, [*notes, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
-    )
+    copies, compared = near_copies_note(results, training.parent / "problems")
+    found = [*copies, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
+    tables = main_tables(results, measured, falls, [*notes, *found])
     frame = table_frame(columns, results.conditions)
     short = short_table(results, columns)
-    write_table(out, tables, frame, [*results.sources, *read, *computed], {"notes": notes}, short)
+    write_table(out, tables, frame, [*results.sources, *read, *computed, *compared], {"notes": notes}, short)
 
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:

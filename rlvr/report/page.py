@@ -58,12 +58,13 @@ def write_report(
     audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")
     falls = robust.read_falls(results, directory / "runs")
-    summary, *by_benchmark = main.main_tables(results, costs, falls, notes)
+    copies, compared = main.near_copies_note(results, directory / "problems")
+    summary, *by_benchmark = main.main_tables(results, costs, falls, [*notes, *copies])
     summaries, curves = {row: robust.summarise(results, row) for row in falls}, charts(results, directory / "runs")
     robust_table = robust.robust_table(results, falls, summaries)
     efficiency_tables, _ = efficiency.efficiency_tables(results, directory / "runs")
     examples, read = _read_examples(results, directory)
-    inputs = [study, *results.sources, *audits, *drawn]
+    inputs = [study, *results.sources, *audits, *drawn, *compared]
     for run in results.runs:
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")

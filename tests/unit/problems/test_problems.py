@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_jsonl, write_jsonl
+from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
 from evals.grading import Case, GradingPool
@@ -26,7 +26,7 @@ from evals.problems.arithmetic import (
     split_of,
     worked_solution,
 )
-from evals.problems.disjoint import Evaluated, check_disjoint
+from evals.problems.disjoint import Evaluated, MaskedTexts, check_disjoint, masked_words
 from evals.problems.problem_set import load, render_prompt
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from tests.commands import rlvr_bench
@@ -217,6 +217,74 @@ def test_near_duplicates_are_found_and_boilerplate_is_not(trained: str, verdict:
     found = evaluated.trained_on(trained)
     assert found == (None if verdict is None else ("x-1", verdict))
     assert evaluated.trained_on("Compute 3-4 from left to right, modulo 10.") is None
+
+
+TETRAHEDRON = (  # of AIME 2024; a training set has it with other numbers (PromptCoT, issue 8)
+    "Let $ABCD$ be a tetrahedron such that $AB=CD=\\sqrt{41}$, $AC=BD=\\sqrt{80}$, and $BC=AD=\\sqrt{89}$. There exists "
+    "a point $I$ inside the tetrahedron such that the distances from $I$ to each of the faces of the tetrahedron are all "
+    "equal. Find $m+n+p$."
+)
+
+
+@pytest.mark.parametrize(
+    ("trained", "is_copy"),
+    [
+        (TETRAHEDRON.replace("41", "28").replace("80", "44").replace("89", "52.5"), True),
+        (TETRAHEDRON.replace(r"\sqrt{41}", "41").replace("Find", "Compute"), True),
+        ("Find the volume of the tetrahedron $ABCD$ such that all the distances from the point $I$ are 41.", False),
+    ],
+)
+def test_a_training_problem_with_other_numbers_is_a_near_copy(trained: str, is_copy: bool) -> None:
+    problems = {"t": TETRAHEDRON, "w": AN_EVALUATED_PROBLEM, "short": "What is 3 plus 4?"}
+    assert MaskedTexts.of(problems).copies(trained) == ({"t"} if is_copy else set())
+
+
+def test_numbers_in_words_and_digits_are_one() -> None:
+    assert masked_words("Twenty-one cows, 1,250.5 pigs and half a dozen") == [
+        "#",
+        "cows",
+        "#",
+        "pigs",
+        "and",
+        "#",
+        "a",
+        "#",
+    ]
+
+
+def test_every_near_copy_is_found_that_comparing_all_pairs_finds() -> None:
+    draw = random.Random(1)
+    words = [f"{first}{second}" for first in "abcdefgh" for second in "mnopq"]
+    whole = [draw.sample(words, 20) for _ in range(6)]
+    texts = [" ".join(word for word in draw.choice(whole) if draw.random() > 0.06) for _ in range(60)]
+    masked = MaskedTexts.of({str(number): text for number, text in enumerate(texts[:30])})
+    pairs = 0
+    for text in texts:
+        own = set(text.split())
+        expected = {key for key, other in masked.words.items() if len(own & other) >= 0.9 * len(own | other)}
+        assert masked.copies(text) == expected
+        pairs += len(expected)
+    assert 60 < pairs < 30 * 60 / 6
+
+
+def test_near_copies_are_listed_and_end_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So are problems of the benchmark itself that differ by their numbers, and generated problems are not."""
+    changed = AN_EVALUATED_PROBLEM.replace("9", "11").replace("2 hours", "three hours")
+    texts = {"a": (AN_EVALUATED_PROBLEM, "x"), "b": (changed, "x"), "g": (TETRAHEDRON, "chain")}
+    rows = [{"id": key, "problem": text, "answer": "2", "family": family} for key, (text, family) in texts.items()]
+    write_jsonl(tmp_path / "b" / "problems.jsonl", rows)
+    outputs = hash_files(tmp_path / "b", tmp_path / "b" / "problems.jsonl")
+    Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
+    other = AN_EVALUATED_PROBLEM
+    for old, new in (("$9$", "$12$"), ("$t$ minutes", "$5$ hours"), ("his way", "the way"), ("him 2", "him 4")):
+        other = other.replace(old, new)
+    trained = [TETRAHEDRON.replace("41", "3"), "Add.", other]
+    write_jsonl(tmp_path / "train.jsonl", [{"problem": text} for text in trained])
+    check_disjoint(tmp_path / "b", tmp_path / "disjoint.json", [tmp_path / "train.jsonl"])
+    content = read_json(tmp_path / "disjoint.json")
+    assert content["near_copies"] == dict.fromkeys("ab", f"{tmp_path}/train.jsonl, line 3")
+    assert content["repeated"] == [["a", "b"]]
+    assert "2 of 3 problems are training problems but for their numbers" in capsys.readouterr().out
 
 
 def test_named_problems_are_not_drawn_and_the_order_stays() -> None:
