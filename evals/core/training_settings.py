@@ -10,6 +10,7 @@ from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
 from evals.core.record import Record
 
+_Decay = Annotated[float, Field(ge=0, lt=1)]
 _ROUNDING = 1e-9
 """A difference of mean rewards that rounding may make."""
 _SCORED = 4
@@ -226,6 +227,9 @@ class LocalTraining(TrainingSettings):
         "weights handed over in memory before each rollout batch (docs/real_model.md); engine local",
     )
     sampling_batch_size: Count = Field(description="rollouts decoded at a time; engine local")
+    adam_beta1: _Decay = Field(default=0.9, description="AdamW's decay of the mean gradient; engine local")
+    adam_beta2: _Decay = Field(default=0.999, description="AdamW's decay of the mean square; engine local")
+    adam_epsilon: Positive = Field(default=1e-8, description="what AdamW adds to the root of the square; engine local")
 
     @property
     def scored_tokens(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -90,6 +91,38 @@ def rollout_kl(log_probs: Tensor, rollout_log_probs: Tensor) -> float:
     """
     difference = (log_probs - rollout_log_probs).double()
     return float((difference.exp() - 1.0 - difference).mean())
+
+
+CLIP_RANGE = (0.8, 1.28)
+"""DAPO's, outside of which a ratio counts as noticeable, whatever range a method has itself."""
+
+
+def sampler_metrics(scored: Tensor, drawn: Tensor, lengths: Tensor, weights: Tensor) -> dict[str, float]:
+    """Compare the trainer's log-probs [N] of the sampled tokens, before any update, with the sampler's.
+
+    Responses have lengths [B]. Where the tokens' weights [N] differ, the same numbers follow for the tokens of more
+    than the mean weight: those are what a method is about.
+    """
+    difference = (scored - drawn).double()
+    response = torch.arange(len(lengths), device=difference.device).repeat_interleave(lengths.to(difference.device))
+    metrics = {"rollout_kl": rollout_kl(scored, drawn), **_sizes(difference, response)}
+    heavy = weights > weights.double().mean()
+    if bool(heavy.any()):
+        metrics |= {f"{name}_weighted": size for name, size in _sizes(difference[heavy], response[heavy]).items()}
+    return metrics
+
+
+def _sizes(difference: Tensor, response: Tensor) -> dict[str, float]:
+    """The sizes of differences of log-probs [N]; ``response`` [N] is the one that a token is of."""
+    size, ratio = difference.abs(), difference.exp()
+    sums = difference.new_zeros(int(response.max()) + 1).index_add(0, response, difference)
+    return {
+        "sampler_difference_mean": float(size.mean()),
+        "sampler_difference_p999": float(size.sort().values[math.ceil(0.999 * len(size)) - 1]),
+        "sampler_difference_max": float(size.max()),
+        "sampler_outside_clip": float(((ratio < CLIP_RANGE[0]) | (ratio > CLIP_RANGE[1])).double().mean()),
+        "sampler_response_difference_mean": float(sums[response.unique()].abs().mean()),
+    }
 
 
 def rollout_metrics(

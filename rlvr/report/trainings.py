@@ -1,6 +1,6 @@
 """The report's tables of trainings: what their metrics recorded, and the seconds of their steps."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -41,16 +41,70 @@ def _unjudged(steps: pd.DataFrame) -> str:
     return ", ".join(f"{reason} {count}" for reason, count in counts.items() if count) or "0"
 
 
-_RECORDED: dict[str, Callable[[pd.DataFrame], str]] = {"Responses nobody could judge": _unjudged}
+def _mean(column: str, form: str) -> Callable[[pd.DataFrame], str]:
+    """The mean of a column over all steps and seeds, and of the tokens that a method weighs, where it weighs any."""
+
+    def text(steps: pd.DataFrame) -> str:
+        means = [steps[name].mean() for name in (column, f"{column}_weighted") if name in steps]
+        told = [f"{mean:{form}}" for mean in means if not pd.isna(mean)]
+        return " / ".join(told) or numbers.NOTHING
+
+    return text
+
+
+def _passes(steps: pd.DataFrame) -> str:
+    """How often the training problems were used when the longest training ended."""
+    return f"{steps['training_passes'].max():.2g}" if "training_passes" in steps else numbers.NOTHING
+
+
+_RECORDED: dict[str, Callable[[pd.DataFrame], str]] = {
+    "Responses nobody could judge": _unjudged,
+    "Passes over the training problems": _passes,
+    "Sampler against trainer (nats)": _mean("sampler_difference_mean", ".1e"),
+    "largest (nats)": _mean("sampler_difference_max", ".1e"),
+    "outside 0.8 to 1.28": _mean("sampler_outside_clip", ".2%"),
+    "Clipped": _mean("clip_fraction", ".2%"),
+}
 """Title -> text of a column of the table, from the steps of all seeds."""
+_NOTICEABLE = 0.1
+"""Tokens that the sampler's rounding puts outside of the clip range, as a share of those that the updates clip."""
+
+
+def _sampler_note(title: str, steps: pd.DataFrame) -> list[str]:
+    """Warn where what the sampler rounds is of the size of what tells methods apart."""
+    if "sampler_outside_clip" not in steps or "clip_fraction" not in steps:
+        return []
+    names = [name for name in steps if str(name).startswith("sampler_outside_clip")]
+    outside, clipped = max(steps[name].mean() for name in names), steps["clip_fraction"].mean()
+    if not outside > _NOTICEABLE * clipped:
+        return []
+    return [
+        f"{title}: before any update the sampler's probabilities put {outside:.2%} of the tokens outside of 0.8 to "
+        f"1.28 of the trainer's; the updates clip {clipped:.2%}. Differences between methods may come from rounding."
+    ]
+
+
+def _base_kl(paths: Sequence[Path]) -> str:
+    """KL to the base model in nats a token after the last step, mean over the seeds whose scores along it have it."""
+    tables = [pd.read_parquet(path) for path in paths if path.is_file()]
+    ends = [table["base_kl"].iloc[-1] for table in tables if "base_kl" in table]
+    return f"{sum(ends) / len(ends):.2g}" if ends else numbers.NOTHING
 
 
 def recorded_table(results: Results, training: Path) -> Table:
     """What trainings recorded that can change what a comparison means; a dash where an engine did not record it."""
-    rows = [(title, *(text(steps) for text in _RECORDED.values())) for title, steps in _steps(results, training)]
-    return Table(
-        "recorded", "What the trainings recorded, over the steps and seeds", ("Method", *_RECORDED), tuple(rows)
+    explanation = (
+        "Sampler against trainer: differences of the sampled tokens' log-probabilities before any update; after the "
+        "stroke, of the tokens that the method weighs most. KL: of held-out prompts, in nats a token."
     )
+    rows, notes = [], [explanation]
+    methods = [condition for condition in results.conditions if condition.method != BASE]
+    for condition, (title, steps) in zip(methods, _steps(results, training), strict=True):
+        kl = _base_kl([training / run.run / "validation.parquet" for run in condition.runs])
+        rows.append((title, *(text(steps) for text in _RECORDED.values()), kl))
+        notes += _sampler_note(title, steps)
+    header = ("Method", *_RECORDED, "KL to the base model")
+    return Table("recorded", "What the trainings recorded, over the steps and seeds", header, tuple(rows), tuple(notes))
 
 
 def timing_table(results: Results, training: Path) -> Table:

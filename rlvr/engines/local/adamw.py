@@ -9,10 +9,17 @@ from torch.optim.adamw import adamw
 
 
 class AdamW:
-    """AdamW (arXiv 1711.05101) with torch's defaults, one kernel a parameter; the rate is given to each step."""
+    """AdamW (arXiv 1711.05101), one kernel a parameter; the rate is given to each step. The defaults are torch's."""
 
-    def __init__(self, parameters: Iterable[Tensor], weight_decay: float) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        weight_decay: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+    ) -> None:
         self._parameters, self._weight_decay = list(parameters), weight_decay
+        self._betas, self._epsilon = betas, epsilon
         self._state = {
             "step": [torch.zeros((), device=each.device) for each in self._parameters],
             "exp_avg": [torch.zeros_like(each) for each in self._parameters],
@@ -40,11 +47,11 @@ class AdamW:
             steps,
             fused=True,
             amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
             lr=learning_rate,
             weight_decay=self._weight_decay,
-            eps=1e-8,
+            eps=self._epsilon,
             maximize=False,
         )
 

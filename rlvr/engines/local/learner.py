@@ -37,7 +37,7 @@ from rlvr.engines.unjudged import count_unjudged, require_judged, training_rewar
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
 from rlvr.methods.reference_kl import LossTerm, RewardTerm
-from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
+from rlvr.methods.rollout_batch import RolloutBatch, rollout_kl, rollout_metrics, sampler_metrics
 from rlvr.runs.state import State, StateStore, load_training_tensors, training_tensors
 
 _COMPARED = ("reward_mean", "response_length_mean", "entropy", "loss", "grad_norm", "tokens_generated")
@@ -215,8 +215,6 @@ class Learner:
                 *scores, hidden_states = self._score(rollouts, mask)
             if self._scored_by_trainer:
                 log_probs, entropies = scores
-                if self._vllm is not None:
-                    sampled_metrics |= self._vllm.check(drawn[mask.cpu()], log_probs[mask].cpu())
         batch = RolloutBatch(
             advantages=advantages.to(mask.device),
             old_log_probs=log_probs,
@@ -237,7 +235,14 @@ class Learner:
                 weights, found = method.token_weights(batch)
                 # A batch without one of the sides has no statistic of it.
                 weight_metrics = {name: value for name, value in found.items() if not math.isnan(value)}
-        metrics = {**sampled_metrics, "entropy": float(entropies[mask].mean())}
+        sampler = drawn.to(mask.device) if self._scored_by_trainer else None
+        if sampler is not None:
+            of_sampler = sampler_metrics(log_probs[mask], sampler[mask], rollouts.lengths, weights[mask])
+            if self._vllm is not None:
+                self._vllm.check(of_sampler["rollout_kl"])
+            sampled_metrics |= of_sampler
+        passes = position.prompts_used / len(self.order.problems)
+        metrics = {**sampled_metrics, "entropy": float(entropies[mask].mean()), "training_passes": passes}
         coefficient = 0.0
         if method.entropy_bonus is not None:
             before = position.metrics[-1] if position.metrics else {}
@@ -247,7 +252,6 @@ class Learner:
         if self._reference is not None and self._scores_by_reference:
             with clock.time("reference"):
                 by_reference = unpack(self._log_probs_by(self._reference, rollouts.tokens), mask)
-        sampler = drawn.to(mask.device) if self._scored_by_trainer else None
         others = OtherPolicies(sampler, by_reference, coefficient)
         # Groups are numbered in the order in which the run takes prompts.
         taken = self.order.take(first_prompt, position.prompts_used - first_prompt)
@@ -315,6 +319,8 @@ class Learner:
                 position.updates,
                 prepared.others,
             )
+        if not self._scored_by_trainer:
+            update_metrics |= self._against_sampler(prepared)
         position.step += 1
         position.updates += len(mini_batches)
         return {
@@ -327,6 +333,16 @@ class Learner:
             "peak_memory_bytes": peak_memory(self.model.device),
         }
 
+    def _against_sampler(self, prepared: PreparedStep) -> dict[str, float]:
+        """Compare the sampler's numbers, with which a step trains, with those of the first mini-batch's pass."""
+        batch, rows = prepared.batch, []
+        for part, scored in self.updater.unchanged:
+            mask = batch.response_mask[part, : scored.shape[1]]
+            of_part = (batch.old_log_probs[part], prepared.weights[part])
+            rows.append((scored[mask], *(values[:, : scored.shape[1]][mask] for values in of_part), mask.sum(dim=1)))
+        scored, drawn, weights, lengths = (torch.cat(columns) for columns in zip(*rows, strict=True))
+        return sampler_metrics(scored, drawn, lengths, weights)
+
     def validate(self, pool: GradingPool) -> None:
         """Score the present policy on the validation problems, if it is due and not done; no step notices it."""
         settings, step, scores = self.run.validation, self.position.step, self.position.validation
@@ -336,9 +352,16 @@ class Learner:
         parameters = replace(self._sampler.parameters, top_p=1.0)
         sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem, parameters=parameters)
         rollouts = sampler.roll_out(self._sampler_of_policy(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
-        correct = (rollouts.rewards(pool) == 1).view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
+        right = torch.tensor([verdict.reward == 1 for verdict in rollouts.verdicts(pool)])
+        correct = right.view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
         counts = {"correct_counts": correct.tolist(), "samples_per_problem": settings.samples_per_problem}
-        scores.append({"step": step, **counts})
+        scores.append({"step": step, **counts, "base_kl": self._base_kl(rollouts.tokens)})
+
+    @torch.no_grad()
+    def _base_kl(self, tokens: TokenBatch) -> float:
+        """Estimate KL(policy || base model) in nats a token, from responses that the policy drew."""
+        base = self._reference or load_policy(self._checkpoint, self._device, self.run.dtype)
+        return rollout_kl(self._log_probs_by(base, tokens), self._log_probs_by(self.model, tokens))
 
     def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, dict[str, float]]:
         """Sample prompts, and more of them for as long as the method's selection asks for more.
@@ -358,7 +381,7 @@ class Learner:
                 part = self._sampler.roll_out(sampler, problems, stream, first_group)
             position.prompts_used += training.prompts_per_step
             with clock.time("reward"):
-                verdicts += pool.grade(part.cases)
+                verdicts += part.verdicts(pool)
             if isinstance(method.kl, RewardTerm):
                 with clock.time("reference"):
                     penalty_parts.append(self._penalties(method.kl, part))

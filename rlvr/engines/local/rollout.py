@@ -18,7 +18,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
 from evals.generation.sampler import OwnDraw, Sampler
 from evals.generation.thinking import case_of
-from evals.grading import Case, GradingPool
+from evals.grading import Case, GradingPool, Verdict
 from evals.problems.problem_set import render_prompt
 from rlvr.engines.local.policy import TokenBatch
 
@@ -108,9 +108,9 @@ class Rollouts:
         """[B] bool, whether each response was cut at its longest length."""
         return torch.tensor([case.truncated for case in self.cases])
 
-    def rewards(self, pool: GradingPool) -> Tensor:
-        """[B] rewards: 1 for a correct answer and 0 otherwise, by the grader of evaluation; or those of a verifier."""
-        return torch.tensor([verdict.reward for verdict in pool.grade(self.cases)])
+    def verdicts(self, pool: GradingPool) -> list[Verdict]:
+        """The verdicts of the grader of evaluation, or of a verifier."""
+        return pool.grade(self.cases)
 
     @staticmethod
     def join(parts: Sequence[Rollouts]) -> Rollouts:

@@ -168,4 +168,7 @@ class _Attempt:
         learner = self.learner
         details = {"model_computed_by": learner.model.backend, "sampled_by": learner.sampled_by}
         details |= {"same_bytes": learner.same_bytes, "device": learner.model.device.type}
+        optimizer = learner.run.training
+        betas = [optimizer.adam_beta1, optimizer.adam_beta2]
+        details["optimizer"] = {"name": "AdamW", "betas": betas, "epsilon": optimizer.adam_epsilon}
         write_result(place, training, files, metrics, learner.position.step, seconds_last_process=seconds, **details)

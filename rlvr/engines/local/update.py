@@ -50,9 +50,12 @@ class Updater:
     """
 
     observer: Observer | None = None
+    unchanged: list[tuple[Tensor, Tensor]]
+    """Rollouts [b] of the last call's first mini-batch, and their log-probs [b, t] before its optimizer step."""
 
     def __init__(self, model: Policy, method: Method, training: LocalTraining, seed: int) -> None:
-        self.optimizer = AdamW(model.parameters(), training.weight_decay)
+        betas = training.adam_beta1, training.adam_beta2
+        self.optimizer = AdamW(model.parameters(), training.weight_decay, betas, training.adam_epsilon)
         self._model, self._training, self._seed = model, training, seed
         self._method = method
 
@@ -75,6 +78,7 @@ class Updater:
         mini-batches.
         """
         rows = []
+        self.unchanged = []
         for number, indices in enumerate(mini_batches, start=updates_done):
             learning_rate = self._training.learning_rate_of(steps_done, number)
             self.optimizer.zero_grad()
@@ -99,6 +103,8 @@ class Updater:
                 if silent.any():
                     with torch.no_grad():
                         log_probs.masked_scatter_(silent_tokens, self._score(batch, silent)[0])
+                if number == updates_done:
+                    self.unchanged.append((part, log_probs.clone()))
                 leaves = [log_probs.requires_grad_()]
                 if loud_entropies is not None:
                     leaves.append(unpack(loud_entropies.detach(), loud_tokens).requires_grad_())

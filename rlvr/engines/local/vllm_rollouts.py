@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import LocalRun
@@ -19,7 +18,6 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import Draws
 from evals.generation.vllm_backend import VllmBackend
 from rlvr.engines.local.policy import Policy
-from rlvr.methods.rollout_batch import rollout_kl
 
 _BLOCK = 128
 """The most tokens that vLLM keeps in one block of keys and values: 16 on GPUs, 128 on CPUs."""
@@ -80,19 +78,17 @@ class VllmRollouts:
         in_order = iter(self._backend.generate(requests))
         return [[next(in_order) for _ in names] for names in identities]
 
-    def check(self, drawn: Tensor, scored: Tensor) -> dict[str, float]:
-        """Compare vLLM's log-probabilities [N] of its tokens with the trainer's; UserError if it has another policy.
+    def check(self, divergence: float) -> None:
+        """Check vLLM's divergence from the trainer in nats a token; UserError if it has another policy.
 
         With ``top_p`` below 1 the divergence includes the share of the probability that vLLM leaves out.
         """
-        divergence = rollout_kl(scored, drawn)
         if not divergence <= _KL_LIMIT:
             raise UserError(
                 f"{self._run.run}: vLLM's distribution has a KL divergence of {divergence:.3g} nats a token from the "
                 f"trainer's; accepted: {_KL_LIMIT} at most (float32 rounds less; sampling_backend local samples by "
                 "the trainer's own model)"
             )
-        return {"rollout_kl": divergence}
 
 
 def key_value_bytes(config: Mapping[str, Any], dtype: str, rows: int, longest: int) -> int:

@@ -22,6 +22,7 @@ from evals.core.files import sha256_file
 from evals.core.run_spec import Execution, LocalRun
 from evals.core.training_settings import Lora
 from evals.generation.checkpoint import Checkpoint
+from evals.grading import Reason, Verdict
 from rlvr.engines.local.contrast import gradients
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks, unpack
@@ -125,10 +126,11 @@ def test_a_training_saves_adapters_alone_and_leaves_an_ordinary_model(
     base = request.getfixturevalue(model)
     run = make_run({"steps": 3, "learning_rate": 0.01, "lora": LORA}, base=str(base), model="other")
 
-    def some_reward(rollouts: Rollouts, pool: Any) -> torch.Tensor:  # a random model solves nothing
-        return torch.tensor([float(sum(response) % 2) for response in rollouts.tokens.responses])
+    def some_verdicts(rollouts: Rollouts, pool: Any) -> list[Verdict]:  # a random model solves nothing
+        reasons = (Reason.MISMATCH, Reason.MATCH)
+        return [Verdict.of(None, reasons[sum(response) % 2], 0.0) for response in rollouts.tokens.responses]
 
-    monkeypatch.setattr(Rollouts, "rewards", some_reward)
+    monkeypatch.setattr(Rollouts, "verdicts", some_verdicts)
     train(run, tmp_path / "whole", EXECUTION)
     stopped = train_until(2, run, tmp_path / "parts", EXECUTION)
     original = base / "checkpoint/model.safetensors"

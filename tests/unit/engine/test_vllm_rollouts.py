@@ -22,11 +22,13 @@ from evals.core.run_spec import Execution, LocalRun
 from evals.generation.backend import SamplingParameters
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
+from evals.grading import Reason, Verdict
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
 from rlvr.engines.local.vllm_rollouts import VllmRollouts, key_value_bytes
+from rlvr.methods.rollout_batch import rollout_kl
 from rlvr.runs.termination import Interrupted
 from tests.unit.engine.conftest import import_pretrained
 
@@ -84,7 +86,7 @@ def test_vllm_samples_with_the_weights_that_it_was_handed(
         scored, _ = score_in_chunks(policy, tokens, 0.7, 6)
         said = torch.tensor([number for each in drawn for number in each.log_probs or ()])
         torch.testing.assert_close(said, scored, rtol=1e-4, atol=1e-4)
-        assert rollouts.check(said, scored)["rollout_kl"] < 1e-6
+        assert rollout_kl(scored, said) < 1e-6
     again = [each for group in sample(PROMPTS, names, sampling, checkpoint.end_tokens) for each in group]
     assert [each.tokens for each in again] == [each.tokens for each in drawn], "a rollout's name is its seed"
     assert drawn[0].tokens != drawn[1].tokens
@@ -104,7 +106,7 @@ def test_a_training_by_vllm_continues_and_says_what_drew_its_rollouts(
 ) -> None:
     pytest.importorskip("vllm", reason=REASON)
     run = make_run({"steps": 3, "learning_rate": 0.01, **VLLM}, base=str(tied), model="other")
-    monkeypatch.setattr(Rollouts, "rewards", _some_reward)
+    monkeypatch.setattr(Rollouts, "verdicts", _some_verdicts)
     train(run, tmp_path / "whole", EXECUTION)
     manifest = verify_outputs(tmp_path / "whole" / "manifest.json", "run")
     assert manifest.details["sampled_by"].startswith("vllm 0.")
@@ -137,8 +139,9 @@ def test_a_training_by_vllm_continues_and_says_what_drew_its_rollouts(
         train(run, tmp_path / "forgetful", EXECUTION)
 
 
-def _some_reward(rollouts: Rollouts, pool: Any) -> torch.Tensor:  # a random model solves nothing
-    return torch.tensor([float(sum(response) % 2) for response in rollouts.tokens.responses])
+def _some_verdicts(rollouts: Rollouts, pool: Any) -> list[Verdict]:  # a random model solves nothing
+    reasons = (Reason.MISMATCH, Reason.MATCH)
+    return [Verdict.of(None, reasons[sum(response) % 2], 0.0) for response in rollouts.tokens.responses]
 
 
 def test_another_policy_ends_the_run_and_names_it(make_run: MakeRun) -> None:
@@ -147,9 +150,9 @@ def test_another_policy_ends_the_run_and_names_it(make_run: MakeRun) -> None:
     drawn, scored = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -1.5])
     expected = ((math.exp(-0.5) - 1 + 0.5) + (math.exp(0.5) - 1 - 0.5)) / 2
     with pytest.raises(UserError, match=f"tiny-dapo-s1.*{expected:.3g} nats") as raised:
-        rollouts.check(drawn, scored)
+        rollouts.check(rollout_kl(scored, drawn))
     assert "accepted: 0.1" in str(raised.value)
-    assert rollouts.check(drawn, drawn) == {"rollout_kl": 0.0}
+    rollouts.check(rollout_kl(drawn, drawn))
 
 
 def test_keys_and_values_are_counted_in_whole_blocks() -> None:

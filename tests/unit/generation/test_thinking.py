@@ -95,10 +95,10 @@ def test_a_response_is_judged_alike_wherever_it_is_graded(name: str, tmp_path: P
     with GradingPool(workers=1) as pool:
         sample = _sample(plan, (0, 0), response)
         evaluated = judge_samples([sample], {"p": "3"}, pool, Kind.COMPLETION)[1][0].correct
-        rewards = sampler.roll_out(responds, [PROBLEM], "x", 0).rewards(pool)
+        (trained,) = sampler.roll_out(responds, [PROBLEM], "x", 0).verdicts(pool)
         taken = accuracies(model.tokenizer, [problem], requests, [response] * SAMPLES, pool)
         place, longer = Place(prompt, [], ids[0], 0.5, "3", "x"), SamplingParameters(len(ids) + 1)
         (value,) = token_values(responds, model.tokenizer, [place], longer, model.end_tokens, 1, pool)
-    assert (evaluated, bool(rewards[0]), bool(taken[0]), bool(value.of_prefix)) == (correct,) * 4
+    assert (evaluated, bool(trained.reward), bool(taken[0]), bool(value.of_prefix)) == (correct,) * 4
     # The text that a user's verifier is given
     assert case_of(model.tokenizer, prompt, ids, finished, "3").prediction == sample.text

@@ -220,9 +220,8 @@ def test_near_duplicates_are_found_and_boilerplate_is_not(trained: str, verdict:
 
 
 TETRAHEDRON = (  # of AIME 2024; a training set has it with other numbers (PromptCoT, issue 8)
-    "Let $ABCD$ be a tetrahedron such that $AB=CD=\\sqrt{41}$, $AC=BD=\\sqrt{80}$, and $BC=AD=\\sqrt{89}$. There exists "
-    "a point $I$ inside the tetrahedron such that the distances from $I$ to each of the faces of the tetrahedron are all "
-    "equal. Find $m+n+p$."
+    "Let $ABCD$ be a tetrahedron such that $AB=CD=\\sqrt{41}$, $AC=BD=\\sqrt{80}$, and $BC=AD=\\sqrt{89}$. There is a "
+    "point $I$ inside it such that the distances from $I$ to each of the faces are all equal. Find $m+n+p$."
 )
 
 

@@ -1,0 +1,83 @@
+"""What a training records of itself: its distance to the base model, passes over its problems, its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from evals.core.errors import InvalidInput
+from evals.core.manifest import read_manifest
+from evals.core.run_spec import Execution, LocalRun
+from evals.grading import GradingPool
+from rlvr.engines.local.adamw import AdamW
+from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.policy import TokenBatch
+from rlvr.engines.local.train import train
+
+MakeRun = Callable[..., LocalRun]
+
+
+def test_scores_along_a_training_have_the_distance_to_the_base_model(
+    make_run: MakeRun, study_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As transformers computes both models, from the responses that the policy drew."""
+    validation = {"problems": str(study_files / "problems"), "every": 2, "samples_per_problem": 2}
+    run = make_run({"learning_rate": 0.01}, validation=validation)
+    learner, drawn, measure = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path)), [], Learner._base_kl
+
+    def recorded(own: Learner, tokens: TokenBatch) -> float:
+        drawn.append(tokens)
+        return measure(own, tokens)
+
+    monkeypatch.setattr(Learner, "_base_kl", recorded)
+    with GradingPool(workers=1) as pool:
+        learner.validate(pool)
+        for _ in range(2):
+            learner.position.metrics.append(learner.step(pool))
+        learner.validate(pool)
+    start, end = (row["base_kl"] for row in learner.position.validation)
+    assert start == 0 and end > 1e-4
+    base = study_files / "base" / "tiny" / "checkpoint"
+    models = [AutoModelForCausalLM.from_pretrained(base).double() for _ in range(2)]
+    models[1].load_state_dict({name: value.double() for name, value in learner.model.weights().items()}, strict=False)
+    terms = []
+    for prompt, response in zip(drawn[1].prompts, drawn[1].responses, strict=True):
+        tokens, own = torch.tensor([[*prompt, *response]]), torch.tensor(response)[:, None]
+        with torch.no_grad():
+            of_base, of_policy = (
+                model(tokens).logits[0, len(prompt) - 1 : -1].log_softmax(-1).gather(1, own) for model in models
+            )
+        log_ratio = of_base - of_policy
+        terms.append((log_ratio.exp() - 1 - log_ratio)[:, 0])
+    assert end == pytest.approx(float(torch.cat(terms).mean()), rel=1e-3)
+
+
+def test_a_training_says_how_often_it_used_its_problems_and_its_optimizers_constants(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    train(make_run({"adam_beta2": 0.95}), tmp_path / "run", Execution())
+    metrics = pd.read_parquet(tmp_path / "run" / "metrics.parquet")
+    assert metrics["training_passes"].tolist() == pytest.approx([0.4, 0.8, 1.2, 1.6])  # 4 of 10 problems a step
+    optimizer = {"name": "AdamW", "betas": [0.9, 0.95], "epsilon": 1e-8}
+    assert read_manifest(tmp_path / "run" / "manifest.json", "run").details["optimizer"] == optimizer
+    parameters = make_run({"adam_beta2": 0.95, "adam_epsilon": 1e-8}).parameters()["training"]
+    assert parameters["adam_beta2"] == 0.95 and not {"adam_beta1", "adam_epsilon"} & parameters.keys()
+    with pytest.raises(InvalidInput, match="adam_beta1"):
+        make_run({"adam_beta1": 1.0})
+
+
+def test_the_optimizers_constants_are_used() -> None:
+    values = [torch.nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2)]
+    ours = AdamW(values[:1], 0.1, (0.8, 0.9), 1e-3)
+    theirs = torch.optim.AdamW(values[1:], lr=0.05, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1)
+    for gradient in ([0.1, -0.001], [0.3, 0.002]):
+        for value in values:
+            value.grad = torch.tensor(gradient)
+        ours.step(0.05)
+        theirs.step()
+    torch.testing.assert_close(values[0], values[1])
