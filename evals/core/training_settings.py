@@ -125,7 +125,8 @@ class TrainingSettings(Record):
     )
     unjudged_limit: ShareOrZero = Field(
         default=0.1,
-        description="share of a training's responses so far, beyond 10, that may be unjudged before it stops; 1: never",
+        description="share of a training's responses so far, beyond 10, on which the grader may fail before the "
+        "training stops; answers that cannot be read do not count; 1: never",
     )
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from evals.core.errors import UserError
-from evals.grading import UNJUDGED, Verdict
+from evals.grading import UNJUDGED, Reason, Verdict
 
 ALWAYS_ALLOWED = 10
 """Responses without a judgement that end no training, whatever share of the responses they are."""
@@ -46,14 +46,18 @@ def training_rewards(
 def require_judged(run: str, steps: Sequence[Mapping[str, float]], samples_per_prompt: int, limit: float) -> None:
     """Check that the metrics of a training's ``steps`` so far have not too many responses without a judgement.
 
+    Answers that cannot be read do not count here: a policy that writes no mathematics is a finding, and not a fault of
+    the grader.
+
     Raises:
         UserError: it is more than ``ALWAYS_ALLOWED`` responses, and more than the share ``limit`` of all.
     """
-    counts = {reason: int(sum(step.get(column(reason), 0) for step in steps)) for reason in UNJUDGED}
+    faults = [reason for reason in UNJUDGED if reason is not Reason.UNPARSABLE]
+    counts = {reason: int(sum(step.get(column(reason), 0) for step in steps)) for reason in faults}
     unjudged, sampled = sum(counts.values()), int(sum(step["prompts_sampled"] for step in steps)) * samples_per_prompt
     if unjudged > ALWAYS_ALLOWED and unjudged > limit * sampled:
         reasons = ", ".join(f"{reason} {count}" for reason, count in counts.items() if count)
         raise UserError(
-            f"{run}: step {len(steps)}: nobody could judge {unjudged} of {sampled} responses ({reasons}); accepted: "
+            f"{run}: step {len(steps)}: the grader failed on {unjudged} of {sampled} responses ({reasons}); accepted: "
             f"{ALWAYS_ALLOWED} responses, or {limit:.0%} of them (training.unjudged_limit)"
         )

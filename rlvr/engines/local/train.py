@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -166,7 +167,7 @@ class _Attempt:
             files = [*files, scores]
         metrics, seconds = pd.DataFrame(self.learner.position.metrics), time.monotonic() - self.started
         learner = self.learner
-        details = {"model_computed_by": learner.model.backend, "sampled_by": learner.sampled_by}
+        details: dict[str, Any] = {"model_computed_by": learner.model.backend, "sampled_by": learner.sampled_by}
         details |= {"same_bytes": learner.same_bytes, "device": learner.model.device.type}
         optimizer = learner.run.training
         betas = [optimizer.adam_beta1, optimizer.adam_beta2]

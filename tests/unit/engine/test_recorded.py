@@ -15,7 +15,7 @@ from evals.core.manifest import read_manifest
 from evals.core.run_spec import Execution, LocalRun
 from evals.grading import GradingPool
 from rlvr.engines.local.adamw import AdamW
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.engines.local.train import train
 
@@ -28,7 +28,7 @@ def test_scores_along_a_training_have_the_distance_to_the_base_model(
     """As transformers computes both models, from the responses that the policy drew."""
     validation = {"problems": str(study_files / "problems"), "every": 2, "samples_per_problem": 2}
     run = make_run({"learning_rate": 0.01}, validation=validation)
-    learner, drawn, measure = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path)), [], Learner._base_kl
+    learner, drawn, measure = Learner(run, "cpu"), [], Learner._base_kl
 
     def recorded(own: Learner, tokens: TokenBatch) -> float:
         drawn.append(tokens)

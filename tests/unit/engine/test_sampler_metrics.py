@@ -11,7 +11,7 @@ import torch
 
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import score_in_chunks
 from rlvr.methods.rollout_batch import sampler_metrics
 
@@ -61,7 +61,7 @@ def test_the_numbers_are_those_of_a_loop() -> None:
 def test_every_step_compares_the_sampler_with_the_trainer(make_run: MakeRun, tmp_path: Path, dtype: str) -> None:
     """Of the own sampler: nothing but rounding in float32, and far more in bfloat16."""
     run = make_run(dtype=dtype, method={**make_run().method, "token_weights": FORKING})
-    learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    learner = Learner(run, "cpu")
     with GradingPool(workers=1) as pool:
         prepared = learner.prepare(pool)
     tokens, drawn = prepared.rollouts.tokens, prepared.rollouts.log_probs

@@ -91,12 +91,14 @@ def test_a_training_stops_above_its_share_of_unjudged_responses(
     with pytest.raises(UserError) as error:
         train(run, tmp_path / "run", Execution())
     message = (
-        "tiny-dapo-s1: step 3: nobody could judge 12 of 48 responses (timeout 12); accepted: 10 responses, or 10 %"
+        "tiny-dapo-s1: step 3: the grader failed on 12 of 48 responses (timeout 12); accepted: 10 responses, or 10 %"
     )
     assert str(error.value) == message.replace("10 %", "10% of them (training.unjudged_limit)")
     with pytest.raises(UserError, match="12 of 48"):  # continued: the steps before count
         train(run, tmp_path / "run", Execution())
     train(make_run({"unjudged_limit": 0.25}), tmp_path / "allowed", Execution())
+    monkeypatch.setattr("rlvr.engines.local.train.GradingPool", lambda *_, **__: Pool(Reason.MATCH, Reason.UNPARSABLE))
+    train(make_run(), tmp_path / "unread", Execution())  # the policy's own fault
 
 
 def test_a_run_without_the_keys_is_the_run_of_before(make_run: MakeRun) -> None:
