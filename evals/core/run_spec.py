@@ -100,6 +100,7 @@ class _Run(Record):
         dtype: of the model's forward and backward passes and of the rollouts; weights and optimizer are kept in
             float32.
         prompt_form: "base" for plain text, "chat" for the user's turn of the model's own chat template.
+        chat_template_kwargs: what the template is told.
         verifier: what gives the rewards instead of the project's grader; None where it does.
     """
 
@@ -112,6 +113,7 @@ class _Run(Record):
     method: dict[str, Any]
     seed: int
     training: TrainingSettings
+    chat_template_kwargs: dict[str, Any] = Field(default={})
     verifier: RunVerifier | None = None
 
     def to_json(self) -> dict[str, Any]:

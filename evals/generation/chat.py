@@ -74,9 +74,9 @@ def end_tokens(checkpoint: Checkpoint, form: str, template: Mapping[str, Any] = 
     return {number: checkpoint.tokenizer.id_to_token(number) or "?" for number in sorted(numbers)}
 
 
-def taught_end(checkpoint: Checkpoint, form: str) -> int:
+def taught_end(checkpoint: Checkpoint, form: str, template: Mapping[str, Any] = MappingProxyType({})) -> int:
     """The token that a training on solutions puts after each: the tokenizer's, if it ends a response."""
-    ends, named = end_tokens(checkpoint, form), checkpoint.end_token
+    ends, named = end_tokens(checkpoint, form, template), checkpoint.end_token
     return named if named in ends else checkpoint.end_tokens[0]
 
 

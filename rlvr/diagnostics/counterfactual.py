@@ -91,7 +91,8 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
         places.append(Place(prompt, before, int(row["token"]), own, gold, name))
     parameters = SamplingParameters(snapshot.run.training.max_new_tokens, snapshot.temperature, batch_size=_BATCH)
     sampler, tokenizer = snapshot.model.sampler(), checkpoint.tokenizer
-    ends = list(end_tokens(checkpoint, snapshot.run.prompt_form))
+    run = snapshot.run
+    ends = list(end_tokens(checkpoint, run.prompt_form, run.chat_template_kwargs))
     values = token_values(sampler, tokenizer, places, parameters, ends, SAMPLES, pool)
     return list(zip(chosen, values, strict=True))
 

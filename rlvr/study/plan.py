@@ -164,6 +164,7 @@ class Plan:
             yield models.ReachServer(model=model, service=served.service())
         for model, tuned in study.fine_tuned_models.items():
             settings = {"dtype": tuned.sampling_dtype, "prompt_form": tuned.prompt_form}
+            settings |= {"chat_template_kwargs": tuned.told} if tuned.told else {}
             yield models.FineTuneModel(
                 model=model,
                 base=Path(f"results/base/{model}{PRETRAINED}/manifest.json"),

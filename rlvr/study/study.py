@@ -121,6 +121,7 @@ class Study:
         content = {
             "dtype": model.sampling_dtype,
             "prompt_form": model.prompt_form,
+            "chat_template_kwargs": dict(model.told),
             "run": run.run,
             "model": run.model,
             "base": f"results/base/{run.model}",

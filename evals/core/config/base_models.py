@@ -134,6 +134,7 @@ class FromScratch(Settings):
     training: BaseTraining = Field(description="optimizer and length")
 
     prompt_form: ClassVar[str] = "base"
+    told: ClassVar[Mapping[str, Any]] = {}
     sampling_dtype: ClassVar[str] = "float32"
     prompting: ClassVar[Mapping[str, Any]] = {}
 
@@ -159,7 +160,7 @@ class _Prompted(Settings):
     )
     chat_template_kwargs: dict[str, Any] | None = Field(
         default=None,
-        description="prompt chat, of a model that is not trained: what the template is told, such as "
+        description="prompt chat: what the template is told, in training and evaluation alike, such as "
         "{enable_thinking: false}",
     )
 
@@ -180,6 +181,11 @@ class _Prompted(Settings):
         """The settings of the chat template that are given."""
         given = {"system_prompt": self.system_prompt, "chat_template_kwargs": self.chat_template_kwargs}
         return {key: value for key, value in given.items() if value is not None}
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the chat template is told."""
+        return self.chat_template_kwargs or {}
 
 
 class Existing(_Prompted):

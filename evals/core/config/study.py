@@ -168,11 +168,9 @@ class StudyConfig(Settings):
             if self.methods:
                 raise NotAccepted("is server in a study with methods", "a study that only evaluates", f"{key}.source")
             return None
-        if (self.methods or isinstance(model, FineTuned)) and model.prompting:
-            name = next(iter(model.prompting))
-            raise NotAccepted(
-                "is given to a model that is trained, whose training would lack it", "none", f"{key}.{name}"
-            )
+        if (self.methods or isinstance(model, FineTuned)) and model.system_prompt is not None:
+            found = "is given to a model that is trained, whose training would lack it"
+            raise NotAccepted(found, "none", f"{key}.system_prompt")
         accepted = ", ".join(LOCAL_DTYPES)
         trains = isinstance(model, FineTuned) or (self.methods and self.engine == LOCAL)
         if trains and model.sampling_dtype not in LOCAL_DTYPES:

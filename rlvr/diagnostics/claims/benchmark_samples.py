@@ -20,7 +20,9 @@ SAMPLES = 8
 def requests_for(run: LocalRun, problems: Sequence[Problem], stream: str) -> list[Request]:
     """Ask for the samples of each problem with the run's prompt, in its form; ``stream`` names their random numbers."""
     texts = [render_prompt(run.prompt, problem.problem) for problem in problems]
-    prompts = encode_prompts(Checkpoint(run.base / "checkpoint"), texts, run.prompt_form)
+    prompts = encode_prompts(
+        Checkpoint(run.base / "checkpoint"), texts, run.prompt_form, template=run.chat_template_kwargs
+    )
     return [
         Request(prompt, f"{stream}/{problem.id}/{number}", run.training.max_new_tokens)
         for problem, prompt in zip(problems, prompts, strict=True)

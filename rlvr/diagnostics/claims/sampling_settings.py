@@ -99,7 +99,11 @@ def accuracy_by_problem(
     """Return the share of right answers to each problem."""
     model = Checkpoint(checkpoint)
     settings = BackendSettings(
-        "float32", "cpu", model.context_length(None), list(end_tokens(model, run.prompt_form)), sampling
+        "float32",
+        "cpu",
+        model.context_length(None),
+        list(end_tokens(model, run.prompt_form, run.chat_template_kwargs)),
+        sampling,
     )
     requests = requests_for(run, problems, "settings")
     responses = load_backend("local", [model], settings).generate(requests)

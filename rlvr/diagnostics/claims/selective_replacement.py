@@ -51,7 +51,11 @@ def benchmark_rows(
     pair = Checkpoint(base), Checkpoint(trained)
     sampling = SamplingParameters(training.max_new_tokens, training.temperature)
     settings = BackendSettings(
-        "float32", "cpu", pair[0].context_length(None), list(end_tokens(pair[0], run.prompt_form)), sampling
+        "float32",
+        "cpu",
+        pair[0].context_length(None),
+        list(end_tokens(pair[0], run.prompt_form, run.chat_template_kwargs)),
+        sampling,
     )
     backend = load_backend("local", pair, settings)
     policies = [load_policy(each, "cpu") for each in pair]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
+from pydantic import Field
 
 from evals.core.config.base_models import FINE_TUNED, FineTuning
 from evals.core.errors import InvalidInput, UserError
@@ -40,6 +41,7 @@ class FineTuningSettings(FineTuning):
 
     dtype: Literal["float32", "bfloat16"]
     prompt_form: Literal["base", "chat"]
+    chat_template_kwargs: dict[str, Any] = Field(default={}, exclude_if=lambda told: not told)
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of the manifest."""
@@ -161,9 +163,10 @@ def _examples_of(checkpoint: Checkpoint, solutions: Path, settings: FineTuningSe
     if not rows:
         raise UserError(f"{solutions}: holds no solutions")
     texts = [render_prompt(settings.prompt, row["problem"]) for row in rows]
-    prompts = encode_prompts(checkpoint, texts, settings.prompt_form)
+    told = settings.chat_template_kwargs
+    prompts = encode_prompts(checkpoint, texts, settings.prompt_form, template=told)
     answers = checkpoint.tokenizer.encode_batch([row["solution"] for row in rows], add_special_tokens=False)
-    end, context = taught_end(checkpoint, settings.prompt_form), checkpoint.context_length(None)
+    end, context = taught_end(checkpoint, settings.prompt_form, told), checkpoint.context_length(None)
     print(f"each solution ends with {checkpoint.tokenizer.id_to_token(end)} ({end})", flush=True)
     examples = []
     for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True), start=1):

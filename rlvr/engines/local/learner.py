@@ -135,7 +135,7 @@ class Learner:
             top_p=training.top_p,
             batch_size=training.sampling_batch_size,
         )
-        ends = end_tokens(checkpoint, run.prompt_form)
+        ends = end_tokens(checkpoint, run.prompt_form, run.chat_template_kwargs)
         print(f"{run.run}: responses end with {ends_in_words(ends)}", flush=True)
         self._vllm: VllmRollouts | None = None
         if training.sampling_backend == "vllm":

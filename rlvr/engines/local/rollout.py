@@ -49,7 +49,11 @@ def encode_problems(
     texts = list(dict.fromkeys(problem["problem"] for problem in problems))
     rendered = [render_prompt(run.prompt, text) for text in texts]
     prompts: dict[str, Sequence[int]] = dict(
-        zip(texts, encode_prompts(checkpoint, rendered, run.prompt_form), strict=True)
+        zip(
+            texts,
+            encode_prompts(checkpoint, rendered, run.prompt_form, template=run.chat_template_kwargs),
+            strict=True,
+        )
     )
     context, longest = checkpoint.context_length(None), run.training.max_new_tokens
     for problem in problems:

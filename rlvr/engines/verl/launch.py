@@ -31,6 +31,8 @@ COMMAND = ("python", "-m", "verl.trainer.main_ppo")
 
 _PLAIN_TEXT = "{% for message in messages %}{{ message.content }}{% endfor %}"
 """A chat template that is none: a base model is given the prompt and nothing else."""
+_OF_THE_STUDY = ("data.apply_chat_template_kwargs", "actor_rollout_ref.model.custom_chat_template")
+"""Options that would give training another prompt than evaluation has, and so their parts."""
 _NO_LIMIT_ON_EPOCHS = 1_000_000
 """The number of steps ends a run; a limit on epochs can end a resumed one before its first step (verl #5725)."""
 
@@ -113,6 +115,9 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     own = {key.lstrip("+") for key in overrides}
     given: dict[str, Value] = {**(run.overrides or {}), **cluster.overrides}
     for key in given:
+        if key.lstrip("+").startswith(_OF_THE_STUDY):
+            accepted = "the model's prompt and chat_template_kwargs, for training and evaluation alike"
+            raise InvalidInput("cluster", f"overrides.{key}", "is what the study decides", accepted)
         if key.lstrip("+") in own:
             accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
             raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)
@@ -179,6 +184,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{model}.enable_gradient_checkpointing": True,
         f"{model}.use_remove_padding": True,
         **({f"{model}.custom_chat_template": _PLAIN_TEXT} if run.prompt_form == "base" else {}),
+        **({"++data.apply_chat_template_kwargs": run.chat_template_kwargs} if run.chat_template_kwargs else {}),
         f"{actor}.strategy": "fsdp2",
         f"{actor}.policy_loss.loss_mode": NAME_PREFIX + str(run.method["loss"]["name"]),
         # The registered loss aggregates by itself; verl's own metrics follow.

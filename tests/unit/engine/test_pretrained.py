@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +15,12 @@ from safetensors.torch import load_file, save_file
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json, sha256_file, write_json, write_text
+from evals.core.files import read_json, sha256_file, write_json, write_jsonl, write_text
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
+from rlvr.engines.local.fine_tune import _examples_of
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch, load_policy, same_bytes, score_in_chunks
 from rlvr.engines.local.train import train
@@ -110,6 +113,24 @@ def test_a_chat_prompt_is_the_models_own(make_run: MakeRun, llama: Path, tmp_pat
     )
     assert shown == expected
     assert "prompt_form" not in make_run().parameters() and "dtype" not in make_run().parameters()
+
+
+def test_training_and_warm_start_tell_the_template_what_the_model_says(
+    make_run: MakeRun, llama: Path, tmp_path: Path
+) -> None:
+    base = import_copy(llama, tmp_path / "copy")
+    write_text(base / "checkpoint" / "chat_template.jinja", CHAT + "{% if enable_thinking is false %}+{% endif %}")
+    told = {"enable_thinking": False}
+    write_jsonl(tmp_path / "solutions.jsonl", [{"problem": "1+2", "solution": "3"}])
+    plain = make_run(base=str(base), prompt_form="chat")
+    for given, end in (({}, "="), (told, "+")):
+        run = make_run(base=str(base), prompt_form="chat", chat_template_kwargs=given)
+        assert (run.parameters() == plain.parameters()) == (not given)
+        learner = Learner(run, "cpu")
+        settings: Any = SimpleNamespace(prompt="{problem}", prompt_form="chat", chat_template_kwargs=given)
+        (example,) = _examples_of(Checkpoint(base / "checkpoint"), tmp_path / "solutions.jsonl", settings)
+        for prompt in (*learner._sampler.prompts.values(), example["prompt"]):
+            assert learner.tokenizer.decode(list(prompt), skip_special_tokens=False).endswith(end)
 
 
 def test_a_prompt_that_leaves_no_room_is_named(make_run: MakeRun, tmp_path: Path) -> None:

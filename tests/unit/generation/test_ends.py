@@ -68,7 +68,7 @@ def test_a_warm_start_teaches_a_token_that_ends_a_rollout(tmp_path: Path, form: 
     """The tokenizer names another token than the config: it ends a chat, and no plain text."""
     model = a_checkpoint(tmp_path, CHATML, eos="<|im_end|>")
     write_jsonl(tmp_path / "solutions.jsonl", [{"problem": "1+2", "solution": "3"}])
-    settings: Any = SimpleNamespace(prompt="{problem}", prompt_form=form)
+    settings: Any = SimpleNamespace(prompt="{problem}", prompt_form=form, chat_template_kwargs={})
     (example,) = _examples_of(model, tmp_path / "solutions.jsonl", settings)
     taught = example["solution"][-1]
     assert taught == taught_end(model, form) and taught in end_tokens(model, form)

@@ -107,6 +107,18 @@ def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(plac
         assert error.value.key == f"overrides.{key}"
 
 
+def test_what_a_template_is_told_is_the_studys_and_no_override(places: Places) -> None:
+    told = {"enable_thinking": False}
+    run = make_run().model_copy(update={"prompt_form": "chat", "chat_template_kwargs": told})
+    words = launch(run, make_cluster(), places).words
+    assert "++data.apply_chat_template_kwargs={enable_thinking:false}" in words
+    template = "actor_rollout_ref.model.custom_chat_template"
+    for key in ("+data.apply_chat_template_kwargs", "++data.apply_chat_template_kwargs.enable_thinking", template):
+        chat = make_run().model_copy(update={"prompt_form": "chat", "overrides": {key: "x"}})
+        with pytest.raises(InvalidInput, match="is what the study decides.*chat_template_kwargs"):
+            launch(chat, make_cluster(), places)
+
+
 def test_a_chat_model_keeps_its_template(places: Places) -> None:
     key = "actor_rollout_ref.model.custom_chat_template"
     run = make_run()
