@@ -163,7 +163,7 @@ class Plan:
         for model, served in study.served_models.items():
             yield models.ReachServer(model=model, service=served.service())
         for model, tuned in study.fine_tuned_models.items():
-            settings = {"dtype": tuned.sampling_dtype, "prompt_form": tuned.prompt_form}
+            settings: dict[str, Any] = {"dtype": tuned.sampling_dtype, "prompt_form": tuned.prompt_form}
             settings |= {"chat_template_kwargs": tuned.told} if tuned.told else {}
             yield models.FineTuneModel(
                 model=model,

@@ -115,7 +115,7 @@ def test_what_a_template_is_told_is_the_studys_and_no_override(places: Places) -
     template = "actor_rollout_ref.model.custom_chat_template"
     for key in ("+data.apply_chat_template_kwargs", "++data.apply_chat_template_kwargs.enable_thinking", template):
         chat = make_run().model_copy(update={"prompt_form": "chat", "overrides": {key: "x"}})
-        with pytest.raises(InvalidInput, match="is what the study decides.*chat_template_kwargs"):
+        with pytest.raises(InvalidInput, match=r"is what the study decides.*chat_template_kwargs"):
             launch(chat, make_cluster(), places)
 
 
