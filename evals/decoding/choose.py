@@ -45,7 +45,7 @@ def choose(sweeps: Mapping[str, Sweep]) -> Choices:
             for point in sweep.points:
                 if point.decoding.scheme == scheme and point.fraction is not None and point.fraction < 1:
                     candidates.setdefault((point.fraction, point.decoding.gamma), {})[run] = point
-        averages = {key: float(np.mean([each.average for each in of.values()])) for key, of in candidates.items()}
+        averages = {key: float(np.mean([swept.average for swept in of.values()])) for key, of in candidates.items()}
         if averages:
             fraction, gamma = best = min(averages, key=lambda key: (-averages[key], *key))
             by_run = {run: point.decoding for run, point in candidates[best].items()}

@@ -63,36 +63,36 @@ def curves(sweeps: Sequence[Sweep]) -> Mapping[Criterion, Sequence[Place]]:
 def fraction_needed(places: Sequence[Place], level: float) -> float | None:
     """The smallest fraction replaced whose accuracy reaches ``level``, between measured points on a straight line."""
     before: Place | None = None
-    for found in places:
-        if found.average >= level:
-            if before is None or found.average == before.average:
-                return found.replaced
-            share = (level - before.average) / (found.average - before.average)
-            return before.replaced + share * (found.replaced - before.replaced)
-        before = found
+    for point in places:
+        if point.average >= level:
+            if before is None or point.average == before.average:
+                return point.replaced
+            share = (level - before.average) / (point.average - before.average)
+            return before.replaced + share * (point.replaced - before.replaced)
+        before = point
     return None
 
 
 def draw(sweeps: Sequence[Sweep]) -> Figure:
     """One panel: a line per criterion, the two models alone as levels."""
     base, trained = place(sweeps, "base"), place(sweeps, "trained")
-    found = curves(sweeps)
+    by_criterion = curves(sweeps)
     figure = style.new_figure(7.2, 5.0)
     axes = figure.subplots()
     for level, label, line in ((trained, "trained model alone", "-"), (base, "base model alone", "--")):
         axes.axhline(100 * level.average, color=NEUTRAL, linestyle=line, linewidth=1, label=label)
         axes.axhspan(100 * level.low, 100 * level.high, color=NEUTRAL, alpha=0.08, linewidth=0)
     for (criterion, title), colour, marker in zip(TITLES.items(), COLOURS, MARKERS, strict=False):
-        if criterion in found:
+        if criterion in by_criterion:
             # across, centre, low, high, each [points]
-            across, centre, *reach = np.array([astuple(each) for each in found[criterion]]).T * 100
+            across, centre, *reach = np.array([astuple(point) for point in by_criterion[criterion]]).T * 100
             look: dict[str, Any] = {"color": colour, "marker": marker, "label": title, "markersize": 5, "capsize": 0}
             axes.errorbar(across, centre, np.abs(reach - centre), **look, linewidth=1.4, elinewidth=0.7)
     samples, problems = sweeps[0].samples_per_problem, len(sweeps[0].problem_ids)
     xlabel = "tokens of the base model that the trained model replaced (%, log scale)"
     axes.set(xscale="log", xlabel=xlabel, ylabel=f"avg@{samples} (%)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_title(_finding(found, trained.average), loc="left", weight="bold")
+    axes.set_title(_finding(by_criterion, trained.average), loc="left", weight="bold")
     title = (
         f"n = {problems} problems, none of them scored elsewhere, {samples} samples each; {len(sweeps)} trained models."
         "\nBars and bands: 95 % intervals over problems, for these checkpoints"
@@ -101,10 +101,10 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
     return figure
 
 
-def _finding(found: Mapping[Criterion, Sequence[Place]], level: float) -> str:
+def _finding(by_criterion: Mapping[Criterion, Sequence[Place]], level: float) -> str:
     """The fraction of tokens that each criterion needs to match the trained model, in words."""
     parts = []
-    for criterion, places in found.items():
+    for criterion, places in by_criterion.items():
         needed = fraction_needed(places, level)
         share = "not reached" if needed is None else f"{100 * needed:.{0 if needed >= 0.1 else 1}f} %"
         parts.append(f"{TITLES[criterion]}: {share}")

@@ -27,15 +27,15 @@ def read_pair(base: Path, trained: Path, dtype: str) -> tuple[Checkpoint, Checkp
         UserError: one is missing or damaged, their vocabularies differ, or ``dtype`` is auto and means two things.
     """
     pair = Checkpoint.of(base), Checkpoint.of(trained)
-    first, second = (set(each.tokenizer.get_vocab().items()) for each in pair)
+    first, second = (set(checkpoint.tokenizer.get_vocab().items()) for checkpoint in pair)
     if differing := sorted({token for token, _ in first ^ second}):
-        where = ", ".join(str(each.directory) for each in pair)
-        found = f"their tokenizers differ in {len(differing)} tokens, such as {differing[0]!r}"
-        raise InvalidInput(where, "", found, "two models of one vocabulary")
-    widths = [each.config.get("vocab_size") for each in pair]
+        where = ", ".join(str(checkpoint.directory) for checkpoint in pair)
+        message = f"their tokenizers differ in {len(differing)} tokens, such as {differing[0]!r}"
+        raise InvalidInput(where, "", message, "two models of one vocabulary")
+    widths = [checkpoint.config.get("vocab_size") for checkpoint in pair]
     if widths[0] != widths[1]:  # a table of embeddings may be wider than the vocabulary, by the size of the model
         raise InvalidInput(str(trained), "vocab_size", f"is {widths[1]}, and that of {base} {widths[0]}", "the same")
-    dtypes = [each.dtype(dtype) for each in pair]
+    dtypes = [checkpoint.dtype(dtype) for checkpoint in pair]
     if dtypes[0] != dtypes[1]:
         raise InvalidInput("", "dtype", f"auto is {dtypes[0]} for {base} and {dtypes[1]} for {trained}", "one of them")
     return pair

@@ -50,22 +50,22 @@ def sample_grid(
     """
     sampler = PairSampler(pair, problems, settings)
     points = list(_points(sampler, grid))
-    found: list[SweepPoint] = []
+    swept: list[SweepPoint] = []
     for number, (name, decoding, fraction) in enumerate(points, start=1):
         directory = out / "points" / name
         sampler.sample(decoding, directory)
         grade_file(directory / "samples.jsonl", problems / "problems.jsonl", directory / "grades", pool, kind)
         measured = _measured(name, decoding, fraction, directory)
-        found.append(measured)
+        swept.append(measured)
         shares = f"{100 * measured.average:.1f} % correct, {100 * measured.replaced:.1f} % replaced"
         print(f"{number}/{len(points)} {name}: {shares}", flush=True)
         write_json(out / "progress.json", {"step": number, "steps": len(points)})
-    base, trained = (str(each.directory) for each in pair)
+    base, trained = (str(checkpoint.directory) for checkpoint in pair)
     ids, samples = tuple(sampler.plan.ids), settings.samples_per_problem
-    content = Sweep(base=base, trained=trained, problem_ids=ids, samples_per_problem=samples, points=tuple(found))
+    content = Sweep(base=base, trained=trained, problem_ids=ids, samples_per_problem=samples, points=tuple(swept))
     write_json(out / "sweep.json", content.to_json())
     inputs = {name: sha256_file(Path(name)) for name in sampler.plan.inputs}
-    parameters = {**sampler.plan.parameters, "points": [[point.name, point.decoding.to_json()] for point in found]}
+    parameters = {**sampler.plan.parameters, "points": [[point.name, point.decoding.to_json()] for point in swept]}
     identity = fingerprint({"parameters": parameters, "inputs": sorted(inputs.values())})
     outputs = hash_files(out, out / "sweep.json")
     Manifest("decoding_sweep", inputs, outputs, parameters, identity).write(out / "manifest.json")
@@ -112,7 +112,7 @@ def values_of_driver(
     sampler: PairSampler, criteria: Sequence[Criterion], driver: Driver
 ) -> dict[Criterion, FloatArray]:
     """Every criterion but random at every token of the driver's own responses, [tokens] each."""
-    collected: dict[Criterion, list[Tensor]] = {each: [] for each in criteria if each != "random"}
+    collected: dict[Criterion, list[Tensor]] = {name: [] for name in criteria if name != "random"}
 
     def observe(base: Tensor, trained: Tensor, row_of: Tensor, tokens: Tensor) -> None:
         logits = base if driver == "base" else trained

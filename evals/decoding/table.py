@@ -69,7 +69,9 @@ def decoding_tables(
             runs = [run.run for run in condition.runs]
             paths = [samples / run / name / "samples.jsonl" for run in runs for name in results.benchmarks]
             read = [sample for path in paths for sample in read_rows(path, Sample)]
-            replaced = sum(each.replaced or 0 for each in read) / max(1, sum(each.tokens or 0 for each in read))
+            replaced = sum(response.replaced or 0 for response in read) / max(
+                1, sum(response.tokens or 0 for response in read)
+            )
             choice, files = choices[scheme], [*files, *paths]
         rows.append(DecodingRow(condition, results.comparison(condition, BASE), choice, replaced))
     columns = _columns(results)
@@ -139,7 +141,7 @@ def _by_benchmark(results: Results) -> Table:
         average = results.average(condition, benchmark)
         return numbers.percent_with_error(average.value, average.standard_error)
 
-    rows = tuple((each.title, *(cell(each, name) for name in results.benchmarks)) for each in results.conditions)
+    rows = tuple((row.title, *(cell(row, name) for name in results.benchmarks)) for row in results.conditions)
     title = f"avg@{results.samples_per_problem} by benchmark (%)"
     note = "Mean over seeds, ± one standard error over problems and seeds."
     return Table("decoding_by_benchmark", title, ("Decoding", *results.benchmarks), rows, (note,))

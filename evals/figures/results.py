@@ -135,7 +135,7 @@ def draw_profiles(results: Results) -> Figure:
     panels = style.titled_panels(figure, titles, across, fontsize=8.5)
     matrices = [score_matrix(results, row) for row in conditions]
     profiles = [100 * performance_profile(scores, _THRESHOLDS) for scores in matrices]
-    for axes, row, scores, own in zip(panels, conditions, matrices, profiles, strict=True):
+    for axes, row, scores, of_method in zip(panels, conditions, matrices, profiles, strict=True):
         for profile in profiles:
             axes.plot(100 * _THRESHOLDS, profile, color="#c8c8c8", linewidth=0.6)
         draws = bootstrap_draws(scores, row, _PROFILE_RESAMPLES, together=True)
@@ -143,7 +143,7 @@ def draw_profiles(results: Results) -> Figure:
         low, high = percentile_interval(replicates, results.confidence)
         colour = styles[row.method].colour
         axes.fill_between(100 * _THRESHOLDS, 100 * low, 100 * high, color=colour, alpha=0.25, linewidth=0)
-        axes.plot(100 * _THRESHOLDS, own, color=colour, linewidth=1.4)
+        axes.plot(100 * _THRESHOLDS, of_method, color=colour, linewidth=1.4)
     level, seeds = round(100 * results.confidence), style.number_of_seeds(len(row.seeds) for row in conditions)
     style.set_title(figure, f"Performance profiles: {level} % bands over {seeds} seeds; grey: the other methods")
     figure.supxlabel(f"threshold, avg@{results.samples_per_problem} (%)", fontsize=8.5)

@@ -76,9 +76,9 @@ class MethodStyle:
 def method_styles(runs: Sequence[Run]) -> dict[str, MethodStyle]:
     """Choose styles by a method's place in the study, so that appending a method recolours nothing."""
     styles = {BASE: MethodStyle(NEUTRAL, "o")}
-    for place, method in enumerate(dict.fromkeys(run.method for run in runs if run.method != BASE)):
-        line, colour = divmod(place, len(COLOURS))
-        styles[method] = MethodStyle(COLOURS[colour], MARKERS[line % len(MARKERS)], LINES[place % len(LINES)])
+    for number, method in enumerate(dict.fromkeys(run.method for run in runs if run.method != BASE)):
+        line, colour = divmod(number, len(COLOURS))
+        styles[method] = MethodStyle(COLOURS[colour], MARKERS[line % len(MARKERS)], LINES[number % len(LINES)])
     return styles
 
 
@@ -109,9 +109,9 @@ def titled_panels(figure: Figure, titles: Sequence[str], columns: int, **style: 
     every = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
     for axes in every[len(titles) :]:
         axes.remove()
-    for place, (axes, title) in enumerate(zip(every, titles, strict=False)):
+    for number, (axes, title) in enumerate(zip(every, titles, strict=False)):
         axes.set_title(title, **style)
-        if place + columns >= len(titles):
+        if number + columns >= len(titles):
             axes.tick_params(labelbottom=True)
     return every[: len(titles)]
 

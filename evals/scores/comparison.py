@@ -103,15 +103,15 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, tra
     content = compare(counts, settings, _contrasts(counts[0], measured, settings)).to_json()
     write_json(out, content)
     rows = {key: len(content.pop(key)) for key in ("comparisons", "contrasts")}
-    read = [*(each.path for each in counts), *(each / "metrics.parquet" for each in directories.values())]
+    read = [*(source.path for source in counts), *(source / "metrics.parquet" for source in directories.values())]
     write_output_manifest("comparisons", out.with_suffix(""), [out.suffix], read, content, rows)
 
 
 def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], settings: Settings) -> list[Contrast]:
     """The contrasts of the methods whose runs were ``measured``, in file order; the reference method has none."""
     by_method: dict[tuple[str, str], list[MeasuredRun]] = {}
-    for run, found in measured.items():
-        by_method.setdefault(scores.methods[run], []).append(found)
+    for run, measurements in measured.items():
+        by_method.setdefault(scores.methods[run], []).append(measurements)
     reference, level = settings.reference_method, settings.confidence
     contrasts = [
         estimate_contrast(model, method, runs, reference, by_method.get((model, reference), []), level)
@@ -151,21 +151,21 @@ def compare(
     """
     pairs = _pairs(benchmarks, settings.reference_method)
     draws = {}
-    for each in benchmarks:
-        generator = _generator(settings.seed, "problems", each.benchmark)
-        draws[each.benchmark] = draw_problems(each.problems, generator, settings.bootstrap_resamples)
-    suites = {each.benchmark: [each] for each in benchmarks} | {ALL_BENCHMARKS: [*benchmarks]}
+    for benchmark in benchmarks:
+        generator = _generator(settings.seed, "problems", benchmark.benchmark)
+        draws[benchmark.benchmark] = draw_problems(benchmark.problems, generator, settings.bootstrap_resamples)
+    suites = {benchmark.benchmark: [benchmark] for benchmark in benchmarks} | {ALL_BENCHMARKS: [*benchmarks]}
     rows: dict[Pair, list[dict[str, Any]]] = {pair: [] for pair in pairs}
     for name, members in suites.items():
         if not pairs:  # a study of one base model compares nothing
             break
         weights = [1.0]
         if name == ALL_BENCHMARKS:
-            weights = weights_of(settings.weighting, {each.benchmark: each.problems for each in members})
+            weights = weights_of(settings.weighting, {benchmark.benchmark: benchmark.problems for benchmark in members})
         contributions = np.array([problem_shares(*_arms(pair, members), weights) for pair in pairs])
         generator = _generator(settings.seed, "sign flips", name)
         p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()
-        drawn = [draws[each.benchmark] for each in members]
+        drawn = [draws[benchmark.benchmark] for benchmark in members]
         for pair, p_value in zip(pairs, p_values, strict=True):
             rows[pair].append({"benchmark": name, **_compare(pair, members, weights, drawn, p_value, settings)})
     asked = {name: getattr(settings, name) for name in Comparisons.model_fields if hasattr(settings, name)}
@@ -176,8 +176,8 @@ def compare(
 
 def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts]) -> tuple[list[FloatArray], list[FloatArray]]:
     """For each benchmark, the accuracies [S, N] of a pair's method and of what it is compared against."""
-    treatment = [each.accuracies(pair.model, pair.method) for each in benchmarks]
-    return treatment, [each.accuracies(pair.against_model or pair.model, pair.against) for each in benchmarks]
+    treatment = [benchmark.accuracies(pair.model, pair.method) for benchmark in benchmarks]
+    return treatment, [benchmark.accuracies(pair.against_model or pair.model, pair.against) for benchmark in benchmarks]
 
 
 def problem_shares(
@@ -195,11 +195,11 @@ def problem_shares(
 def _check_runs(benchmarks: Sequence[BenchmarkCounts]) -> None:
     """Refuse a benchmark that has other runs than the first one, or that is given twice."""
     first = benchmarks[0]
-    for number, each in enumerate(benchmarks):
-        if differing := sorted(set(first.counts) ^ set(each.counts)):
-            raise UserError(f"{each.path}: run {differing[0]} is in only one of it and {first.path}")
-        if each.benchmark in [other.benchmark for other in benchmarks[:number]]:
-            raise UserError(f"{each.path}: benchmark {each.benchmark} is given twice")
+    for number, counts in enumerate(benchmarks):
+        if differing := sorted(set(first.counts) ^ set(counts.counts)):
+            raise UserError(f"{counts.path}: run {differing[0]} is in only one of it and {first.path}")
+        if counts.benchmark in [other.benchmark for other in benchmarks[:number]]:
+            raise UserError(f"{counts.path}: benchmark {counts.benchmark} is given twice")
 
 
 def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
@@ -245,7 +245,7 @@ def _compare(
     interval = None
     if is_known and is_spread and np.count_nonzero(problem_shares(treatment, control)) >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *filter(None, pair))
-        samples = [each.samples for each in benchmarks] if settings.resample_samples else None
+        samples = [benchmark.samples for benchmark in benchmarks] if settings.resample_samples else None
         replicates = bootstrap_differences(
             treatment, control, draws, generator, samples=samples, weights=weights, **fixed
         )

@@ -54,18 +54,18 @@ def estimate_contrast(
     if not runs or any(run.reference not in accepted or ANGLE not in run.metrics for run in runs):
         return None
     angles = [run.metrics[[ANGLE, FLOOR]].dropna() for run in runs]
-    if any(each.empty for each in angles):  # every gradient was 0
+    if any(of_run.empty for of_run in angles):  # every gradient was 0
         return None
-    means = [each.mean() for each in angles] if len(runs) > 1 else [row for _, row in angles[0].iterrows()]
-    ratios = [math.log(max(each[ANGLE], _NO_ANGLE) / max(each[FLOOR], _NO_ANGLE)) for each in means]
+    means = [of_run.mean() for of_run in angles] if len(runs) > 1 else [row for _, row in angles[0].iterrows()]
+    ratios = [math.log(max(of_run[ANGLE], _NO_ANGLE) / max(of_run[FLOOR], _NO_ANGLE)) for of_run in means]
     interval = _t_interval(ratios, level)
     slopes = [run.metrics[SLOPES].mean() for run in runs if SLOPES in run.metrics]
     return Contrast(
         model=model,
         method=method,
         against=against,
-        degrees=float(np.mean([each[ANGLE].mean() for each in angles])),
-        floor_degrees=float(np.mean([each[FLOOR].mean() for each in angles])),
+        degrees=float(np.mean([of_run[ANGLE].mean() for of_run in angles])),
+        floor_degrees=float(np.mean([of_run[FLOOR].mean() for of_run in angles])),
         slope_degrees=float(np.mean(slopes)) if slopes else None,
         ratio_interval=interval and (math.exp(interval[0]), math.exp(interval[1])),
         is_above_floor=(ratios[0] if interval is None else interval[0]) > 0.0,

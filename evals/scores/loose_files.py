@@ -125,7 +125,7 @@ class Reader:
             inputs = map(Path, read_manifest(manifest, "samples").inputs)
             names = [name for name in inputs if name.name == "problems.jsonl"]
             places = (top / name for name in names for top in (Path(), *samples.absolute().parents))
-            candidates += [place for place in places if place.is_file()][:1]
+            candidates += [problems_file for problems_file in places if problems_file.is_file()][:1]
         return self._problems_with({sample.problem_id for sample in scan_rows(samples, Sample)}, samples, candidates)
 
     def _problems_with(
@@ -134,7 +134,7 @@ class Reader:
         """The first of some files that has all problems of a file of samples, ``as_text`` where all ids are text."""
         for path in candidates:
             ids = (gold.id for gold in read_rows(path, Gold))
-            if wanted <= {str(each) if as_text else each for each in ids}:
+            if wanted <= {str(problem_id) if as_text else problem_id for problem_id in ids}:
                 return path
         looked = ", ".join(map(str, candidates)) or "none is known"
         raise UserError(
@@ -144,16 +144,16 @@ class Reader:
 
 def _names(path: Path) -> tuple[str, str]:
     """The run and the benchmark of a file."""
-    place = path.absolute().parent
-    return (place.parent.name, place.name) if path.name in _NAMES else (path.stem, "–")
+    folder = path.absolute().parent
+    return (folder.parent.name, folder.name) if path.name in _NAMES else (path.stem, "–")
 
 
 def find_files(paths: Sequence[Path], names: Sequence[str] = _NAMES) -> list[Path]:
     """Find the files of grades or samples that paths mean, as :meth:`Reader.read` says, with these ``names``."""
-    found: list[Path] = []
+    readable: list[Path] = []
     for path in paths:
         if path.is_file():
-            found.append(path)
+            readable.append(path)
             continue
         if not path.is_dir():
             raise UserError(f"{path}: no such file or directory")
@@ -164,8 +164,8 @@ def find_files(paths: Sequence[Path], names: Sequence[str] = _NAMES) -> list[Pat
         if not files:
             looked = " or ".join((*names, *IN_DIRECTORIES))
             raise UserError(f"{path}: holds no {looked}, nor do the directories in it")
-        found += files
-    return list(dict.fromkeys(found))
+        readable += files
+    return list(dict.fromkeys(readable))
 
 
 def find_seeds(side: str, text: str) -> list[Path]:

@@ -43,7 +43,7 @@ def make_design(
         one, other = reader.read(files)
         if set(one.grades) != set(other.grades) or one.samples != other.samples:
             raise UserError(f"{other.path}: has other problems or another number of samples than {one.path}")
-        first, second = ([count / each.samples for count in each.counts] for each in (one, other))
+        first, second = ([count / policy.samples for count in policy.counts] for policy in (one, other))
         return Design.from_accuracies(first, second, one.samples, seed_sd, seeds)
     except ValueError as error:
         raise UserError(f"power: {error}") from None

@@ -49,7 +49,7 @@ def _flat(row: Values) -> dict[str, Any]:
         if key.endswith("confidence_interval"):
             flat[f"{key}_low"], flat[f"{key}_high"] = value or (None, None)
         elif isinstance(value, dict):
-            flat |= {f"{key}_{inner}": each for inner, each in value.items()}
+            flat |= {f"{key}_{inner}": inner_value for inner, inner_value in value.items()}
         else:
             flat[key] = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
     return flat
@@ -74,10 +74,10 @@ def print_scores(
     if not 0.0 < threshold <= 1.0:
         raise InvalidInput("--threshold", "", f"is {threshold}", "above 0, up to 1")
     graded = reader.read(paths)
-    rows = [_score(each, k, threshold, confidence) for each in graded]
-    for run in dict.fromkeys(each.run for each in graded):
-        members = [each for each in graded if each.run == run]
-        if len({each.benchmark for each in members}) == len(members) > 1:
+    rows = [_score(run_file, k, threshold, confidence) for run_file in graded]
+    for run in dict.fromkeys(run_file.run for run_file in graded):
+        members = [run_file for run_file in graded if run_file.run == run]
+        if len({run_file.benchmark for run_file in members}) == len(members) > 1:
             rows.append(_mean_score(run, members, confidence, weighting))
     notes = [
         "Per cent but for problems, samples and tokens. SE and interval: over problems, their samples are clusters. "
@@ -87,7 +87,7 @@ def print_scores(
         notes.append(f"all: the mean over benchmarks, {weighting_text(weighting)}.")
     if any(row["confidence_interval"] is None for row in rows):
         notes.append(f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted.")
-    unverified = [str(each.path) for each in graded if not each.hashes]
+    unverified = [str(run_file.path) for run_file in graded if not run_file.hashes]
     if unverified:
         notes.append(f"Read without a manifest that vouches for its bytes: {', '.join(unverified)}.")
     levels = sorted({level for row in rows for level in row.get("pass_at_k", {})}, key=int)
@@ -100,8 +100,8 @@ def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: fl
     n, counts, rows = graded.samples, graded.counts, graded.rows()
     levels = k or [max(1, n // 2)]
     if min(levels) < 1 or max(levels) > n:
-        found = f"is {' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
-        raise InvalidInput("--k", "", found, f"1..{n}")
+        message = f"is {' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
+        raise InvalidInput("--k", "", message, f"1..{n}")
     of_answers = {"no_answer_rate": None, "majority_at_k": dict.fromkeys(map(str, levels))}
     majorities = {"majority_at_k": {str(level): majority_of(rows, level) for level in levels}}
     return {
@@ -114,25 +114,27 @@ def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: fl
         "confidence": confidence,
         **measure(rows, confidence),
         "pass_at_k": {str(level): float(pass_at_k(counts, n, level)) for level in levels},
-        "g_pass_at_k": {f"{each}_{threshold:g}": float(g_pass_at_k(counts, n, each, threshold)) for each in levels},
+        "g_pass_at_k": {
+            f"{number}_{threshold:g}": float(g_pass_at_k(counts, n, number, threshold)) for number in levels
+        },
         **(majorities if graded.has_answers else of_answers),
     }
 
 
 def _mean_score(run: str, members: Sequence[GradedRun], confidence: float, weighting: Weighting) -> dict[str, Any]:
     """The mean over benchmarks; its interval is stratified by benchmark."""
-    for each in members:
-        if len(each.grades) < 2:
-            raise UserError(f"{each.path}: has one problem; a mean over benchmarks needs two or more in each")
-    samples = [each.samples for each in members]
-    rates = [np.array([each.counts]) / each.samples for each in members]
-    weights = weights_of(weighting, {each.benchmark: len(each.grades) for each in members})
+    for member in members:
+        if len(member.grades) < 2:
+            raise UserError(f"{member.path}: has one problem; a mean over benchmarks needs two or more in each")
+    samples = [member.samples for member in members]
+    rates = [np.array([member.counts]) / member.samples for member in members]
+    weights = weights_of(weighting, {member.benchmark: len(member.grades) for member in members})
     average = estimate_average(rates, samples, is_fixed=True, confidence=confidence, weights=weights)
     return {
         "run": run,
         "benchmark": ALL_BENCHMARKS,
         "weighting": weighting,
-        "problems": sum(len(each.grades) for each in members),
+        "problems": sum(len(member.grades) for member in members),
         "samples_per_problem": samples[0] if len(set(samples)) == 1 else None,
         "confidence": confidence,
         "average_at_k": average.value,
@@ -192,13 +194,13 @@ def _check_seeds(sides: Sides) -> None:
     """Refuse a side that has one run as two of its seeds: seeds without variance would make any difference certain."""
     for side, seeds in sides.items():
         for one, another in combinations(seeds, 2):
-            for other, each in product(one, another):
-                if other.path.resolve() == each.path.resolve():
-                    raise UserError(f"{side}: {each.path} is given twice; accepted: every seed's own run, once")
+            for other, file in product(one, another):
+                if other.path.resolve() == file.path.resolve():
+                    raise UserError(f"{side}: {file.path} is given twice; accepted: every seed's own run, once")
                 # Two policies that never answer are no copies.
-                if other.grades == each.grades and any(grade.answer for row in each.rows() for grade in row):
-                    found = f"{each.path} has the same grades, answer by answer, as {other.path}"
-                    raise UserError(f"{side}: {found}: one run is one seed; accepted: every seed's own run")
+                if other.grades == file.grades and any(grade.answer for row in file.rows() for grade in row):
+                    message = f"{file.path} has the same grades, answer by answer, as {other.path}"
+                    raise UserError(f"{side}: {message}: one run is one seed; accepted: every seed's own run")
 
 
 def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
@@ -210,35 +212,35 @@ def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
     by_problems: dict[tuple[frozenset[ProblemId], str], dict[tuple[str, int], GradedRun]] = {}
     seeds = {(side, seed): files for side in sides for seed, files in enumerate(sides[side])}
     for seed, files in seeds.items():
-        for each in files:
-            problems = frozenset(each.grades)
+        for file in files:
+            problems = frozenset(file.grades)
             names = [_names_of(problems, others) for others in seeds.values()]
-            name = each.benchmark if all(each_side == names[0] for each_side in names) else ""
+            name = file.benchmark if all(each_side == names[0] for each_side in names) else ""
             members = by_problems.setdefault((problems, name), {})
             if seed in members:
-                found = f"{each.benchmark} has the problem ids of {members[seed].benchmark}, so it is there twice"
-                raise UserError(f"{each.path}: {found}; accepted: benchmarks of the same names on both sides")
-            members[seed] = each
+                message = f"{file.benchmark} has the problem ids of {members[seed].benchmark}, so it is there twice"
+                raise UserError(f"{file.path}: {message}; accepted: benchmarks of the same names on both sides")
+            members[seed] = file
     benchmarks: list[BenchmarkCounts] = []
     for number, ((problems, _), members) in enumerate(by_problems.items(), start=1):
         first = next(iter(members.values()))
         lacking = [f"{side} ({files[0].run})" for (side, seed), files in seeds.items() if (side, seed) not in members]
         if lacking:
-            found = f"with these {len(problems)} problems, has no counterpart in {', '.join(lacking)}"
-            raise UserError(f"{first.path}: {found}; both sides need the same ones")
-        for each in members.values():
-            fewest = min(each.samples, first.samples)
-            if each.samples != first.samples and (resample_samples or fewest < FEWEST_UNEQUAL_SAMPLES):
-                found = f"has {each.samples} samples a problem where {first.path} has {first.samples}"
+            message = f"with these {len(problems)} problems, has no counterpart in {', '.join(lacking)}"
+            raise UserError(f"{first.path}: {message}; both sides need the same ones")
+        for file in members.values():
+            fewest = min(file.samples, first.samples)
+            if file.samples != first.samples and (resample_samples or fewest < FEWEST_UNEQUAL_SAMPLES):
+                message = f"has {file.samples} samples a problem where {first.path} has {first.samples}"
                 accepted = f"as many, or without --resample-samples {FEWEST_UNEQUAL_SAMPLES} or more each"
-                raise InvalidInput(str(each.path), "", found, accepted)
+                raise InvalidInput(str(file.path), "", message, accepted)
         if len(problems) < 2:
             raise UserError(f"{first.path}: a comparison needs at least two problems")
-        name = f"{number}" if first.benchmark in {each.benchmark for each in benchmarks} else first.benchmark
+        name = f"{number}" if first.benchmark in {file.benchmark for file in benchmarks} else first.benchmark
         methods = {f"{side}-{seed}": ("model", side) for side, seed in members}
         counts = {
-            f"{side}-{seed}": [count * first.samples / each.samples for count in each.counts]
-            for (side, seed), each in members.items()
+            f"{side}-{seed}": [count * first.samples / file.samples for count in file.counts]
+            for (side, seed), file in members.items()
         }
         benchmarks.append(BenchmarkCounts(first.path, name, first.samples, methods, counts))
     return benchmarks
@@ -246,7 +248,7 @@ def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
 
 def _names_of(problems: frozenset[ProblemId], files: Sequence[GradedRun]) -> list[str]:
     """The benchmarks that have these problem ids, by name."""
-    return sorted(each.benchmark for each in files if each.grades.keys() == problems)
+    return sorted(file.benchmark for file in files if file.grades.keys() == problems)
 
 
 def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settings) -> Table:
@@ -268,7 +270,7 @@ def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settin
         Claim.METHODS: "The claim is about methods: training seeds add to every error.",
         Claim.CHECKPOINTS: "The claim is about these two checkpoints; it says nothing about other training seeds.",
     }[settings.claim]
-    samples = sorted({each.samples for seeds in sides.values() for files in seeds for each in files})
+    samples = sorted({file.samples for seeds in sides.values() for files in seeds for file in files})
     notes = [
         f"{'; '.join(names)}. {claim}",
         "Paired by problem; p: the larger of sign flips and t; Holm over the benchmarks. MDE: the true difference "

@@ -79,7 +79,7 @@ def register(study: Mapping[str, Any], manifests: Sequence[Path], path: Path) ->
         changed=tuple(changed),
         content=content,
     )
-    write_json(path, [each.to_json() for each in (*entries, entry)])
+    write_json(path, [registered.to_json() for registered in (*entries, entry)])
     return True
 
 

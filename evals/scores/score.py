@@ -59,8 +59,8 @@ def read_graded_run(directory: Path) -> GradedRun:
     if path.name not in manifest.outputs:
         raise UserError(f"{directory / 'manifest.json'}: outputs: does not list grades.jsonl")
     hashes = {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()}
-    place = directory.absolute()
-    return GradedRun(path, place.parent.name, place.name, grades_by_problem(path, read_rows(path, Grade)), hashes)
+    folder = directory.absolute()
+    return GradedRun(path, folder.parent.name, folder.name, grades_by_problem(path, read_rows(path, Grade)), hashes)
 
 
 def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[ProblemId, list[Grade]]:
@@ -134,7 +134,8 @@ def measure(rows: Sequence[Sequence[Grade]], confidence: float) -> dict[str, Any
         "sampling_standard_error": float(accuracy.sampling_standard_error(counts, samples)) if samples > 1 else None,
         "pass_at_k": {str(k): float(accuracy.pass_at_k(counts, samples, k)) for k in levels},
         "g_pass_at_k": {
-            f"{each:g}": float(accuracy.g_pass_at_k(counts, samples, samples, each)) for each in G_PASS_THRESHOLDS
+            f"{threshold:g}": float(accuracy.g_pass_at_k(counts, samples, samples, threshold))
+            for threshold in G_PASS_THRESHOLDS
         },
         "majority_at_k": majority_of(rows),
         "truncation_rate": _rate(grade.finish_reason == "length" for grade in grades) if has_ends else None,

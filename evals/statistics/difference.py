@@ -108,8 +108,8 @@ def estimate_difference(
         raise ValueError(f"the methods cover {len(treated)} and {len(controls)} benchmarks")
     for a, b in zip(treated, controls, strict=True):
         if a.shape[-1] != b.shape[-1] or a.shape[-1] < 2:
-            found = f"a benchmark has {a.shape[-1]} and {b.shape[-1]} problems"
-            raise ValueError(f"{found}; two or more of the same needed")
+            message = f"a benchmark has {a.shape[-1]} and {b.shape[-1]} problems"
+            raise ValueError(f"{message}; two or more of the same needed")
     relative = weights_or_alike(weights, len(treated))
     shares = [1.0 / sum(relative) * weight for weight in relative]
     differences = [a.mean(axis=-2) - b.mean(axis=-2) for a, b in zip(treated, controls, strict=True)]

@@ -88,7 +88,9 @@ def own_audit_table(audits: Sequence[Audit], second_grader: str) -> Table:
     for row in audits:
         differing = row.second.disagreements if row.second else ()
         if differing:
-            listed = "; ".join(f"{each.problem_id} {each.sample}: {each.ours}, {each.second}" for each in differing)
+            listed = "; ".join(
+                f"{opinion.problem_id} {opinion.sample}: {opinion.ours}, {opinion.second}" for opinion in differing
+            )
             notes.append(f"{row.run}, where they differ (problem, sample: ours, second): {listed}.")
     return make_table("audit", "Audit of the grades", _columns("Run"), audits, notes)
 
@@ -105,8 +107,8 @@ def _note(second_grader: str) -> str:
 def _columns(first: str) -> list[Column[Audit]]:
     def share(header: str, count: str) -> Column[Audit]:
         def value(row: Audit) -> float | None:
-            found = getattr(row, count)
-            return None if found is None else found / row.samples
+            number = getattr(row, count)
+            return None if number is None else number / row.samples
 
         return Column(header, value, numbers.percent)
 

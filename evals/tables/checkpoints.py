@@ -80,12 +80,12 @@ def write_checkpoints_table(
 
 def _rows(last: Results, best: Results, chosen: Mapping[str, Chosen]) -> list[Checkpoints]:
     """The last and the best policies of each method, one after the other; the base model first."""
-    found = {(condition.model, condition.method): condition for condition in best.conditions}
+    best_conditions = {(condition.model, condition.method): condition for condition in best.conditions}
     rows = []
     for condition in last.conditions:
         rows.append(Checkpoints(condition, last, ()))
         if condition.method != BASE:
-            other = found[condition.model, condition.method]
+            other = best_conditions[condition.model, condition.method]
             rows.append(Checkpoints(other, best, tuple(chosen[run.run] for run in other.runs)))
     return rows
 

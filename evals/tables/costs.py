@@ -54,9 +54,9 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
     details = [read_manifest(path, "samples").details for path in _sample_manifests(run, benchmarks, training)]
     jobs = [read_benchmark_file(path) for path in evaluation_files(run, costs)]
     (sampling_seconds, _), (grading_seconds, _) = jobs
-    sampled = max(sum(each.get("sampling_seconds", 0.0) for each in details), sampling_seconds)
+    sampled = max(sum(recorded.get("sampling_seconds", 0.0) for recorded in details), sampling_seconds)
     evaluation_seconds = sampled + grading_seconds
-    peaks = [each["peak_memory_bytes"] / 2**20 for each in details if each.get("peak_memory_bytes")]
+    peaks = [recorded["peak_memory_bytes"] / 2**20 for recorded in details if recorded.get("peak_memory_bytes")]
     memory = _largest([*peaks, *(memory for _, memory in jobs)])
     if run.method == BASE:
         return Cost(None, None, None, None, evaluation_seconds, memory)
@@ -78,8 +78,8 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
 
 def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
     """The files that :func:`run_cost` reads."""
-    own = [] if run.method == BASE else _training_files(run, costs, training)
-    return [*_sample_manifests(run, benchmarks, training), *evaluation_files(run, costs), *own]
+    training_files = [] if run.method == BASE else _training_files(run, costs, training)
+    return [*_sample_manifests(run, benchmarks, training), *evaluation_files(run, costs), *training_files]
 
 
 def evaluation_files(run: Run, costs: Path) -> list[Path]:

@@ -51,7 +51,7 @@ def read_courses(condition: Condition, training: Path) -> dict[str, Course]:
         counts = np.stack(scores["correct_counts"].tolist())
         accuracies.append(counts / scores["samples_per_problem"].to_numpy()[:, None])
     of_all = np.array(accuracies)
-    return {cost: Course(np.array([each[cost] for each in spent], dtype=np.float64), of_all) for cost in _SPENT}
+    return {cost: Course(np.array([totals[cost] for totals in spent], dtype=np.float64), of_all) for cost in _SPENT}
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,9 @@ class Fits:
 def fit_courses(results: Results, training: Path) -> Fits | None:
     """Fit the curve of every method; None if the study has no validation."""
     trained = candidates(results)
-    courses = {row: found["tokens_generated"] for row in trained if (found := read_courses(row, training))}
+    courses = {
+        row: courses_of_row["tokens_generated"] for row in trained if (courses_of_row := read_courses(row, training))
+    }
     references = {row.model: row for row in courses if row.method == results.reference_method}
     if len(courses) < len(trained) or {row.model for row in trained} - {*references}:
         return None
@@ -158,8 +160,8 @@ def _cell(difference: Difference, index: int = 0) -> _Cell:
 
 def _p_values(differences: Sequence[Difference], index: int = 0) -> list[float | None]:
     """p-values after Holm over methods."""
-    found = [float(np.atleast_1d(each.p_values())[index]) for each in differences]
-    return holm_of_known([None if np.isnan(value) else value for value in found])
+    values = [float(np.atleast_1d(difference.p_values())[index]) for difference in differences]
+    return holm_of_known([None if np.isnan(value) else value for value in values])
 
 
 def _words(difference: float, p_value: float | None, more: str, less: str) -> str:
@@ -181,10 +183,10 @@ def write_efficiency_table(results: Results, training: Path, out: Path) -> None:
 def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], list[dict[str, Any]]]:
     """Lay out the tables, and the same numbers as rows of a CSV file."""
     tokens, equal = at_equal_tokens(results, training)
-    own = {row: (row.model, results.reference_method) for row in equal}
+    reference_of = {row: (row.model, results.reference_method) for row in equal}
     references = {(row.model, row.method): row for row in equal}
-    compared = [row for row in equal if row.method != results.reference_method and own[row] in references]
-    against = {row: equal[row].less(equal[references[own[row]]]) for row in compared}
+    compared = [row for row in equal if row.method != results.reference_method and reference_of[row] in references]
+    against = {row: equal[row].less(equal[references[reference_of[row]]]) for row in compared}
     p_values = dict(zip(compared, _p_values(list(against.values())), strict=True))
     rows = [
         {

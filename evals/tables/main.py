@@ -140,15 +140,15 @@ def controls_note(results: Results) -> str:
     Empty without controls.
     """
     controls = dict(results.controls or {})
-    found = {
+    comparisons = {
         (kind, compared.model): (row.title, compared)
         for kind, method in controls.items()
         for row in results.conditions
         if row.method == method and (compared := results.comparison(row, results.reference_method))
     }
     sentences = []
-    for model in dict.fromkeys(model for _, model in found):
-        (harmful, of_harmful), (neutral, of_neutral) = found["positive", model], found["negative", model]
+    for model in dict.fromkeys(model for _, model in comparisons):
+        (harmful, of_harmful), (neutral, of_neutral) = comparisons["positive", model], comparisons["negative", model]
         saw, flagged = of_harmful.verdict is Verdict.WORSE, of_neutral.verdict.is_difference
         sentences.append(
             f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful} ({_in_short(of_harmful)}) and "
@@ -187,10 +187,10 @@ def computed_manifests(results: Results, directory: Path) -> list[Path]:
 
 def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> list[str]:
     """Say which arithmetic the results with these manifests were computed with, and which rows mix several."""
-    found = {path: read_any_manifest(path) for path in manifests}
+    read = {path: read_any_manifest(path) for path in manifests}
     # A model that was imported was not computed here.
-    computed = {path: each for path, each in found.items() if "source" not in each.parameters}
-    labels = {path: arithmetic.label(each.environment) for path, each in computed.items()}
+    computed = {path: manifest for path, manifest in read.items() if "source" not in manifest.parameters}
+    labels = {path: arithmetic.label(manifest.environment) for path, manifest in computed.items()}
     line = arithmetic.summary(labels.values())
 
     def kinds(row: Condition) -> set[str]:
@@ -204,9 +204,9 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
 
 def early_stop_note(manifests: Sequence[Path]) -> list[str]:
     """Name the trainings with these manifests that stopped early (``training.early_stop``)."""
-    runs = [(path.parent.name, each) for path in manifests if (each := read_any_manifest(path)).kind == "run"]
-    may_stop = [(name, each) for name, each in runs if "early_stop" in each.parameters.get("training", {})]
-    steps = [(name, each.details["steps"], each.parameters["training"]["steps"]) for name, each in may_stop]
+    runs = [(path.parent.name, manifest) for path in manifests if (manifest := read_any_manifest(path)).kind == "run"]
+    may_stop = [(name, manifest) for name, manifest in runs if "early_stop" in manifest.parameters.get("training", {})]
+    steps = [(name, manifest.details["steps"], manifest.parameters["training"]["steps"]) for name, manifest in may_stop]
     stopped = [f"{name} after {done} of {planned} steps" for name, done, planned in steps if done < planned]
     return [f"Stopped early: {', '.join(stopped)}. They count as they ended."] if stopped else []
 

@@ -127,8 +127,8 @@ def angles_along(
             "share_above_0_7_nats": float((entropies > 0.7).float().mean()),
         }
         rows += [
-            {"step": step, "method": name, "degrees": each.degrees, "norm_ratio": each.norm_ratio, **state}
-            for name, each in directions.items()
+            {"step": step, "method": name, "degrees": direction.degrees, "norm_ratio": direction.norm_ratio, **state}
+            for name, direction in directions.items()
         ]
     return pd.DataFrame(rows)
 
@@ -157,6 +157,6 @@ def directions_along(
                 yield learner.position.step, prepared, directions
 
 
-def _compare(direction: Tensor, own: Tensor) -> Direction:
-    ratio = float(direction.norm() / own.norm()) if float(own.norm()) else math.nan
-    return Direction(degrees_between(direction, own), ratio)
+def _compare(direction: Tensor, reference: Tensor) -> Direction:
+    ratio = float(direction.norm() / reference.norm()) if float(reference.norm()) else math.nan
+    return Direction(degrees_between(direction, reference), ratio)

@@ -87,8 +87,8 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
         row, rollout = snapshot.rows.iloc[token], int(snapshot.rollout_of[token])
         prompt, before = snapshot.tokens.prompts[rollout], snapshot.tokens.responses[rollout][: row["position"]]
         name = f"{snapshot.unit}/{row['group']}/{row['sample']}/{row['position']}"
-        own, gold = math.exp(row["old_log_prob"]), golds[row["problem"]]
-        places.append(Place(prompt, before, int(row["token"]), own, gold, name))
+        token_probability, gold = math.exp(row["old_log_prob"]), golds[row["problem"]]
+        places.append(Place(prompt, before, int(row["token"]), token_probability, gold, name))
     parameters = SamplingParameters(snapshot.run.training.max_new_tokens, snapshot.temperature, batch_size=_BATCH)
     sampler, tokenizer = snapshot.model.sampler(), checkpoint.tokenizer
     run = snapshot.run
@@ -124,19 +124,21 @@ def token_values(
         if open_jobs:
             prompts = [[*places[job // 2].prompt, *prefixes[job]] for job in open_jobs]
             keys = [f"value/{places[job // 2].name}/{job % 2}" for job in open_jobs]
-            names = [[f"{key}/{each}" for each in range(samples)] for key in keys]
+            names = [[f"{key}/{continuation}" for continuation in range(samples)] for key in keys]
             left = replace(parameters, max_new_tokens=parameters.max_new_tokens - length)
             groups = sampler(prompts, names, left, end_tokens, partial(OwnDraw, left))
             for job, group in zip(open_jobs, groups, strict=True):
-                responses[job] = [([*prefixes[job], *each.tokens], each.finished) for each in group]
+                responses[job] = [
+                    ([*prefixes[job], *continuation.tokens], continuation.finished) for continuation in group
+                ]
         cases = [
             case_of(tokenizer, places[job // 2].prompt, tokens, finished, places[job // 2].gold)
-            for job, own in responses.items()
-            for tokens, finished in own
+            for job, answers in responses.items()
+            for tokens, finished in answers
         ]
         verdicts = iter(pool.grade(cases))
-        for job, own in responses.items():
-            accuracies[job] = sum(next(verdicts).correct for _ in own) / len(own)
+        for job, answers in responses.items():
+            accuracies[job] = sum(next(verdicts).correct for _ in answers) / len(answers)
     return [
         TokenValue(after, before, place.probability, samples)
         for place, after, before in zip(places, accuracies[::2], accuracies[1::2], strict=True)

@@ -47,10 +47,10 @@ def sweep(displacements: Tensor, sides: Tensor, thresholds: Sequence[float]) -> 
     flip rate is the share of tokens that moved against their side, among those of it that moved.
     """
     for side, threshold in product((1, -1), thresholds):
-        found = flips(displacements, sides == side, threshold)
-        flipped, moved = found.suppressed if side > 0 else found.boosted, found.boosted + found.suppressed
+        counted = flips(displacements, sides == side, threshold)
+        flipped, moved = counted.suppressed if side > 0 else counted.boosted, counted.boosted + counted.suppressed
         rate = flipped / moved if moved > 0 else math.nan
-        yield {"side": side, "threshold": threshold, **vars(found), "flip_rate": rate}
+        yield {"side": side, "threshold": threshold, **vars(counted), "flip_rate": rate}
 
 
 def rank_correlation(first: FloatArray, second: FloatArray) -> float:

@@ -28,20 +28,22 @@ def all_displacements(snapshot: PolicySnapshot, probed: Probed, compositions: Te
     """Return displacements [N] under each of :data:`UPDATES`; ``compositions`` [B] are those of the rollouts."""
     model, tokens, temperature = snapshot.model, snapshot.tokens, snapshot.temperature
     before = log_probs_of(model, tokens, temperature)
-    found = {name: probed.displacements[name] for name in ("as_trained", "joint")}
+    displacements = {name: probed.displacements[name] for name in ("as_trained", "joint")}
     for size in GROUP_SIZES:
         gradient = score_gradient(model, tokens, temperature, coefficients_of_smaller_groups(snapshot, size))
         with stepped(model, gradient, probed.step_size) as after:
-            found[f"group_of_{size}"] = log_probs_of(after, tokens, temperature) - before
+            displacements[f"group_of_{size}"] = log_probs_of(after, tokens, temperature) - before
     for parts, name in zip(PARTS_OF_BATCH, OF_BATCHES, strict=True):
-        found[name] = displacements_by_block(snapshot, parts_of_batch(snapshot.groups, parts), probed.step_size, before)
-    found["own_composition"] = displacements_by_block(snapshot, compositions, probed.step_size, before)
+        displacements[name] = displacements_by_block(
+            snapshot, parts_of_batch(snapshot.groups, parts), probed.step_size, before
+        )
+    displacements["own_composition"] = displacements_by_block(snapshot, compositions, probed.step_size, before)
     with restored(model):
         for steps in range(1, max(REPEATS) + 1):
             ascend(model, score_gradient(model, tokens, temperature, snapshot.coefficients), probed.step_size)
             if steps in REPEATS:
-                found[f"repeated_{steps}"] = log_probs_of(model, tokens, temperature) - before
-    return found
+                displacements[f"repeated_{steps}"] = log_probs_of(model, tokens, temperature) - before
+    return displacements
 
 
 def coefficients_of_smaller_groups(snapshot: PolicySnapshot, size: int) -> Tensor:
@@ -76,12 +78,12 @@ def displacements_by_block(snapshot: PolicySnapshot, blocks: Tensor, step_size: 
     tokens, as that of the whole batch is.
     """
     model, temperature = snapshot.model, snapshot.temperature
-    found = torch.zeros_like(before)
+    displacements = torch.zeros_like(before)
     for block in blocks.unique():
         rollouts = (blocks == block).nonzero()[:, 0]
-        own = (blocks == block)[snapshot.rollout_of]
+        of_block = (blocks == block)[snapshot.rollout_of]
         tokens = snapshot.tokens.select(rollouts)
-        coefficients = snapshot.weighted_advantages[own] / int(own.sum())
+        coefficients = snapshot.weighted_advantages[of_block] / int(of_block.sum())
         with stepped(model, score_gradient(model, tokens, temperature, coefficients), step_size) as after:
-            found[own] = log_probs_of(after, tokens, temperature) - before[own]
-    return found
+            displacements[of_block] = log_probs_of(after, tokens, temperature) - before[of_block]
+    return displacements

@@ -143,9 +143,9 @@ def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[
         raise UserError(f"{directory}: step {missing[0]} was not kept; accepted: {', '.join(map(str, kept))}")
     snapshots = []
     for step in steps or kept:
-        place = snapshot_directory(directory, step)
-        model = policy_of(run, load_file(place / "weights.safetensors"), "cpu")
-        rollouts = read_rows(place / "rollouts.jsonl", Rollout)
+        moment = snapshot_directory(directory, step)
+        model = policy_of(run, load_file(moment / "weights.safetensors"), "cpu")
+        rollouts = read_rows(moment / "rollouts.jsonl", Rollout)
         tokens = TokenBatch([row.prompt for row in rollouts], [row.response for row in rollouts])
         groups = torch.tensor([row.group for row in rollouts])
         rows = table[table["step"] == step].reset_index(drop=True)

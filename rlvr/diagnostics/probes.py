@@ -122,7 +122,7 @@ def probe(snapshot: PolicySnapshot) -> tuple[dict[str, Tensor], float]:
 
     step_size = matched_step_size(moved, joint, snapshot.own_displacement)
     view = head_view(snapshot)
-    found = {
+    displacements = {
         "null": again - before,
         "joint": moved(joint, step_size),
         "positive_only": moved(positive, step_size),
@@ -130,7 +130,7 @@ def probe(snapshot: PolicySnapshot) -> tuple[dict[str, Tensor], float]:
         "head_only": view.log_probs(view.weight + step_size * view.gradient(coefficients)) - view.log_probs(),
         "first_order": view.first_order_displacement(coefficients, step_size),
     }
-    return found, step_size
+    return displacements, step_size
 
 
 def matched_step_size(moved: Callable[[Gradient, float], Tensor], gradient: Gradient, wanted: Tensor) -> float:
@@ -143,7 +143,7 @@ def matched_step_size(moved: Callable[[Gradient, float], Tensor], gradient: Grad
     if length == 0:
         return 0.0
     trial = _TRIAL_LENGTH / length
-    reached, wished = (torch.sqrt(each.square().mean()) for each in (moved(gradient, trial), wanted))
+    reached, wished = (torch.sqrt(change.square().mean()) for change in (moved(gradient, trial), wanted))
     return trial * float(wished / reached.clamp(min=1e-12))
 
 
@@ -157,8 +157,8 @@ def write_probes(directory: Path, steps: Sequence[int] | None) -> None:
     table = verify_outputs(directory / "manifest.json", "token_table")
     frames, snapshots = [], read_snapshots(directory, steps)
     for snapshot in snapshots:
-        found, step_size = probe(snapshot)
-        columns = {name: values.numpy() for name, values in found.items()}
+        displacements, step_size = probe(snapshot)
+        columns = {name: values.numpy() for name, values in displacements.items()}
         frames.append(pd.DataFrame({"step": snapshot.step, "step_size": step_size, **columns}))
         print(f"{snapshot.unit}: probed", flush=True)
     write_parquet(directory / "probes.parquet", pd.concat(frames, ignore_index=True))
@@ -181,7 +181,7 @@ def read_probes(directory: Path, snapshots: Sequence[PolicySnapshot]) -> list[Pr
     """Read the probes of each snapshot; UserError if a file is missing or changed, or a snapshot was not probed."""
     verify_outputs(directory / "probes.manifest.json", "probes")
     frame = read_parquet(directory / "probes.parquet")
-    found = []
+    all_probed = []
     for snapshot in snapshots:
         rows = frame[frame["step"] == snapshot.step]
         if len(rows) != len(snapshot.rows):
@@ -189,5 +189,5 @@ def read_probes(directory: Path, snapshots: Sequence[PolicySnapshot]) -> list[Pr
             raise UserError(f"{directory}: {lacks}; accepted: probe it, or name other --steps")
         probes = {name: torch.tensor(rows[name].to_numpy(), dtype=torch.float64) for name in PROBES}
         displacements = {"as_trained": snapshot.own_displacement, **probes}
-        found.append(Probed(float(rows["step_size"].iloc[0]), displacements))
-    return found
+        all_probed.append(Probed(float(rows["step_size"].iloc[0]), displacements))
+    return all_probed

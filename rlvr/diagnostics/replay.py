@@ -161,7 +161,8 @@ def _write_snapshot(directory: Path, replayed: ReplayedStep) -> list[Path]:
     save_tensors(weights, replayed.weights_before)
     values = zip(replayed.prepared.problems, batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
     rows = [
-        Rollout(problem=name, group=group, prompt=[*prompt], response=[*own]) for name, group, prompt, own in values
+        Rollout(problem=name, group=group, prompt=[*prompt], response=[*response])
+        for name, group, prompt, response in values
     ]
     write_jsonl(rollouts, [row.to_json() for row in rows])
     return [weights, rollouts]

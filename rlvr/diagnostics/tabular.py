@@ -56,9 +56,9 @@ def extrapolated_by_token(
             masses[beginning] = np.logaddexp(masses.get(beginning, np.full(2, -np.inf)), both[:, number])
             if length:
                 shared.setdefault(response[: length - 1], set()).add(beginning)
-    found: dict[tuple[int, ...], float] = {}
+    pushed: dict[tuple[int, ...], float] = {}
     for before, nexts in shared.items():
         ordered = sorted(nexts)
-        base, trained = np.array([masses[each] - masses[before] for each in ordered]).T
-        found |= dict(zip(ordered, extrapolated(base, trained, gamma).tolist(), strict=True))
-    return np.array([sum(found[each[: length + 1]] for length in range(len(each))) for each in responses])
+        base, trained = np.array([masses[arm] - masses[before] for arm in ordered]).T
+        pushed |= dict(zip(ordered, extrapolated(base, trained, gamma).tolist(), strict=True))
+    return np.array([sum(pushed[arm[: length + 1]] for length in range(len(arm))) for arm in responses])

@@ -107,12 +107,12 @@ CLAIMS = (
 
 def claim_names(of_checkpoints: bool = False) -> list[str]:
     """Return the names of the claims about a study's runs, or of those about two checkpoints, in order."""
-    return [each.name for each in CLAIMS if each.of_checkpoints == of_checkpoints]
+    return [claim.name for claim in CLAIMS if claim.of_checkpoints == of_checkpoints]
 
 
 def find_claim(name: str, of_checkpoints: bool = False) -> Declaration:
     """Find a claim about a study's runs, or about two checkpoints; UserError if there is no such claim."""
-    fitting = {each.name: each for each in CLAIMS if each.of_checkpoints == of_checkpoints}
+    fitting = {claim.name: claim for claim in CLAIMS if claim.of_checkpoints == of_checkpoints}
     if name in fitting:
         return fitting[name]
     if of_checkpoints and name in claim_names():

@@ -138,22 +138,24 @@ def _norms(snapshot: PolicySnapshot) -> list[tuple[str, str, float]]:
     mixed = [group for group in groups if bool(advantages[snapshot.groups == group].any())]
     order = torch.randperm(len(mixed), generator=generator)[:_GROUPS].tolist()
     values: dict[str, list[float]] = {name: [] for name in (*_PARTS, "overlap")}
-    for group in (mixed[place] for place in order):
+    for group in (mixed[number] for number in order):
         members = (snapshot.groups == group).nonzero()[:, 0]
-        gram, own = _gram(snapshot, members), advantages[members]
-        whole = update_norm(gram, own)
+        gram, of_members = _gram(snapshot, members), advantages[members]
+        whole = update_norm(gram, of_members)
         values["whole group"].append(whole.cancelled)
-        values["opposed pairs"].append(opposed_term(gram, own) / whole.self_term)
-        parts = [update_norm(gram[half][:, half], own[half]) for half in halves(len(members), _HALVES, generator)]
+        values["opposed pairs"].append(opposed_term(gram, of_members) / whole.self_term)
+        parts = [
+            update_norm(gram[half][:, half], of_members[half]) for half in halves(len(members), _HALVES, generator)
+        ]
         # The ratio of the sums, so that halves with small terms count little.
         total = sum(part.self_term for part in parts)
         if total > 0:
             values["half a group"].append(sum(part.cross_term for part in parts) / total)
-        rewarded = own > 0
+        rewarded = of_members > 0
         if int(rewarded.sum()) > 1:
-            values["rewarded only"].append(update_norm(gram[rewarded][:, rewarded], own[rewarded]).cancelled)
+            values["rewarded only"].append(update_norm(gram[rewarded][:, rewarded], of_members[rewarded]).cancelled)
         values["overlap"].append(mean_overlap(gram))
-    return [(_RATIO, name, sum(each) / len(each)) for name, each in values.items() if each]
+    return [(_RATIO, name, sum(ratios) / len(ratios)) for name, ratios in values.items() if ratios]
 
 
 def _gram(snapshot: PolicySnapshot, members: Tensor) -> Tensor:

@@ -26,10 +26,10 @@ def beginnings_of(runs: Mapping[str, RunMetrics]) -> dict[str, str]:
         return json.dumps(rest, sort_keys=True)
 
     longest = {
-        without_length(each.run): name
-        for name, each in sorted(runs.items(), key=lambda item: item[1].run.training.steps)
+        without_length(metrics.run): name
+        for name, metrics in sorted(runs.items(), key=lambda item: item[1].run.training.steps)
     }
-    return {name: longest[without_length(each.run)] for name, each in runs.items()}
+    return {name: longest[without_length(metrics.run)] for name, metrics in runs.items()}
 
 
 def conditions_of(runs: Mapping[str, RunMetrics]) -> dict[str, dict[str, str]]:
@@ -43,19 +43,19 @@ def conditions_of(runs: Mapping[str, RunMetrics]) -> dict[str, dict[str, str]]:
         kept = {key: value for key, value in method.items() if key != "version"}
         return json.dumps({**kept, "batching": kept["batching"].get("selection")}, sort_keys=True)
 
-    lowest = min(each.run.training.learning_rate for each in runs.values())
+    lowest = min(metrics.run.training.learning_rate for metrics in runs.values())
     members: dict[str, set[str]] = {}
-    for each in runs.values():
-        members.setdefault(without_assignment(each.run.method), set()).add(each.run.method_name)
-    found = {}
-    for name, each in runs.items():
-        preserved = each.run.method["batching"]["assignment"]["name"] == "query_preserved"
-        found[name] = {
-            "objective": _common_words(sorted(members[without_assignment(each.run.method)])),
+    for metrics in runs.values():
+        members.setdefault(without_assignment(metrics.run.method), set()).add(metrics.run.method_name)
+    conditions = {}
+    for name, metrics in runs.items():
+        preserved = metrics.run.method["batching"]["assignment"]["name"] == "query_preserved"
+        conditions[name] = {
+            "objective": _common_words(sorted(members[without_assignment(metrics.run.method)])),
             "batching": PRESERVED if preserved else RANDOM,
-            "rate": UNSTABLE if each.run.training.learning_rate > lowest else STABLE,
+            "rate": UNSTABLE if metrics.run.training.learning_rate > lowest else STABLE,
         }
-    return found
+    return conditions
 
 
 def _common_words(names: Sequence[str]) -> str:

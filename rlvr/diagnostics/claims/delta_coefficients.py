@@ -40,8 +40,8 @@ class DeltaCoefficients(Claim):
     size = (10.0, 6.4)
 
     def measure(self, inputs: Inputs) -> Findings:
-        found = super().measure(inputs)
-        return Findings([*found.measurements, *_selection(inputs)], found.series)
+        findings = super().measure(inputs)
+        return Findings([*findings.measurements, *_selection(inputs)], findings.series)
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         snapshots = inputs.snapshots(Need.WEIGHTING_TABLES)
@@ -135,8 +135,8 @@ def _selection(inputs: Inputs) -> Iterator[Measurement]:
     """
     ends: dict[str, dict[int, float]] = {}
     for name in inputs.runs:
-        found = inputs.read_run(name)
-        ends.setdefault(found.run.method_name, {})[found.run.seed] = found.end("reward_mean")
+        metrics = inputs.read_run(name)
+        ends.setdefault(metrics.run.method_name, {})[metrics.run.seed] = metrics.end("reward_mean")
     statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
     if len(ends) != 2:
         yield unmeasured(statement, lacking({Need.SELECTED_RUNS}))
@@ -159,7 +159,7 @@ def _rows(snapshot: PolicySnapshot) -> Iterator[dict[str, Any]]:
     texts = [text.replace("\n", "\\n") for text in table["text"]]
     classes = table["token_class"].tolist()
     mean = {side: float(weights[sides == side].mean()) if (sides == side).any() else np.nan for side in (1, -1)}
-    found = {
+    quantities = {
         **{
             f"enrichment {name}": class_enrichment(weights, classes, name, _ENDS) for name in CLASSES if name in classes
         },
@@ -169,7 +169,7 @@ def _rows(snapshot: PolicySnapshot) -> Iterator[dict[str, Any]]:
         "mean positive less negative": mean[1] - mean[-1],
         "deviation": float(weights.std()),
     }
-    for quantity, value in found.items():
+    for quantity, value in quantities.items():
         yield _row(snapshot, quantity, value)
     for side, name in ((1, "positive"), (-1, "negative")):
         counts = np.histogram(weights[sides == side], bins=_EDGES)[0] / max(1, (sides == side).sum())
@@ -184,11 +184,11 @@ def value_rows(snapshot: PolicySnapshot, pool: GradingPool) -> Iterator[dict[str
     weights, sides = (snapshot.column(name).numpy()[chosen] for name in ("weight", "side"))
     values = np.array([value.value for _, value in valued])
     for side, name in SIDES.items():
-        own = sides == side
-        yield _row(snapshot, f"correlation with value {name}", rank_correlation(weights[own], values[own]))
-        if own.sum() >= len(_THIRDS):
-            order = np.argsort(weights[own], kind="stable")
-            for third, part in enumerate(np.array_split(values[own][order], len(_THIRDS))):
+        of_side = sides == side
+        yield _row(snapshot, f"correlation with value {name}", rank_correlation(weights[of_side], values[of_side]))
+        if of_side.sum() >= len(_THIRDS):
+            order = np.argsort(weights[of_side], kind="stable")
+            for third, part in enumerate(np.array_split(values[of_side][order], len(_THIRDS))):
                 yield _row(snapshot, f"value {name} {third}", float(part.mean()), float(third))
 
 
@@ -200,7 +200,7 @@ def class_enrichment(coefficients: FloatArray, classes: Sequence[str], wanted: s
     """
     if not 0 < fraction <= 0.5:
         raise ValueError(f"fraction is {fraction}; accepted: above 0, at most 0.5")
-    is_wanted = np.array([each == wanted for each in classes], dtype=np.float64)
+    is_wanted = np.array([name == wanted for name in classes], dtype=np.float64)
     return float((end_weights(coefficients, fraction) - end_weights(-coefficients, fraction)) @ is_wanted)
 
 
@@ -222,6 +222,6 @@ def words_at_the_ends(series: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
     shares.index = shares.index.str.removeprefix("token ")
     ordered = {"high weight": (POSITIVE, shares), "low weight": (NEGATIVE, -shares)}
     return {
-        heading: (colour, own[own >= _SMALLEST_SHARE].sort_values(ascending=False).head(_CLOUD_TOKENS))
-        for heading, (colour, own) in ordered.items()
+        heading: (colour, differences[differences >= _SMALLEST_SHARE].sort_values(ascending=False).head(_CLOUD_TOKENS))
+        for heading, (colour, differences) in ordered.items()
     }

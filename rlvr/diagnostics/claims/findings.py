@@ -141,11 +141,13 @@ class Summary(Record):
     def table(self, number: int) -> Table:
         """Lay out every measurement of the claim, the ``number``-th."""
         rows = []
-        for each in self.measurements:
-            interval = f"[{_number(each.low)}, {_number(each.high)}]" if not math.isnan(each.low) else "–"
-            null = _number(each.null) if each.direction else "–"
-            numbers = (_number(each.estimate), interval, null, f"{each.units} {each.unit}")
-            rows.append((each.statement or "–", each.quantity, *numbers, each.verdict or "–"))
+        for measurement in self.measurements:
+            interval = (
+                f"[{_number(measurement.low)}, {_number(measurement.high)}]" if not math.isnan(measurement.low) else "–"
+            )
+            null = _number(measurement.null) if measurement.direction else "–"
+            numbers = (_number(measurement.estimate), interval, null, f"{measurement.units} {measurement.unit}")
+            rows.append((measurement.statement or "–", measurement.quantity, *numbers, measurement.verdict or "–"))
         return Table("claim", f"{number}. {self.title}", _HEADER, tuple(rows))
 
 
@@ -168,14 +170,14 @@ def write_table(
         figures: where the figures lie, relative to the table.
         left_out: claims that were not measured, each with what it needs.
     """
-    found = read_summaries(findings)
-    parts = [f"# {TITLE}", "", *notes, "", EXPLANATION, "", markdown([summary_table(found.values(), left_out)])]
+    summaries = read_summaries(findings)
+    parts = [f"# {TITLE}", "", *notes, "", EXPLANATION, "", markdown([summary_table(summaries.values(), left_out)])]
     rows = []
-    for number, (name, each) in enumerate(found.items(), start=1):
-        table = each.table(number)
+    for number, (name, summary) in enumerate(summaries.items(), start=1):
+        table = summary.table(number)
         parts += [f"## {table.title}", "", *markdown_lines(table)]
-        parts += ["", f"![{each.title}]({figures}/{name}.png)", "", each.method, ""]
-        rows += [{"claim": name, **measurement.to_json()} for measurement in each.measurements]
+        parts += ["", f"![{summary.title}]({figures}/{name}.png)", "", summary.method, ""]
+        rows += [{"claim": name, **measurement.to_json()} for measurement in summary.measurements]
     write_text(out.with_name(f"{out.name}.md"), "\n".join(parts))
     write_text(out.with_name(f"{out.name}.csv"), pd.DataFrame(rows).to_csv(index=False))
     write_output_manifest("table", out, (".md", ".csv"), findings, {"table": "phenomena"})
@@ -186,16 +188,25 @@ def summary_table(claims: Collection[Summary], left_out: Sequence[str] = ()) -> 
 
     ``left_out`` are claims that were not measured, each with what it needs.
     """
-    verdicts = [[each.verdict for each in claim.measurements] for claim in claims]
-    counts = [[own.count(verdict) for verdict in _VERDICTS] for own in verdicts]
+    verdicts = [[measurement.verdict for measurement in claim.measurements] for claim in claims]
+    counts = [[of_claim.count(verdict) for verdict in _VERDICTS] for of_claim in verdicts]
     titles = [*(f"{number}. {claim.title}" for number, claim in enumerate(claims, start=1)), "All"]
     totals = [sum(column) for column in zip(*counts, strict=True)]
-    rows = tuple((title, *map(str, own)) for title, own in zip(titles, [*counts, totals], strict=True))
-    against = [each.statement for own in claims for each in own.measurements if each.verdict == CONTRADICTED]
+    rows = tuple((title, *map(str, of_claim)) for title, of_claim in zip(titles, [*counts, totals], strict=True))
+    against = [
+        measurement.statement
+        for of_claim in claims
+        for measurement in of_claim.measurements
+        if measurement.verdict == CONTRADICTED
+    ]
     note = f"Contradicted here: {'; '.join(against) if against else 'none'}."
-    every = [each for own in claims for each in own.measurements]
-    lacking = [f"{each.statement}: {each.quantity}" for each in every if each.verdict == NOT_MEASURED]
-    notes = (note, *(f"Not measured: {each}." for each in (*left_out, *lacking)))
+    every = [measurement for of_claim in claims for measurement in of_claim.measurements]
+    lacking = [
+        f"{measurement.statement}: {measurement.quantity}"
+        for measurement in every
+        if measurement.verdict == NOT_MEASURED
+    ]
+    notes = (note, *(f"Not measured: {measurement}." for measurement in (*left_out, *lacking)))
     return Table("verdicts", "Statements by verdict", ("Claim", *_VERDICTS), rows, notes)
 
 

@@ -40,22 +40,22 @@ class LearningTax(Claim):
     columns = ("run", *_CONDITION, "seed", "step", "tokens", "quantity", "value")
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
-        found = {name: inputs.read_run(name) for name in inputs.runs}
-        whole = beginnings_of(found)
+        metrics_of = {name: inputs.read_run(name) for name in inputs.runs}
+        whole = beginnings_of(metrics_of)
         # One that is as long as the whole training is its last policy once more: that training stopped early.
-        lengths = {name: len(run.metrics) for name, run in found.items()}
-        found = {
-            name: run for name, run in found.items() if name == whole[name] or lengths[name] < lengths[whole[name]]
+        lengths = {name: len(run.metrics) for name, run in metrics_of.items()}
+        metrics_of = {
+            name: run for name, run in metrics_of.items() if name == whole[name] or lengths[name] < lengths[whole[name]]
         }
-        conditions = conditions_of({name: found[name] for name in whole.values()})
+        conditions = conditions_of({name: metrics_of[name] for name in whole.values()})
         reference = inputs.snapshots()[0]
         chosen = reference.of_class("format")
         right = reference.of_rollouts("reward") > 0
         base = load_policy(Checkpoint(reference.run.base / "checkpoint"), "cpu")
         before = log_probs_of(base, reference.tokens, reference.temperature)
         # Everything that is spent at equal tokens: as much as the run that spent least.
-        affordable = min(float(found[name].metrics["tokens_generated"].sum()) for name in whole.values())
-        for name, run in found.items():
+        affordable = min(float(metrics_of[name].metrics["tokens_generated"].sum()) for name in whole.values())
+        for name, run in metrics_of.items():
             model = load_policy(Checkpoint(inputs.results / "runs" / name / "checkpoint"), "cpu")
             after = log_probs_of(model, reference.tokens, reference.temperature)
             drift = _log2(mean_drift(before, after, chosen))
@@ -107,8 +107,8 @@ class LearningTax(Claim):
         ends: dict[str, list[Estimates]] = {"drift": [], "solution drift": []}
         labels: list[str] = []
         for (objective, batching, rate), rows in series.groupby(_CONDITION, sort=False):
-            place = objectives.index(objective)
-            colour, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
+            number = objectives.index(objective)
+            colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
             style = colour, f"{objective}, {batching}", marker, "--" if batching == PRESERVED else "-"
             reward, entropy, drift = (select(rows, quantity=f"{name} curve") for name in ("reward", "entropy", "drift"))
             for name, curve, x in (
@@ -152,7 +152,7 @@ class LearningTax(Claim):
 
     def title(self, findings: Findings) -> str:
         drifts = select(findings.series, quantity="drift").groupby(_CONDITION)["value"].mean().sort_values()
-        least, most = (f"{', '.join(drifts.index[place])} ({2 ** drifts.iloc[place]:.2f} nats)" for place in (0, -1))
+        least, most = (f"{', '.join(drifts.index[end])} ({2 ** drifts.iloc[end]:.2f} nats)" for end in (0, -1))
         return f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
 
     method = (

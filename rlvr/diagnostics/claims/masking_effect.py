@@ -61,8 +61,8 @@ class MaskingEffect(Claim):
                 head_effects(view, coefficients, step_size, candidates),
                 full_effects(snapshot, gradient, coefficients, step_size, few),
             )
-            for mode, found in zip(_MODES, effects, strict=True):
-                for candidate, sets in found.items():
+            for mode, by_candidate in zip(_MODES, effects, strict=True):
+                for candidate, sets in by_candidate.items():
                     for key, effect in sets.items():
                         masked = candidates[candidate][key]
                         dose = coupling_strength(view, coefficients, step_size, candidate, masked)
@@ -158,16 +158,16 @@ def _candidates(snapshot: PolicySnapshot) -> dict[int, dict[Masked, Tensor]]:
     sides = snapshot.column("side")
     pool = (sides > 0).nonzero()[:, 0]
     uncertain = ((sides < 0) & (probability < _LOW_CONFIDENCE)).nonzero()[:, 0]
-    found: dict[int, dict[Masked, Tensor]] = {}
+    candidates: dict[int, dict[Masked, Tensor]] = {}
     for candidate in uncertain[torch.randperm(len(uncertain), generator=generator)].tolist():
         sets = mask_sets(candidate, pool, snapshot.token_ids, probability, _SIZE, generator)
         if sets is not None:
-            found[candidate] = {
+            candidates[candidate] = {
                 (name, size): order[:size] for name, order in sets.items() for size in _SIZES if size <= len(order)
             }
-        if len(found) == _CANDIDATES:
+        if len(candidates) == _CANDIDATES:
             break
-    return found
+    return candidates
 
 
 def mask_sets(

@@ -46,10 +46,10 @@ class SamplingSettings(Claim):
             for checkpoint, (model, run) in models.items():
                 for temperature, top_p in SETTINGS:
                     sampling = SamplingParameters(run.training.max_new_tokens, temperature, top_p)
-                    found = accuracy_by_problem(checkpoint, run, problems, sampling, pool)
-                    for problem, value in zip(problems, found, strict=True):
-                        place = {"model": model, "temperature": temperature, "top_p": top_p}
-                        yield {**place, "problem": str(problem.id), "value": value}
+                    shares = accuracy_by_problem(checkpoint, run, problems, sampling, pool)
+                    for problem, value in zip(problems, shares, strict=True):
+                        condition = {"model": model, "temperature": temperature, "top_p": top_p}
+                        yield {**condition, "problem": str(problem.id), "value": value}
                 print(f"{checkpoint}: sampled", flush=True)
 
     def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:

@@ -58,7 +58,7 @@ def benchmark_rows(
         sampling,
     )
     backend = load_backend("local", pair, settings)
-    policies = [load_policy(each, "cpu") for each in pair]
+    policies = [load_policy(response, "cpu") for response in pair]
     models = ModelPair(policies[0], policies[1], training.temperature)
 
     def sample(decoding: Decoding) -> list[Response]:
@@ -69,9 +69,11 @@ def benchmark_rows(
             yield str(problem.id), mean
 
     def tokens_of(responses: Sequence[Response]) -> pd.DataFrame:
-        batch = TokenBatch([list(each.prompt) for each in requests], [each.tokens for each in responses])
+        batch = TokenBatch(
+            [list(response.prompt) for response in requests], [response.tokens for response in responses]
+        )
         frame = pd.DataFrame({name: values.numpy() for name, values in models.compare(batch).items()})
-        names = np.repeat([problem.id for problem in problem_of], [len(each.tokens) for each in responses])
+        names = np.repeat([problem.id for problem in problem_of], [len(response.tokens) for response in responses])
         return frame.assign(problem=names)
 
     alone: dict[str, list[Response]] = {driver: sample(Decoding.alone(driver)) for driver in DRIVERS}
@@ -83,7 +85,7 @@ def benchmark_rows(
     for criterion, fraction in product(CRITERIA, FRACTIONS):
         tau = _threshold(criterion, tokens["base"], fraction)
         made = sample(Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau))
-        replaced = sum(each.replaced or 0 for each in made) / sum(len(each.tokens) for each in made)
+        replaced = sum(response.replaced or 0 for response in made) / sum(len(response.tokens) for response in made)
         for problem, value in by_problem(made):
             yield _row("accuracy replaced", value, problem, criterion, fraction, replaced)
 
@@ -111,7 +113,9 @@ def direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any
         name = str(problem)
         if {"base", "trained"} <= tokens.keys():
             for quantity, column in _SEPARATED.items():
-                base, trained = (frame.loc[frame["source"] == each, column] for each in ("base", "trained"))
+                base, trained = (
+                    frame.loc[frame["source"] == source_name, column] for source_name in ("base", "trained")
+                )
                 yield _row(f"separation {quantity}", separation(trained.to_numpy(float), base.to_numpy(float)), name)
         moved = frame["difference"].abs().to_numpy(float)
         probability = np.exp(frame["base_log_prob"].to_numpy(float))

@@ -45,7 +45,7 @@ class TabularExtrapolation(Claim):
         for snapshot in inputs.snapshots():
             arms = arms_of(snapshot)
             for update, way, gamma in ((u, w, g) for u in _UPDATES for w in (WHOLE, BY_TOKEN) for g in _GAMMAS):
-                gains = [gain(*each, update, way, gamma) for each in arms]
+                gains = [gain(*prompt, update, way, gamma) for prompt in arms]
                 if gains:
                     names = {"update": update, "extrapolated": way, "gamma": gamma}
                     yield {**snapshot.identity, **names, "gain": float(np.mean(gains)), "least": min(gains)}
@@ -92,17 +92,17 @@ def arms_of(snapshot: PolicySnapshot) -> list[tuple[Responses, FloatArray, Float
     log_probs = np.zeros(len(snapshot.groups))
     np.add.at(log_probs, snapshot.rollout_of.numpy(), snapshot.rows["old_log_prob"].to_numpy(dtype=np.float64))
     rewards = snapshot.of_rollouts("reward").numpy()
-    found: list[tuple[Responses, FloatArray, FloatArray]] = []
+    of_prompts: list[tuple[Responses, FloatArray, FloatArray]] = []
     for group in snapshot.groups.unique().tolist():
         # Equal responses are one arm; -1 ends each, so that none is the beginning of another.
         arms = {
             (*snapshot.tokens.responses[rollout], -1): rollout
             for rollout in (snapshot.groups == group).nonzero()[:, 0].tolist()
         }
-        own = list(arms.values())
-        if np.ptp(rewards[own]) > 0:
-            found.append((list(arms), log_softmax(log_probs[own]), rewards[own]))
-    return found
+        rollouts = list(arms.values())
+        if np.ptp(rewards[rollouts]) > 0:
+            of_prompts.append((list(arms), log_softmax(log_probs[rollouts]), rewards[rollouts]))
+    return of_prompts
 
 
 def gain(responses: Responses, log_base: FloatArray, rewards: FloatArray, update: str, way: str, gamma: float) -> float:

@@ -140,7 +140,7 @@ class TokenFlippingOfCheckpoints(Claim):
                 by_side[first][moved] - by_side[second][moved],
                 "problems",
             )
-        quantities = {each: f"{each} fraction" for each in ("boosted", "suppressed", "stable")}
+        quantities = {kind: f"{kind} fraction" for kind in ("boosted", "suppressed", "stable")}
         quantities["flip_rate"] = "flip rate, of tokens that moved"
         for (name, rows), (column, quantity) in product(by_side.items(), quantities.items()):
             yield beside(f"{quantity}, {name} responses", rows[column], "problems")

@@ -45,8 +45,8 @@ class TokenValue(Claim):
                 valued = value_tokens(snapshot, pool)
                 compositions = compositions_of(snapshot)
                 moved = all_displacements(snapshot, probed, compositions) if valued else {}
-                for place, value in valued:
-                    row = snapshot.rows.iloc[place]
+                for token, value in valued:
+                    row = snapshot.rows.iloc[token]
                     yield {
                         **snapshot.identity,
                         "side": int(row["side"]),
@@ -54,8 +54,8 @@ class TokenValue(Claim):
                         "standard_error": value.standard_error,
                         "entropy": float(row["entropy"]),
                         "class": row["token_class"],
-                        "composition": COMPOSITIONS[compositions[snapshot.rollout_of[place]]],
-                        **{name: float(displacement[place]) for name, displacement in moved.items()},
+                        "composition": COMPOSITIONS[compositions[snapshot.rollout_of[token]]],
+                        **{name: float(displacement[token]) for name, displacement in moved.items()},
                     }
                 print(f"{snapshot.unit}: valued", flush=True)
 

@@ -39,19 +39,19 @@ class UpdateDirection(Claim):
         def replaced_by(criterion: Criterion) -> pd.Series:
             return by_problem(series, "accuracy replaced", criterion=criterion, fraction=_COMPARED_AT)
 
-        own = replaced_by("log_prob_difference")
+        by_difference = replaced_by("log_prob_difference")
         at = f"accuracy at {_COMPARED_AT:.0%} replaced"
         yield from _direction_measurements(series)
         for criterion in CRITERIA[1:]:
             yield measure(
                 f"Replacing by the log-prob difference gains more than by {criterion}",
                 f"{at}, log_prob_difference less {criterion}",
-                own - replaced_by(criterion),
+                by_difference - replaced_by(criterion),
                 _UNIT,
             )
         for name in ("base", "trained"):
             yield beside(f"accuracy of the {name} model alone", by_problem(series, f"accuracy {name}"), _UNIT)
-        yield beside(f"{at} by the log-prob difference", own, _UNIT)
+        yield beside(f"{at} by the log-prob difference", by_difference, _UNIT)
 
     def panels(self, findings: Findings) -> Layout:
         series = findings.series

@@ -129,15 +129,15 @@ def _read_rewards(grades: Path, samples: Path, rows: _Rows) -> dict[tuple[Any, i
         recorded = {digest for name, digest in origin.items() if Path(name).name == samples.name}
         if recorded and sha256_file(samples) not in recorded:
             raise UserError(f"{grades}: are not the grades of {samples}; grade these samples, or name their grades")
-    found: dict[tuple[Any, int], float] = {}
+    rewards: dict[tuple[Any, int], float] = {}
     for grade in read_rows(grades, Grade):
-        if (grade.problem_id, grade.sample) in found:
+        if (grade.problem_id, grade.sample) in rewards:
             raise UserError(f"{grades}: problem {grade.problem_id}, sample {grade.sample}: has two grades")
-        found[grade.problem_id, grade.sample] = float(grade.correct)
+        rewards[grade.problem_id, grade.sample] = float(grade.correct)
     for problem, sample in ((row["problem_id"], row["sample"]) for row in rows):
-        if (problem, sample) not in found:
+        if (problem, sample) not in rewards:
             raise UserError(f"{grades}: has no grade of problem {problem}, sample {sample}, of {samples}")
-    return found
+    return rewards
 
 
 def _tokens(
@@ -175,14 +175,14 @@ def _forget_other_parts(parts: Path, identity: str) -> None:
         write_json(mark, identity)
 
 
-def _frame(found: Mapping[str, Tensor], tokens: TokenBatch, rows: _Rows, tokenizer: Any) -> pd.DataFrame:
+def _frame(numbers: Mapping[str, Tensor], tokens: TokenBatch, rows: _Rows, tokenizer: Any) -> pd.DataFrame:
     places = [
         (row["problem_id"], row["sample"], position, token, tokenizer.decode([token], skip_special_tokens=False))
         for row, response in zip(rows, tokens.responses, strict=True)
         for position, token in enumerate(response)
     ]
     frame = pd.DataFrame(places, columns=["problem", "sample", "position", "token", "text"])
-    return frame.assign(**{name: found[name].numpy() for name in MODEL_COLUMNS}).astype(COMPARISON_COLUMNS)
+    return frame.assign(**{name: numbers[name].numpy() for name in MODEL_COLUMNS}).astype(COMPARISON_COLUMNS)
 
 
 def _write_table(
@@ -204,10 +204,10 @@ def _write_table(
             writer.write_table(table)
 
 
-def _error(found: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str, Any]:
+def _error(approximate: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str, Any]:
     """The distance of the first batch's numbers from those over the whole vocabulary, in nats."""
     columns = {}
     for name in MODEL_COLUMNS:
-        errors, mean = (found[name] - exact[name]).double().abs(), float(exact[name].double().mean())
+        errors, mean = (approximate[name] - exact[name]).double().abs(), float(exact[name].double().mean())
         columns[name] = {"mean": mean, "mean_error": float(errors.mean()), "largest_error": float(errors.max())}
     return {"tokens": len(exact[MODEL_COLUMNS[0]]), "columns": columns}

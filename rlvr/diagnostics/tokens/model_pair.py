@@ -46,19 +46,19 @@ class ModelPair:
 
 def over_vocabulary(logits: Sequence[Tensor], chosen: Tensor) -> dict[str, Tensor]:
     """Return :data:`MODEL_COLUMNS` of the tokens ``chosen`` [n] from both models' logits [n, V]."""
-    q, p = (each.log_softmax(dim=-1) for each in logits)
-    return _columns([each.gather(-1, chosen[:, None])[:, 0] for each in (q, p)], q, p)
+    q, p = (values.log_softmax(dim=-1) for values in logits)
+    return _columns([values.gather(-1, chosen[:, None])[:, 0] for values in (q, p)], q, p)
 
 
 def over_likeliest(logits: Sequence[Tensor], chosen: Tensor, top: int) -> dict[str, Tensor]:
     """Return the same over :func:`lumped` distributions: one pass over the vocabulary, and no copy of it."""
-    largest = [each.max(dim=-1, keepdim=True) for each in logits]
+    largest = [values.max(dim=-1, keepdim=True) for values in logits]
     totals = []
-    for each, (value, place) in zip(logits, largest, strict=True):
+    for values, (value, place) in zip(logits, largest, strict=True):
         # The largest term, which is 1, is added in float64: a small remainder is a difference of nearly equal numbers.
-        others = (each - value).exp_().scatter_(-1, place, 0.0).sum(dim=-1, keepdim=True)
+        others = (values - value).exp_().scatter_(-1, place, 0.0).sum(dim=-1, keepdim=True)
         totals.append(torch.log1p(others.double()))
-    places = torch.cat([each.topk(top, dim=-1).indices for each in logits], dim=-1).sort(dim=-1).values
+    places = torch.cat([values.topk(top, dim=-1).indices for values in logits], dim=-1).sort(dim=-1).values
     repeated = torch.zeros_like(places, dtype=torch.bool)
     repeated[:, 1:] = places[:, 1:] == places[:, :-1]
 
@@ -67,7 +67,7 @@ def over_likeliest(logits: Sequence[Tensor], chosen: Tensor, top: int) -> dict[s
 
     sampled = [log_probs(model, chosen[:, None])[:, 0] for model in (0, 1)]
     known = [log_probs(model, places) for model in (0, 1)]
-    q, p = (lumped(each, repeated) for each in known)
+    q, p = (lumped(values, repeated) for values in known)
     return _columns(sampled, q, p)
 
 
@@ -83,5 +83,5 @@ def lumped(known: Tensor, repeated: Tensor) -> Tensor:
 
 def _columns(sampled: Sequence[Tensor], q: Tensor, p: Tensor) -> dict[str, Tensor]:
     """Name the ``sampled`` log-probabilities [n], and what log-probabilities [n, K] of base and trained model give."""
-    entropies = (-(each.exp() * each).sum(dim=-1) for each in (q, p))
+    entropies = (-(values.exp() * values).sum(dim=-1) for values in (q, p))
     return dict(zip(MODEL_COLUMNS, (*sampled, *entropies, kl_divergence(p, q), kl_divergence(q, p)), strict=True))

@@ -78,8 +78,8 @@ class StepView:
         if step is None and len(steps) == 1:
             step = steps[0]
         if step not in steps:
-            found = "is missing" if step is None else f"is {step}"
-            raise InvalidInput("--step", "", found, ", ".join(map(str, steps)))
+            message = "is missing" if step is None else f"is {step}"
+            raise InvalidInput("--step", "", message, ", ".join(map(str, steps)))
         frame = frame[frame["step"] == step]
         self.quantities = recorded(frame)
         if DISPLACEMENT in frame:
@@ -107,7 +107,7 @@ class StepView:
 
 def recorded(rows: pd.DataFrame) -> tuple[Quantity, ...]:
     """Return the quantities of a step that its rows have values of."""
-    return tuple(each.named(rows) for each in StepView.quantities if np.isfinite(each.values(rows)).any())
+    return tuple(quantity.named(rows) for quantity in StepView.quantities if np.isfinite(quantity.values(rows)).any())
 
 
 class ComparisonView:
@@ -164,8 +164,8 @@ class ComparisonView:
 def _check_problems(problems: Sequence[str], column: pd.Series) -> None:
     known = list(dict.fromkeys(column))
     if missing := [problem for problem in problems if problem not in known]:
-        found = f"is {missing[0]!r}, which the table does not have"
-        raise InvalidInput("--problem", "", found, f"{', '.join(known[:5])} ...")
+        message = f"is {missing[0]!r}, which the table does not have"
+        raise InvalidInput("--problem", "", message, f"{', '.join(known[:5])} ...")
 
 
 def write_page(
@@ -207,13 +207,13 @@ def write_page(
         for quantity in view.quantities
     }
     groups: dict[Any, dict[str, Any]] = {}
-    for place, row in enumerate(view.frame.to_dict("records")):
+    for number, row in enumerate(view.frame.to_dict("records")):
         problem, text = str(row["problem"]), str(row["text"])
         group = groups.setdefault(row["group"], {"problem": problem, "text": texts.get(problem), "responses": {}})
         if row["sample"] not in group["responses"]:
             name, outcome, remark = view.heading(row)
             group["responses"][row["sample"]] = {"name": name, "outcome": outcome, "remark": remark, "tokens": []}
-        classes = [class_of(key, strength[place]) for key, strength in strengths.items()]
+        classes = [class_of(key, strength[number]) for key, strength in strengths.items()]
         if row.get("gate") == 0:
             classes.append("stopped")
         # A line break, and a space that stands alone, are replaced by a sign.
