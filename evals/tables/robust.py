@@ -1,11 +1,12 @@
 """The table of what a mean hides: seeds that fell, the interquartile mean, and the worst and the best seed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from evals.core.files import read_parquet
 from evals.core.random import stream_seed
@@ -14,7 +15,7 @@ from evals.results import Results
 from evals.statistics import robust
 from evals.statistics.accuracy import FloatArray
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
 
 RESAMPLES = 10_000
 FALLS_NOTE = (
@@ -119,52 +120,48 @@ def write_robust_table(results: Results, training: Path, out: Path) -> None:
     """Write the seeds that fell, and averages that one seed does not decide."""
     falls = read_falls(results, training)
     summaries = {row: summarise(results, row) for row in falls}
-    rows = [
-        {
-            "model": row.model,
-            "method": row.method,
-            "title": row.title,
-            "seeds": falls[row].seeds,
-            "fell": len(falls[row].runs),
-            **interval_columns(falls[row].interval, "fell_"),
-            "fallen_runs": " ".join(falls[row].runs),
-            "average": summary.mean,
-            "interquartile_mean": summary.interquartile_mean,
-            **interval_columns(summary.interval, "interquartile_mean_"),
-            **interval_columns(summary.rliable_interval, "interquartile_mean_rliable_"),
-            "worst_seed": summary.worst,
-            "best_seed": summary.best,
-        }
-        for row, summary in summaries.items()
-    ]
     metrics = [training / run.run / "metrics.parquet" for row in falls for run in row.runs]
+    frame = table_frame(_columns(results, falls, summaries), list(falls))
     tables = [robust_table(results, falls, summaries)]
-    write_table(out, tables, pd.DataFrame(rows), [*results.sources, *metrics], {"resamples": RESAMPLES})
+    write_table(out, tables, frame, [*results.sources, *metrics], {"resamples": RESAMPLES})
 
 
-def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: Mapping[Condition, Summary]) -> Table:
-    """Lay out a row for each trained method."""
-    k, level = results.samples_per_problem, round(100 * results.confidence)
-    conditions: Sequence[Condition] = list(falls)
+def _columns(
+    results: Results, falls: Mapping[Condition, Falls], summaries: Mapping[Condition, Summary]
+) -> list[Column[Condition]]:
+    def fallen(of_row: Falls) -> dict[str, Any]:
+        counts = {"seeds": of_row.seeds, "fell": len(of_row.runs), **interval_columns(of_row.interval, "fell_")}
+        return {**counts, "fallen_runs": " ".join(of_row.runs)}
 
     def middle(summary: Summary) -> str:
         return numbers.percent_with_interval(summary.interquartile_mean, summary.interval)
 
-    columns: list[Column[Condition]] = [
-        Column("Method", lambda row: row.title),
-        Column("Fell", lambda row: falls[row].text),
-        Column(f"avg@{k} (%)", lambda row: summaries[row].mean, numbers.percent),
-        Column("IQM (%)", lambda row: summaries[row], middle),
-        Column("as rliable draws", lambda row: summaries[row].rliable_interval, numbers.bounds),
-        Column("Worst seed", lambda row: summaries[row].worst, numbers.percent),
-        Column("Best seed", lambda row: summaries[row].best, numbers.percent),
+    def middle_cells(summary: Summary) -> dict[str, Any]:
+        interval = interval_columns(summary.interval, "interquartile_mean_")
+        return {"interquartile_mean": summary.interquartile_mean, **interval}
+
+    rliable = partial(interval_columns, prefix="interquartile_mean_rliable_")
+    return [
+        Column("", lambda row: row.model, csv="model"),
+        Column("", lambda row: row.method, csv="method"),
+        Column("Method", lambda row: row.title, csv="title"),
+        Column("Fell", lambda row: falls[row], lambda of_row: of_row.text, fallen),
+        Column(f"avg@{results.k} (%)", lambda row: summaries[row].mean, numbers.percent, "average"),
+        Column("IQM (%)", lambda row: summaries[row], middle, middle_cells),
+        Column("as rliable draws", lambda row: summaries[row].rliable_interval, numbers.bounds, rliable),
+        Column("Worst seed", lambda row: summaries[row].worst, numbers.percent, "worst_seed"),
+        Column("Best seed", lambda row: summaries[row].best, numbers.percent, "best_seed"),
     ]
+
+
+def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: Mapping[Condition, Summary]) -> Table:
+    """Lay out a row for each trained method."""
+    level = round(100 * results.confidence)
     note = (
         f"{FALLS_NOTE} IQM: mean of the middle half of all scores of seeds on benchmarks (arXiv 2108.13264). "
         f"Brackets: {level} % bootstrap over seeds, each drawn once for all benchmarks, for it is one policy; rliable "
         "draws seeds for each benchmark alone, as if they were other policies. Neither knows of other problems, and "
         "few seeds make both too short: verdicts rest on the main table."
     )
-    return make_table(
-        "robust", "Seeds that fell, and averages that one seed does not decide", columns, conditions, [note]
-    )
+    title = "Seeds that fell, and averages that one seed does not decide"
+    return make_table("robust", title, _columns(results, falls, summaries), list(falls), [note])
