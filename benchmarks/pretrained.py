@@ -24,7 +24,7 @@ from torch import Tensor
 
 from evals.core.files import read_jsonl
 from evals.core.run_spec import LOCAL_DTYPES
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
 from rlvr.engines.local.policy import TokenBatch, token_log_probs
@@ -39,7 +39,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     prompts = [each.ids for each in checkpoint.tokenizer.encode_batch(texts, add_special_tokens=False)]
     rollouts = arguments.prompts * arguments.samples_per_prompt
     parameters = SamplingParameters(
-        max_new_tokens=arguments.max_new_tokens, temperature=1.0, top_p=1.0, batch_size=rollouts
+        max_new_tokens=arguments.max_new_tokens, temperature=1.0, top_p=1.0, sampling_batch_size=rollouts
     )
     sampled, seconds = [], dict[bool, list[float]]({False: [], True: []})
     for number in range(arguments.rounds):

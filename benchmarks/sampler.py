@@ -23,7 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from evals.core.files import read_jsonl
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
 
@@ -40,7 +40,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     repeated = [ids for ids in encoded for _ in range(arguments.samples_per_problem)]
     tokens = torch.tensor([[0] * (width - len(ids)) + ids for ids in repeated])
     mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in repeated])
-    parameters = SamplingParameters(max_new_tokens=arguments.max_new_tokens, batch_size=len(repeated))
+    parameters = SamplingParameters(max_new_tokens=arguments.max_new_tokens, sampling_batch_size=len(repeated))
 
     def with_transformers(repetition: int) -> int:
         torch.manual_seed(repetition)

@@ -59,8 +59,14 @@ class MadeUpModel:
 
 def make_plan(problems: int, samples: int, tokens: int) -> Plan:
     """A plan of ``problems`` x ``samples`` responses of ``tokens`` tokens."""
-    content = {"samples_per_problem": samples, "seed": 1, "prompt": "{problem}", "max_new_tokens": tokens, "threads": 1}
-    content |= {"temperature": 1.0, "top_p": 1.0, "batch_size": 256, "backend": "vllm"}
+    content = {
+        "samples_per_problem": samples,
+        "seed": 1,
+        "prompt": "{problem}",
+        "max_new_tokens": tokens,
+        "sampling_threads": 1,
+    }
+    content |= {"temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 256, "backend": "vllm"}
     settings = EvaluationSettings.parse(content, "")
     ids = [f"p{number}" for number in range(problems)]
     prompts = [(1, 2, 3)] * problems

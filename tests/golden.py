@@ -62,8 +62,14 @@ def make(directory: Path) -> dict[str, str]:
     }
     write_text(run / "run.json", canonical_json(content))
     _run(str(run / "run.json"), command=("train",), threads=1)
-    asked = {"samples_per_problem": 2, "max_new_tokens": 24, "temperature": 1.0, "top_p": 0.95, "batch_size": 32}
-    settings = EvaluationSettings.parse({**asked, "prompt": prompt, "seed": 1, "threads": 1}, "golden")
+    asked = {
+        "samples_per_problem": 2,
+        "max_new_tokens": 24,
+        "temperature": 1.0,
+        "top_p": 0.95,
+        "sampling_batch_size": 32,
+    }
+    settings = EvaluationSettings.parse({**asked, "prompt": prompt, "seed": 1, "sampling_threads": 1}, "golden")
     settings.choose_code_paths()
     with redirect_stdout(sys.stderr):
         sample_benchmark([Checkpoint.of(run)], problems, settings, samples)

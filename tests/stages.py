@@ -235,7 +235,7 @@ def _decode_sample(
     rule = chosen_decoding(chosen[0], scheme, trained.name) if chosen else Decoding.parse(decoding, "")
     settings, pair = _pair(base, trained, given)
     parameters = {**identities(pair), "decoding": rule.to_json()}
-    draws = partial(pair_draw, rule, settings.sampling)
+    draws = partial(pair_draw, rule, settings)
     sample_benchmark(pair, problems, settings, out, draws=draws, parameters=parameters)
 
 

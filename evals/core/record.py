@@ -74,10 +74,23 @@ class Record(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
+R = TypeVar("R", bound=Record)
+
+
 class ExtensibleRecord(Record):
     """A record of a file that other versions may have extended: unknown keys are passed over."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+def with_defaults(record: type[R], **defaults: Any) -> type[R]:
+    """A record of the same fields, some of which have other defaults."""
+    fields: dict[str, Any] = {
+        name: (Annotated[field.annotation, *field.metadata], Field(default=value, description=field.description))
+        for name, value in defaults.items()
+        for field in [record.model_fields[name]]
+    }
+    return create_model(record.__name__, __base__=record, __doc__=record.__doc__, **fields)
 
 
 PARTIAL = "Partial"
@@ -111,9 +124,6 @@ class partial:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         written = AfterValidator(lambda given: given.model_dump(mode="json", exclude_unset=True))
         return handler.generate_schema(Annotated[self.record, written, PlainSerializer(lambda given: given)])
-
-
-R = TypeVar("R", bound=Record)
 
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:

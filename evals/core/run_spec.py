@@ -33,13 +33,6 @@ _EXECUTION_OPTIONS = re.compile(
 OptionOfVerl = Annotated[str, Matching(r"\+{0,2}[\w.-]+", "an option of verl, such as a.b.c")]
 
 
-class Example(Record):
-    """A worked example that a few-shot prompt begins with."""
-
-    problem: str = Field(description="the problem's text")
-    solution: str = Field(description="the response that is shown")
-
-
 class Service(Record):
     """A model that a server with OpenAI's interface has.
 

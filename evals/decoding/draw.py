@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from evals.core.config.named_study import Criterion
+from evals.core.sampling import SamplingParameters
 from evals.decoding.settings import Decoding
-from evals.generation.backend import SamplingParameters
 from evals.generation.sampler import draw_tokens, uniform_streams
 
 Observer = Callable[[Tensor, Tensor, Tensor, Tensor], None]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.core.errors import InvalidInput
+from evals.core.sampling import SamplingParameters
 from evals.decoding import VERSION
 from evals.decoding.settings import Decoding
-from evals.generation.backend import Backend, Request, Response, SamplingParameters
+from evals.generation.backend import Backend, Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_plan
 from evals.generation.plan import make_plan
@@ -74,10 +75,10 @@ class PairSampler:
 
     def generate(self, requests: Sequence[Request], decoding: Decoding, observer: Observer) -> list[Response]:
         """Answer each request, in order; both models read the same tokens."""
-        draws = partial(pair_draw, decoding, self.plan.settings.sampling, observer=observer)
+        draws = partial(pair_draw, decoding, self.plan.settings, observer=observer)
         return self.backend.generate(requests, draws)
 
     def sample(self, decoding: Decoding, out: Path) -> None:
         """Write ``samples.jsonl``, whose rows also have ``replaced``, and its manifest."""
         plan = self.plan.with_parameters(decoding=decoding.to_json())
-        sample_plan(plan, lambda: self.backend, out, partial(pair_draw, decoding, plan.settings.sampling))
+        sample_plan(plan, lambda: self.backend, out, partial(pair_draw, decoding, plan.settings))

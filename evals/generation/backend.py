@@ -17,26 +17,9 @@ from evals.core.errors import InvalidInput, UserError
 from evals.generation import VERSION
 
 if TYPE_CHECKING:
+    from evals.core.sampling import SamplingParameters
     from evals.generation.checkpoint import Checkpoint
     from evals.generation.sampler import Draws
-
-
-@dataclass(frozen=True)
-class SamplingParameters:
-    """The settings of drawing tokens."""
-
-    max_new_tokens: int  # longest response, in tokens, its end token included
-    temperature: float = 1.0  # divides the logits; 0 takes the most likely token
-    top_p: float = 1.0  # keeps the smallest set of tokens whose probability reaches this; 1 keeps all
-    top_k: int = 0  # keeps so many of the most likely tokens; 0 keeps all
-    min_p: float = 0.0  # keeps tokens that are at least this probable, as a share of the most likely one; 0 keeps all
-    batch_size: int = 256  # samples decoded at a time, or given to an engine; it can change rounding
-
-    def resolved(self) -> dict[str, float | int]:
-        """Everything that shapes the distribution, so that no default of an engine or checkpoint enters."""
-        penalties = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-        kept = {"top_p": self.top_p, "top_k": self.top_k, "min_p": self.min_p}
-        return {"temperature": self.temperature, **kept, **penalties}
 
 
 @dataclass(frozen=True)
@@ -86,7 +69,7 @@ class Backend(ABC):
         """Answer each request; yields responses as they finish, those that finish together by their requests' places.
 
         A backend that decodes in step takes all requests as one batch. Another takes so many at a time as the settings'
-        ``batch_size`` says, and the next one when one is answered. ``draws`` None draws from the only model.
+        ``sampling_batch_size`` says, and the next one when one is answered. ``draws`` None draws from the only model.
         """
 
     def generate(self, requests: Sequence[Request], draws: Draws | None = None) -> list[Response]:

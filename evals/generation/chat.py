@@ -31,7 +31,9 @@ def apply_chat_template(
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"{directory}: its tokenizer cannot be loaded ({first_line(error)})") from error
     if not getattr(tokenizer, "chat_template", None):
-        raise InvalidInput(str(directory), "", "has no chat template", "prompt: base, or a chat model's checkpoint")
+        raise InvalidInput(
+            str(directory), "", "has no chat template", "prompt_form: base, or a chat model's checkpoint"
+        )
     rendered = []
     try:
         for chat in chats:

@@ -15,7 +15,7 @@ from evals.generation.backend import Backend, BackendSettings, Request, engine_v
 from evals.generation.chat import apply_chat_template, end_tokens
 from evals.generation.checkpoint import UNLIMITED, Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
-from evals.generation.settings import EvaluationSettings, Turn
+from evals.generation.settings import DECISIVE, EvaluationSettings, Turn
 from evals.problems.problem_set import load
 
 
@@ -49,7 +49,7 @@ class Plan:
         numbers = range(self.settings.samples_per_problem)
         order = sorted(range(len(self.prompts)), key=lambda index: len(self.prompts[index]))
         jobs = [(index, number) for index in order if self.room[index] for number in numbers]
-        size = self.settings.batch_size
+        size = self.settings.sampling_batch_size
         return [jobs[start : start + size] for start in range(0, len(jobs), size)]
 
     def key(self, sample: tuple[int, int]) -> tuple[str | int, int]:
@@ -71,13 +71,13 @@ class Plan:
 
                 require_driver(torch.version.cuda, drivers())
                 claim_devices(settings.tensor_parallel_size)
-            arithmetic.set_up(settings.threads, settings.is_portable)
+            arithmetic.set_up(settings.sampling_threads, settings.is_portable)
         backend_settings = BackendSettings(
             dtype=self.parameters.get("dtype", "auto"),
             device=settings.device,
             context_length=self.context_length,
             end_tokens=list(self.end_tokens),
-            sampling=settings.sampling,
+            sampling=settings,
             stop=settings.stop,
             tensor_parallel_size=settings.tensor_parallel_size,
             gpu_memory_utilization=settings.gpu_memory_utilization,
@@ -112,13 +112,8 @@ def make_plan(models: Sequence[Checkpoint], problems: Path, settings: Evaluation
         "engine": settings.backend,
         "version": VERSION,
         "engine_version": engine_version(settings.backend),
-        "prompt": settings.prompt,
-        "prompt_form": settings.prompt_form,
         "prompts_sha256": sha256_bytes("\0".join(texts).encode("utf-8")),
-        "samples_per_problem": settings.samples_per_problem,
-        "seed": settings.seed,
-        **dataclasses.asdict(settings.sampling),
-        **settings.prompting,
+        **settings.model_dump(mode="json", include=DECISIVE, exclude_defaults=True),
     }
     ids, inputs = [problem.id for problem in problem_set.problems], {str(path): sha256_file(path)}
     if isinstance(model, ServedModel):
@@ -134,10 +129,7 @@ def make_plan(models: Sequence[Checkpoint], problems: Path, settings: Evaluation
     ends = {number: text for each in models for number, text in end_tokens(each, settings.prompt_form, told).items()}
     unknown = model.special_token("unk_token")
     parameters |= {
-        **settings.sampling.resolved(),
         "dtype": model.dtype(settings.dtype),
-        "tensor_parallel_size": settings.tensor_parallel_size,
-        "max_model_len": settings.max_model_len,
         "prompt_tokens_sha256": fingerprint(prompts),
         "end_tokens": sorted(ends),
     }

@@ -18,7 +18,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from evals.core.errors import UserError
-from evals.generation.backend import Response, SamplingParameters
+from evals.core.sampling import SamplingParameters
+from evals.generation.backend import Response
 
 if TYPE_CHECKING:
     from evals.generation.backend import BackendSettings
@@ -165,8 +166,8 @@ def in_batches(
     """Answer every identity of every prompt; ``answer`` is given batches of (prompt's number, identity) and a rule."""
     jobs = [(row, name) for row, names in enumerate(identities) for name in names]
     responses: list[Response] = []
-    for start in range(0, len(jobs), parameters.batch_size):
-        batch = jobs[start : start + parameters.batch_size]
+    for start in range(0, len(jobs), parameters.sampling_batch_size):
+        batch = jobs[start : start + parameters.sampling_batch_size]
         names = [name for _, name in batch]
         draw = (draws or partial(OwnDraw, parameters))(names, parameters.max_new_tokens, device)
         responses += answer(batch, draw)

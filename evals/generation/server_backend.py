@@ -34,7 +34,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 
 
 class ServerBackend(Backend):
-    """Keeps ``batch_size`` requests under way; all of them pause while the server says that it is asked too much."""
+    """Keeps ``sampling_batch_size`` requests under way; all pause while the server says that it is asked too much."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
         (model,) = checkpoints
@@ -53,7 +53,7 @@ class ServerBackend(Backend):
         self._last_answer = time.monotonic()
         try:
             while True:
-                for place, request in islice(waiting, self._settings.sampling.batch_size - len(places)):
+                for place, request in islice(waiting, self._settings.sampling.sampling_batch_size - len(places)):
                     places[loop.create_task(self._answer(client, request))] = place
                 if not places:
                     return

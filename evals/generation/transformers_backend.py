@@ -17,7 +17,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers import __version__ as transformers_version
 
 from evals.core.errors import InvalidInput, UserError, first_line
-from evals.generation.backend import Backend, BackendSettings, Request, Response, SamplingParameters, in_order
+from evals.core.sampling import SamplingParameters
+from evals.generation.backend import Backend, BackendSettings, Request, Response, in_order
 from evals.generation.checkpoint import Checkpoint, refuse_incomplete, say_left_over
 from evals.generation.sampler import Draw, Draws, as_responses, in_batches, own_draws
 

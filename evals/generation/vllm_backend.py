@@ -77,7 +77,7 @@ class VllmBackend(Backend):
         assert draws is None, "a backend of one model"
         waiting, places = enumerate(requests), dict[str, int]()
         while True:
-            for place, request in islice(waiting, self.sampling.batch_size - len(places)):
+            for place, request in islice(waiting, self.sampling.sampling_batch_size - len(places)):
                 prompt = {"prompt_token_ids": list(request.prompt)}
                 (name,) = self._engine.enqueue(prompt, self._parameters(request), use_tqdm=False)
                 places[name.split("-")[0]] = place  # the engine adds a suffix for its own use

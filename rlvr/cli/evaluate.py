@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Grading, Paths, Printed, VerifierFiles, the_verifier
-from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling
+from rlvr.study.evaluation import Distribution, Evaluated, Machine, Prompting
 
 commands = Commands()
 
@@ -173,7 +173,7 @@ commands.call("crate", "evals.trace.directory:describe", ["directory"])
 def evaluate(
     evaluated: Evaluated,
     prompting: Prompting,
-    sampling: Sampling,
+    distribution: Distribution,
     machine: Machine,
     printed: Printed,
     out: Annotated[
@@ -189,7 +189,7 @@ def evaluate(
     from evals.scores.printed import print_scores
     from rlvr.study.evaluation import configuration, evaluate
 
-    content = configuration(evaluated, prompting, sampling, machine)
+    content = configuration(evaluated, prompting, distribution, machine)
     directory = (out or Path("results/eval") / content["study"]).resolve()
     grades = evaluate(content, directory, machine.cores)
     print_scores(grades, Grading().reader([]), [], 0.5, 0.95, "benchmarks", printed.form)

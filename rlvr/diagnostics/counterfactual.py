@@ -6,7 +6,7 @@ alternatives is the gain over the prefix's own accuracy, divided by the probabil
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from evals.core.random import generator_for
 from evals.core.record import read_rows
 from evals.core.records import Gold
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import OwnDraw, Sampler
@@ -89,7 +89,11 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
         name = f"{snapshot.unit}/{row['group']}/{row['sample']}/{row['position']}"
         token_probability, gold = math.exp(row["old_log_prob"]), golds[row["problem"]]
         places.append(Place(prompt, before, int(row["token"]), token_probability, gold, name))
-    parameters = SamplingParameters(snapshot.run.training.max_new_tokens, snapshot.temperature, batch_size=_BATCH)
+    parameters = SamplingParameters(
+        max_new_tokens=snapshot.run.training.max_new_tokens,
+        temperature=snapshot.temperature,
+        sampling_batch_size=_BATCH,
+    )
     sampler, tokenizer = snapshot.model.sampler(), checkpoint.tokenizer
     run = snapshot.run
     ends = list(end_tokens(checkpoint, run.prompt_form, run.chat_template_kwargs))
@@ -125,7 +129,7 @@ def token_values(
             prompts = [[*places[job // 2].prompt, *prefixes[job]] for job in open_jobs]
             keys = [f"value/{places[job // 2].name}/{job % 2}" for job in open_jobs]
             names = [[f"{key}/{continuation}" for continuation in range(samples)] for key in keys]
-            left = replace(parameters, max_new_tokens=parameters.max_new_tokens - length)
+            left = parameters.model_copy(update={"max_new_tokens": parameters.max_new_tokens - length})
             groups = sampler(prompts, names, left, end_tokens, partial(OwnDraw, left))
             for job, group in zip(open_jobs, groups, strict=True):
                 responses[job] = [

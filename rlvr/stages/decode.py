@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.config.sections import StudyExecution
+from evals.core.sampling import OfBenchmark, Sampling
 from evals.decoding import VERSION as DECODING_VERSION
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
@@ -79,7 +80,8 @@ class Sweep(Stage):
     models: Files
     problems: File
     disjoint: File
-    sampling: dict[str, Any]
+    sampling: Sampling
+    own: OfBenchmark
     grid: dict[str, Any]
     grading: str
 
@@ -91,8 +93,7 @@ class Sweep(Stage):
         """Sample and grade what is missing."""
         from evals.generation.settings import EvaluationSettings
 
-        shared = {**self.sampling, "threads": machine.sampling_threads, "device": machine.device}
-        settings = EvaluationSettings.parse(shared, "sampling")
+        settings = EvaluationSettings.of(self.sampling, self.own, machine)
         settings.choose_code_paths()
         from evals.core.single_writer import single_writer
         from evals.decoding.pair import read_pair
@@ -153,7 +154,7 @@ class SamplePair(Sample):
         else:
             decoding = Decoding.parse(self.decoding, "decoding")
         pair = read_pair(Path(self.source), self.trained.parent, settings.dtype)
-        draws = partial(pair_draw, decoding, settings.sampling)
+        draws = partial(pair_draw, decoding, settings)
         parameters = {**identities(pair), "decoding": decoding.to_json()}
         sample_benchmarks(pair, benchmarks, self.out, draws, parameters)
 

@@ -11,16 +11,10 @@ from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.comparisons import Controls
 from evals.core.config.sections import Statistics, StudyExecution
 from evals.core.record import Record
+from evals.core.sampling import OfBenchmark, Sampling
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading.verdict import VERIFIER
 from rlvr.stages.stage import File, FileByName, Files, Stage
-
-
-class OwnSettings(Record):
-    """The settings of sampling that a benchmark has of its own."""
-
-    prompt: str
-    samples_per_problem: int
 
 
 class PolicyStage(Stage):
@@ -60,8 +54,8 @@ class Sample(PolicyStage):
     source: str
     checkpoint: File
     disjoint: FileByName
-    sampling: dict[str, Any]
-    own: dict[str, OwnSettings]
+    sampling: Sampling
+    own: dict[str, OfBenchmark]
 
     @property
     def priority(self) -> float:
@@ -74,17 +68,14 @@ class Sample(PolicyStage):
 
     def resources(self, machine: StudyExecution) -> dict[str, Any]:
         """The GPUs that one model is spread over."""
-        parts = self.sampling.get("tensor_parallel_size", 1)
-        return {"gpu": parts if machine.device == "cuda" else 0}
+        return {"gpu": self.sampling.tensor_parallel_size if machine.device == "cuda" else 0}
 
     def run(self, machine: StudyExecution) -> None:
         """Sample what is missing."""
         from evals.generation.settings import EvaluationSettings
 
-        shared = {**self.sampling, "threads": machine.sampling_threads, "device": machine.device}
-        shared["gpu_memory_utilization"] = machine.gpu_memory_utilization or 0.9
         benchmarks = {
-            self.problems[name].parent: EvaluationSettings.parse({**shared, **own.to_json()}, f"own.{name}")
+            self.problems[name].parent: EvaluationSettings.of(self.sampling, own, machine)
             for name, own in self.own.items()
         }
         next(iter(benchmarks.values())).choose_code_paths()

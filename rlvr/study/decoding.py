@@ -9,6 +9,7 @@ from evals.core.config.named_study import DecodingBenchmark, DecodingConfig, Dec
 from evals.core.config.problem_sets import GeneratedBenchmark
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
+from evals.core.sampling import OfBenchmark, Sampling
 from evals.core.yaml_file import read_yaml
 from evals.decoding import SCHEMES
 from evals.generation.backend import BACKENDS
@@ -162,18 +163,20 @@ class DecodingJobs:
         """The manifests of the base and of the trained model of a run."""
         return self.plan.base_manifest(run), Path(self.plan.checkpoint_manifest(run))
 
+    def _sampling(self, run: str) -> Sampling:
+        """The settings of sampling of a run, on one GPU."""
+        return self.plan.sampling(run).model_copy(update={"tensor_parallel_size": 1})
+
     def _sweep(self, run: Run) -> Stage:
         """A sweep; prompts as in training, where generated problems of every kind have one form."""
         base, trained = self._models(run.run)
         problems = self.plan.study.config.problems
         assert problems is not None, "a study with methods has problems"
-        prompt, grading = problems.prompt, Kind.COMPLETION.value
         samples = self.plan.study.config.evaluation.samples_per_problem
+        own, grading = OfBenchmark(prompt=problems.prompt, samples_per_problem=samples), Kind.COMPLETION.value
         if self.taken:
             own = self.plan.own_settings(run.run, self.taken.benchmark)
-            prompt, samples = own.prompt, own.samples_per_problem
             grading = self.plan.grading(self.taken.benchmark).kind
-        sampling = {key: value for key, value in self.plan.sampling(run.run).items() if key != "tensor_parallel_size"}
         keys = ("criteria", "fractions", "extrapolation_fractions", "gammas")
         return decode.Sweep(
             decoded=run.run,
@@ -182,7 +185,8 @@ class DecodingJobs:
             models=(base, trained),
             problems=_PROBLEMS,
             disjoint=_PROBLEMS.with_name("disjoint.json"),
-            sampling={**sampling, "prompt": prompt, "samples_per_problem": samples},
+            sampling=self._sampling(run.run),
+            own=own,
             grid={key: list(getattr(self.settings, key)) for key in keys},
             grading=grading,
         )
@@ -192,7 +196,6 @@ class DecodingJobs:
         trained = row.trained.run
         base, checkpoint = self._models(trained)
         sets = {benchmark: Path(f"results/problems/{benchmark}/manifest.json") for benchmark in self.benchmarks}
-        sampling = {key: value for key, value in self.plan.sampling(trained).items() if key != "tensor_parallel_size"}
         yield decode.SamplePair(
             policy=name,
             source=str(base.parent),
@@ -202,7 +205,7 @@ class DecodingJobs:
             scheme=row.scheme,
             problems=sets,
             disjoint={benchmark: path.with_name("disjoint.json") for benchmark, path in sets.items()},
-            sampling=sampling,
+            sampling=self._sampling(trained),
             own={benchmark: self.plan.own_settings(trained, benchmark) for benchmark in sets},
         )
         samples = {each: Path(f"results/decoding/samples/{name}/{each}/manifest.json") for each in self.benchmarks}

@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import parse_json, read_jsonl, write_json
+from evals.core.record import with_defaults
+from evals.core.sampling import TokenDistribution
 from evals.generation.gguf_file import GGUF
 from rlvr.study.source_files import REPOSITORY
 
@@ -69,27 +71,10 @@ class Prompting:
     stop: list[str] = ()  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """The distribution and the length of responses.
-
-    Attributes:
-        max_new_tokens: longest response.
-        max_model_len: a context shorter than the model's.
-        temperature: of sampling.
-        top_p: of sampling.
-        top_k: tokens that are kept, the most likely ones; 0: all.
-        min_p: least probability of a token, as a share of the most likely one's.
-        seed: of the random numbers.
-    """
-
-    max_new_tokens: int = 32768
-    max_model_len: int | None = None
-    temperature: float = 0.6
-    top_p: float = 0.95
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: int = 1
+if TYPE_CHECKING:
+    Distribution = TokenDistribution
+else:
+    Distribution = with_defaults(TokenDistribution, max_new_tokens=32768, temperature=0.6, top_p=0.95)
 
 
 @dataclass(frozen=True)
@@ -101,6 +86,8 @@ class Machine:
         device: default: cuda if this machine has an NVIDIA GPU.
         dtype: of weights and activations; auto: the checkpoint's own.
         tensor_parallel_size: GPUs that share a model.
+        max_model_len: a context shorter than the model's.
+        seed: of the random numbers.
         batch_size: responses decoded or asked for at a time; default: 1024 of vLLM, 64 of a server, else 16.
         python: of the environment that samples, if it is another one.
         threads: of a sampling job on a CPU.
@@ -111,13 +98,17 @@ class Machine:
     device: Literal["cpu", "cuda"] | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     tensor_parallel_size: int = 1
+    max_model_len: int | None = None
+    seed: int = 1
     batch_size: int | None = None
     python: str | None = None
     threads: int = 1
     cores: Annotated[int | None, Option(min=1)] = None
 
 
-def configuration(evaluated: Evaluated, prompting: Prompting, sampling: Sampling, machine: Machine) -> dict[str, Any]:
+def configuration(
+    evaluated: Evaluated, prompting: Prompting, distribution: Distribution, machine: Machine
+) -> dict[str, Any]:
     """The study that an evaluation is; what is not accepted is named in one line, with the option that says it."""
     benchmarks = _words("--benchmarks", evaluated.benchmarks)
     number, *others = _words("--k", evaluated.k)
@@ -128,21 +119,17 @@ def configuration(evaluated: Evaluated, prompting: Prompting, sampling: Sampling
         "backend": backend,
         "samples_per_problem": _count(number),
         "samples_of": own or None,
-        "max_new_tokens": sampling.max_new_tokens,
-        "max_model_len": sampling.max_model_len,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k or None,
-        "min_p": sampling.min_p or None,
+        **distribution.to_json(),
+        "max_model_len": machine.max_model_len,
         "stop": list(prompting.stop) or None,
         "few_shot": None if prompting.few_shot is None else read_jsonl(prompting.few_shot, ("problem", "solution")),
         "sampling_batch_size": machine.batch_size or in_flight,
         "tensor_parallel_size": machine.tensor_parallel_size,
-        "seed": sampling.seed,
+        "seed": machine.seed,
     }
     name, model = _model(evaluated)
     thinking = {None: None, "true": {"enable_thinking": True}, "false": {"enable_thinking": False}}
-    model |= {"prompt": prompting.prompt, "system_prompt": prompting.system_prompt}
+    model |= {"prompt_form": prompting.prompt, "system_prompt": prompting.system_prompt}
     model["chat_template_kwargs"] = thinking[prompting.enable_thinking]
     if evaluated.server is None:
         model["dtype"] = machine.dtype

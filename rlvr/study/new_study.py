@@ -29,7 +29,7 @@ models:
   {name}:
     source: hugging_face
     {place}
-    prompt: {prompt}  # base: plain text; chat: the user's turn of the model's chat template
+    prompt_form: {prompt}  # base: plain text; chat: the user's turn of the model's chat template
     dtype: bfloat16
 
 # A training set of config/datasets, or `path` to a file of your own beside it.

@@ -15,6 +15,7 @@ from evals.core.config.base_models import Existing
 from evals.core.errors import UserError
 from evals.core.records import Run
 from evals.core.run_spec import VERIFIER_FILE, VERL
+from evals.core.sampling import OfBenchmark, Sampling
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import CHOICE_VERSION, INTEGER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
@@ -163,8 +164,8 @@ class Plan:
         for model, served in study.served_models.items():
             yield models.ReachServer(model=model, service=served.service())
         for model, tuned in study.fine_tuned_models.items():
-            settings: dict[str, Any] = {"dtype": tuned.sampling_dtype, "prompt_form": tuned.prompt_form}
-            settings |= {"chat_template_kwargs": tuned.told} if tuned.told else {}
+            settings: dict[str, Any] = {"dtype": tuned.dtype, "prompt_form": tuned.prompt_form}
+            settings |= {"chat_template_kwargs": told} if (told := tuned.chat_template_kwargs) else {}
             yield models.FineTuneModel(
                 model=model,
                 base=Path(f"results/base/{model}{PRETRAINED}/manifest.json"),
@@ -319,27 +320,20 @@ class Plan:
             return [best.benchmark]
         return list(self.study.benchmarks)
 
-    def sampling(self, run: str) -> dict[str, Any]:
+    def sampling(self, run: str) -> Sampling:
         """The values that decide a policy's samples on any benchmark: settings of sampling, and of the model."""
-        study, name = self.study, self.model_of(run)
-        model, evaluation = study.config.models[name], study.config.evaluation
-        settings = {"backend": "local", "tensor_parallel_size": 1, **evaluation.to_json(), **model.prompting}
-        settings |= {"dtype": model.sampling_dtype, "prompt_form": model.prompt_form}
-        for key in ("prompt", "samples_of", "samples_per_problem"):
-            settings.pop(key, None)
-        settings["batch_size"] = settings.pop("sampling_batch_size")
-        if name in study.served_models:
-            settings["backend"] = "server"
-        if isinstance(self.earlier.get(run), Candidate):
-            settings["seed"] += 1  # else the noise of the samples that are scored would be selected on
-        return {key: value for key, value in settings.items() if value is not None}
+        sampling = self.study.sampling(self.model_of(run))
+        if not isinstance(self.earlier.get(run), Candidate):
+            return sampling
+        # Else the noise of the samples that are scored would be selected on.
+        return sampling.model_copy(update={"seed": sampling.seed + 1})
 
-    def own_settings(self, run: str, benchmark: str) -> evaluate.OwnSettings:
+    def own_settings(self, run: str, benchmark: str) -> OfBenchmark:
         """The settings of sampling that a benchmark has of its own, for the model of a run."""
         best, evaluation = self.study.config.best_checkpoint, self.study.config.evaluation
         chooses = best is not None and isinstance(self.earlier.get(run), Candidate)
         count = best.k if best is not None and chooses else evaluation.samples(benchmark)
-        return evaluate.OwnSettings(prompt=self.study.prompt(benchmark, self.model_of(run)), samples_per_problem=count)
+        return OfBenchmark(prompt=self.study.prompt(benchmark, self.model_of(run)), samples_per_problem=count)
 
     def grading(self, benchmark: str) -> evaluate.GradingOf:
         """The form in which a benchmark's responses are read, and the version of what grades them."""

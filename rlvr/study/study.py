@@ -14,6 +14,7 @@ from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.records import BASE, Run
 from evals.core.run_spec import VERL, Cluster, LocalRun, RunSpec, TrainingExecution, divide_overrides, parse_run
+from evals.core.sampling import BenchmarkSampling, Prompting, Sampling
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study.benchmarks import (
     StudyBenchmark,
@@ -119,9 +120,9 @@ class Study:
         model = self.config.models[run.model]
         assert self.config.problems is not None, "a study with methods has problems"
         content = {
-            "dtype": model.sampling_dtype,
+            "dtype": model.dtype,
             "prompt_form": model.prompt_form,
-            "chat_template_kwargs": dict(model.told),
+            "chat_template_kwargs": dict(model.chat_template_kwargs),
             "run": run.run,
             "model": run.model,
             "base": f"results/base/{run.model}",
@@ -177,6 +178,13 @@ class Study:
     def _overrides(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """A model's overrides of verl's options: those that may change results, and those that do not."""
         return divide_overrides(self._machines(name)["overrides"])
+
+    def sampling(self, model: str) -> Sampling:
+        """Everything that decides a model's samples but its weights, the problems, their prompt and their number."""
+        entry, evaluation = self.config.models[model], self.config.evaluation
+        settings = {key: getattr(evaluation, key) for key in BenchmarkSampling.model_fields}
+        settings |= {key: getattr(entry, key) for key in (*Prompting.model_fields, "dtype") if hasattr(entry, key)}
+        return Sampling(**settings | ({"backend": "server"} if model in self.served_models else {}))
 
     def checkpoint(self, identifier: str) -> str:
         """The directory of the checkpoint that a run evaluates."""

@@ -18,7 +18,8 @@ from scipy.stats import chisquare
 from tokenizers import Tokenizer, processors
 
 from evals.core.errors import UserError
-from evals.generation.backend import Backend, BackendSettings, Request, SamplingParameters, load_backend
+from evals.core.sampling import SamplingParameters
+from evals.generation.backend import Backend, BackendSettings, Request, load_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
 from evals.problems.problem_set import load
@@ -83,7 +84,10 @@ def prompts(checkpoint: Path, locally: Path) -> list[tuple[int, ...]]:
 
 
 def backend(name: str, checkpoint: Path, temperature: float, top_p: float = 1.0) -> Backend:
-    sampling, model = SamplingParameters(32, temperature, top_p), Checkpoint(checkpoint)
+    sampling, model = (
+        SamplingParameters(max_new_tokens=32, temperature=temperature, top_p=top_p),
+        Checkpoint(checkpoint),
+    )
     return load_backend(name, [model], BackendSettings("float32", "cpu", CONTEXT, model.end_tokens, sampling))
 
 

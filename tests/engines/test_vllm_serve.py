@@ -119,8 +119,8 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sample(model: Checkpoint, problems: Path, out: Path, backend: str, **given: Any) -> list[dict[str, Any]]:
-    content = {"samples_per_problem": 8, "seed": 1, "prompt": "{problem}", "max_new_tokens": 24, "threads": 1}
-    content |= {"temperature": 1.0, "top_p": 1.0, "batch_size": 4, "backend": backend, **given}
+    content = {"samples_per_problem": 8, "seed": 1, "prompt": "{problem}", "max_new_tokens": 24, "sampling_threads": 1}
+    content |= {"temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 4, "backend": backend, **given}
     sample_benchmark([model], problems, EvaluationSettings.parse(content, ""), out)
     return [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
 

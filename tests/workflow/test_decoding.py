@@ -72,7 +72,7 @@ def test_a_pretrained_model_whose_thresholds_a_published_benchmark_chooses(proje
     written = {key: value for key, value in svamp.items() if key not in left_out}
     written |= {"source": "path", "path": "written.jsonl", "count": len(rows)}
     (root / "config/benchmarks/written.yaml").write_text(yaml.safe_dump(written))
-    model = {"source": "hugging_face", "path": "llama/model", "prompt": "base", "dtype": "bfloat16"}
+    model = {"source": "hugging_face", "path": "llama/model", "prompt_form": "base", "dtype": "bfloat16"}
     study = project_copy.changed_config(
         {
             **{"study": "exists", "seeds": [1], "models": {"llama": model}, "methods": {"dapo": {}}},

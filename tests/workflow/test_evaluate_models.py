@@ -18,7 +18,7 @@ SETTINGS: dict[str, Any] = {
         "taken": {
             "source": "hugging_face",
             "path": "results/base/tiny/checkpoint",
-            "prompt": "base",
+            "prompt_form": "base",
             "dtype": "float32",
         }
     },

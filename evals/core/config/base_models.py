@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.problem_sets import Kinds
-from evals.core.config.settings import Settings
+from evals.core.config.settings import Settings, require
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, ShareOrZero
 from evals.core.record import partial
 from evals.core.run_spec import Machines
+from evals.core.sampling import Prompting
 from evals.core.values import UNIQUE, Matching, Name, Prompt, Text
 
 FROM_SCRATCH, HUGGING_FACE, FINE_TUNED = "from_scratch", "hugging_face", "fine_tuned"
@@ -133,10 +133,9 @@ class FromScratch(Settings):
     corpus: Corpus = Field(description="worked solutions")
     training: BaseTraining = Field(description="optimizer and length")
 
-    prompt_form: ClassVar[str] = "base"
-    told: ClassVar[Mapping[str, Any]] = {}
-    sampling_dtype: ClassVar[str] = "float32"
-    prompting: ClassVar[Mapping[str, Any]] = {}
+    prompt_form: ClassVar[Literal["base"]] = "base"
+    chat_template_kwargs: ClassVar[dict[str, Any]] = {}
+    dtype: ClassVar[Literal["float32"]] = "float32"
 
     @model_validator(mode="after")
     def _check_tokens(self) -> FromScratch:
@@ -150,42 +149,15 @@ class FromScratch(Settings):
         return {"architecture": self.architecture.to_json(), **self.training.to_json()}
 
 
-class _Prompted(Settings):
-    """The prompts of a model that exists."""
+class _Prompted(Prompting, Settings):
+    """A model that exists, with the prompts that it is given."""
 
     source: str = Field(description="where the model is")
-    prompt: Literal["base", "chat"] = Field(description="base: plain text; chat: the user's turn of the chat template")
-    system_prompt: Text | None = Field(
-        default=None, description="prompt chat, of a model that is not trained: the turn before all others"
-    )
-    chat_template_kwargs: dict[str, Any] | None = Field(
-        default=None,
-        description="prompt chat: what the template is told, in training and evaluation alike, such as "
-        "{enable_thinking: false}",
-    )
 
     @model_validator(mode="after")
-    def _check_prompts(self) -> Self:
-        for key in ("system_prompt", "chat_template_kwargs"):
-            if getattr(self, key) is not None and self.prompt != "chat":
-                raise NotAccepted(f"is given with prompt {self.prompt}", "prompt chat", key)
+    def _check_given(self) -> Self:
+        require(self, ("prompt_form",))
         return self
-
-    @property
-    def prompt_form(self) -> str:
-        """The form of prompts that the model is given."""
-        return self.prompt
-
-    @property
-    def prompting(self) -> dict[str, Any]:
-        """The settings of the chat template that are given."""
-        given = {"system_prompt": self.system_prompt, "chat_template_kwargs": self.chat_template_kwargs}
-        return {key: value for key, value in given.items() if value is not None}
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """What the chat template is told."""
-        return self.chat_template_kwargs or {}
 
 
 class Existing(_Prompted):
@@ -202,10 +174,10 @@ class Existing(_Prompted):
     path: Text | None = Field(
         default=None, description="a local directory or GGUF file instead, relative to the repository"
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = Field(
-        default=None,
-        description="precision of sampling; default auto, the checkpoint's own; backend and engine local take float32 "
-        "and bfloat16",
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto",
+        description="precision of sampling; auto: the checkpoint's own; backend and engine local take float32 and "
+        "bfloat16",
     )
     published_as: Text | None = Field(
         default=None,
@@ -236,11 +208,6 @@ class Existing(_Prompted):
         """The commit, branch or tag on the Hub."""
         return self.revision or "main"
 
-    @property
-    def sampling_dtype(self) -> str:
-        """The precision that the model is sampled in."""
-        return self.dtype or "auto"
-
 
 class Served(_Prompted):
     """A model that a server with OpenAI's interface has: vllm serve, SGLang, hosted models. It is evaluated."""
@@ -258,7 +225,7 @@ class Served(_Prompted):
     )
     timeout: Positive | None = Field(default=None, description="seconds that a response may take; default 3600")
 
-    sampling_dtype: ClassVar[str] = "auto"
+    dtype: ClassVar[Literal["auto"]] = "auto"
 
     def service(self) -> dict[str, Any]:
         """The address and name of the model, as :class:`evals.core.run_spec.Service` has them."""

@@ -8,9 +8,10 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from evals.core.config.problem_sets import Kinds, require_verifier
 from evals.core.config.settings import Settings
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share, ShareOrZero
+from evals.core.numbers import BOUNDED, Count, Index, Share
 from evals.core.records import Weighting
-from evals.core.run_spec import Example, Execution, Machines
+from evals.core.run_spec import Execution, Machines
+from evals.core.sampling import BenchmarkSampling, SamplingMachine
 from evals.core.values import UNIQUE, Name, Prompt, Sha256, Text
 
 
@@ -84,36 +85,13 @@ class LocalCopy(Settings):
     sha256: Sha256 | None = Field(default=None, description="of the resulting problems.jsonl")
 
 
-class Evaluation(Settings):
+class Evaluation(BenchmarkSampling, Settings):
     """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
 
-    samples_per_problem: Annotated[int, Field(ge=1), BOUNDED] = Field(description="the k of avg@k")
-    samples_of: dict[Name, Count] | None = Field(
-        default=None, description="another k, by benchmark, such as 1 for a large one; in a study without methods"
+    samples_per_problem: Count = Field(description="the k of avg@k")
+    samples_of: dict[Name, Count] = Field(
+        default={}, description="another k, by benchmark, such as 1 for a large one; in a study without methods"
     )
-    max_new_tokens: Count = Field(description="longest response in tokens")
-    temperature: NotNegative = Field(description="of sampling")
-    top_p: Share = Field(description="of sampling")
-    top_k: Index | None = Field(default=None, description="of sampling: tokens that are kept; default 0, all")
-    min_p: ShareOrZero | None = Field(
-        default=None, description="of sampling: least probability, as a share of the most likely token's"
-    )
-    stop: Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE] | None = Field(
-        default=None,
-        description="texts that end a response and are cut off it, such as the beginning of a next problem",
-    )
-    few_shot: Annotated[tuple[Example, ...], Field(min_length=1)] | None = Field(
-        default=None, description="worked examples before each problem"
-    )
-    sampling_batch_size: Count = Field(description="responses decoded at a time")
-    seed: Index = Field(description="of the random numbers")
-    backend: Literal["local", "transformers", "vllm"] = Field(
-        default="local", description="what samples (docs/generation.md)"
-    )
-    max_model_len: Annotated[int, Field(ge=2), BOUNDED] | None = Field(
-        default=None, description="shortens the context; vLLM"
-    )
-    tensor_parallel_size: Count | None = Field(default=None, description="GPUs that share a model; vLLM")
     prompt: Literal["training", "benchmark"] | None = Field(
         default=None,
         description="training: problems with an answer are put into problems.prompt, as in training; benchmark: into "
@@ -123,7 +101,7 @@ class Evaluation(Settings):
 
     def samples(self, benchmark: str) -> int:
         """The samples of each problem of a benchmark."""
-        return (self.samples_of or {}).get(benchmark, self.samples_per_problem)
+        return self.samples_of.get(benchmark, self.samples_per_problem)
 
 
 class Statistics(Settings):
@@ -204,7 +182,7 @@ class Diagnostics(Settings):
     )
 
 
-class StudyExecution(Execution, Settings):
+class StudyExecution(Execution, SamplingMachine, Settings):
     """The execution of jobs: devices, threads and intervals. Nothing here changes a number beyond its rounding.
 
     The number of threads decides how sums are split, and so can change the last bit of a sum. The study fixes it, not
@@ -213,12 +191,10 @@ class StudyExecution(Execution, Settings):
 
     base_threads: Count = Field(default=1, description="threads of a job that trains a base model")
     training_threads: Count = Field(default=1, description="threads of a training")
-    sampling_threads: Count = Field(default=1, description="threads of a job that samples")
     sampling_python: Text | None = Field(
         default=None,
         description="Python of the environment that samples, such as .venv-engines/bin/python for vLLM",
     )
-    gpu_memory_utilization: Share = Field(default=0.9, description="share of a GPU's memory that vLLM takes to sample")
     training_python: Text | None = Field(
         default=None, description="Python of the environment that verl is installed in; engine verl"
     )

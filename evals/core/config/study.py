@@ -103,6 +103,10 @@ class StudyConfig(Settings):
     def _check_whole(self) -> StudyConfig:
         if self.extends is not None:  # reading a file resolves it
             raise NotAccepted("is not in a file", "a key of a study file alone", "extends")
+        if self.evaluation.backend == "server":
+            raise NotAccepted(
+                "is server", "local, transformers, vllm; a model of source server has its own", "evaluation.backend"
+            )
         for name, model in self.models.items():
             self._check_model(f"models.{name}", model)
         if not self.methods and self.reference_method != BASE:
@@ -112,7 +116,7 @@ class StudyConfig(Settings):
         if isinstance(weighting, dict) and set(weighting) != set(self.benchmarks):
             found, accepted = f"has {', '.join(weighting)}", f"the benchmarks, each once: {', '.join(self.benchmarks)}"
             raise NotAccepted(found, accepted, "statistics.weighting")
-        for name in self.evaluation.samples_of or {}:
+        for name in self.evaluation.samples_of:
             if name not in self.benchmarks or self.methods:
                 found = "is in a study with methods" if self.methods else "is no benchmark of the study"
                 accepted = "samples_per_problem alone" if self.methods else ", ".join(self.benchmarks)
@@ -173,12 +177,12 @@ class StudyConfig(Settings):
             raise NotAccepted(found, "none", f"{key}.system_prompt")
         accepted = ", ".join(LOCAL_DTYPES)
         trains = isinstance(model, FineTuned) or (self.methods and self.engine == LOCAL)
-        if trains and model.sampling_dtype not in LOCAL_DTYPES:
-            raise NotAccepted(f"is {model.sampling_dtype} in a study trained by engine local", accepted, f"{key}.dtype")
+        if trains and model.dtype not in LOCAL_DTYPES:
+            raise NotAccepted(f"is {model.dtype} in a study trained by engine local", accepted, f"{key}.dtype")
         if model.cluster and self.engine == LOCAL:
             raise NotAccepted("is a setting of engine verl", "none with engine local", f"{key}.cluster")
-        if (self.evaluation.backend or "local") == "local" and model.sampling_dtype not in LOCAL_DTYPES:
-            found = f"is {model.sampling_dtype} with evaluation.backend local"
+        if self.evaluation.backend == "local" and model.dtype not in LOCAL_DTYPES:
+            found = f"is {model.dtype} with evaluation.backend local"
             raise NotAccepted(found, f"{accepted}, or backend transformers or vllm", f"{key}.dtype")
         for method in model.methods or {}:
             if method not in self.methods:

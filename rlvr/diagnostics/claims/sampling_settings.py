@@ -12,8 +12,9 @@ import pandas as pd
 
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
+from evals.core.sampling import SamplingParameters
 from evals.figures.style import MARKERS
-from evals.generation.backend import BackendSettings, SamplingParameters, load_backend
+from evals.generation.backend import BackendSettings, load_backend
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import GradingPool
@@ -45,7 +46,9 @@ class SamplingSettings(Claim):
         with GradingPool(workers=1) as pool:
             for checkpoint, (model, run) in models.items():
                 for temperature, top_p in SETTINGS:
-                    sampling = SamplingParameters(run.training.max_new_tokens, temperature, top_p)
+                    sampling = SamplingParameters(
+                        max_new_tokens=run.training.max_new_tokens, temperature=temperature, top_p=top_p
+                    )
                     shares = accuracy_by_problem(checkpoint, run, problems, sampling, pool)
                     for problem, value in zip(problems, shares, strict=True):
                         condition = {"model": model, "temperature": temperature, "top_p": top_p}

@@ -14,9 +14,10 @@ from scipy.stats import mannwhitneyu
 from evals.core.config.named_study import Criterion
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
+from evals.core.sampling import SamplingParameters
 from evals.decoding.draw import PairDraw
 from evals.decoding.settings import DRIVERS, Decoding
-from evals.generation.backend import BackendSettings, Response, SamplingParameters, load_backend
+from evals.generation.backend import BackendSettings, Response, load_backend
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.grading import GradingPool
@@ -49,7 +50,7 @@ def benchmark_rows(
     requests = requests_for(run, problems, "direction")
     problem_of = [problem for problem in problems for _ in range(SAMPLES)]
     pair = Checkpoint(base), Checkpoint(trained)
-    sampling = SamplingParameters(training.max_new_tokens, training.temperature)
+    sampling = SamplingParameters(max_new_tokens=training.max_new_tokens, temperature=training.temperature)
     settings = BackendSettings(
         "float32",
         "cpu",

@@ -41,11 +41,11 @@ class FineTuningSettings(FineTuning):
 
     dtype: Literal["float32", "bfloat16"]
     prompt_form: Literal["base", "chat"]
-    chat_template_kwargs: dict[str, Any] = Field(default={}, exclude_if=lambda told: not told)
+    chat_template_kwargs: dict[str, Any] = Field(default={})
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of the manifest."""
-        return {"source": FINE_TUNED, "version": VERSION, **self.to_json()}
+        return {"source": FINE_TUNED, "version": VERSION, **self.identity()}
 
 
 def fine_tune(

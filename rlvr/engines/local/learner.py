@@ -15,7 +15,7 @@ from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.chat import end_tokens, ends_in_words
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
@@ -133,7 +133,7 @@ class Learner:
             max_new_tokens=training.max_new_tokens,
             temperature=training.temperature,
             top_p=training.top_p,
-            batch_size=training.sampling_batch_size,
+            sampling_batch_size=training.sampling_batch_size,
         )
         ends = end_tokens(checkpoint, run.prompt_form, run.chat_template_kwargs)
         print(f"{run.run}: responses end with {ends_in_words(ends)}", flush=True)

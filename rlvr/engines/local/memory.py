@@ -19,7 +19,7 @@ from torch import Tensor
 
 from evals.core.errors import UserError, first_line
 from evals.core.run_spec import LocalRun
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.contrast import compared_gradients
 from rlvr.engines.local.policy import Policy, TokenBatch, token_log_probs
@@ -127,7 +127,12 @@ def largest_passes(learner: Learner) -> dict[str, Callable[[], None]]:
         rows = most if run.validation else min(most, training.rollouts_per_step)
         if run.validation:
             samples = min(samples, run.validation.samples_per_problem)
-        parameters = SamplingParameters(training.max_new_tokens, training.temperature, training.top_p, batch_size=rows)
+        parameters = SamplingParameters(
+            max_new_tokens=training.max_new_tokens,
+            temperature=training.temperature,
+            top_p=training.top_p,
+            sampling_batch_size=rows,
+        )
         names = [f"memory/{row}" for row in range(rows)]
         groups = [names[start : start + samples] for start in range(0, rows, samples)]
         model.sampler()([prompt] * len(groups), groups, parameters, [_END], partial(_LongestDraw, parameters))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from evals.core.errors import UserError
 from evals.core.run_spec import LocalRun
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
 from evals.generation.sampler import OwnDraw, Sampler

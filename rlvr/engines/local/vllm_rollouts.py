@@ -13,7 +13,8 @@ import torch
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import LocalRun
-from evals.generation.backend import BackendSettings, Request, Response, SamplingParameters, engine_version
+from evals.core.sampling import SamplingParameters
+from evals.generation.backend import BackendSettings, Request, Response, engine_version
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import Draws
 from evals.generation.vllm_backend import VllmBackend
@@ -44,7 +45,9 @@ class VllmRollouts:
             device,
             longest,
             end_tokens,
-            SamplingParameters(training.max_new_tokens, batch_size=training.sampling_batch_size),
+            SamplingParameters(
+                max_new_tokens=training.max_new_tokens, sampling_batch_size=training.sampling_batch_size
+            ),
             gpu_memory_utilization=0.05,  # of no meaning: the next line says how much
             key_value_bytes=key_value_bytes(checkpoint.config, run.dtype, rows, longest),
             with_log_probs=True,

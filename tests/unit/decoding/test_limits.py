@@ -14,13 +14,14 @@ from scipy import stats
 
 from evals.core.config.named_study import Criterion
 from evals.core.errors import InvalidInput
+from evals.core.sampling import SamplingParameters
 from evals.decoding.draw import PairDraw
 from evals.decoding.settings import DRIVERS, Decoding, Driver
-from evals.generation.backend import Backend, BackendSettings, Request, Response, SamplingParameters, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, Response, load_backend
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7. Compute b modulo 10.\n"]
-SAMPLING = SamplingParameters(24, temperature=1.0, top_p=0.95)
+SAMPLING = SamplingParameters(max_new_tokens=24, temperature=1.0, top_p=0.95)
 CPU = torch.device("cpu")
 BACKENDS = ["local", "transformers"]
 NEVER: dict[Criterion, float] = {"log_prob_difference": -math.inf, "random": 0.0}
@@ -165,7 +166,7 @@ def test_one_token_follows_the_mixture(criterion: Criterion, driver: Driver) -> 
     names = [f"draw/{number}" for number in range(count)]
     draw = PairDraw(
         Decoding(mode="extrapolation", driver=driver, criterion=criterion, tau=tau, gamma=gamma),
-        SamplingParameters(1),
+        SamplingParameters(max_new_tokens=1),
         names,
         1,
         CPU,
@@ -196,7 +197,7 @@ def test_the_accuracy_of_a_chain_of_two_tokens_is_that_of_enumeration(criterion:
     count = 20_000
     names = [f"chain/{number}" for number in range(count)]
     decoding = Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau)
-    draw = PairDraw(decoding, SamplingParameters(2), names, 2, CPU)
+    draw = PairDraw(decoding, SamplingParameters(max_new_tokens=2), names, 2, CPU)
     everything = torch.arange(count)
     start = draw([torch.tensor(each) for each in first], torch.zeros_like(everything), everything, 0).clone()
     end = draw([torch.tensor(each) for each in second], start, everything, 1)

@@ -45,7 +45,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(checkpoints: tuple[Path, Path], problems: Path, out: Path, *options: str) -> list[str]:
     base, trained = map(str, checkpoints)
-    fixed = "--samples-per-problem 4 --max-new-tokens 12 --temperature 1 --top-p 1 --batch-size 5 --seed 1 --threads 1"
+    fixed = "--samples-per-problem 4 --max-new-tokens 12 --sampling-batch-size 5 --seed 1 --sampling-threads 1"
     source = ["--base", base, "--trained", trained, "--problems", str(problems), "--prompt", "{problem}\n"]
     return [*source, *fixed.split(), "--out", str(out), *options]
 
@@ -119,8 +119,14 @@ def test_two_llamas_in_bfloat16_are_each_themselves_at_the_ends(problems: Path, 
     assert main(["sweep", *command(pair, problems, out, *GRID, "--dtype", "bfloat16")]) == 0
     for model, point in zip(pair, ("base", "replacement-random-1"), strict=True):
         content = {
-            **{"samples_per_problem": 4, "max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0, "batch_size": 5},
-            **{"seed": 1, "threads": 1, "prompt": "{problem}\n", "dtype": "bfloat16"},
+            **{
+                "samples_per_problem": 4,
+                "max_new_tokens": 12,
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "sampling_batch_size": 5,
+            },
+            **{"seed": 1, "sampling_threads": 1, "prompt": "{problem}\n", "dtype": "bfloat16"},
         }
         sample_benchmark([Checkpoint.of(model)], problems, EvaluationSettings.parse(content, ""), tmp_path / point)
         own, found = (

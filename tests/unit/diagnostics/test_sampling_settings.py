@@ -13,7 +13,7 @@ from evals.core.files import write_text
 from evals.core.record import read_rows
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import load_tokenizer
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.benchmark_samples import SAMPLES, requests_for
@@ -61,6 +61,6 @@ def test_one_sample_decides_where_sampling_is_greedy(trained_run: Path) -> None:
     problems = read_rows(run.problems / "problems.jsonl", Problem)[:6]
     with GradingPool(workers=1) as pool:
         found = accuracy_by_problem(
-            run.base / "checkpoint", run, problems, SamplingParameters(24, temperature=0.0), pool
+            run.base / "checkpoint", run, problems, SamplingParameters(max_new_tokens=24, temperature=0.0), pool
         )
     assert len(found) == 6 and set(found) <= {0.0, 1.0}

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from evals.core.files import write_json
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import GradingPool
 from rlvr.diagnostics import counterfactual
@@ -68,7 +68,7 @@ def test_values_of_the_answers_digit_are_those_of_enumeration(study_files: Path)
     gold = str(digits.index(unsure))
     places = [Place(prompt, before, token, float(first[token]), gold, f"place/{token}") for token in (unsure, other)]
     samples = 3000
-    parameters = SamplingParameters(max_new_tokens=len(before) + 3, batch_size=6000)
+    parameters = SamplingParameters(max_new_tokens=len(before) + 3, sampling_batch_size=6000)
     with GradingPool(workers=1) as pool:
         found = token_values(sampler, tokenizer, places, parameters, [end], samples, pool)
     prefix = float(first[unsure]) * closing
@@ -89,7 +89,9 @@ def test_a_response_that_is_whole_already_has_the_accuracy_of_itself(study_files
     before = tokenizer.encode("3+4=7\n\\boxed{7}").ids
     places = [Place(prompt, before, token, 0.9, "7", f"whole/{token}") for token in ends]
     with GradingPool(workers=1) as pool:
-        found = token_values(sampler, tokenizer, places, SamplingParameters(len(before) + 4), ends, 8, pool)
+        found = token_values(
+            sampler, tokenizer, places, SamplingParameters(max_new_tokens=len(before) + 4), ends, 8, pool
+        )
     assert [value.with_token for value in found] == [1.0, 1.0]
 
 

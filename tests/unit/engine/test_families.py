@@ -23,7 +23,7 @@ from transformers import (
 
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json, write_json
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import UNLIMITED, Checkpoint
 from rlvr.engines.local.policy import load_policy, token_log_probs
 from rlvr.engines.local.rollout import RolloutSampler
@@ -53,7 +53,9 @@ def test_a_family_is_sampled_and_trained(
         write_json(checkpoint.directory / "config.json", content)
     assert checkpoint.context_length(None) == context and checkpoint.context_length(7) == 7
     policy, prompts = load_policy(checkpoint, "cpu"), {"1": [3, 4, 5, 6, 7, 8], "2": [6, 7]}
-    sampler = RolloutSampler(checkpoint.tokenizer, prompts, 2, SamplingParameters(8), checkpoint.end_tokens)
+    sampler = RolloutSampler(
+        checkpoint.tokenizer, prompts, 2, SamplingParameters(max_new_tokens=8), checkpoint.end_tokens
+    )
     problems = [{"problem": text, "answer": "1"} for text in prompts]
     rollouts = sampler.roll_out(policy.sampler(), problems, "rollout/1/0", 0)
     scored = token_log_probs(policy, rollouts.tokens, 1.0)

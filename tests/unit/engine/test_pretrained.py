@@ -18,7 +18,8 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_jsonl, write_text
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
-from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
+from evals.core.sampling import SamplingParameters
+from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
 from rlvr.engines.local.fine_tune import _examples_of
 from rlvr.engines.local.learner import Learner
@@ -256,7 +257,7 @@ def test_a_model_of_transformers_without_one_of_its_weights_is_refused_when_it_i
     with pytest.raises(UserError, match=message) as error:
         load_policy(checkpoint, "cpu")
     assert "\n" not in str(error.value)
-    settings = BackendSettings("float32", "cpu", 64, checkpoint.end_tokens, SamplingParameters(8))
+    settings = BackendSettings("float32", "cpu", 64, checkpoint.end_tokens, SamplingParameters(max_new_tokens=8))
     with pytest.raises(UserError, match=message):
         load_backend("transformers", [checkpoint], settings)
 
@@ -307,7 +308,7 @@ def test_the_local_backend_leaves_other_architectures_to_transformers(
     neox: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = Checkpoint(neox / "checkpoint")
-    settings = BackendSettings("float32", "cpu", 64, model.end_tokens, SamplingParameters(8))
+    settings = BackendSettings("float32", "cpu", 64, model.end_tokens, SamplingParameters(max_new_tokens=8))
     requests = [Request((3, 4, 5), f"{number}", 8) for number in range(4)]
     found = [load_backend(name, [model], settings).generate(requests) for name in ("local", "transformers")]
     assert found[0] == found[1]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from evals.core.errors import UserError
 from evals.core.files import read_parquet, sha256_file
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
-from evals.generation.backend import SamplingParameters
+from evals.core.sampling import SamplingParameters
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import Reason, Verdict
@@ -71,12 +70,12 @@ def test_vllm_samples_with_the_weights_that_it_was_handed(
     ends = list(end_tokens(checkpoint, run.prompt_form))
     rollouts = VllmRollouts(checkpoint, run, "cpu", longest_prompt=5, end_tokens=ends)
     names = [["a", "b"], ["c", "d"], ["e", "f"]]
-    sampling = SamplingParameters(run.training.max_new_tokens, temperature=0.7)
+    sampling = SamplingParameters(max_new_tokens=run.training.max_new_tokens, temperature=0.7)
     threads = torch.get_num_threads()
     before = load_policy(checkpoint, "cpu")
     for policy in (changed_policy(base), before):
         sample = rollouts.sampler(policy)
-        greedy = replace(sampling, temperature=0.0)
+        greedy = sampling.model_copy(update={"temperature": 0.0})
         theirs, ours = (each(PROMPTS, names, greedy, checkpoint.end_tokens, None) for each in (sample, _own(policy)))
         assert [[response.tokens for response in group] for group in theirs] == [
             [response.tokens for response in group] for group in ours

@@ -18,7 +18,8 @@ from evals.core.files import read_json, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.core.random import stream_seed
 from evals.core.records import Sample
-from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
+from evals.core.sampling import SamplingParameters
+from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
 from evals.generation.evaluate import sample_benchmarks
 from evals.generation.finished import FinishedSamples
@@ -40,7 +41,13 @@ def test_transformers_draws_the_samples_of_the_local_backend(
         for text in TEXTS[:3]
         for number in range(6)
     ]
-    settings = BackendSettings("float32", "cpu", 128, model.end_tokens, SamplingParameters(32, temperature, top_p))
+    settings = BackendSettings(
+        "float32",
+        "cpu",
+        128,
+        model.end_tokens,
+        SamplingParameters(max_new_tokens=32, temperature=temperature, top_p=top_p),
+    )
     answers = [load_backend(name, [model], settings).generate(requests) for name in ("local", "transformers")]
     assert answers[0] == answers[1]
     assert {response.finished for response in answers[0]} == {True, False} or temperature == 0
@@ -112,8 +119,14 @@ def artifacts(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def settings_of(count: int) -> EvaluationSettings:
-    content = {"samples_per_problem": count, "seed": 1, "prompt": "{problem}", "max_new_tokens": 12, "threads": 1}
-    return EvaluationSettings.parse({**content, "temperature": 1.0, "top_p": 1.0, "batch_size": 5}, "")
+    content = {
+        "samples_per_problem": count,
+        "seed": 1,
+        "prompt": "{problem}",
+        "max_new_tokens": 12,
+        "sampling_threads": 1,
+    }
+    return EvaluationSettings.parse({**content, "temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 5}, "")
 
 
 def run(artifacts: tuple[Path, Path], out: Path, count: int) -> Path:
@@ -234,7 +247,7 @@ def test_a_revision_by_name_is_recorded_as_its_commit(
 
 def test_what_a_backend_does_not_take_is_refused(checkpoint: Path) -> None:
     model = Checkpoint(checkpoint)
-    settings = BackendSettings("float32", "cpu", 128, model.end_tokens, SamplingParameters(4))
+    settings = BackendSettings("float32", "cpu", 128, model.end_tokens, SamplingParameters(max_new_tokens=4))
     for name, loaded, changes, key in [
         ("none", [model], {}, "backend"),
         ("vllm", [model, model], {}, "backend"),

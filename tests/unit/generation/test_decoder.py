@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
 from evals.core.errors import UserError
+from evals.core.sampling import SamplingParameters
 from evals.generation.architecture import DecoderConfig
-from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.generation.packing import Packing
 from evals.generation.sampler import sample

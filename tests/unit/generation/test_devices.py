@@ -102,8 +102,8 @@ def test_an_old_driver_is_said_before_vllm_starts(tmp_path: Path, monkeypatch: p
 @pytest.mark.usefixtures("old_driver")
 def test_a_server_needs_neither_torch_nor_a_gpu_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_json(tmp_path / "server.json", {"base_url": "http://127.0.0.1:1/v1", "model": "m"})
-    content = {"samples_per_problem": 1, "seed": 1, "prompt": "{problem}", "max_new_tokens": 8, "threads": 1}
-    content |= {"temperature": 1.0, "top_p": 1.0, "batch_size": 1, "backend": "server", "device": "cuda"}
+    content = {"samples_per_problem": 1, "seed": 1, "prompt": "{problem}", "max_new_tokens": 8, "sampling_threads": 1}
+    content |= {"temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 1, "backend": "server", "device": "cuda"}
     settings = EvaluationSettings.parse(content, "")
     plan = Plan([ServedModel(tmp_path)], settings, [], [], 8, [], {}, {}, 0, False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")

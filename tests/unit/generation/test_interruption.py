@@ -65,7 +65,7 @@ def test_prompts_of_similar_length_are_decoded_together(tmp_path: Path) -> None:
     plan = replace(
         plan,
         prompts=[(1,) * length for length in lengths],
-        settings=plan.settings.model_copy(update={"batch_size": 4}),
+        settings=plan.settings.model_copy(update={"sampling_batch_size": 4}),
     )
     assert [[index for index, _ in batch] for batch in plan.batches()] == [[1, 1, 3, 3], [0, 0, 2, 2]]
     sample_plan(plan, Engine, tmp_path / "samples")

@@ -10,7 +10,7 @@ from evals.generation.settings import EvaluationSettings
 
 SETTINGS = {
     **{"prompt": "{problem}\n", "samples_per_problem": 4, "max_new_tokens": 8, "temperature": 1.0, "top_p": 1.0},
-    **{"batch_size": 4, "seed": 1, "threads": 1},
+    **{"sampling_batch_size": 4, "seed": 1, "sampling_threads": 1},
 }
 
 
@@ -23,9 +23,9 @@ SETTINGS = {
         ("top_p", 1.5, "at most 1"),
         ("samples_per_problem", 0, "at least 1"),
         ("max_new_tokens", 0, "at least 1"),
-        ("batch_size", -3, "at least 1"),
-        ("max_model_len", 0, "at least 1"),
-        ("threads", 0, "at least 1"),
+        ("sampling_batch_size", -3, "at least 1"),
+        ("max_model_len", 0, "at least 2"),
+        ("sampling_threads", 0, "at least 1"),
         ("prompt", "Solve it.", "{problem}"),
     ],
 )

@@ -13,8 +13,9 @@ import torch
 from evals.core.errors import InvalidInput
 from evals.core.files import write_jsonl
 from evals.core.manifest import Manifest, hash_files
+from evals.core.sampling import SamplingParameters
 from evals.generation import sampler
-from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
+from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import make_plan
 from evals.generation.sampler import draw_tokens
@@ -29,9 +30,15 @@ TEMPLATE = (
 
 
 def settings_of(**given: Any) -> EvaluationSettings:
-    content = {"samples_per_problem": 2, "seed": 1, "prompt": "Q{problem}=", "max_new_tokens": 24, "threads": 1}
+    content = {
+        "samples_per_problem": 2,
+        "seed": 1,
+        "prompt": "Q{problem}=",
+        "max_new_tokens": 24,
+        "sampling_threads": 1,
+    }
     return EvaluationSettings.parse(
-        {**content, "temperature": 1.0, "top_p": 1.0, "batch_size": 64, "max_model_len": 128, **given}, ""
+        {**content, "temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 64, "max_model_len": 128, **given}, ""
     )
 
 
@@ -82,8 +89,7 @@ def test_a_model_without_a_longest_sequence_has_the_room_that_is_asked_for(model
 
 def test_a_setting_that_is_left_out_leaves_the_samples_what_they_were(model: Checkpoint, problems: Path) -> None:
     plan = make_plan([model], problems, settings_of())
-    assert not {"stop", "few_shot", "system_prompt", "chat_template_kwargs"} & set(plan.parameters)
-    assert (plan.parameters["top_k"], plan.parameters["min_p"]) == (0, 0.0)
+    assert not {"stop", "few_shot", "system_prompt", "chat_template_kwargs", "top_k", "min_p"} & set(plan.parameters)
     given = [{"stop": ["7"]}, {"few_shot": SHOWN}, {"top_k": 3}, {"min_p": 0.1}]
     identities = {make_plan([model], problems, settings_of(**each)).identity for each in given} | {plan.identity}
     assert len(identities) == 5
@@ -94,7 +100,7 @@ def test_what_a_plain_prompt_does_not_take_is_refused() -> None:
         with pytest.raises(InvalidInput) as caught:
             settings_of(**{key: value})
         assert caught.value.key == key and caught.value.accepted == "prompt_form chat"
-    with pytest.raises(InvalidInput, match="not empty"):
+    with pytest.raises(InvalidInput, match="stop"):
         settings_of(stop=[""])
 
 
@@ -122,7 +128,9 @@ def test_a_stop_string_ends_a_response_and_is_cut_off(
 
 def test_stop_strings_and_two_models_are_refused(checkpoint: Path) -> None:
     model = Checkpoint(checkpoint)
-    settings = BackendSettings("float32", "cpu", 128, model.end_tokens, SamplingParameters(4), stop=("7",))
+    settings = BackendSettings(
+        "float32", "cpu", 128, model.end_tokens, SamplingParameters(max_new_tokens=4), stop=("7",)
+    )
     with pytest.raises(InvalidInput, match="two models"):
         load_backend("local", [model, model], settings)
     assert load_backend("local", [model], settings).generate([Request((1, 2), "x", 4)])
@@ -133,7 +141,7 @@ def test_tokens_are_kept_by_min_p_then_top_k_then_top_p() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(200, 12, generator=generator)
     for top_k, min_p, top_p in [(3, 0.0, 1.0), (0, 0.2, 1.0), (5, 0.1, 0.7), (1, 0.0, 1.0), (12, 0.0, 1.0)]:
-        parameters = SamplingParameters(1, 0.8, top_p, top_k, min_p)
+        parameters = SamplingParameters(max_new_tokens=1, temperature=0.8, top_p=top_p, top_k=top_k, min_p=min_p)
         expected, likely = [], []
         for row in torch.softmax(logits.double() / 0.8, dim=-1).tolist():
             order = sorted(range(12), key=lambda token, row=row: -row[token])  # type: ignore[misc]
@@ -163,7 +171,7 @@ def test_a_nucleus_among_the_most_likely_tokens_is_that_of_the_whole_vocabulary(
     for candidates in (32, 500):
         monkeypatch.setattr(sampler, "_CANDIDATES", candidates)
         draws[candidates] = [
-            draw_tokens(part, some, SamplingParameters(1, 1.0, 0.9)).tolist()
+            draw_tokens(part, some, SamplingParameters(max_new_tokens=1, temperature=1.0, top_p=0.9)).tolist()
             for part, some in zip(logits.split(4), uniforms.split(4), strict=True)
         ]
     assert draws[32] == draws[500]

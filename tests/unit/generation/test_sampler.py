@@ -11,7 +11,8 @@ from scipy import stats
 from transformers import AutoModelForCausalLM
 
 from evals.core.errors import UserError
-from evals.generation.backend import Response, SamplingParameters
+from evals.core.sampling import SamplingParameters
+from evals.generation.backend import Response
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.generation.sampler import sample, uniform_stream
 
@@ -26,8 +27,8 @@ def draw(checkpoint: Path, names: list[list[str]], parameters: SamplingParameter
 def test_a_sample_depends_on_its_identity_alone(checkpoint: Path) -> None:
     """Not on the batch size, nor on which other samples are drawn beside it."""
     names = [[f"{row}/{number}" for number in range(9)] for row in range(3)]
-    together = draw(checkpoint, names, SamplingParameters(max_new_tokens=20, batch_size=64))
-    apart = draw(checkpoint, names, SamplingParameters(max_new_tokens=20, batch_size=2))
+    together = draw(checkpoint, names, SamplingParameters(max_new_tokens=20, sampling_batch_size=64))
+    apart = draw(checkpoint, names, SamplingParameters(max_new_tokens=20, sampling_batch_size=2))
     fewer = draw(checkpoint, [row[:4] for row in names], SamplingParameters(max_new_tokens=20))
     assert together == apart
     assert [row[:4] for row in together] == fewer
@@ -44,7 +45,7 @@ def test_streams_are_independent_and_uniform() -> None:
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (1.0, 0.7)])
 def test_first_two_tokens_follow_the_models_distribution(checkpoint: Path, temperature: float, top_p: float) -> None:
     """A chi-square test of 4,000 draws of two tokens against the exact probabilities from transformers."""
-    parameters = SamplingParameters(2, temperature=temperature, top_p=top_p, batch_size=4000)
+    parameters = SamplingParameters(max_new_tokens=2, temperature=temperature, top_p=top_p, sampling_batch_size=4000)
     (responses,) = draw(checkpoint, [[f"x/{number}" for number in range(4000)]], parameters)
     model = AutoModelForCausalLM.from_pretrained(checkpoint)
     prompt = load_tokenizer(checkpoint).encode(PROMPTS[0]).ids
@@ -79,7 +80,7 @@ def test_first_two_tokens_follow_the_models_distribution(checkpoint: Path, tempe
 
 def test_end_token_and_limit(checkpoint: Path) -> None:
     end = Checkpoint(checkpoint).end_tokens[0]
-    (responses,) = draw(checkpoint, [[f"e/{number}" for number in range(300)]], SamplingParameters(12))
+    (responses,) = draw(checkpoint, [[f"e/{number}" for number in range(300)]], SamplingParameters(max_new_tokens=12))
     assert {response.finished for response in responses} == {True, False}
     for response in responses:
         assert response.finished == (response.tokens[-1] == end)
@@ -89,4 +90,4 @@ def test_end_token_and_limit(checkpoint: Path) -> None:
 
 def test_a_response_that_could_leave_the_context_is_refused(checkpoint: Path) -> None:
     with pytest.raises(UserError, match="accepted: at most the model's context of 128"):
-        draw(checkpoint, [["a"]], SamplingParameters(126))
+        draw(checkpoint, [["a"]], SamplingParameters(max_new_tokens=126))

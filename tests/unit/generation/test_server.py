@@ -53,8 +53,8 @@ def problems(tmp_path: Path) -> Path:
 
 
 def settings_of(**given: Any) -> EvaluationSettings:
-    content = {"samples_per_problem": 4, "seed": 1, "prompt": "Q{problem}", "max_new_tokens": 24, "threads": 1}
-    content |= {"temperature": 0.5, "top_p": 0.9, "batch_size": 5, "backend": "server", "prompt_form": "chat"}
+    content = {"samples_per_problem": 4, "seed": 1, "prompt": "Q{problem}", "max_new_tokens": 24, "sampling_threads": 1}
+    content |= {"temperature": 0.5, "top_p": 0.9, "sampling_batch_size": 5, "backend": "server", "prompt_form": "chat"}
     return EvaluationSettings.parse({**content, **given}, "")
 
 
@@ -171,7 +171,7 @@ def test_a_kill_costs_only_what_was_under_way(server: StandIn, problems: Path, t
     server.plan = plan
     out = tmp_path / "results/samples/killed" / problems.name
     write_service(Service(base_url=server.base_url, model="small"), tmp_path / "model")
-    sampling = {"seed": 1, "max_new_tokens": 24, "temperature": 0.5, "top_p": 0.9, "batch_size": 5}
+    sampling = {"seed": 1, "max_new_tokens": 24, "temperature": 0.5, "top_p": 0.9, "sampling_batch_size": 5}
     job = write_job(
         tmp_path / "job.json",
         "sample",

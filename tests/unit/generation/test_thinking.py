@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.sampling_memory import make_plan
 from evals.core.files import write_json
 from evals.core.records import Problem
-from evals.generation.backend import Request, Response, SamplingParameters
+from evals.core.sampling import SamplingParameters
+from evals.generation.backend import Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import _sample
 from evals.generation.plan import encode_prompts
@@ -89,7 +90,9 @@ def test_a_response_is_judged_alike_wherever_it_is_graded(name: str, tmp_path: P
         return [[response for _ in names] for names in identities]
 
     plan = replace(make_plan(1, 1, 1), models=[model], ids=["p"], prompts=[prompt])
-    sampler = RolloutSampler(model.tokenizer, {"1+2?": prompt}, 1, SamplingParameters(len(ids)), model.end_tokens)
+    sampler = RolloutSampler(
+        model.tokenizer, {"1+2?": prompt}, 1, SamplingParameters(max_new_tokens=len(ids)), model.end_tokens
+    )
     problem = Problem(**PROBLEM)
     requests = [Request(prompt, str(number), len(ids)) for number in range(SAMPLES)]
     with GradingPool(workers=1) as pool:
@@ -97,7 +100,7 @@ def test_a_response_is_judged_alike_wherever_it_is_graded(name: str, tmp_path: P
         evaluated = judge_samples([sample], {"p": "3"}, pool, Kind.COMPLETION)[1][0].correct
         (trained,) = sampler.roll_out(responds, [PROBLEM], "x", 0).verdicts(pool)
         taken = accuracies(model.tokenizer, [problem], requests, [response] * SAMPLES, pool)
-        place, longer = Place(prompt, [], ids[0], 0.5, "3", "x"), SamplingParameters(len(ids) + 1)
+        place, longer = Place(prompt, [], ids[0], 0.5, "3", "x"), SamplingParameters(max_new_tokens=len(ids) + 1)
         (value,) = token_values(responds, model.tokenizer, [place], longer, model.end_tokens, 1, pool)
     assert (evaluated, bool(trained.reward), bool(taken[0]), bool(value.of_prefix)) == (correct,) * 4
     # The text that a user's verifier is given

@@ -139,7 +139,7 @@ def test_samples_of_a_gated_benchmark_keep_letters(
     monkeypatch.setattr("evals.generation.evaluate.withheld", lambda text, *_: {"text": f"kept {len(text) > 0}"})
     content = {"samples_per_problem": 2, "seed": 1, "prompt": "{problem}", "max_new_tokens": 4}
     settings = EvaluationSettings.parse(
-        {**content, "temperature": 1.0, "top_p": 1.0, "batch_size": 256, "threads": 1}, ""
+        {**content, "temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 256, "sampling_threads": 1}, ""
     )
     sample_benchmark([Checkpoint.of(run)], problems, settings, tmp_path / "samples" / "r" / "b")
     texts = [row["text"] for row in read_jsonl(tmp_path / "samples" / "r" / "b" / "samples.jsonl")]

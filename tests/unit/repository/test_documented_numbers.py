@@ -22,7 +22,7 @@ from evals.core.yaml_file import read_yaml
 from evals.grading.code.run import CANDIDATE, CASE, EXAMINER
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_word_tokenizer
-from rlvr.study.evaluation import Sampling
+from rlvr.study.evaluation import Distribution
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import Study
 from workflow.envs import install
@@ -141,7 +141,9 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "a tenth of the steps (at least {})": "evals.statistics.robust:_SHORTEST_WINDOW",
     },
     "docs/generation.md": {
-        "{}, {} and {} tokens unless given": (Sampling.temperature, Sampling.top_p, Sampling.max_new_tokens),
+        "{}, {} and {} tokens unless given": tuple(
+            Distribution.model_fields[key].default for key in ("temperature", "top_p", "max_new_tokens")
+        ),
         "double up to {} s": int(constant("evals.generation.server_backend:_LONGEST_PAUSE_SECONDS")),
     },
     "docs/grading.md": {

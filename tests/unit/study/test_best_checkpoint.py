@@ -51,7 +51,7 @@ def test_a_best_policy_is_chosen_among_those_of_its_training_by_samples_of_their
     assert stages["train tiny-dapo-s1"].kept_steps == stages["candidates tiny-dapo-s1"].steps == (2,)
     scored = stages["sample tiny-dapo-s1"]
     assert list(chosen.own) == ["chain_3"] and chosen.own["chain_3"].samples_per_problem == 2
-    assert chosen.sampling == {**scored.sampling, "seed": scored.sampling["seed"] + 1}
+    assert chosen.sampling == scored.sampling.model_copy(update={"seed": scored.sampling.seed + 1})
 
 
 def test_nothing_of_the_study_itself_changes(plan: Plan) -> None:

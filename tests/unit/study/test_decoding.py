@@ -48,7 +48,7 @@ def test_a_sweep_samples_as_the_benchmark_is_sampled() -> None:
     evaluation = {**read_yaml(CONFIG / "smollm2.yaml")["evaluation"], "prompt": "benchmark"}
     found = jobs(decoding=decoding(problems={"benchmark": "svamp", "count": 60}), evaluation=evaluation)
     sweep = next(stage for stage in found.stages("") if isinstance(stage, Sweep))
-    assert sweep.sampling["dtype"] == "bfloat16" and sweep.sampling["prompt"].startswith("Problem:")
+    assert sweep.sampling.dtype == "bfloat16" and sweep.own.prompt.startswith("Problem:")
     assert sweep.grading == "completion"
 
 
@@ -58,7 +58,7 @@ def test_worked_examples_reach_the_sweep() -> None:
     evaluation = {**read_yaml(CONFIG / "smoke.yaml")["evaluation"], "few_shot": shown}
     found = jobs("smoke.yaml", evaluation=evaluation, models={"tiny": model})
     sweep = next(stage for stage in found.stages("") if isinstance(stage, Sweep))
-    assert sweep.sampling["few_shot"] == shown
+    assert [example.to_json() for example in sweep.sampling.few_shot] == shown
 
 
 def test_the_shipped_study_of_a_pretrained_model_can_be_decoded() -> None:

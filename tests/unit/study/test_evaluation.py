@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evals.core.errors import UserError
-from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, configuration
+from rlvr.study.evaluation import Distribution, Evaluated, Machine, Prompting, configuration
 from rlvr.study.plan import Plan
 from rlvr.study.study import Study
 from tests.commands import rlvr_bench
@@ -18,7 +18,9 @@ REAL = ["aime_2025,hmmt_feb_2025", "gpqa_diamond"]
 
 
 def content_of(evaluated: Evaluated, prompting: Prompting | None = None, **machine: Any) -> dict[str, Any]:
-    return configuration(evaluated, prompting or Prompting(), Sampling(), Machine(device="cpu", **machine))
+    return configuration(
+        evaluated, prompting or Prompting(), Distribution(max_new_tokens=32768), Machine(device="cpu", **machine)
+    )
 
 
 def test_a_command_line_is_a_study(tmp_path: Path) -> None:
@@ -32,7 +34,7 @@ def test_a_command_line_is_a_study(tmp_path: Path) -> None:
     sampled = stages["sample qwen3_8b-base"]
     counts = {name: own.samples_per_problem for name, own in sampled.own.items()}
     assert counts == {"aime_2025": 32, "hmmt_feb_2025": 32, "gpqa_diamond": 8}
-    sampling = sampled.sampling
+    sampling = sampled.sampling.identity()
     assert sampling["few_shot"] == [{"problem": "1+1", "solution": "2"}]
     assert sampling["stop"] == ["Problem:"] and sampling["system_prompt"] == "Think."
     assert sampling["chat_template_kwargs"] == {"enable_thinking": False}
@@ -71,10 +73,10 @@ def test_a_gguf_file_is_a_model_and_no_name_on_the_hub(tmp_path: Path, monkeypat
         ("--k", "0", "--k: is '0'; accepted: a number"),
         ("--k", "4,mmlu_pro", "--k: is 'mmlu_pro'; accepted: NAME=VALUE"),
         ("--k", "4,mmlu_pro=1", "evaluation.samples_of.mmlu_pro: is no benchmark of the study"),
-        ("--top-p", "2", "evaluation.top_p: is 2"),
-        ("--min-p", "-1", "evaluation.min_p: is -1"),
+        ("--top-p", "2", "--top-p: is 2"),
+        ("--min-p", "-1", "--min-p: is -1"),
         ("--few-shot", "none.jsonl", "none.jsonl: no such file"),
-        ("--system-prompt", "x", "is given with prompt base"),
+        ("--system-prompt", "x", "is given with prompt_form base"),
     ],
 )
 def test_bad_options_end_in_one_line_before_anything_is_written(
@@ -91,17 +93,17 @@ def test_bad_options_end_in_one_line_before_anything_is_written(
 def test_a_model_behind_an_address(tmp_path: Path) -> None:
     address = "http://127.0.0.1:8000/v1"
     evaluated = Evaluated("Org/Model-7B", ["chain_3"], ["2"], server=address, extra_body='{"top_k": -1}')
-    plan = Plan.read(configuration(evaluated, Prompting(), Sampling(), Machine()), "eval")
+    plan = Plan.read(configuration(evaluated, Prompting(), Distribution(max_new_tokens=32768), Machine()), "eval")
     service = {"base_url": address, "model": "Org/Model-7B", "extra_body": {"top_k": -1}}
     stages = stages_of(plan)
     assert stages["reach_server model_7b"].service == service
     sampled = stages["sample model_7b-base"]
-    assert sampled.sampling["backend"] == "server" and "base_url" not in sampled.sampling
+    assert sampled.sampling.backend == "server"
     assert sampled.resources(plan.execution) == {"gpu": 0}
     assert str(sampled.checkpoint) == "results/base/model_7b/manifest.json"
     evaluated = Evaluated("m", ["chain_3"], ["2"], server="127.0.0.1:8000")
     with pytest.raises(UserError, match=r"base_url: is '127\.0\.0\.1:8000'; accepted: an address"):
-        Plan.read(configuration(evaluated, Prompting(), Sampling(), Machine()), "eval")
+        Plan.read(configuration(evaluated, Prompting(), Distribution(max_new_tokens=32768), Machine()), "eval")
 
 
 def test_a_revision_is_of_the_hub(tmp_path: Path) -> None:

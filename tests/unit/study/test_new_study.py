@@ -69,7 +69,7 @@ def test_a_local_checkpoint_gives_the_form_of_its_prompts(
     assert "6 trainings; plan it with: snakemake -n" in capsys.readouterr().out
     content = read_study_file(tmp_path / "mine.yaml")
     assert content["models"]["my_model_0_6b"] == {
-        "source": "hugging_face", "path": str(checkpoint), "prompt": "chat", "dtype": "bfloat16"
+        "source": "hugging_face", "path": str(checkpoint), "prompt_form": "chat", "dtype": "bfloat16"
     }  # fmt: skip
     assert content["problems"]["prompt"].endswith("\\boxed{}.")
 

@@ -283,8 +283,8 @@ def test_policies_along_a_training_are_evaluated_and_not_trained(plan: Plan) -> 
 EVALUATION: dict[str, Any] = {
     "study": "models",
     "models": {
-        "one": {"source": "hugging_face", "id": "Qwen/Qwen3-8B-Base", "revision": "a" * 40, "prompt": "base"},
-        "other": {"source": "hugging_face", "path": "../models/other", "prompt": "chat"},
+        "one": {"source": "hugging_face", "id": "Qwen/Qwen3-8B-Base", "revision": "a" * 40, "prompt_form": "base"},
+        "other": {"source": "hugging_face", "path": "../models/other", "prompt_form": "chat"},
     },
     "benchmarks": ["aime_2025", "math_500"],
     "evaluation": {"backend": "vllm", "samples_per_problem": 4, "max_new_tokens": 99, "temperature": 1, "top_p": 1,
@@ -321,7 +321,7 @@ def test_a_fine_tuned_model_is_made_from_one_that_is_imported(smoke: dict[str, A
         **{"learning_rate": 0.1, "warmup_steps": 0, "weight_decay": 0.0, "gradient_clip": 1.0},
     }
     entry = {
-        **{"source": "fine_tuned", "path": str(tmp_path), "prompt": "chat", "dtype": "float32"},
+        **{"source": "fine_tuned", "path": str(tmp_path), "prompt_form": "chat", "dtype": "float32"},
         **{"solutions": str(tmp_path / "solutions.jsonl"), "fine_tuning": tuning},
     }
     plan = changed(smoke, "models", {"warm": entry})
