@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.stages import write_job
+
 LIMIT = 2000  # bytes that a file may have: the operating system then refuses to write on, as on a full disk
+PROBLEMS = "results/problems/x"
 
 SAVE = """
 import sys, torch
@@ -26,38 +29,41 @@ print(store.latest()[0], sorted(path.name for path in (Path(sys.argv[1]) / ("a" 
 """
 
 
-def limited(command: list[str]) -> subprocess.CompletedProcess[str]:
+def limited(command: list[str], directory: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command that may write no file larger than the limit."""
     return subprocess.run(
         [sys.executable, *command],
         capture_output=True,
         text=True,
         check=False,
+        cwd=directory,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT)),
     )
 
 
-def draw(out: Path, count: int) -> list[str]:
-    kinds = '[{"family": "chain", "operands": 5}]'
-    settings = ["--split", "train", "--count", str(count), "--seed", "1", "--out", str(out)]
-    return ["-m", "rlvr", "stage", "draw-problems", "--name", "x", "--kinds", kinds, *settings]
+def draw(directory: Path, count: int) -> subprocess.CompletedProcess[str]:
+    """Draw problems to results/problems/x below a directory, by a job's file."""
+    kinds = [{"family": "chain", "operands": 5}]
+    job = write_job(directory / "job.json", "draw_problems", name="x", kinds=kinds, split="train", count=count, seed=1)
+    return limited(["-m", "rlvr", "stage", str(job)], directory)
 
 
 def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:
-    assert limited(draw(tmp_path, 5)).returncode == 0
-    before = (tmp_path / "problems.jsonl").read_bytes()
-    answer = limited(draw(tmp_path, 500))
+    assert draw(tmp_path, 5).returncode == 0
+    drawn = tmp_path / PROBLEMS
+    before = (drawn / "problems.jsonl").read_bytes()
+    answer = draw(tmp_path, 500)
     assert answer.returncode == 2
-    assert answer.stderr == f"error: {tmp_path}/problems.jsonl: cannot be written: File too large\n"
-    assert (tmp_path / "problems.jsonl").read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "problems.jsonl"]
+    assert answer.stderr == f"error: {PROBLEMS}/problems.jsonl: cannot be written: File too large\n"
+    assert (drawn / "problems.jsonl").read_bytes() == before
+    assert sorted(path.name for path in drawn.iterdir()) == ["manifest.json", "problems.jsonl"]
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    answer = limited(draw(tmp_path / "file" / "out", 5))
+    (tmp_path / "results").write_text("")
+    answer = draw(tmp_path, 5)
     assert answer.returncode == 2
-    assert answer.stderr.startswith(f"error: {tmp_path}/file/out/problems.jsonl: cannot be written: Not a directory")
+    assert answer.stderr.startswith(f"error: {PROBLEMS}/problems.jsonl: cannot be written: Not a directory")
     assert answer.stderr.count("\n") == 1
 
 
