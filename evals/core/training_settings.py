@@ -73,6 +73,24 @@ class EarlyStop(Record):
         return None
 
 
+class SamplerDose(Record):
+    """A sampler that differs from the trainer by a known dose, as inference engines and older policies do unasked.
+
+    Without one, the local engine's sampler and trainer are the same bit by bit in float32.
+    """
+
+    weights: Literal["bfloat16", "int8", "int4"] | None = Field(
+        default=None, description="what the sampler's weights are rounded to; integers share a scale in each row"
+    )
+    stale: Index = Field(
+        default=0, description="rollout steps that the sampler's policy is behind, as far as there are"
+    )
+    top_p: Share = Field(
+        default=1.0, description="share of the probability that is drawn from; the sampler's log-probs are of this part"
+    )
+    noise: NotNegative = Field(default=0.0, description="standard deviation of normal noise on every logit")
+
+
 class TrainingSettings(Record):
     """Training settings. A method or a model may change any of them for itself.
 
@@ -231,6 +249,21 @@ class LocalTraining(TrainingSettings):
     adam_beta1: _Decay = Field(default=0.9, description="AdamW's decay of the mean gradient; engine local")
     adam_beta2: _Decay = Field(default=0.999, description="AdamW's decay of the mean square; engine local")
     adam_epsilon: Positive = Field(default=1e-8, description="what AdamW adds to the root of the square; engine local")
+    sampler: SamplerDose | None = Field(
+        default=None,
+        description="a dose of difference between sampler and trainer (docs/methods/corrections.md); engine local",
+    )
+
+    @property
+    def sampler_dose(self) -> SamplerDose | None:
+        """The difference between sampler and trainer; None if there is none."""
+        return None if self.sampler == SamplerDose() else self.sampler
+
+    @model_validator(mode="after")
+    def _check_dose(self) -> Self:
+        if self.sampler_dose is not None and (self.sampling_backend != "local" or self.lora is not None):
+            raise NotAccepted("is given", "none with lora or sampling_backend vllm", "sampler")
+        return self
 
     @property
     def scored_tokens(self) -> int | None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from rlvr.engines.local.policy import (
     unpack,
 )
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems
+from rlvr.engines.local.sampler_dose import DosedDraw, DosedSampler
 from rlvr.engines.local.update import OtherPolicies, Updater
 from rlvr.engines.local.vllm_rollouts import VllmRollouts
 from rlvr.engines.unjudged import count_unjudged, require_judged, training_rewards
@@ -141,7 +143,9 @@ class Learner:
         if training.sampling_backend == "vllm":
             self._vllm = VllmRollouts(checkpoint, run, device, len(self.longest_prompt), list(ends))
         # In bfloat16 the sampler's numbers, of other shapes, differ from the trainer's by more than a last digit.
-        self._scored_by_trainer = run.dtype != "float32" or self._vllm is not None
+        dose = training.sampler_dose
+        self._scored_by_trainer = run.dtype != "float32" or self._vllm is not None or dose is not None
+        self._dosed = DosedSampler(dose, load_policy(checkpoint, device, run.dtype)) if dose is not None else None
         self._sampler = RolloutSampler(self.tokenizer, prompts, training.samples_per_prompt, parameters, list(ends))
         self.updater = Updater(self.model, self.method, training, run.seed)
         self._checkpoint, self._device = checkpoint, device
@@ -179,6 +183,8 @@ class Learner:
     def restore(self, state: State) -> None:
         """Continue from a saved state."""
         load_training_tensors(self.model, self.updater.optimizer, state.tensors)
+        if self._dosed is not None:
+            self._dosed.restore(state.tensors)
         self.position = Position(state.step, **state.values)
 
     def save(self, store: StateStore) -> None:
@@ -187,7 +193,8 @@ class Learner:
         values = {"prompts_used": position.prompts_used, "updates": position.updates, "metrics": position.metrics}
         if self.run.validation is not None:
             values["validation"] = position.validation
-        store.save(position.step, training_tensors(self.model, self.updater.optimizer), values)
+        past = self._dosed.state() if self._dosed is not None else {}
+        store.save(position.step, training_tensors(self.model, self.updater.optimizer) | past, values)
 
     def step(self, pool: GradingPool) -> dict[str, float]:
         """One rollout batch and its optimizer steps; returns the step's metrics."""
@@ -370,7 +377,10 @@ class Learner:
             Rollouts to train on, with their rewards [B] and advantages [B]; metrics of everything that was sampled.
         """
         training, position, method = self.run.training, self.position, self.method
-        sampler = self._sampler_of_policy()
+        sampler, rollout_sampler = self._sampler_of_policy(), self._sampler
+        if self._dosed is not None and training.sampler_dose is not None:
+            sampler = self._dosed.sampler(self.model)
+            rollout_sampler = replace(rollout_sampler, draw=partial(DosedDraw, dose=training.sampler_dose))
         parts: list[Rollouts] = []
         verdicts: list[Verdict] = []
         penalty_parts: list[Tensor] = []
@@ -378,7 +388,7 @@ class Learner:
             with clock.time("rollout"):
                 problems = self.order.take(position.prompts_used, training.prompts_per_step)
                 stream, first_group = f"rollout/{self.run.seed}/{position.step}", len(parts) * training.prompts_per_step
-                part = self._sampler.roll_out(sampler, problems, stream, first_group)
+                part = rollout_sampler.roll_out(sampler, problems, stream, first_group)
             position.prompts_used += training.prompts_per_step
             with clock.time("reward"):
                 verdicts += part.verdicts(pool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +137,7 @@ class RolloutSampler:
     samples_per_prompt: int
     parameters: SamplingParameters
     end_tokens: Sequence[int]
+    draw: Callable[[SamplingParameters, Sequence[str], int, torch.device], ScoredDraw] = ScoredDraw
 
     def roll_out(
         self, sampler: Sampler, problems: Sequence[Mapping[str, str]], stream: str, first_group: int
@@ -151,7 +152,7 @@ class RolloutSampler:
         made: list[ScoredDraw] = []
 
         def draws(names: Sequence[str], length: int, device: torch.device) -> ScoredDraw:
-            made.append(ScoredDraw(self.parameters, names, length, device))
+            made.append(self.draw(self.parameters, names, length, device))
             return made[-1]
 
         groups = sampler(prompts, identities, self.parameters, self.end_tokens, draws)
