@@ -12,11 +12,11 @@ from typing import Any
 
 from evals.core.record import Record
 from evals.core.run_spec import LocalRun, VerlRun
-from evals.core.training_settings import EarlyStop, LocalTraining, Lora, VerlTraining
+from evals.core.training_settings import EarlyStop, LocalTraining, Lora, SamplerDose, VerlTraining
 from rlvr.methods.components import components, defaults
 
 LIST = Path(__file__).with_name("defaults.json")
-RECORDS: tuple[type[Record], ...] = (LocalRun, VerlRun, LocalTraining, VerlTraining, Lora, EarlyStop)
+RECORDS: tuple[type[Record], ...] = (LocalRun, VerlRun, LocalTraining, VerlTraining, Lora, EarlyStop, SamplerDose)
 
 
 def current_defaults() -> dict[str, Any]:
