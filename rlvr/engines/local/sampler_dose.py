@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from evals.core.random import generator_for
+from evals.core.sampling import SamplingParameters
 from evals.core.training_settings import SamplerDose
-from evals.generation.backend import SamplingParameters
 from evals.generation.sampler import Sampler, draw_tokens
 from rlvr.engines.local.policy import Policy
 from rlvr.engines.local.rollout import ScoredDraw
@@ -40,7 +39,8 @@ class DosedDraw(ScoredDraw):
         device: torch.device,
         dose: SamplerDose,
     ) -> None:
-        super().__init__(replace(sampling, top_p=min(sampling.top_p, dose.top_p)), identities, length, device)
+        cut = sampling.model_copy(update={"top_p": min(sampling.top_p, dose.top_p)})
+        super().__init__(cut, identities, length, device)
         self._identities, self._dose = identities, dose
 
     def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:

@@ -11,8 +11,8 @@ import torch
 
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import LocalRun
+from evals.core.sampling import SamplingParameters
 from evals.core.training_settings import SamplerDose
-from evals.generation.backend import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.sampler_dose import DosedDraw, rounded
@@ -69,7 +69,7 @@ def test_the_samplers_log_probs_are_those_of_what_it_draws_from() -> None:
     names, running = [f"s/{i}" for i in range(200)], torch.arange(200)
     rows = torch.zeros(200, dtype=torch.int64)
     for dose, expected in (({"top_p": 0.5}, [4 / 7, 3 / 7]), ({}, [0.4, 0.3, 0.2, 0.1])):
-        parameters = SamplingParameters(max_new_tokens=1, temperature=1.0, top_p=1.0, batch_size=1)
+        parameters = SamplingParameters(max_new_tokens=1, temperature=1.0, top_p=1.0)
         draw = DosedDraw(parameters, names, 1, torch.device("cpu"), SamplerDose(**dose))
         drawn = draw([logits], rows, running, 0)
         assert sorted(set(drawn.tolist())) == list(range(len(expected)))
