@@ -70,6 +70,12 @@ class Controls(Record):
     negative: str = Field(
         description="a method that is known to change nothing: a study that works finds no difference"
     )
+    random_rewards: str | None = Field(
+        default=None,
+        exclude_if=lambda method: method is None,
+        description="a method that trains on rewards of chance, such as dapo_random_rewards: what it gains, no reward "
+        "has taught",
+    )
 
 
 _CONTRAST_LIMIT = 2.0

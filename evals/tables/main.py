@@ -154,8 +154,25 @@ def controls_note(results: Results) -> str:
             f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful} ({_in_short(of_harmful)}) and "
             f"{'FLAGGED' if flagged else 'did not flag'} {neutral}, which changes nothing ({_in_short(of_neutral)})"
             + ("; its other verdicts are in doubt" if flagged or not saw else "")
+            + _by_chance(results, found.get(("random_rewards", model)))
         )
     return f"Controls: this run of the study {'; it '.join(sentences)}." if sentences else ""
+
+
+def _by_chance(results: Results, control: tuple[str, Comparison] | None) -> str:
+    """What training on random rewards gained, and how that compares with the reference method's gain."""
+    if control is None:
+        return ""
+    title, compared = control
+    row = next(row for row in results.conditions if row.title == title and row.model == compared.model)
+    gain = results.comparison(row, BASE)
+    gained = "" if gain is None else f" gained {numbers.points(gain.difference)} pp over the base model and"
+    is_worse = compared.verdict is Verdict.WORSE
+    return (
+        f"; {title}, whose rewards are drawn by chance,{gained} is {'' if is_worse else 'NOT '}worse than "
+        f"{results.reference_title} ({_in_short(compared)})"
+        + ("" if is_worse else ", so that no gain here shows that rewards were learned from")
+    )
 
 
 def _in_short(comparison: Comparison) -> str:

@@ -57,8 +57,13 @@ class RewardShaping(Component, ABC):
     kind: ClassVar[str] = "reward_shaping"
 
     @abstractmethod
-    def __call__(self, rewards: Tensor, lengths: Tensor, longest: int) -> Tensor:
-        """Shape rewards [B] of responses of lengths [B]; ``longest`` is the length limit. Lengths are in tokens."""
+    def __call__(
+        self, rewards: Tensor, lengths: Tensor, longest: int, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Shape rewards [B] of responses of lengths [B]; ``longest`` is the length limit. Lengths are in tokens.
+
+        ``generator`` is that of the step's rewards alone.
+        """
 
 
 @component("overlong")
@@ -72,10 +77,28 @@ class Overlong(RewardShaping):
     buffer: float = hyper_parameter(0.2, "part of the length limit that the penalty rises over", above=0.0, maximum=1.0)
     penalty: float = hyper_parameter(1.0, "taken from the reward of the longest response", minimum=0.0)
 
-    def __call__(self, rewards: Tensor, lengths: Tensor, longest: int) -> Tensor:
+    def __call__(
+        self, rewards: Tensor, lengths: Tensor, longest: int, generator: torch.Generator | None = None
+    ) -> Tensor:
         buffer = self.buffer * longest
         excess = (lengths.to(rewards) - (longest - buffer)).clamp(min=0.0)
         return rewards - self.penalty * excess / buffer
+
+
+@component("random_rewards")
+class RandomRewards(RewardShaping):
+    """1 with the probability of the batch's mean reward, whatever a response is, else 0 (arXiv 2506.10947).
+
+    A control: what such a training gains, no reward has taught.
+    """
+
+    def __call__(
+        self, rewards: Tensor, lengths: Tensor, longest: int, generator: torch.Generator | None = None
+    ) -> Tensor:
+        if generator is None:
+            raise ValueError("random rewards need the generator of the step")
+        rate = float(rewards.double().mean().clamp(0.0, 1.0))
+        return (torch.rand(len(rewards), generator=generator) < rate).to(rewards)
 
 
 @dataclass(frozen=True)

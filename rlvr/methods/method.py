@@ -20,6 +20,7 @@ from rlvr.methods.selections import BatchSelection, Selection
 from rlvr.methods.token_weights.base import TokenWeights
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -83,14 +84,18 @@ class Method:
         longest: int,
         counted: Tensor | None = None,
         penalties: Tensor | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """Advantages [B] of rewards [B], shaped if the method says so; ``longest`` is the length limit in tokens.
 
         Rollouts that are not ``counted`` [B] bool have advantage 0, and no part in the others'; None counts all.
-        ``penalties`` [B] of a :class:`RewardTerm` are taken from the rewards first.
+        ``penalties`` [B] of a :class:`RewardTerm` are taken from the rewards first. ``generator`` is that of the
+        step's rewards, for a shaping that draws them.
         """
         penalised = rewards if penalties is None else rewards - penalties.to(rewards)
-        shaped = penalised if self.reward_shaping is None else self.reward_shaping(penalised, lengths, longest)
+        shaped = penalised
+        if self.reward_shaping is not None:
+            shaped = self.reward_shaping(penalised, lengths, longest, generator)
         if counted is None or bool(counted.all()):
             return self.advantage(shaped, group_ids, lengths)
         advantages = rewards.new_zeros(len(rewards))

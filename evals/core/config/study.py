@@ -160,7 +160,7 @@ class StudyConfig(Settings):
         """Check that the controls are two methods that are compared with the reference method."""
         compared = [method for method in self.methods if method != self.reference_method]
         for key, method in dict(self.controls or {}).items():
-            if method not in compared:
+            if method is not None and method not in compared:
                 raise NotAccepted(f"is {method!r}", ", ".join(compared), f"controls.{key}")
         if self.controls and self.controls.positive == self.controls.negative:
             raise NotAccepted("is the positive control too", "another method", "controls.negative")

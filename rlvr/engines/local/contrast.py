@@ -61,9 +61,10 @@ class Viewed:
                 by_reference = prepared.others.reference_log_probs
                 penalties = method.kl.penalties(batch.old_log_probs, by_reference, batch.response_mask).cpu()
             longest = training.max_new_tokens
-            advantages = method.advantages(
-                prepared.rewards, rollouts.group_ids, rollouts.lengths, longest, penalties=penalties
-            ).to(batch.response_mask.device)
+            generator = generator_for("rewards", learner.run.seed, learner.position.step)
+            of_rollouts = (prepared.rewards, rollouts.group_ids, rollouts.lengths, longest)
+            advantages = method.advantages(*of_rollouts, penalties=penalties, generator=generator)
+            advantages = advantages.to(batch.response_mask.device)
         if method.token_weights is None:
             return cls(method, advantages[:, None] * batch.response_mask)
         seed, step = learner.run.seed, learner.position.step

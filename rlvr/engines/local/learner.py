@@ -402,7 +402,8 @@ class Learner:
             # Advantages are of whole groups, hence computed before anything is dropped.
             penalties = torch.cat(penalty_parts) if penalty_parts else None
             longest = training.max_new_tokens
-            advantages = method.advantages(rewards, groups, lengths, longest, counted, penalties)
+            generator = generator_for("rewards", self.run.seed, position.step)
+            advantages = method.advantages(rewards, groups, lengths, longest, counted, penalties, generator)
             unjudged = count_unjudged(verdict.reason for verdict in verdicts)
             if method.selection is None:
                 metrics = rollout_metrics(rewards, groups, lengths, truncated, 0.0) | unjudged

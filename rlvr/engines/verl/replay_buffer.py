@@ -10,6 +10,7 @@ from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
+from evals.core.random import generator_for
 from rlvr.engines.verl.metrics import PREFIX
 from rlvr.engines.verl.mini_batches import prompt_of, rollout_number, truncations
 from rlvr.engines.verl.registered import current_run, group_ids
@@ -52,7 +53,8 @@ class MethodReplayBuffer(ReplayBuffer):
                 chosen = {keys[row] for row in selection.indices.tolist()}
                 break
             rounds += 1
-        advantages = method.advantages(rewards, groups, lengths, run.training.max_new_tokens)
+        longest, generator = run.training.max_new_tokens, generator_for("rewards", run.seed, step)
+        advantages = method.advantages(rewards, groups, lengths, longest, generator=generator)
         rest = [key for key in self.partitions[partition_id] if key not in chosen]
         tq.kv_clear(partition_id=partition_id, keys=[*self.prompt_global_steps[partition_id], *rest])
         kept = [row for row, key in enumerate(keys) if key in chosen]

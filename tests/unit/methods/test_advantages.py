@@ -23,6 +23,7 @@ from rlvr.methods.advantages import (
     MaxRL,
     OneSided,
     Overlong,
+    RandomRewards,
     ReinforcePlusPlus,
 )
 from rlvr.methods.pass_at_k import PKPO, BestOfGroup
@@ -161,6 +162,19 @@ def test_whitened_tokens_have_mean_zero_and_variance_one() -> None:
     tokens = ReinforcePlusPlus()(rewards, torch.tensor([0, 0, 1, 1]), lengths).repeat_interleave(lengths)
     assert abs(float(tokens.mean())) < 1e-12
     assert float(tokens.var()) == pytest.approx(1, abs=1e-6)
+
+
+def test_random_rewards_have_the_rate_of_the_true_ones_and_nothing_else_of_them() -> None:
+    true = (torch.arange(4000) % 10 < 3).float()
+    lengths, draw = torch.ones(4000), RandomRewards()
+    drawn = draw(true, lengths, 9, torch.Generator().manual_seed(1))
+    assert set(drawn.tolist()) == {0.0, 1.0}
+    for part in (drawn, drawn[true == 1], drawn[true == 0]):
+        assert abs(float(part.mean()) - 0.3) < 4 * (0.21 / len(part)) ** 0.5
+    shuffled = draw(true.flip(0), lengths, 9, torch.Generator().manual_seed(1))
+    assert torch.equal(drawn, shuffled), "they depend on the responses"
+    for rate in (0.0, 1.0):
+        assert torch.equal(draw(torch.full((8,), rate), lengths[:8], 9, torch.Generator()), torch.full((8,), rate))
 
 
 def test_overlong_end_points() -> None:

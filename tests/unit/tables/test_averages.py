@@ -128,3 +128,15 @@ def test_the_note_on_the_controls_says_what_the_study_found_of_each(results: Res
         words = note(positive, negative)
         assert all(each in words for each in found) and words.endswith("; its other verdicts are in doubt.")
     assert controls_note(results) == ""
+
+
+def test_the_note_says_what_training_on_random_rewards_gained(results: Results) -> None:
+    """A method as good as the reference without a signal puts every gain in doubt."""
+    rows = dict(results.comparisons)
+    key = ("tiny", "delta", "dapo", ALL_BENCHMARKS)
+    controls = Controls(positive="grpo", negative="grpo", random_rewards="delta")
+    for verdict, words in ((Verdict.WORSE, " is worse than DAPO"), (Verdict.BETTER, " is NOT worse than DAPO")):
+        rows[key] = rows[key].model_copy(update={"verdict": verdict})
+        note = controls_note(dataclasses.replace(results, comparisons=rows, controls=controls))
+        assert "DelTA, whose rewards are drawn by chance, gained +" in note and words in note
+        assert note.endswith("rewards were learned from.") == (verdict is Verdict.BETTER)
