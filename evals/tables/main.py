@@ -154,7 +154,7 @@ def controls_note(results: Results) -> str:
             f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful} ({_in_short(of_harmful)}) and "
             f"{'FLAGGED' if flagged else 'did not flag'} {neutral}, which changes nothing ({_in_short(of_neutral)})"
             + ("; its other verdicts are in doubt" if flagged or not saw else "")
-            + _by_chance(results, found.get(("random_rewards", model)))
+            + _by_chance(results, comparisons.get(("random_rewards", model)))
         )
     return f"Controls: this run of the study {'; it '.join(sentences)}." if sentences else ""
 
