@@ -65,9 +65,9 @@ def train_base_model(
         optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, betas=(0.9, 0.95))
         metrics: list[dict[str, float]] = []
         first = 0
-        if found := store.latest():
-            load_training_tensors(model, optimizer, found.tensors)
-            first, metrics = found.step, found.values["metrics"]
+        if saved := store.latest():
+            load_training_tensors(model, optimizer, saved.tensors)
+            first, metrics = saved.step, saved.values["metrics"]
         name = f"base model {directory.name}"
         progress = Progress(directory, name, settings.steps, first)
 

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _namesake() -> str | None:
     """What to do where PyPI's package ``evals`` is installed too: the two share a directory, and neither is whole."""
     try:
-        found = version("evals")
+        foreign = version("evals")
     except PackageNotFoundError:
         return None
-    return f"the package evals {found} has the import name of ours; accepted: an environment without it"
+    return f"the package evals {foreign} has the import name of ours; accepted: an environment without it"

@@ -138,8 +138,8 @@ class Commands(typer.Typer):
 
 def _docstring(module: str, function: str) -> str:
     """A docstring up to its sections, read from the source: a list of commands imports none of their modules."""
-    found = find_spec(module)
-    source = Path(str(found and found.origin)).read_text(encoding="utf-8")
+    spec = find_spec(module)
+    source = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
     described = re.search(
         rf'^def {function}\(.*?\n    """(.*?)(?:\n\n    (?:Args|Returns|Raises):\n|""")',
         source,

@@ -69,7 +69,7 @@ def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
 def _of_validation(results: Results, training: Path) -> Iterator[dict[str, Any]]:
     """The scores on held-out problems along the trainings over cost, of the methods that were validated."""
     trained = [row for row in results.conditions if row.method != BASE]
-    courses = {row: found for row in trained if (found := read_courses(row, training))}
+    courses = {row: courses_of_run for row in trained if (courses_of_run := read_courses(row, training))}
     for cost, title in COSTS.items() if courses else ():
         lines = {
             row: _line(of_row[cost].compute.mean(axis=0), 100 * of_row[cost].accuracies.mean(axis=2)[:, 1:])

@@ -144,8 +144,8 @@ def draw_reward_curves(
     if reference not in methods:
         raise InvalidInput("", "--reference-method", f"is {reference!r}", ", ".join(methods))
     if any(len(each) > len(methods) for each in rows):
-        found = f"the studies have {', '.join(str(len(each)) for each in rows)} methods"
-        raise InvalidInput("", "--runs", found, "studies of no more methods than the first")
+        message = f"the studies have {', '.join(str(len(each)) for each in rows)} methods"
+        raise InvalidInput("", "--runs", message, "studies of no more methods than the first")
     if len(studies) > 1:
         figure = style.new_figure(2.0 + 3.4 * len(titles), 1.1 + 1.15 * len(methods))
         grid = figure.subplots(len(methods), len(titles), sharex=True, sharey=True, squeeze=False)

@@ -25,9 +25,9 @@ def write_phenomena_page(
         rollouts: pages of rollouts that are linked to.
         left_out: claims that were not measured, each with what it needs.
     """
-    found = read_summaries(findings)
-    sections: list[dict[str, Any]] = [{"heading": "Verdicts", "tables": [summary_table(found.values(), left_out)]}]
-    for number, (name, each) in enumerate(found.items(), start=1):
+    summaries = read_summaries(findings)
+    sections: list[dict[str, Any]] = [{"heading": "Verdicts", "tables": [summary_table(summaries.values(), left_out)]}]
+    for number, (name, each) in enumerate(summaries.items(), start=1):
         table = each.table(number)
         figure = (name, embedded(figures / f"{name}.svg"), each.title, each.method.replace("`", ""))
         sections.append({"heading": table.title, "tables": [table], "figure": figure})
@@ -35,7 +35,7 @@ def write_phenomena_page(
         words = [f"{path.parent.name}, {path.stem.replace('-', ' ')}" for path in rollouts]
         links = dict(zip(words, (os.path.relpath(path, out.parent) for path in rollouts), strict=True))
         sections.append({"heading": "Rollouts, token by token", "links": links})
-    inputs = [*findings, *(figures / f"{name}.svg" for name in found), *rollouts]
+    inputs = [*findings, *(figures / f"{name}.svg" for name in summaries), *rollouts]
     explanation = EXPLANATION.replace("`", "")
     write_page("sections.html.jinja", out, inputs, notes, title=TITLE, explanation=explanation, sections=sections)
 

@@ -136,11 +136,11 @@ def read_token_texts(directory: Path) -> TokenTexts:
     """Read what training changed of each response in a comparison of two checkpoints, token by token."""
     frame = read_comparison(directory, columns=("problem", "sample", "text", "trained_log_prob", "base_log_prob"))
     change = (frame["trained_log_prob"] - frame["base_log_prob"]).to_numpy(dtype=np.float64)
-    found: TokenTexts = {}
+    responses: TokenTexts = {}
     letters = level_letters(change, 0.0, scale_of(change, 0.0))
     rows = zip(frame["problem"].astype(str), frame["sample"], frame["text"], letters, strict=True)
     for problem, sample, text, letter in rows:
-        texts, colours = found.setdefault((problem, int(sample)), ([], {_CHANGE["key"]: ""}))
+        texts, colours = responses.setdefault((problem, int(sample)), ([], {_CHANGE["key"]: ""}))
         texts.append(str(text))
         colours[_CHANGE["key"]] += letter
-    return found
+    return responses

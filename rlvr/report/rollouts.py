@@ -62,9 +62,9 @@ def write_rollouts_page(
     for run in trained:
         place = results / "runs" / run.run
         training = read_manifest(place / "manifest.json", "run")
-        found = dict(kept_steps(place)) | _replayed_steps(training, replays.get(run.run))
-        longest = training.parameters["training"]["max_new_tokens"] if found else 0
-        for step, directory in found.items():
+        directories = dict(kept_steps(place)) | _replayed_steps(training, replays.get(run.run))
+        longest = training.parameters["training"]["max_new_tokens"] if directories else 0
+        for step, directory in directories.items():
             tables[step].append(_Table(run.run, run.seed, longest, step, directory))
             inputs.append(directory / "tokens.parquet")
         inputs.append(place / "manifest.json")

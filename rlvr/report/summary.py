@@ -75,11 +75,11 @@ def registered(results: Results, study: Mapping[str, Any], entries: Sequence[Ent
     comparison = results.comparison(condition, results.reference_method)
     if comparison is None:
         return []
-    found, size = outcome(comparison, asked["smallest_effect"]), numbers.percent(asked["smallest_effect"])
-    why = _OUTCOMES[found] if comparison.confidence_interval else "There is no interval."
+    reached, size = outcome(comparison, asked["smallest_effect"]), numbers.percent(asked["smallest_effect"])
+    why = _OUTCOMES[reached] if comparison.confidence_interval else "There is no interval."
     verdict = (
         f"Registered comparison, {condition.title} with {results.reference_title} over all benchmarks, smallest effect "
-        f"of interest {size} points: {found}. Difference and {100 * results.confidence:.0f} % interval: "
+        f"of interest {size} points: {reached}. Difference and {100 * results.confidence:.0f} % interval: "
         f"{difference_text(comparison)} points. {why}"
     )
     return [verdict, _history(entries, fingerprint(registered_content(study)))]

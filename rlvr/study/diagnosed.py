@@ -66,17 +66,17 @@ class ClaimJobs:
             accepted = ", ".join(study.benchmarks)
             raise InvalidInput("", "diagnostics.benchmark", f"is {settings.benchmark!r}", accepted)
         seeds = study.config.seeds[: settings.seeds]
-        found = {Need.BENCHMARK: [settings.benchmark]}
+        measured_on = {Need.BENCHMARK: [settings.benchmark]}
         for need in Need:
             if need.key and need is not Need.BENCHMARK:
                 named = getattr(settings, need.key)
                 methods = [named] if isinstance(named, str) else named or ()
-                found[need] = [f"{model}-{method}-s{seed}" for method in methods for seed in seeds]
-                if missing := [run for run in found[need] if run not in known]:
+                measured_on[need] = [f"{model}-{method}-s{seed}" for method in methods for seed in seeds]
+                if missing := [run for run in measured_on[need] if run not in known]:
                     raise InvalidInput(
                         "", f"diagnostics.{need.key}", f"no study has the run {missing[0]}", "methods of some study"
                     )
-        return found
+        return measured_on
 
     @property
     def claims(self) -> list[str]:

@@ -211,8 +211,8 @@ class Displayed:
         again, too, for a page that shows whatever is there.
         """
         directories = [f"results/diagnostics/{run}" for run in self.plan.trained_runs(folder)]
-        found = {directory: Path(directory, "manifest.json") for directory in directories}
-        return {directory: sha256_file(path) for directory, path in found.items() if path.is_file()}
+        manifests = {directory: Path(directory, "manifest.json") for directory in directories}
+        return {directory: sha256_file(path) for directory, path in manifests.items() if path.is_file()}
 
     def own_settings(self) -> dict[str, Any]:
         """The settings behind this study's numbers, in the terms of config/reference/settings.yaml."""

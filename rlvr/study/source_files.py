@@ -15,17 +15,17 @@ evals.core reads and writes files."""
 
 def code_of(*modules: str) -> list[str]:
     """The source files of modules and of everything of ours that they import, but for :data:`VERSIONED` packages."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
         path = _file(name)
         if path is None:
             raise ValueError(f"{name} is no module of ours")
-        if path not in found and not any(f"{name}.".startswith(f"{package}.") for package in VERSIONED):
-            found.add(path)
+        if path not in files and not any(f"{name}.".startswith(f"{package}.") for package in VERSIONED):
+            files.add(path)
             waiting += _imported(path)
-    return sorted(as_input(path) for path in found)
+    return sorted(as_input(path) for path in files)
 
 
 def as_input(path: Path) -> str:
@@ -45,10 +45,10 @@ def _file(name: str) -> Path | None:
 @cache
 def _imported(path: Path) -> tuple[str, ...]:
     """Our own modules that a file imports, at its top or inside a function."""
-    found: list[str] = []
+    imported: list[str] = []
     for module, names, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
         name = module or plain
         if name.partition(".")[0] in _PACKAGES:
             inner = (each.split(" as ")[0].strip() for each in names.strip("()").split(","))
-            found += [name, *(f"{name}.{each}" for each in inner if each)]
-    return tuple(name for name in found if _file(name) is not None)
+            imported += [name, *(f"{name}.{each}" for each in inner if each)]
+    return tuple(name for name in imported if _file(name) is not None)

@@ -215,8 +215,8 @@ def _check_best_names(study: Study, source: str, best: Mapping[str, Sequence[Bes
     taken = {one.run.run for one in policies} | {each.run.run for one in policies for each in one.candidates}
     for run in study.trained_runs:
         if run.run in taken:
-            found = "is the name of a policy that `checkpoint` evaluates"
-            raise InvalidInput(source, f"methods.{run.method}", found, "another name")
+            message = "is the name of a policy that `checkpoint` evaluates"
+            raise InvalidInput(source, f"methods.{run.method}", message, "another name")
 
 
 def _check_names(
@@ -235,11 +235,15 @@ def _check_names(
             accepted = "the same changes of the catalogue's entry, or another name in one of them"
             raise InvalidInput(source, key, f"is not what {owners[run.run]} means by that name", accepted)
         if other := of_others.get(run.run):
-            found = f"is the name of {other.trained.method} after {other.step} steps, which another study is scored at"
-            raise InvalidInput(source, key, found, "another name")
+            message = (
+                f"is the name of {other.trained.method} after {other.step} steps, which another study is scored at"
+            )
+            raise InvalidInput(source, key, message, "another name")
     owners = {**dict.fromkeys((run.run for run in study.trained_runs), source), **owners}
     for each in policies:
         if each.run.run in owners:
-            found = f"gives {each.trained.method} after {each.step} steps the name {each.run.method}, which is a method"
+            message = (
+                f"gives {each.trained.method} after {each.step} steps the name {each.run.method}, which is a method"
+            )
             accepted = f"another name of the method {each.run.method}"
-            raise InvalidInput(source, "score_at", f"{found} of {owners[each.run.run]}", accepted)
+            raise InvalidInput(source, "score_at", f"{message} of {owners[each.run.run]}", accepted)

@@ -128,10 +128,10 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
     with _one_at_a_time(root):
         if _is_complete(root, kind):
             return
-        wanted, found = wanted_state(root, kind), read_state(complete)
+        wanted, state = wanted_state(root, kind), read_state(complete)
         python = str(environment / "bin" / "python")
         pip, uv = [python, "-m", "pip"], [python, "-m", "uv", "pip", "install", "--python", python]
-        anew = found.get("lock") != wanted["lock"] or found.get("path") != wanted["path"] or not Path(python).exists()
+        anew = state.get("lock") != wanted["lock"] or state.get("path") != wanted["path"] or not Path(python).exists()
         if anew:
             print(f"making the environment {kind.folder} from {kind.lock} (a minute or two, once)", flush=True)
             complete.unlink(missing_ok=True)
@@ -166,12 +166,12 @@ def pin_of(package: str, lock: Path) -> str:
 
 def pip_settings(listed: str) -> dict[str, str]:
     """The settings of ``pip install``, from the output of ``pip config list``."""
-    found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}  # a later one overrides
+    settings: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}  # a later one overrides
     for line in listed.splitlines():
         name, _, value = line.partition("=")
         section, _, key = name.rpartition(".")
-        found.get(section, {})[key] = ast.literal_eval(value)
-    return found["global"] | found["install"] | found[":env:"]
+        settings.get(section, {})[key] = ast.literal_eval(value)
+    return settings["global"] | settings["install"] | settings[":env:"]
 
 
 def uv_options(settings: Mapping[str, str]) -> list[str]:
@@ -205,8 +205,8 @@ def wanted_state(root: Path, kind: Environment) -> dict[str, str]:
 
 def _is_complete(root: Path, kind: Environment) -> bool:
     environment = root / kind.folder
-    found = read_state(environment / "complete.json")
-    return found == wanted_state(root, kind) and (environment / "bin" / "python").exists()
+    state = read_state(environment / "complete.json")
+    return state == wanted_state(root, kind) and (environment / "bin" / "python").exists()
 
 
 def read_state(complete: Path) -> dict[str, str]:

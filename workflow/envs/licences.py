@@ -47,7 +47,7 @@ def _first_lines(package: Distribution) -> Iterable[str]:
 
 def page(packages: Sequence[str]) -> str:
     """The page; ``packages`` are the directories with installed packages. One that is in none of them is an error."""
-    found = {
+    licences = {
         (_name(each.name), each.version.split("+")[0]): licence(each) for each in distributions(path=list(packages))
     }
     rows: dict[tuple[str, str], list[str]] = {}
@@ -55,14 +55,14 @@ def page(packages: Sequence[str]) -> str:
         pins = re.findall(r"^([\w.-]+)==([^\s+]+)", (ROOT / lock).read_text(encoding="utf-8"), re.MULTILINE)
         for name, version in pins:
             rows.setdefault((_name(name), version), []).append(lock)
-    missing = [f"{name}=={version}" for name, version in rows if (name, version) not in found]
+    missing = [f"{name}=={version}" for name, version in rows if (name, version) not in licences]
     if missing:
         sys.exit(f"error: {', '.join(missing)}: not installed below {', '.join(packages)}")
     lines = [f"- `{lock}`: {purpose}" for lock, purpose in LOCKS.items()]
     table = ["| package | version | licence | in |", "|---|---|---|---|"]
     for name, version in sorted(rows):
         locks = "both" if len(rows[name, version]) == len(LOCKS) else f"`{Path(rows[name, version][0]).name}`"
-        table.append(f"| {name} | {version} | {found[name, version]} | {locks} |")
+        table.append(f"| {name} | {version} | {licences[name, version]} | {locks} |")
     return "\n".join([_HEADER, *lines, "", *table, ""])
 
 

@@ -197,12 +197,14 @@ class LogHandler(LogHandlerBase):
         job = self._study.running.get(values["jobid"])
         command = (values["shellcmd"] or "").strip()
         told = next((text for text in self._exits if command and command in text), "")
-        found = _EXIT.search(told)
-        if found is not None:
+        exit_status = _EXIT.search(told)
+        if exit_status is not None:
             self._exits.remove(told)
         name, rule = job.name if job else values["rule_name"], values["rule_name"]
         seconds = max(now - job.started, 0.0) if job else 0.0
-        return FailedJob(rule, name, seconds, tuple(values["log"]), command, found.group(1) if found else "")
+        return FailedJob(
+            rule, name, seconds, tuple(values["log"]), command, exit_status.group(1) if exit_status else ""
+        )
 
     def _open_display(self) -> Display:
         if not self._stream.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):

@@ -17,12 +17,12 @@ _COSTS_KEPT = ("train", "sample", "grade")
 
 def earlier_seconds(costs: Path) -> dict[str, float]:
     """Mean seconds of a job by rule, as Snakemake measured them in earlier runs of the study, in ``costs``."""
-    found = {}
+    seconds_by_rule = {}
     for rule in _COSTS_KEPT:
         seconds = [measured for path in costs.glob(f"{rule}/**/*.tsv") if (measured := _measured(path)) is not None]
         if seconds:
-            found[rule] = statistics.fmean(seconds)
-    return found
+            seconds_by_rule[rule] = statistics.fmean(seconds)
+    return seconds_by_rule
 
 
 def _measured(path: Path) -> float | None:
