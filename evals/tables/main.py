@@ -40,7 +40,10 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
             lambda row: row,
             lambda row: average_text(results.average(row)),
             partial(_average_cells, results),
-            partial(responses_of, results.benchmarks[0]),
+            # A mean over several leads to these, below it on the page.
+            (lambda row: "#benchmarks")
+            if len(results.benchmarks) > 1
+            else partial(responses_of, results.benchmarks[0]),
         ),
         Column("Fell", falls.get, lambda own: own.text if own else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),

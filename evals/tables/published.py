@@ -105,6 +105,11 @@ class Confrontation:
     verdict: str  # inside, outside by ..., or no interval, each perhaps "as far as published"; or not comparable
 
     @property
+    def of_ours(self) -> bool:
+        """Whether the published number is of our model, and on benchmarks of ours."""
+        return not any(each.startswith(("model (", "benchmark (")) for each in self.differing)
+
+    @property
     def compares(self) -> bool:
         """Whether nothing that is known differs."""
         return not self.differing
@@ -251,7 +256,7 @@ def write_paper_vs_ours_table(results: Results, reference: Path, own: Mapping[st
 
 
 def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mapping[str, PaperSettings]) -> Table:
-    """Lay out the table for people, with a note for each paper."""
+    """Lay out the table for people, with a note for each paper; one line where no number is of our models and tasks."""
     columns: list[Column[Confrontation]] = [
         Column("Method", lambda one: one.condition.title),
         Column("Published (%)", lambda one: one.published.measured),
@@ -270,6 +275,9 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
         "difference between them and ours means anything. Differences to a reference method are of single training "
         "runs there unless a paper says otherwise, and have no intervals."
     )
+    if not any(one.of_ours for one in confrontations):
+        summary = f"None of {len(confrontations)} published numbers is of a model and a benchmark of this study."
+        confrontations = ()
     cited = sorted({one.published.arxiv for one in confrontations})
     notes = [f"arXiv {arxiv}: {settings[arxiv].citation}. {settings[arxiv].note or ''}".strip() for arxiv in cited]
     return make_table("paper_vs_ours", "Published numbers and ours", columns, confrontations, [summary, *notes])

@@ -15,6 +15,7 @@ from evals.scores.registration import read_entries
 from evals.tables import audit, efficiency, main, robust
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
+from evals.tables.layout import Table
 from rlvr.report.charts import charts
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, run_directory
@@ -24,6 +25,7 @@ from rlvr.report.trainings import recorded_table, timing_table
 Judged = TypeVar("Judged", Sample, Grade)
 
 _FIGURES = ("differences", "scores", "profiles", "cost_curves", "compute_performance", "training_curves")
+_MAIN = ("Method", "avg@", "Versus ", "Verdict", "MDE", "Contrast", "Seeds", "Fell", "Tokens")
 _WITHHELD = "(This benchmark's terms forbid showing its problems; of the responses only the chosen letter is kept.)"
 
 
@@ -60,6 +62,7 @@ def write_report(
     falls = robust.read_falls(results, directory / "runs")
     copies, compared = main.near_copies_note(results, directory / "problems")
     summary, *by_benchmark = main.main_tables(results, costs, falls, [*notes, *copies])
+    shown, number_shown = _first_columns(summary)
     summaries, curves = {row: robust.summarise(results, row) for row in falls}, charts(results, directory / "runs")
     robust_table = robust.robust_table(results, falls, summaries)
     efficiency_tables, _ = efficiency.efficiency_tables(results, directory / "runs")
@@ -84,7 +87,8 @@ def write_report(
         settings=json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),
         registered=registered(results, content, entries) if registrations else [],
-        main_table=replace(summary, notes=summary.notes[len(notes) :]),
+        main_table=replace(shown, notes=shown.notes[len(notes) :]),
+        main_columns=number_shown,
         tables_of_seeds=[robust_table, *efficiency_tables] if falls else [],
         benchmark_tables=by_benchmark,
         seed_tables=by_seed_tables(results),
@@ -105,6 +109,15 @@ def write_report(
             for path in sorted((directory / kind).glob("*/manifest.json"))
         ],
     )
+
+
+def _first_columns(table: Table) -> tuple[Table, int]:
+    """The main table with the columns first that are looked at, and how many these are; the page folds the others."""
+    first = [place for begin in _MAIN for place, name in enumerate(table.header) if name.startswith(begin)]
+    order = [*first, *(place for place in range(len(table.header)) if place not in first)]
+    header, *rows = (tuple(row[place] for place in order) for row in (table.header, *table.rows))
+    links = tuple(tuple(row[place] for place in order) for row in table.links)
+    return replace(table, header=header, rows=tuple(rows), links=links), len(first)
 
 
 def _read_examples(results: Results, directory: Path) -> tuple[list[dict[str, Any]], list[Path]]:

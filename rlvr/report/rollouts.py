@@ -13,7 +13,7 @@ from evals.core.files import fingerprint, read_jsonl
 from evals.core.manifest import Manifest, read_manifest, verify_outputs
 from evals.core.records import conditions_of, read_runs
 from rlvr.diagnostics.tokens.table import read_token_table
-from rlvr.diagnostics.tokens.view import Quantity, StepView, recorded, scale_of
+from rlvr.diagnostics.tokens.view import Quantity, StepView, legend, recorded, scale_of
 from rlvr.engines.rollouts import kept_steps
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
 
@@ -82,7 +82,8 @@ def write_rollouts_page(
             )
             chunks += written
         columns = [column_of(condition, shown) for condition in conditions_of(trained)]
-        parts.append(Part([(id_, *texts.get(id_, (None, None))) for id_ in problems], columns, step))
+        legends = {key: legend(quantity, scale) for key, (quantity, scale) in scales.items()}
+        parts.append(Part([(id_, *texts.get(id_, (None, None))) for id_ in problems], columns, step, legends))
     with_rollouts = {table.run for of_step in tables.values() for table in of_step}
     write_viewer(
         "rollouts",

@@ -9,7 +9,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Part:
     problems: Sequence[tuple[str, str | None, str | None]]  # id, text unless it is withheld, answer
     columns: Sequence[dict[str, Any]]  # as column_of makes them
     step: int | None = None
+    legends: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)  # of colours: strength and values
 
 
 def column_of(condition: Condition, shown: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -103,7 +104,10 @@ def write_viewer(
     directory.mkdir(parents=True, exist_ok=True)  # there may be none
     for stale in set(directory.glob("*.js")) - set(texts):
         stale.unlink()
-    steps = [{"step": part.step, "problems": part.problems, "columns": part.columns} for part in parts]
+    steps = [
+        {"step": part.step, "problems": part.problems, "columns": part.columns, "legends": part.legends}
+        for part in parts
+    ]
     index = {"steps": steps, "colours": colours, "runs": runs}
     page = render_page("responses.html.jinja", out, inputs, index=_compressed(index), **content)
     write_text(out, page)

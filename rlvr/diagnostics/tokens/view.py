@@ -225,7 +225,7 @@ def write_page(
     page = page_template("coloured_text.html.jinja", "rlvr.diagnostics").render(
         view=view,
         groups=list(groups.values()),
-        legends={quantity.key: _legend(quantity, scales[quantity.key]) for quantity in view.quantities},
+        legends={quantity.key: legend(quantity, scales[quantity.key]) for quantity in view.quantities},
         levels=range(1, LEVELS + 1),
     )
     write_text(out, page)
@@ -261,7 +261,7 @@ def _limits(scale: float) -> list[float]:
     return [scale / 2 ** (LEVELS - strength) for strength in range(1, LEVELS + 1)]
 
 
-def _legend(quantity: Quantity, scale: float) -> list[tuple[int, str]]:
+def legend(quantity: Quantity, scale: float) -> list[tuple[int, str]]:
     """Each level and its meaning, orange to blue."""
     if scale <= 0:
         return [(0, f"{quantity.middle:g} everywhere")]

@@ -157,10 +157,16 @@ function drawCell(responses, run) {
     element("p", ["Answer: ", element("code", String(answer)), element("span", ` · ${run.run}`, { class: "quiet" })]),
     element("p", seeds, { class: "choices", "aria-label": "Seeds" }),
     element("p", kinds, { class: "choices", "aria-label": "Responses" }),
-    ...(shown.some(({ response }) => response[5]) ? [element("p", `The colour is the ${colour().title}: ${colour().meaning}.`, { class: "quiet" })] : []),
+    ...(shown.some(({ response }) => response[5]) ? drawLegend() : []),
     ...shown.map(drawResponse),
     ...(shown.length ? [] : [element("p", "No response of this kind.", { class: "quiet" })]),
   );
+}
+
+function drawLegend() {
+  const values = (index.legends[colour().key] ?? []).map(([strength, words]) => element("span", words, { class: `token-${strength}` }));
+  return [element("p", `The colour is the ${colour().title}: ${colour().meaning}.`, { class: "quiet" }),
+    ...(values.length ? [element("p", values, { class: "choices values", "aria-label": "Colours" })] : [])];
 }
 
 function drawResponse({ response, sample, flag }) {
@@ -255,7 +261,7 @@ byId("heat").addEventListener("click", async (event) => {
   if (!button) return;
   const kind = byId("kind").value;
   await open(Number(button.dataset.problem), Number(button.dataset.column), -1, kind === "correct" ? null : kind);
-  byId("cell").focus();
+  byId("cell").focus({ preventScroll: true }); // or the middle of a long cell is shown, below its problem
   byId("cell").scrollIntoView({ block: "nearest" });
 });
 for (const name of ["kind", "rows", "order"]) byId(name).addEventListener("change", drawTable);
@@ -274,8 +280,11 @@ unpacked(byId("index").textContent).then((content) => {
   fill("run", study.runs ?? []);
   fill("colour", study.colours.map((each) => [each.key, each.title]));
   if (study.steps.length) {
-    showStep(0);
+    const colours = study.colours.map((each) => each.key);
+    if (byId("colour") && colours.includes("entropy")) byId("colour").value = "entropy"; // a weight may be uniform
+    showStep(study.steps.length - 1); // of the first step every method has the same rollouts
     restore();
+    if (!opened && index.step !== null) open(0, index.columns.findIndex((each) => each.runs.some((run) => run.flags[0])), -1);
   }
   document.body.dataset.ready = "true";
 });

@@ -60,7 +60,7 @@ def _edit(path: Path, change: Callable[[Any], object]) -> None:
 class _Outline(HTMLParser):
     """Tags that are opened and never closed, identifiers, links and everything that is loaded."""
 
-    _VOID = ("meta", "img", "br", "link")
+    _VOID = ("meta", "img", "br", "link", "input")
 
     def __init__(self) -> None:
         super().__init__()

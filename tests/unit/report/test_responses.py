@@ -71,7 +71,13 @@ def test_a_reader_goes_from_a_score_to_a_response_and_back(study: Study, page: P
     page.open((study.root / "report.html").as_uri(), width, 800, dark)
     assert page.value("document.documentElement.scrollWidth") == width, "nothing is wider than the window"
     delta = rows_of(study, "grades", "tiny-delta-s1")
-    page.click('#main ~ .table a[href*="column=tiny-delta"]')
+    shown = "[...document.querySelectorAll('#main ~ .folded thead th')].filter((each) => each.offsetWidth).length"
+    assert page.value(shown) == 9
+    page.click("#main ~ .folded input")
+    assert page.value(shown) == 17
+    page.click("#main ~ .folded input")
+    assert page.value("document.querySelector('#main ~ .folded .table td a').getAttribute('href')") == "#benchmarks"
+    page.click('#benchmarks ~ .table a[href*="column=tiny-delta"]')
     page.wait("document.body.dataset.ready && document.querySelector('#cell article')")
     assert page.text("#cell h2") == "DelTA on chain_3-000"
 
@@ -193,14 +199,15 @@ def test_grades_of_other_samples_are_one_line(study: Study, capsys: pytest.Captu
 def test_tables_of_the_report_are_sorted_by_a_click(study: Study, page: Page) -> None:
     assert make_report(study) == 0
     page.open((study.root / "report.html").as_uri())
-    column = "[...document.querySelector('#main ~ .table tbody').rows].map((row) => parseFloat(row.cells[1].innerText))"
+    body = "document.querySelector('#main ~ .folded .table tbody')"
+    column = f"[...{body}.rows].map((row) => parseFloat(row.cells[1].innerText))"
     written = page.value(column)
-    page.click("#main ~ .table thead th:nth-child(2) button")
+    page.click("#main ~ .folded .table thead th:nth-child(2) button")
     assert page.value(column) == sorted(written, reverse=True) != written
-    assert page.value("document.querySelector('#main ~ .table thead th:nth-child(2)').ariaSort") == "descending"
-    page.click("#main ~ .table thead th:nth-child(2) button")
+    assert page.value("document.querySelector('#main ~ .folded .table thead th:nth-child(2)').ariaSort") == "descending"
+    page.click("#main ~ .folded .table thead th:nth-child(2) button")
     assert page.value(column) == sorted(written)
-    page.click("#main ~ .table thead th:nth-child(2) button")
+    page.click("#main ~ .folded .table thead th:nth-child(2) button")
     assert page.value(column) == written
-    page.click("#main ~ .table thead th:nth-child(5) button")  # the base model has no such difference
-    assert page.value("document.querySelector('#main ~ .table tbody').lastElementChild.cells[4].innerText") == "–"
+    page.click("#main ~ .folded .table thead th:nth-child(5) button")  # the base model has no such difference
+    assert page.value(f"{body}.lastElementChild.cells[4].innerText") == "–"

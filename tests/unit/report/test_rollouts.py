@@ -106,6 +106,12 @@ def test_a_reader_goes_from_the_report_to_a_rollout_and_back(study: Study, page:
     page.open((study.root / "report.html").as_uri(), width, 800, dark)
     page.click('nav a[href="rollouts/index.html"]')
     page.wait("document.body.dataset.ready")
+    page.wait("document.querySelector('#cell article')")  # of the first step all methods have the same rollouts
+    assert page.text("#cell h2") == "DAPO on train-002, step 4"
+    assert page.value("document.getElementById('colour').value") == "entropy"
+    values = page.value("[...document.querySelectorAll('.values span')].map((each) => each.innerText)")
+    assert len(values) == 5 and values[0] == "less" and all(each.startswith("≥ ") for each in values[1:])
+    choose(page, "step", "0")
     assert heads(page) == ["Problem", "DAPO", "DelTA"]
     assert names(page) == ["train-000", "train-001", "train-004", "train-005"]
     assert page.text("#summary") == "4 of 4 problems, 2 columns, 16 responses"
@@ -115,8 +121,9 @@ def test_a_reader_goes_from_the_report_to_a_rollout_and_back(study: Study, page:
     choose(page, "run", "tiny-delta-s2")
     assert heads(page) == ["Problem", "DelTA"] and len(names(page)) == 3
     page.click('#heat button[data-problem="3"]')
-    page.wait("document.querySelector('#cell article')")
-    assert page.text("#cell h2") == "DelTA on train-006, step 4"
+    page.wait("document.querySelector('#cell h2')?.innerText === 'DelTA on train-006, step 4'")
+    if width < 600:
+        assert page.value("document.querySelector('#cell h2').getBoundingClientRect().top") >= 0, "the problem first"
     assert page.text("#cell article").startswith(
         "Sample 0 correct: reward 1, advantage 1.000, optimizer step 1, 3 tokens"
     )
@@ -141,11 +148,11 @@ def test_rollouts_are_ordered_filtered_and_coloured_by_what_was_recorded(study: 
     known = page.value("[...document.getElementById('colour').options].map((each) => each.value)")
     assert known == ["push", "weight", "entropy", "surprise"], "nothing of the update"
     choose(page, "colour", "weight")
-    page.wait("document.querySelector('#cell .token-4')")
+    page.wait("document.querySelector('#cell article .token-4')")
     assert colours(page) == ["token-0", "token-4", "token-0"]
     assert "blue above 1, orange below" in page.text("#cell > p.quiet")
     choose(page, "colour", "push")
-    page.wait("document.querySelectorAll('#cell .token-0').length === 0")
+    page.wait("document.querySelectorAll('#cell article .token-0').length === 0")
     first = "document.querySelector('#cell article').innerText.slice(0, 8)"
     for order, sample in (("advantage", 0), ("tokens", 1), ("reward", 0)):
         choose(page, "sort", order)
@@ -200,7 +207,7 @@ def test_a_replayed_step_has_what_the_update_did(study: Study, page: Page) -> No
     page.wait("document.querySelector('#cell article')")
     assert page.text("#cell h2").endswith("on train-000, step 2")
     choose(page, "colour", "change")
-    page.wait("document.querySelector('#cell .token-4')")
+    page.wait("document.querySelector('#cell article .token-4')")
     replace(manifest, fingerprint="of another training").write(directory / "manifest.json")
     assert make_page(study, "--replayed", directory) == 0
     page.open(out(study).as_uri())
