@@ -11,7 +11,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qw
 
 from evals.core.files import write_jsonl
 from evals.core.manifest import verify_outputs
+from evals.grading import GradingPool
+from evals.grading.verdict import Reason, Verdict
 from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.engines.local.rollout import Rollouts
 from tests.commands import rlvr_bench
 
 CONFIGS = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
@@ -62,10 +65,11 @@ def test_angles_on_a_checkpoint_of_any_architecture(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The reward of a random model: whether the response has a digit in it, which some have and others have not.
-    monkeypatch.setattr(
-        "rlvr.engines.local.rollout.Rollouts.rewards",
-        lambda self, pool: torch.tensor([float(any(map(str.isdigit, case.prediction))) for case in self.cases]),
-    )
+    def verdicts(self: Rollouts, pool: GradingPool) -> list[Verdict]:
+        right = [any(map(str.isdigit, case.prediction)) for case in self.cases]
+        return [Verdict(digit, None, Reason.MATCH if digit else Reason.MISMATCH, 0.0) for digit in right]
+
+    monkeypatch.setattr(Rollouts, "verdicts", verdicts)
     model = save_model(tmp_path / "model", architecture)
     before = AutoModelForCausalLM.from_pretrained(model).state_dict()
     assert run(model, tmp_path / "out", "--problems", str(problems)) == 0

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from transformers import GraniteConfig, GraniteForCausalLM
 
-from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
+from evals.core.files import read_json, read_jsonl, sha256_file, write_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.generation.checkpoint import load_tokenizer
 from rlvr.base_model.tokenizer import build_tokenizer
@@ -96,6 +96,8 @@ def test_a_chat_model_s_prompt_and_end_are_its_own(
     (pair.directory / "trained" / "chat_template.jinja").write_text("a{{ messages[0].content }}b")
     config = pair.directory / "trained" / "tokenizer_config.json"
     config.write_text(config.read_text().replace('"eos_token": "<|end|>"', '"eos_token": "<|unknown|>"'))
+    ends = [load_tokenizer(pair.directory / "trained").token_to_id(name) for name in ("<|end|>", "<|unknown|>")]
+    write_json(pair.directory / "trained" / "generation_config.json", {"eos_token_id": ends})
     seen: list[TokenBatch] = []
 
     def note(self: ModelPair, tokens: TokenBatch, top: int | None = None) -> None:
