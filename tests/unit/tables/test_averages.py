@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evals.core.comparisons import Controls, Verdict
+from evals.core.files import write_json
 from evals.core.records import ALL_BENCHMARKS, Condition, Score
 from evals.results import Results, read_results
 from evals.statistics.interval import score_interval
-from evals.tables.main import controls_note
+from evals.tables.main import controls_note, near_copies_note
 from tests.unit.synthetic_results import Study
 
 
@@ -128,6 +130,16 @@ def test_the_note_on_the_controls_says_what_the_study_found_of_each(results: Res
         words = note(positive, negative)
         assert all(each in words for each in found) and words.endswith("; its other verdicts are in doubt.")
     assert controls_note(results) == ""
+
+
+def test_the_caption_counts_problems_that_were_trained_on_with_other_numbers(results: Results, tmp_path: Path) -> None:
+    first, second = results.benchmarks[:2]
+    for name, copies in ((first, {"a": "train, line 1", "b": "train, line 3"}), (second, {})):
+        write_json(tmp_path / name / "disjoint.json", {"problems": 9, "near_copies": copies})
+    note, read = near_copies_note(results, tmp_path)
+    assert note == [f"Training problems but for their numbers, in disjoint.json: 2 of 9 problems of {first}."]
+    assert read == [tmp_path / name / "disjoint.json" for name in (first, second)]
+    assert near_copies_note(results, tmp_path / "none") == ([], [])
 
 
 def test_the_note_says_what_training_on_random_rewards_gained(results: Results) -> None:

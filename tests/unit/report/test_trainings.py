@@ -1,0 +1,28 @@
+"""The report's table of what trainings recorded: rounding of the sampler that could be taken for a difference."""
+
+import pandas as pd
+import pytest
+
+from rlvr.report.trainings import _RECORDED, _sampler_note
+
+
+@pytest.mark.parametrize(
+    ("outside", "clipped", "warned"),
+    [(0.0, 0.01, False), (0.0009, 0.01, False), (0.002, 0.01, True), (0.001, 0.0, True)],
+)
+def test_rounding_of_the_size_of_the_clipping_is_warned_of(outside: float, clipped: float, warned: bool) -> None:
+    steps = pd.DataFrame({"sampler_outside_clip": [0.0, 0.0], "clip_fraction": [clipped, clipped]})
+    steps["sampler_outside_clip_weighted"] = outside  # the tokens that the method weighs decide
+    assert bool(_sampler_note("M", steps)) is warned
+    assert _sampler_note("M", steps.drop(columns="clip_fraction")) == []
+
+
+def test_what_no_engine_recorded_is_a_dash() -> None:
+    nothing = pd.DataFrame({"step": [1, 2]})
+    assert {text(nothing) for text in _RECORDED.values()} == {"–"}
+    steps = pd.DataFrame({"unjudged_timeout": [1, 2], "unjudged_memory": [0, 0], "training_passes": [0.5, 1.25]})
+    steps["sampler_difference_mean"], steps["sampler_difference_mean_weighted"] = 0.002, 0.02
+    told = {title: text(steps) for title, text in _RECORDED.items()}
+    assert told["Responses nobody could judge"] == "timeout 3"
+    assert told["Passes over the training problems"] == "1.2"
+    assert told["Sampler against trainer (nats)"] == "2.0e-03 / 2.0e-02"
