@@ -118,7 +118,9 @@ class partial:
             )
             for name, field in fields.items()
         }
-        common = next(base for base in self.records[0].__mro__ if all(issubclass(each, base) for each in self.records))
+        common = next(
+            base for base in self.records[0].__mro__ if all(issubclass(record, base) for record in self.records)
+        )
         return create_model(f"{PARTIAL}{common.__name__}", __base__=Record, __doc__=common.__doc__, **omittable)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:

@@ -28,11 +28,11 @@ def cut_into_passes(lengths: Sequence[int], most: int, most_tokens: int | None, 
     In a ``padded`` pass padding counts too.
     """
     parts, start = [], 0
-    for place in range(1, len(lengths)):
-        is_full = most_tokens is not None and tokens_of_pass(lengths[start : place + 1], padded) > most_tokens
-        if is_full or place - start == most:
-            parts.append(range(start, place))
-            start = place
+    for end in range(1, len(lengths)):
+        is_full = most_tokens is not None and tokens_of_pass(lengths[start : end + 1], padded) > most_tokens
+        if is_full or end - start == most:
+            parts.append(range(start, end))
+            start = end
     return [*parts, range(start, len(lengths))]
 
 

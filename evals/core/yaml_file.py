@@ -49,8 +49,8 @@ def _values(node: yaml.Node, known: dict[int, int]) -> int:
     """The number of values of a node with every alias written out; RecursionError if it holds itself."""
     if id(node) not in known:
         parts = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else ()
-        nodes = (each for part in parts for each in (part if isinstance(part, tuple) else (part,)))
-        known[id(node)] = 1 + sum(_values(each, known) for each in nodes)
+        nodes = (inner for part in parts for inner in (part if isinstance(part, tuple) else (part,)))
+        known[id(node)] = 1 + sum(_values(inner, known) for inner in nodes)
     return known[id(node)]
 
 

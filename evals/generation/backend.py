@@ -79,8 +79,8 @@ class Backend(ABC):
 
 def in_order(stream: Iterable[Mapping[int, Response]]) -> list[Response]:
     """All responses of a :meth:`Backend.stream`, in the order of their requests."""
-    responses = {place: response for finished in stream for place, response in finished.items()}
-    return [responses[place] for place in range(len(responses))]
+    responses = {number: response for finished in stream for number, response in finished.items()}
+    return [responses[number] for number in range(len(responses))]
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,11 @@ def load_backend(name: str, checkpoints: Sequence[Checkpoint], settings: Backend
     """Load one checkpoint, or several that decode in step."""
     entry = _entry(name)
     if settings.tensor_parallel_size > 1 and not entry.several_gpus:
-        found = f"is {settings.tensor_parallel_size} with backend {name}"
-        able = ", ".join(other for other, each in BACKENDS.items() if each.several_gpus)
-        raise InvalidInput("", "tensor_parallel_size", found, f"1, or backend {able}")
+        message = f"is {settings.tensor_parallel_size} with backend {name}"
+        able = ", ".join(other for other, entry in BACKENDS.items() if entry.several_gpus)
+        raise InvalidInput("", "tensor_parallel_size", message, f"1, or backend {able}")
     if len(checkpoints) > 1 and not entry.in_step:
-        able = ", ".join(other for other, each in BACKENDS.items() if each.in_step)
+        able = ", ".join(other for other, entry in BACKENDS.items() if entry.in_step)
         raise InvalidInput("", "backend", f"is {name!r} with two models", f"{able} (docs/decoding.md)")
     if len(checkpoints) > 1 and settings.stop:
         raise InvalidInput("", "stop", f"is {list(settings.stop)} with two models", "none (docs/decoding.md)")

@@ -79,9 +79,9 @@ class Study:
         if config.problems:
             training_settings(config.problems, source)
         study = cls(config, methods, changed_by_models(config, methods, source), training, benchmarks)
-        if config.diagnostics and (own := {TRAIN, config.diagnostics.benchmark} & study.verifiers.keys()):
-            found = f"measures correctness by the project's grader, and {sorted(own)[0]} has a verifier"
-            raise InvalidInput(source, "diagnostics", found, "none")
+        if config.diagnostics and (graded := {TRAIN, config.diagnostics.benchmark} & study.verifiers.keys()):
+            message = f"measures correctness by the project's grader, and {sorted(graded)[0]} has a verifier"
+            raise InvalidInput(source, "diagnostics", message, "none")
         for run in study.trained_runs:
             if run.seed == config.seeds[0]:
                 study.run_spec(run.run, f"{source}: run {run.run}")
@@ -202,27 +202,27 @@ class Study:
     @cached_property
     def solution_settings(self) -> dict[str, dict[str, Any]]:
         """The values that decide the published solutions that models are fine-tuned on, by the name of their set."""
-        found: dict[str, dict[str, Any]] = {}
+        settings_of_sets: dict[str, dict[str, Any]] = {}
         for name, model in self.fine_tuned_models.items():
-            for each in model.named_solutions:
+            for named in model.named_solutions:
                 key = f"models.{name}.solutions"
-                if isinstance(each, SolutionSet):
-                    settings = solution_settings(each, self.config.study, key)
-                    if found.setdefault(each.source, settings) != settings:
-                        other = f"names {each.source} with another path or exclude than a model before"
+                if isinstance(named, SolutionSet):
+                    settings = solution_settings(named, self.config.study, key)
+                    if settings_of_sets.setdefault(named.source, settings) != settings:
+                        other = f"names {named.source} with another path or exclude than a model before"
                         raise InvalidInput(self.config.study, key, other)
-                elif each == OF_PROBLEMS:
+                elif named == OF_PROBLEMS:
                     require_solutions(self.training_settings, OF_PROBLEMS, self.config.study, key)
-        return found
+        return settings_of_sets
 
     def solutions(self, model: str) -> list[str]:
         """The files of solutions that a model is fine-tuned on."""
         files = []
-        for each in self.fine_tuned_models[model].named_solutions:
-            if isinstance(each, SolutionSet):
-                files.append(f"results/solutions/{each.source}/problems.jsonl")
+        for named in self.fine_tuned_models[model].named_solutions:
+            if isinstance(named, SolutionSet):
+                files.append(f"results/solutions/{named.source}/problems.jsonl")
             else:
-                files.append(TRAINING_PROBLEMS if each == OF_PROBLEMS else absolute_path(each))
+                files.append(TRAINING_PROBLEMS if named == OF_PROBLEMS else absolute_path(named))
         return files
 
     @cached_property
@@ -230,8 +230,8 @@ class Study:
         """The values that decide the problems of the validation; empty in a study without it."""
         if self.config.validation is None or not self.methods:
             return {}
-        own = self.config.validation.to_json()
-        return {**self.training_settings, "count": own["count"], "seed": own["seed"]}
+        validation = self.config.validation.to_json()
+        return {**self.training_settings, "count": validation["count"], "seed": validation["seed"]}
 
     @cached_property
     def verifiers(self) -> dict[str, str]:
@@ -282,14 +282,14 @@ class Study:
     @cached_property
     def published_methods(self) -> dict[str, dict[str, str]]:
         """Model -> method -> the catalogue's entry that the method is with this model's changes, where there is one."""
-        found: dict[str, dict[str, str]] = {}
+        entries: dict[str, dict[str, str]] = {}
         for model, settings in self.config.models.items():
             of_model = settings.methods if isinstance(settings, Existing) else None
             for method, changes in (of_model or {}).items():
                 parent = self.config.methods[method].of_entry.get("extends", method)
                 if entry := entry_that_changes(parent, changes, load_catalogue()):
-                    found.setdefault(model, {})[method] = entry
-        return found
+                    entries.setdefault(model, {})[method] = entry
+        return entries
 
     def base_title(self, model: str) -> str:
         """The base model's name for people; of an existing model that is evaluated, its own, and that of the study."""

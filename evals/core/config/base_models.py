@@ -140,8 +140,8 @@ class FromScratch(Settings):
     @model_validator(mode="after")
     def _check_tokens(self) -> FromScratch:
         if self.training.tokens != "words" and any(kind.family == "worded" for kind in self.corpus.kinds):
-            found = "is missing" if self.training.tokens is None else f"is {self.training.tokens}"
-            raise NotAccepted(found, "words, because the corpus has problems of the family worded", "training.tokens")
+            message = "is missing" if self.training.tokens is None else f"is {self.training.tokens}"
+            raise NotAccepted(message, "words, because the corpus has problems of the family worded", "training.tokens")
         return self
 
     def training_settings(self) -> dict[str, Any]:
@@ -275,7 +275,7 @@ class FineTuned(Existing):
 
     @model_validator(mode="after")
     def _check_solutions(self) -> Self:
-        named = [each if isinstance(each, str) else each.source for each in self.named_solutions]
+        named = [solutions if isinstance(solutions, str) else solutions.source for solutions in self.named_solutions]
         if len(set(named)) < len(named):
             raise NotAccepted(f"are {', '.join(named)}", "each once", "solutions")
         return self

@@ -53,7 +53,7 @@ def _of_extending_study(study: Schema) -> Schema:
 
 
 def _with_nulls(schema: Schema) -> Schema:
-    keys = {name: {"anyOf": [each, {"type": "null"}]} for name, each in schema["properties"].items()}
+    keys = {name: {"anyOf": [field, {"type": "null"}]} for name, field in schema["properties"].items()}
     return {**schema, "properties": keys}
 
 
@@ -75,7 +75,7 @@ def reference_page() -> str:
 def _without_nulls(schema: Any) -> Any:
     """Drop the default null of keys that can be left out but not be null, and the titles that pydantic invents."""
     if isinstance(schema, list):
-        return [_without_nulls(each) for each in schema]
+        return [_without_nulls(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {key: value for key, value in schema.items() if not (key == "default" and value in (None, [], {}))}
@@ -89,21 +89,21 @@ def _tables(root: Schema, definitions: dict[str, Schema]) -> Iterator[str]:
     waiting: list[tuple[str, str, Schema]] = [("", "", root)]
     places: dict[str, str] = {}
     while waiting:
-        place, form, schema = waiting.pop(0)
+        key_path, form, schema = waiting.pop(0)
         for mapping in _mappings(schema, definitions):
-            if place:
-                yield f"### `{place}`{form}\n"
+            if key_path:
+                yield f"### `{key_path}`{form}\n"
             # Without the attributes, which have a table of their own.
             text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].partition("Attributes:")[0].strip())
             yield text.replace("``", "`").replace("\n\n", "\n") + "\n"
             yield "| key | value | meaning |\n|---|---|---|"
             for key, field in mapping["properties"].items():
-                inner = list(_nested(f"{place}.{key}" if place else key, field))
+                inner = list(_nested(f"{key_path}.{key}" if key_path else key, field))
                 known = [places[name] for _, name in inner if name in places]
                 for where, name in inner:
                     if name not in places:
                         places[name] = where
-                        others = [definitions[each] for at, each in inner if at == where and each != name]
+                        others = [definitions[other] for at, other in inner if at == where and other != name]
                         waiting.append((where, _form(definitions[name], others), definitions[name]))
                 is_required = key in mapping.get("required", ())
                 value = f"the keys of `{known[0]}`" if known else _value(field if is_required else _not_null(field))
@@ -131,8 +131,10 @@ def _form(mapping: Schema, others: list[Schema]) -> str:
     if not others:
         return ""
     chosen = [f"`{key}: {field['const']}`" for key, field in mapping["properties"].items() if "const" in field]
-    own = [f"`{key}`" for key in mapping.get("required", ()) if all(key not in each["properties"] for each in others)]
-    return f" with {[*chosen, *own][0]}"
+    own_keys = [
+        f"`{key}`" for key in mapping.get("required", ()) if all(key not in other["properties"] for other in others)
+    ]
+    return f" with {[*chosen, *own_keys][0]}"
 
 
 def _branches(schema: Schema) -> list[Schema]:
@@ -151,16 +153,16 @@ def _mappings(schema: Schema, definitions: dict[str, Schema]) -> Iterator[Schema
         yield schema
 
 
-def _nested(place: str, schema: Schema) -> Iterator[tuple[str, str]]:
+def _nested(key_path: str, schema: Schema) -> Iterator[tuple[str, str]]:
     """Yield the mappings inside a key: where they stand, and the name of their definition."""
     if "$ref" in schema:
-        yield place, _name(schema)
+        yield key_path, _name(schema)
     for branch in _branches(schema):
-        yield from _nested(place, branch)
+        yield from _nested(key_path, branch)
     if isinstance(schema.get("items"), dict):
-        yield from _nested(f"{place}[]", schema["items"])
-    for each in _by_name(schema):
-        yield from _nested(f"{place}.NAME", each)
+        yield from _nested(f"{key_path}[]", schema["items"])
+    for named in _by_name(schema):
+        yield from _nested(f"{key_path}.NAME", named)
 
 
 def _by_name(schema: Schema) -> list[Schema]:
@@ -176,12 +178,12 @@ def _name(reference: Schema) -> str:
 def _value(schema: Schema) -> str:
     """Say which values a key accepts."""
     if "$ref" in schema or "oneOf" in schema:
-        kinds = [each for each in schema.get("oneOf", [schema]) if "$ref" not in each]
-        return " or ".join(dict.fromkeys([*(_value(each) for each in kinds), "mapping"]))
+        kinds = [branch for branch in schema.get("oneOf", [schema]) if "$ref" not in branch]
+        return " or ".join(dict.fromkeys([*(_value(branch) for branch in kinds), "mapping"]))
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_value(each) for each in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(_value(branch) for branch in schema["anyOf"]))
     if "const" in schema or "enum" in schema:
-        return ", ".join(f"`{each}`" for each in schema.get("enum", [schema.get("const")]))
+        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
     if schema.get("type") == "array":
         kind = f"list: {_value(schema['items'])}"
         kind += ", each once" if schema.get("uniqueItems") else ""

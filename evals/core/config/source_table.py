@@ -48,7 +48,7 @@ class SelectedRows(Settings):
         if self.drawn is None:
             yield from (row for row in rows if self._takes(row[self.column], where))
             return
-        hashed = ((sha256_bytes(str(row[self.column]).encode("utf-8")), place, row) for place, row in enumerate(rows))
+        hashed = ((sha256_bytes(str(row[self.column]).encode("utf-8")), number, row) for number, row in enumerate(rows))
         drawn = heapq.nsmallest(self.drawn, hashed, key=itemgetter(0, 1))
         yield from (row for _, _, row in sorted(drawn, key=itemgetter(1)))
 

@@ -110,17 +110,20 @@ class StudyConfig(Settings):
         for name, model in self.models.items():
             self._check_model(f"models.{name}", model)
         if not self.methods and self.reference_method != BASE:
-            found = f"is {self.reference_method!r} in a study without methods, which only evaluates its models"
-            raise NotAccepted(found, "a method that `methods` has, or no reference_method", "reference_method")
+            message = f"is {self.reference_method!r} in a study without methods, which only evaluates its models"
+            raise NotAccepted(message, "a method that `methods` has, or no reference_method", "reference_method")
         weighting = self.statistics.weighting
         if isinstance(weighting, dict) and set(weighting) != set(self.benchmarks):
-            found, accepted = f"has {', '.join(weighting)}", f"the benchmarks, each once: {', '.join(self.benchmarks)}"
-            raise NotAccepted(found, accepted, "statistics.weighting")
+            message, accepted = (
+                f"has {', '.join(weighting)}",
+                f"the benchmarks, each once: {', '.join(self.benchmarks)}",
+            )
+            raise NotAccepted(message, accepted, "statistics.weighting")
         for name in self.evaluation.samples_of:
             if name not in self.benchmarks or self.methods:
-                found = "is in a study with methods" if self.methods else "is no benchmark of the study"
+                message = "is in a study with methods" if self.methods else "is no benchmark of the study"
                 accepted = "samples_per_problem alone" if self.methods else ", ".join(self.benchmarks)
-                raise NotAccepted(found, accepted, f"evaluation.samples_of.{name}")
+                raise NotAccepted(message, accepted, f"evaluation.samples_of.{name}")
         if self.methods:
             require(self, ("seeds", "problems", "reference_method", "training"))
             self._check_training()
@@ -173,8 +176,8 @@ class StudyConfig(Settings):
                 raise NotAccepted("is server in a study with methods", "a study that only evaluates", f"{key}.source")
             return None
         if (self.methods or isinstance(model, FineTuned)) and model.system_prompt is not None:
-            found = "is given to a model that is trained, whose training would lack it"
-            raise NotAccepted(found, "none", f"{key}.system_prompt")
+            message = "is given to a model that is trained, whose training would lack it"
+            raise NotAccepted(message, "none", f"{key}.system_prompt")
         accepted = ", ".join(LOCAL_DTYPES)
         trains = isinstance(model, FineTuned) or (self.methods and self.engine == LOCAL)
         if trains and model.dtype not in LOCAL_DTYPES:
@@ -182,8 +185,8 @@ class StudyConfig(Settings):
         if model.cluster and self.engine == LOCAL:
             raise NotAccepted("is a setting of engine verl", "none with engine local", f"{key}.cluster")
         if self.evaluation.backend == "local" and model.dtype not in LOCAL_DTYPES:
-            found = f"is {model.dtype} with evaluation.backend local"
-            raise NotAccepted(found, f"{accepted}, or backend transformers or vllm", f"{key}.dtype")
+            message = f"is {model.dtype} with evaluation.backend local"
+            raise NotAccepted(message, f"{accepted}, or backend transformers or vllm", f"{key}.dtype")
         for method in model.methods or {}:
             if method not in self.methods:
                 accepted = ", ".join(self.methods)
@@ -196,10 +199,10 @@ class StudyConfig(Settings):
         longest_of = {"training": self.training.get("max_new_tokens", 0), "evaluation": self.evaluation.max_new_tokens}
         for stage, longest in longest_of.items():
             if longest >= context:
-                found = (
+                message = (
                     f"is {longest}, and {key}.architecture.max_position_embeddings, for prompt and response, {context}"
                 )
-                raise NotAccepted(found, f"at most {context - 1}", f"{stage}.max_new_tokens")
+                raise NotAccepted(message, f"at most {context - 1}", f"{stage}.max_new_tokens")
 
     def _check_engine(self) -> None:
         """Check that the study has what its engine needs, and nothing that the engine would ignore."""
