@@ -12,7 +12,7 @@ from evals.core.files import read_json
 from evals.core.numbers import BOUNDED, Count, NotNegative, Positive, Share
 from evals.core.record import Record
 from evals.core.training_settings import LocalTraining, TrainingSettings, VerlTraining
-from evals.core.values import Matching, Prompt
+from evals.core.values import Matching, Prompt, Text
 
 LOCAL, VERL = "local", "verl"
 """The engines."""
@@ -34,21 +34,19 @@ OptionOfVerl = Annotated[str, Matching(r"\+{0,2}[\w.-]+", "an option of verl, su
 
 
 class Service(Record):
-    """A model that a server with OpenAI's interface has.
+    """A model that a server with OpenAI's interface has."""
 
-    Attributes:
-        base_url: its address, with the version: ``http://127.0.0.1:8000/v1``.
-        model: the name that the server knows it by.
-        api_key_variable: name of the environment variable with the key, which is written nowhere.
-        extra_body: what every request says besides, such as ``{"top_k": -1}``.
-        timeout: seconds that a response may take.
-    """
-
-    base_url: str
-    model: str
-    api_key_variable: str = "OPENAI_API_KEY"
-    extra_body: dict[str, Any] = Field(default={})
-    timeout: Positive = 3600.0
+    base_url: Annotated[str, Matching(r"https?://\S+", "an address such as http://127.0.0.1:8000/v1")] = Field(
+        description="address of the server, with the version; it is no part of what the samples are"
+    )
+    model: Text = Field(description="the name that the server knows it by")
+    api_key_variable: Text = Field(
+        default="OPENAI_API_KEY", description="environment variable with the key, which is written nowhere"
+    )
+    extra_body: dict[str, Any] = Field(
+        default={}, description="what every request says besides; null takes a key out of it"
+    )
+    timeout: Positive = Field(default=3600.0, description="seconds that a response may take")
 
 
 class ContrastMeasurement(Record):
@@ -124,18 +122,17 @@ class _Run(Record):
         return self.verifier.directory / VERIFIER_FILE if self.verifier else None
 
 
-class Validation(Record):
-    """The scores that a run takes on held-out problems of its training distribution while it trains.
+class ValidationSchedule(Record):
+    """The times and sizes of the scores that a training takes on held-out problems."""
 
-    Attributes:
-        problems: directory of the problems' artifact.
-        every: rollout steps between two scores; the first is the base model's, before step 1.
-        samples_per_problem: samples of each problem, drawn as rollouts are, from random numbers of their own.
-    """
+    every: Count = Field(description="rollout steps between two scores; the first is before the training")
+    samples_per_problem: Count = Field(description="samples of each problem, from random numbers of their own")
+
+
+class Validation(ValidationSchedule):
+    """The scores that a run takes while it trains on the problems in the directory ``problems``."""
 
     problems: Path
-    every: Count
-    samples_per_problem: Count
 
 
 class LocalRun(_Run):

@@ -13,7 +13,16 @@ from evals.core.config.sections import PublishedProblems
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.records import BASE, Run
-from evals.core.run_spec import VERL, Cluster, LocalRun, RunSpec, TrainingExecution, divide_overrides, parse_run
+from evals.core.run_spec import (
+    VERL,
+    Cluster,
+    LocalRun,
+    RunSpec,
+    TrainingExecution,
+    ValidationSchedule,
+    divide_overrides,
+    parse_run,
+)
 from evals.core.sampling import BenchmarkSampling, Prompting, Sampling
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study.benchmarks import (
@@ -138,8 +147,8 @@ class Study:
         if TRAIN in self.verifiers:
             content["verifier"] = {"directory": f"results/verifiers/{TRAIN}", "version": VERIFIER_VERSION}
         if (validation := self.config.validation) is not None:
-            asked = {"every": validation.every, "samples_per_problem": validation.samples_per_problem}
-            content["validation"] = {"problems": f"results/problems/{VALIDATION}", **asked}
+            schedule = validation.model_dump(include=set(ValidationSchedule.model_fields))
+            content["validation"] = {"problems": f"results/problems/{VALIDATION}", **schedule}
         spec = parse_run(content, source)
         if not isinstance(spec, LocalRun):
             return spec

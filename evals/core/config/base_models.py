@@ -13,7 +13,7 @@ from evals.core.config.settings import Settings, require
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, ShareOrZero
 from evals.core.record import partial
-from evals.core.run_spec import Machines
+from evals.core.run_spec import Machines, Service
 from evals.core.sampling import Prompting
 from evals.core.values import UNIQUE, Matching, Name, Prompt, Text
 
@@ -209,28 +209,16 @@ class Existing(_Prompted):
         return self.revision or "main"
 
 
-class Served(_Prompted):
+class Served(_Prompted, Service):
     """A model that a server with OpenAI's interface has: vllm serve, SGLang, hosted models. It is evaluated."""
 
     source: Literal["server"] = Field(description="behind an address")
-    base_url: Annotated[str, Matching(r"https?://\S+", "an address such as http://127.0.0.1:8000/v1")] = Field(
-        description="address of the server, with the version; it is no part of what the samples are"
-    )
-    model: Text = Field(description="the name that the server knows it by")
-    api_key_variable: Text | None = Field(
-        default=None, description="environment variable with the key, which is written nowhere; default OPENAI_API_KEY"
-    )
-    extra_body: dict[str, Any] | None = Field(
-        default=None, description="what every request says besides; null takes a key out of it"
-    )
-    timeout: Positive | None = Field(default=None, description="seconds that a response may take; default 3600")
 
     dtype: ClassVar[Literal["auto"]] = "auto"
 
     def service(self) -> dict[str, Any]:
-        """The address and name of the model, as :class:`evals.core.run_spec.Service` has them."""
-        keys = {"base_url", "model", "api_key_variable", "extra_body", "timeout"}
-        return self.model_dump(mode="json", include=keys, exclude_none=True)
+        """The address and name of the model."""
+        return {key: value for key, value in self.identity().items() if key in Service.model_fields}
 
 
 class HuggingFace(Existing):

@@ -123,7 +123,8 @@ def _default(schema: Schema) -> str:
     value = schema.get("default")
     if value is None or value == [] or isinstance(value, dict):
         return ""
-    return f"default {f'{value:g}' if isinstance(value, float) else str(value).lower()}"
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"default {shown.lower() if isinstance(value, bool) else shown}"
 
 
 def _form(mapping: Schema, others: list[Schema]) -> str:

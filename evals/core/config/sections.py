@@ -10,7 +10,7 @@ from evals.core.config.problem_sets import Kinds, require_verifier
 from evals.core.config.settings import Settings
 from evals.core.numbers import BOUNDED, Count, Index, Share
 from evals.core.records import Weighting
-from evals.core.run_spec import Execution, Machines
+from evals.core.run_spec import Execution, Machines, ValidationSchedule
 from evals.core.sampling import BenchmarkSampling, SamplingMachine
 from evals.core.values import UNIQUE, Name, Prompt, Sha256, Text
 
@@ -66,7 +66,7 @@ Problems = Annotated[
 ]
 
 
-class Validation(Settings):
+class Validation(ValidationSchedule, Settings):
     """Scores of every training on problems of its own, drawn like the training problems from the evaluation split.
 
     They draw from random streams of their own and change nothing in a training.
@@ -74,8 +74,6 @@ class Validation(Settings):
 
     seed: Index = Field(description="decides which problems are drawn")
     count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems")
-    every: Count = Field(description="rollout steps between two scores; the first is before the training")
-    samples_per_problem: Count = Field(description="samples of each problem")
 
 
 class LocalCopy(Settings):
