@@ -17,12 +17,18 @@ _LABELS = (
     ("advantage", "Advantage"),
     ("token_weights", "Token weights"),
     ("loss", "Policy loss"),
+    ("correction", "Correction of the sampler"),
+    ("kl", "KL to a reference policy"),
+    ("entropy_bonus", "Entropy bonus"),
     ("assignment", "Mini-batches"),
     ("selection", "Batch selection"),
 )
 _NOTHING = {
     "reward_shaping": "rewards as they are",
     "token_weights": "1 for every token",
+    "correction": "the sampler's probabilities are not looked at",
+    "kl": "no term",
+    "entropy_bonus": "no term",
     "selection": "every rollout that is sampled",
 }
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from evals.core.errors import InvalidInput, UserError
 from rlvr.engines.verl.checks import check
-from rlvr.study.catalogue import load_catalogue
+from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.verl.conftest import make_cluster, make_run
 
 
@@ -34,6 +34,15 @@ def test_every_method_passes(name: str, checkpoint: Path) -> None:
             InvalidInput, match=r"makes mini-batches of unequal sizes; accepted: with engine local alone"
         ):
             check(make_run(name), make_cluster(), checkpoint)
+        return
+    entry = resolve_method(name, {}, load_catalogue(), name)
+    refused = [key for key in ("correction", "kl", "entropy_bonus") if entry[key] is not None]
+    if entry["loss"]["aggregation"] == "prompt-mean":
+        refused.append("loss.aggregation")
+    if refused:
+        with pytest.raises(InvalidInput) as error:
+            check(make_run(name), make_cluster(), checkpoint)
+        assert error.value.key == refused[0] and "or engine local" in error.value.accepted
         return
     check(make_run(name), make_cluster(tokens_per_device=22528), checkpoint)
 
