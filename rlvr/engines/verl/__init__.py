@@ -3,7 +3,7 @@
 ``rlvr-bench verl render RUN.json`` prints the complete launch of a run without verl installed.
 """
 
-VERSION = 3
+VERSION = 4
 """Raised when the same run.json would train differently."""
 
 PINNED = "0.9.1"

@@ -8,6 +8,7 @@ log-probabilities of a rollout are near those that the trainer had.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 from evals.core.errors import UserError
 from evals.core.files import read_json, write_json, write_text
 from evals.core.run_spec import VerlRun
-from evals.core.training_settings import Lora
+from rlvr.engines.verl.adapters import ADAPTERS, LEAST_KEPT, add_adapters
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.processes import error_in
 from rlvr.runs.state import saved_steps
@@ -26,15 +27,13 @@ MANIFEST = "shards.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 PROBE = "probe.json"
 """A rollout of the step that a state was saved after, with the trainer's log-probabilities of it."""
-ADAPTERS = "adapters.safetensors"
-"""A and B of every adapted weight, in float32."""
 LARGEST_DIFFERENCE = 1.0
 """Largest mean difference of log-probabilities: those of another model differ by more.
 
 An update and rounding to bfloat16 make a tenth of it and less.
 """
-REWARDS = "rewards.json"
-"""The mean reward of every step, beside the states of a run that may stop early."""
+SAMPLED = "sampled.json"
+"""What was sampled in every step, beside the states of a run."""
 
 
 def record(state: Path, step: int) -> None:
@@ -69,10 +68,11 @@ def prepare_resume(directory: Path) -> int:
     return 0
 
 
-def read_rewards(directory: Path, steps: int) -> list[float]:
-    """The mean rewards of the first ``steps`` steps; none where the run keeps none."""
-    path = directory / REWARDS
-    return [float(reward) for reward in read_json(path)[:steps]] if path.is_file() else []
+def read_steps(directory: Path, steps: int) -> list[dict[str, float]]:
+    """What was sampled in the first ``steps`` steps; less where a run has no such file yet."""
+    path = directory / SAMPLED
+    content: list[dict[str, float]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return content[:steps]
 
 
 def remove_old(directory: Path, kept: int) -> None:
@@ -103,25 +103,30 @@ def kept_state(directory: Path, step: int) -> Path:
     return directory / f"kept_step_{step}"
 
 
-def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: str) -> float:
-    """Merge the shards of ``state`` into ``checkpoint``; returns the mean difference to the trainer's log-probs.
+def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: str) -> dict[str, float]:
+    """Merge the shards of ``state`` into ``checkpoint``; returns how near it is to what was trained.
 
-    These are of one of the rollouts that the last update was made of, before this update.
+    It is compared with the trainer's log-probs of a rollout that the last update was made of, before this update.
     """
+    details: dict[str, float] = {}
     temporary = checkpoint.with_name(".merging")
     shutil.rmtree(temporary, ignore_errors=True)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if run.training.lora is None:
         _merge_shards(state / "actor", temporary, places, python)
     else:
-        add_adapters(places.study / run.base / "checkpoint", state / "actor" / ADAPTERS, run.training.lora, temporary)
+        base = places.study / run.base / "checkpoint"
+        share = add_adapters(base, state / "actor" / ADAPTERS, run.training.lora, temporary)
+        details["adapter_update_kept"] = share
+        if share < LEAST_KEPT:
+            print(f"{checkpoint}: {share:.0%} of what the adapters add is left in bfloat16", flush=True)
     difference = probe_difference(temporary, read_json(state / PROBE), run.training.temperature, run.dtype)
     if not difference <= LARGEST_DIFFERENCE:
         found = f"its log-probs differ by {difference:.3g} from the trainer's"
         raise UserError(f"{temporary}: {found}; accepted: {LARGEST_DIFFERENCE} at most")
     shutil.rmtree(checkpoint, ignore_errors=True)
     temporary.rename(checkpoint)
-    return difference
+    return {**details, "merged_log_prob_difference": difference}
 
 
 def _merge_shards(actor: Path, checkpoint: Path, places: Places, python: str) -> None:
@@ -142,24 +147,6 @@ def _merge_shards(actor: Path, checkpoint: Path, places: Places, python: str) ->
     if done.returncode != 0 or not any(checkpoint.glob("*.safetensors")):
         message = error_in(done.stdout, done.returncode) if done.returncode else "it saved nothing"
         raise UserError(f"{actor}: verl's merger failed: {message} ({places.log})")
-
-
-def add_adapters(base: Path, adapters: Path, lora: Lora, checkpoint: Path) -> None:
-    """Write a checkpoint with W + alpha / rank B A for the adapted weights W of ``base``, rounded to bfloat16."""
-    import torch
-    from safetensors.torch import load_file
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    factors, scale = load_file(adapters), lora.alpha / lora.rank
-    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
-    for name, weight in model.named_parameters():
-        first, second = (factors.pop(f"{name.removesuffix('weight')}lora_{part}.weight", None) for part in "AB")
-        if first is not None and second is not None:
-            weight.data = weight.data.float() + scale * second @ first
-    if factors:
-        raise UserError(f"{adapters}: {', '.join(sorted(factors)[:3])}: of no weight of {base}")
-    model.to(torch.bfloat16).save_pretrained(checkpoint)
-    AutoTokenizer.from_pretrained(base, local_files_only=True).save_pretrained(checkpoint)
 
 
 def probe_difference(checkpoint: Path, probe: dict[str, Any], temperature: float, dtype: str) -> float:

@@ -14,14 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import read_json
 from evals.core.run_spec import Cluster, VerlRun
-from evals.core.training_settings import Lora
 from evals.generation.checkpoint import file_with_code
 from rlvr.engines.verl import PINNED
+from rlvr.engines.verl.adapters import adapted_weights
 from rlvr.engines.verl.launch import Launch
 from rlvr.methods.method import Method, compose
 
@@ -54,7 +52,7 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
     if checkpoint is not None:
         _check_model(cluster, checkpoint, longest)
         if training.lora is not None:
-            _check_targets(training.lora, checkpoint)
+            adapted_weights(training.lora, checkpoint)
     return method
 
 
@@ -82,20 +80,6 @@ def _check_model(cluster: Cluster, checkpoint: Path, longest: int) -> None:
     if isinstance(of_keys, int) and of_keys % shared and shared % of_keys:
         accepted = f"a divisor or a multiple of the model's {of_keys} heads of keys and values"
         raise InvalidInput("cluster", "sequence_parallel", f"is {shared}", accepted)
-
-
-def _check_targets(lora: Lora, checkpoint: Path) -> None:
-    """Check that the model has weights by the names that are to be adapted."""
-    if isinstance(lora.target_modules, str):
-        return
-    found: set[str] = set()
-    for file in checkpoint.glob("*.safetensors"):
-        with safe_open(file, framework="np") as weights:
-            found |= {name.split(".")[-2] for name in weights.keys() if ".layers." in name and "norm" not in name}  # noqa: SIM118 (no mapping)
-    for name in lora.target_modules:
-        if name not in found:
-            accepted = f"all-linear, or some of {', '.join(sorted(found))}"
-            raise InvalidInput(str(checkpoint), "training.lora.target_modules", f"has {name!r}", accepted)
 
 
 def compose_config(launch: Launch) -> Any:

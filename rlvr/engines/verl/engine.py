@@ -9,6 +9,7 @@ together; its gradient with respect to them then goes through the ordinary micro
 pass, and is exact however the mini-batch is cut.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import response_from_nested
 
 from evals.core.random import generator_for
-from rlvr.engines.verl.checkpoints import ADAPTERS
+from rlvr.engines.verl.adapters import ADAPTERS
 from rlvr.engines.verl.gathering import Ranks
 from rlvr.engines.verl.hidden_states import HeadInputs, response_rows
 from rlvr.engines.verl.launch import ENGINE_VENDOR
@@ -109,6 +110,17 @@ class MethodEngine(FSDPEngineWithLMHead):
         for name, value in metrics.items():
             outputs["metrics"][PREFIX + name] = Metric(value=value, aggregation=AggregationType.MEAN)
         return outputs
+
+    def optimizer_step(self) -> float:
+        """verl's, which leaves an update out whose gradient is not finite; the run ends there instead.
+
+        Raises:
+            RuntimeError: on all ranks, with the weights before that update.
+        """
+        norm = float(super().optimizer_step())
+        if not math.isfinite(norm):
+            raise RuntimeError(f"step {self._step}: update {self._update + 1}: the gradient's norm is {norm}")
+        return norm
 
     def _build_lora_module(self, module: Any) -> Any:
         """verl's; the first numbers of adapters follow from the run's seed, as the local engine's do."""

@@ -29,7 +29,7 @@ CLUSTER_VARIABLE = "RLVR_CLUSTER"
 CHECKPOINTS_VARIABLE = "RLVR_CHECKPOINTS_AT"
 COMMAND = ("python", "-m", "verl.trainer.main_ppo")
 
-_PLAIN_TEXT = "{% for message in messages %}{{ message.content }}{% endfor %}"
+PLAIN_TEXT = "{% for message in messages %}{{ message.content }}{% endfor %}"
 """A chat template that is none: a base model is given the prompt and nothing else."""
 _OF_THE_STUDY = ("data.apply_chat_template_kwargs", "actor_rollout_ref.model.custom_chat_template")
 """Options that would give training another prompt than evaluation has, and so their parts."""
@@ -118,10 +118,15 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
         if key.lstrip("+").startswith(_OF_THE_STUDY):
             accepted = "the model's prompt and chat_template_kwargs, for training and evaluation alike"
             raise InvalidInput("cluster", f"overrides.{key}", "is what the study decides", accepted)
-        if key.lstrip("+") in own:
+        if _is_decided(key.lstrip("+"), own):
             accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
             raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)
     return Launch(COMMAND, {**overrides, **given}, environment)
+
+
+def _is_decided(key: str, own: set[str]) -> bool:
+    """Return whether one of our ``own`` options is this one, a part of it, or has it as a part."""
+    return any(key == each or key.startswith(f"{each}.") or each.startswith(f"{key}.") for each in own)
 
 
 def hydra_value(value: Value) -> str:
@@ -183,7 +188,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{model}.external_lib": PLUGIN,
         f"{model}.enable_gradient_checkpointing": True,
         f"{model}.use_remove_padding": True,
-        **({f"{model}.custom_chat_template": _PLAIN_TEXT} if run.prompt_form == "base" else {}),
+        **({f"{model}.custom_chat_template": PLAIN_TEXT} if run.prompt_form == "base" else {}),
         **({"++data.apply_chat_template_kwargs": run.chat_template_kwargs} if run.chat_template_kwargs else {}),
         f"{actor}.strategy": "fsdp2",
         f"{actor}.policy_loss.loss_mode": NAME_PREFIX + str(run.method["loss"]["name"]),

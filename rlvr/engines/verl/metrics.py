@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
+from evals.core.errors import UserError
 from evals.core.progress import Progress
 from evals.core.run_spec import VerlRun
 from rlvr.engines.verl.launch import Places
@@ -56,6 +57,8 @@ def read_metrics(files: Iterable[Path], updates_per_step: int) -> pd.DataFrame:
                 overruled = name in _OF_VERL and f"actor/{PREFIX}{column}" in data
                 if column and not overruled and isinstance(value, int | float) and math.isfinite(value):
                     row[column] = value
+            if not math.isfinite(norm := data.get("actor/grad_norm", 0.0)):
+                raise UserError(f"{path}: step {step}: grad_norm is {norm}; accepted: a finite number")
             row["optimizer_steps"] = updates_per_step
             row["peak_memory_bytes"] = int(data.get("actor/perf/max_memory_allocated_gb", 0.0) * 1024**3)
     return pd.DataFrame([rows[step] for step in sorted(rows)])

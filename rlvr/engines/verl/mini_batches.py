@@ -4,8 +4,7 @@ verl gives every data-parallel rank a contiguous share of the batch, and each ra
 one size. So the batch is ordered by rank, then by mini-batch.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -36,9 +35,3 @@ def prompt_of(key: str) -> str:
 def rollout_number(key: str) -> int:
     """The number of the rollout in its prompt's group, from verl's name of it."""
     return int(key.rsplit("_", 2)[1])
-
-
-def truncations(extra_fields: Iterable[Any]) -> Tensor:
-    """[B] bool, which rollouts were cut off at the longest length; from what the reward manager said beside rewards."""
-    plain = [getattr(fields, "data", fields) for fields in extra_fields]  # tensordict wraps them or not
-    return torch.tensor([bool(fields["reward_extra_info"]["truncated"]) for fields in plain])

@@ -16,7 +16,7 @@ from verl.trainer.ppo.core_algos import register_policy_loss
 from verl.trainer.ppo.v1 import trainer_base
 
 import evals.grading.workers  # noqa: F401 (now, not at the first answer that needs algebra)
-from evals.grading import Verdict
+from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.verl import engine  # noqa: F401 (it registers itself with verl's engines)
 from rlvr.engines.verl.checkpoints import PROBE, keep, record
 from rlvr.engines.verl.launch import CHECKPOINTS_VARIABLE, NAME_PREFIX, REWARD_MANAGER
@@ -27,29 +27,25 @@ from rlvr.engines.verl.trainer import MethodTrainer
 class GradingRewardManager(RewardManagerBase):
     """The grader that scores evaluation, as verl's reward: 1 for a correct answer, 0 otherwise; or a verifier's reward.
 
-    A response that was cut off at the length limit is graded as truncated. It grades in processes that can be killed,
-    with a limit on time. verl's own scorers rely on ``signal.alarm``, which does nothing in a worker's thread (verl
-    #5635, #5839).
+    It grades in processes that can be killed, with a limit on time. verl's own scorers rely on ``signal.alarm``, which
+    does nothing in a worker's thread (verl #5635, #5839).
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_unused: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
         self._longest = int(config.data.max_response_length)
+        self._checkpoint = Checkpoint(Path(config.actor_rollout_ref.model.path))
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         item = data[-1]
-        responses = item.batch["responses"]
-        length = int(item.batch["attention_mask"][-responses.shape[-1] :].sum())
-        tokens = responses[:length].tolist()
+        prompt, response, mask = (item.batch[name] for name in ("prompts", "responses", "attention_mask"))
+        tokens = response[: int(mask[-len(response) :].sum())].tolist()
+        asked = prompt[mask[: len(prompt)].bool()].tolist()
         truth = str(item.non_tensor_batch["reward_model"]["ground_truth"])
-        verdict, truncated = await asyncio.to_thread(self._grade, tokens, truth)
-        info = {"acc": float(verdict.correct), "truncated": float(truncated)}
+        finished = len(tokens) < self._longest or tokens[-1] in self._checkpoint.end_tokens
+        verdict = await asyncio.to_thread(grade, self._checkpoint, asked, tokens, finished, truth)
+        info = {"acc": float(verdict.correct), "truncated": float(not finished), "reason": verdict.reason.value}
         return {"reward_score": verdict.reward, "reward_extra_info": info}
-
-    def _grade(self, tokens: list[int], truth: str) -> tuple[Verdict, bool]:
-        truncated = len(tokens) >= self._longest and tokens[-1] != self.tokenizer.eos_token_id
-        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return grade(text, truth, truncated), truncated
 
 
 class RecordShards(CheckpointCallback):

@@ -22,7 +22,9 @@ import torch
 from torch import Tensor
 
 from evals.core.run_spec import VERIFIER_FILE, Cluster, VerlRun
-from evals.grading import Case, GradingPool, Verdict
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.thinking import case_of
+from evals.grading import GradingPool, Verdict
 from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
 from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.losses.base import PolicyLoss
@@ -127,12 +129,17 @@ def _pool() -> GradingPool:
     return GradingPool(workers=1, verifier=copy if current_run().run.verifier else None)
 
 
-def grade(text: str, truth: str, truncated: bool) -> Verdict:
-    """Grade a response; ``truth`` is the gold answer, or for a verifier the JSON of the problem's row."""
+def grade(
+    checkpoint: Checkpoint, prompt: Sequence[int], response: Sequence[int], finished: bool, truth: str
+) -> Verdict:
+    """Grade the tokens of a response to those of a prompt, as evaluation does.
+
+    ``truth`` is the gold answer, or for a verifier the JSON of the problem's row.
+    """
     with _GRADING:
         problem = json.loads(truth) if _pool().verifier else None
         gold = problem["answer"] if problem else truth
-        return _pool().grade([Case(text, gold, truncated=truncated, problem=problem)])[0]
+        return _pool().grade([case_of(checkpoint.tokenizer, prompt, response, finished, gold, problem)])[0]
 
 
 def nested(rows: Sequence[Any]) -> Tensor:

@@ -1,7 +1,10 @@
 """verl's replay buffer, which makes the batches that the method asks for."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,8 +14,10 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from evals.core.random import generator_for
+from evals.grading import Reason, Verdict
+from rlvr.engines.unjudged import count_unjudged, training_rewards
 from rlvr.engines.verl.metrics import PREFIX
-from rlvr.engines.verl.mini_batches import prompt_of, rollout_number, truncations
+from rlvr.engines.verl.mini_batches import prompt_of, rollout_number
 from rlvr.engines.verl.registered import current_run, group_ids
 from rlvr.methods.rollout_batch import rollout_metrics
 from rlvr.methods.selections import GroupFilter
@@ -36,35 +41,40 @@ class MethodReplayBuffer(ReplayBuffer):
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
         """The selected rollouts of ``batch_size`` prompts' size, and metrics of everything that the step judged."""
         if partition_id == "val":
-            found: tuple[Any, dict[str, float]] = super().sample(global_steps, partition_id, batch_size)
-            return found
+            batch_of_verl: tuple[Any, dict[str, float]] = super().sample(global_steps, partition_id, batch_size)
+            return batch_of_verl
         method, run = current_run().method, current_run().run
         size, step = batch_size * run.training.samples_per_prompt, global_steps - 1
         self._judged.clear()
         rounds = method.selection.max_rounds if isinstance(method.selection, GroupFilter) else 1
         while True:
             keys, tags, failed = self._whole_groups(partition_id, batch_size, rounds)
-            rewards, groups, lengths, truncated = outcomes(partition_id, keys, tags)
+            found = Outcomes.of(partition_id, keys, tags)
             if method.selection is None:
                 chosen = set(keys[:size])
                 break
-            selection = method.select(rewards, groups, size, rounds, run.seed, step)
+            selection = method.select(found.rewards, found.groups, size, rounds, run.seed, step)
             if selection is not None:
                 chosen = {keys[row] for row in selection.indices.tolist()}
                 break
             rounds += 1
         longest, generator = run.training.max_new_tokens, generator_for("rewards", run.seed, step)
-        advantages = method.advantages(rewards, groups, lengths, longest, generator=generator)
+        advantages = method.advantages(
+            found.rewards, found.groups, found.lengths, longest, found.counted, generator=generator
+        )
         rest = [key for key in self.partitions[partition_id] if key not in chosen]
         tq.kv_clear(partition_id=partition_id, keys=[*self.prompt_global_steps[partition_id], *rest])
         kept = [row for row, key in enumerate(keys) if key in chosen]
         batch = KVBatchMeta(
             partition_id=partition_id,
             keys=[keys[row] for row in kept],
-            tags=[{**tags[row], "advantage": float(advantages[row])} for row in kept],
+            tags=[
+                {**tags[row], "advantage": float(advantages[row]), "reward": float(found.rewards[row])} for row in kept
+            ],
         )
-        of_all = rollout_metrics(rewards, groups, lengths, truncated, 1.0 - size / len(keys))
-        of_all["prompts_failed"] = failed
+        discarded = 1.0 - size / len(keys)
+        of_all = rollout_metrics(found.rewards, found.groups, found.lengths, found.truncated, discarded)
+        of_all |= count_unjudged(found.reasons) | {"prompts_failed": failed}
         return batch, {PREFIX + name: float(value) for name, value in of_all.items()}
 
     def _whole_groups(
@@ -112,18 +122,37 @@ class MethodReplayBuffer(ReplayBuffer):
             return len(groups)
         if new := {prompt: keys for prompt, keys in groups.items() if prompt not in self._judged}:
             keys = [key for group in new.values() for key in group]
-            read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores"])
-            self._judged |= dict(zip(new, selection.keeps(rewards_of(read).view(len(new), -1)).tolist(), strict=True))
+            items = self.partitions[partition_id]
+            rewards = Outcomes.of(partition_id, keys, [items[key] for key in keys]).rewards
+            self._judged |= dict(zip(new, selection.keeps(rewards.view(len(new), -1)).tolist(), strict=True))
         return sum(self._judged.values())
 
 
-def outcomes(
-    partition_id: str, keys: Sequence[str], tags: Sequence[dict[str, Any]]
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rewards, prompts, lengths and whether they were cut off, [B], of rollouts."""
-    read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
-    lengths = torch.tensor([tag["response_len"] for tag in tags])
-    return rewards_of(read), group_ids(map(prompt_of, keys)), lengths, truncations(read["extra_fields"])
+@dataclass(frozen=True)
+class Outcomes:
+    """What the reward manager said of the B rollouts of whole groups, [B] each."""
+
+    rewards: Tensor  # with what the run makes of a response that nobody could judge
+    counted: Tensor  # bool, whether a rollout counts in its group's statistics
+    groups: Tensor  # int64
+    lengths: Tensor  # in tokens
+    truncated: Tensor  # bool, whether a rollout was cut off at the longest length
+    reasons: list[str]  # of the verdicts
+
+    @classmethod
+    def of(cls, partition_id: str, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> Outcomes:
+        read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
+        # tensordict wraps them or not
+        fields = [getattr(each, "data", each)["reward_extra_info"] for each in read["extra_fields"]]
+        verdicts = [
+            Verdict.of(None, Reason(each["reason"]), 0.0, verified=reward)
+            for each, reward in zip(fields, rewards_of(read).tolist(), strict=True)
+        ]
+        groups = group_ids(map(prompt_of, keys))
+        rewards, counted = training_rewards(verdicts, groups, current_run().run.training.unjudged)
+        lengths = torch.tensor([tag["response_len"] for tag in tags])
+        truncated = torch.tensor([bool(each["truncated"]) for each in fields])
+        return cls(rewards, counted, groups, lengths, truncated, [verdict.reason for verdict in verdicts])
 
 
 def rewards_of(read: Any) -> Tensor:

@@ -1,6 +1,5 @@
 """Train one run by verl until its last step is saved, merge it, and leave what the local engine leaves."""
 
-import json
 import os
 import shutil
 import signal
@@ -13,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as parquet
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_jsonl, replacing, write_json
+from evals.core.files import write_json
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Cluster, VerlRun
 from evals.core.single_writer import single_writer
+from evals.generation.checkpoint import Checkpoint
 from evals.grading import VERSION as GRADER_VERSION
-from evals.problems.problem_set import load, render_prompt
 from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, repeat_result, write_result
 from rlvr.engines.verl import PINNED, VERSION
-from rlvr.engines.verl.checkpoints import is_intact, keep, kept_state, merge, prepare_resume, read_rewards, remove_old
+from rlvr.engines.verl.adapters import require_followed
+from rlvr.engines.verl.checkpoints import is_intact, keep, kept_state, merge, prepare_resume, read_steps, remove_old
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.metrics import Display, keep_metrics, metrics_files, read_metrics
 from rlvr.engines.verl.processes import end_processes_of, error_in, on_every_node, require_machine
+from rlvr.engines.verl.prompts import write_prompts
 from rlvr.runs.progress import remove_metrics_so_far
 from rlvr.runs.termination import Interrupted, termination
 
@@ -85,11 +84,11 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
 
         def last_step(saved: int) -> int:
             """The step with which the run ends, as far as the rewards of the ``saved`` ones tell."""
-            return run.training.last_step(read_rewards(state, saved))
+            return run.training.last_step([each["reward_mean"] for each in read_steps(state, saved)])
 
         def write(result: Training, shards: Path, place: Path, metrics: pd.DataFrame, steps: int) -> None:
             """Make the policy of the ``shards``, those after so many ``steps``."""
-            difference = merge(run, shards, place / "checkpoint", places, execution.python)
+            details = merge(run, shards, place / "checkpoint", places, execution.python)
             write_result(
                 place,
                 result,
@@ -99,15 +98,16 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
                 optimizer_steps=steps * run.training.updates_per_step,  # a row of the metrics may be missing
                 seconds_last_process=time.monotonic() - started,
                 devices=cluster.devices,
-                merged_log_prob_difference=difference,
+                **details,
             )
 
         if step < last_step(step):
             require_machine(cluster)
+            require_followed(run, study / run.base / "checkpoint")
             remove_old(state, cluster.checkpoints_kept)
             if step:
                 print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
-            _write_prompts(study / run.problems, run.prompt, places.prompts, with_rows=run.verifier is not None)
+            write_prompts(run, study / run.problems, Checkpoint(study / run.base / "checkpoint"), places.prompts)
             if run.verifier_file is not None:
                 shutil.copyfile(study / run.verifier_file, places.verifier)
             end = _run_verl(run, places, execution, Display(run, places, training.parameters, step), lacking)
@@ -195,28 +195,6 @@ def _whole_metrics(run: VerlRun, places: Places, steps: int) -> pd.DataFrame:
     for step in missing:
         print(f"{run.run}: no metrics of step {step}: verl was killed after it had saved that step", flush=True)
     return metrics
-
-
-def _write_prompts(problems: Path, template: str, path: Path, with_rows: bool = False) -> int:
-    """Write the problems of the directory ``problems`` in the format that verl reads; returns their number.
-
-    Their truth is the gold answer, or for a verifier (``with_rows``) the JSON of the problem's row.
-    """
-    rows = load(problems).problems
-    truths = [row.answer for row in rows]
-    if with_rows:
-        truths = [json.dumps(row) for row in read_jsonl(problems / "problems.jsonl")]
-    table = pa.table(
-        {
-            "prompt": [[{"role": "user", "content": render_prompt(template, row.problem)}] for row in rows],
-            "data_source": ["rlvr"] * len(rows),
-            "reward_model": [{"ground_truth": truth, "style": "rule"} for truth in truths],
-            "extra_info": [{"index": number, "id": str(row.id)} for number, row in enumerate(rows)],
-        }
-    )
-    with replacing(path) as temporary:
-        parquet.write_table(table, temporary)
-    return len(rows)
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

@@ -7,6 +7,7 @@ to weigh tokens while they compute the old log-probs; and the advantages, which 
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
-from rlvr.engines.verl.checkpoints import PROBE, REWARDS, read_rewards
+from rlvr.engines.unjudged import require_judged
+from rlvr.engines.verl.checkpoints import PROBE, SAMPLED, read_steps
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
-from rlvr.engines.verl.mini_batches import rank_layout, whole_groups_fraction
-from rlvr.engines.verl.registered import Field, current_run, nested, unpacked_metrics
-from rlvr.engines.verl.replay_buffer import outcomes, rewards_of
+from rlvr.engines.verl.mini_batches import prompt_of, rank_layout, whole_groups_fraction
+from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, unpacked_metrics
+from rlvr.engines.verl.replay_buffer import rewards_of
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.rollout_batch import RolloutBatch
 
@@ -43,11 +45,12 @@ class MethodTrainer(PPOTrainerSync):
     ) -> Any:
         """Order the batch by rank and mini-batch, and give every rollout what its worker needs."""
         run, method = self._current.run, self._current.method
-        rewards, groups, lengths, _ = outcomes(batch.partition_id, batch.keys, batch.tags)
+        rewards, lengths = (torch.tensor([tag[name] for tag in batch.tags]) for name in ("reward", "response_len"))
+        groups = group_ids(map(prompt_of, batch.keys))
         updates, step = run.training.updates_per_step, self.global_steps - 1
         mini_batches = method.assign(rewards, groups, lengths, updates, run.seed, step)
         ids = mini_batch_ids(mini_batches, len(batch.keys))
-        self._end_early(metrics[PREFIX + "reward_mean"])
+        self._judge_step(metrics)
         metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
         advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
         info = self.actor_rollout_wg._dispatch_info  # asked for as verl's own _balance_batch does
@@ -68,14 +71,14 @@ class MethodTrainer(PPOTrainerSync):
         batch.extra_info[Field.FIRST_METRICS] = self._first_metrics()
         return batch
 
-    def _end_early(self, reward: float) -> None:
-        """Make this step, of this mean reward, the last one and save it, if the run's rule says so."""
-        training = self._current.run.training
-        if training.early_stop is None:
-            return
-        rewards = [*read_rewards(self._state, self.global_steps - 1), reward]
-        write_json(self._state / REWARDS, rewards)
-        if training.last_step(rewards) == self.global_steps:
+    def _judge_step(self, metrics: Mapping[str, float]) -> None:
+        """End the run if too many responses were not judged; make this step the last one if the run's rule says so."""
+        run, training = self._current.run, self._current.run.training
+        own = {name.removeprefix(PREFIX): value for name, value in metrics.items() if name.startswith(PREFIX)}
+        steps = [*read_steps(self._state, self.global_steps - 1), own]
+        require_judged(run.run, steps, training.samples_per_prompt, training.unjudged_limit)
+        write_json(self._state / SAMPLED, steps)
+        if training.early_stop and training.last_step([step["reward_mean"] for step in steps]) == self.global_steps:
             self.total_training_steps = self.global_steps
             self.config.trainer.save_freq = 1
 

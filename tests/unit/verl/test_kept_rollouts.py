@@ -15,7 +15,7 @@ from evals.core.errors import UserError
 from evals.core.manifest import Manifest
 from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.rollouts import ROLLOUT_COLUMNS, kept_steps
-from rlvr.engines.verl.checkpoints import read_rewards
+from rlvr.engines.verl.checkpoints import read_steps
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.registered import CurrentRun, Field, nested
 from tests.commands import rlvr_bench
@@ -24,6 +24,7 @@ from tests.unit.verl.conftest import import_with_verl, make_cluster, make_run
 show = rlvr_bench("tokens", "show")
 WORDS = ["zero", "one", "two", "three", "four", "five"]
 LENGTHS = [2, 3, 1]
+SAMPLED = {"prompts_sampled": 8}
 
 
 def rows(values: torch.Tensor) -> torch.Tensor:
@@ -174,7 +175,7 @@ def test_the_trainer_ends_a_run_whose_reward_no_longer_rises(tmp_path: Path, mon
         )
         for step, reward in enumerate(rewards, first):
             verl.global_steps = step
-            verl._end_early(reward)
+            verl._judge_step({f"rlvr/{name}": value for name, value in {"reward_mean": reward, **SAMPLED}.items()})
         return verl
 
     assert attempt(1, [0.25, 0.5, 0.25, 0.25]).total_training_steps == 4
@@ -182,4 +183,19 @@ def test_the_trainer_ends_a_run_whose_reward_no_longer_rises(tmp_path: Path, mon
     assert (verl.total_training_steps, verl.config.trainer.save_freq) == (8, 5)
     verl = attempt(5, [0.75])
     assert (verl.total_training_steps, verl.config.trainer.save_freq) == (5, 1), "the step that ends it is saved"
-    assert read_rewards(tmp_path, 8) == [0.25, 0.5, 0.75, 0.5, 0.75]
+    assert [step["reward_mean"] for step in read_steps(tmp_path, 8)] == [0.25, 0.5, 0.75, 0.5, 0.75]
+
+
+def test_the_trainer_ends_a_run_whose_responses_nobody_could_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = import_with_verl(monkeypatch, "trainer", PPOTrainer=type("Base", (), {"__init__": lambda *_: None}))
+    monkeypatch.setattr(trainer, "current_run", lambda: CurrentRun.of(make_run("dapo"), make_cluster()))
+    verl = trainer.MethodTrainer(SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path))))
+    for step, timeouts in ((1, 10), (2, 3)):  # of 128 prompts with 16 responses each a step, a tenth is 409 of both
+        verl.global_steps = step
+        verl._judge_step({"rlvr/reward_mean": 0.5, "rlvr/prompts_sampled": 128, "rlvr/unjudged_timeout": timeouts})
+    verl.global_steps = 3
+    with pytest.raises(UserError, match=r"step 3: the grader failed on 813 of 6144 responses \(timeout 813\)"):
+        verl._judge_step({"rlvr/reward_mean": 0.5, "rlvr/prompts_sampled": 128, "rlvr/unjudged_timeout": 800})
+    assert len(read_steps(tmp_path, 9)) == 2

@@ -101,6 +101,7 @@ def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(plac
     words = launch(run, make_cluster(overrides={"+ray_kwargs.ray_init.include_dashboard": False}), places).words
     assert f"{ROLLOUT}.quantization=fp8" in words and "+ray_kwargs.ray_init.include_dashboard=false" in words
     own = (f"{ROLLOUT}.n", f"+{ACTOR}.optim.lr", "trainer.v1.trainer_mode", "actor_rollout_ref.model.lora_rank")
+    own += (f"{ACTOR}.optim", f"{ROLLOUT}.n.x")
     for key in own:
         with pytest.raises(InvalidInput, match="is set by the project") as error:
             launch(make_run(), make_cluster(overrides={key: 1}), places)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from evals.core.errors import UserError
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.metrics import (
     PREFIX,
@@ -39,6 +40,16 @@ def test_metrics_of_several_attempts_make_one_row_a_step(tmp_path: Path) -> None
     assert table["optimizer_steps"].tolist() == [4] * 3 and table["peak_memory_bytes"].tolist() == [2 << 30] * 3
     assert not any("/" in name or "unknown" in name for name in table.columns)
     assert read_metrics([], 4).empty
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_an_update_that_verl_left_out_is_an_error(tmp_path: Path, norm: float) -> None:
+    rows = [json.dumps({"step": step, "data": {"actor/grad_norm": value}}) for step, value in ((1, 0.5), (2, norm))]
+    (tmp_path / "a").write_text(rows[0] + "\n")
+    assert read_metrics([tmp_path / "a"], 2)["grad_norm"].tolist() == [0.5]
+    (tmp_path / "a").write_text("\n".join(rows))
+    with pytest.raises(UserError, match=rf"step 2: grad_norm is {norm}; accepted: a finite number"):
+        read_metrics([tmp_path / "a"], 2)
 
 
 def test_the_learning_rate_is_that_of_the_step_and_not_of_the_next(tmp_path: Path) -> None:

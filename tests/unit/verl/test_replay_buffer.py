@@ -28,6 +28,8 @@ class Queue:
     """The number of prompts that were asked for at first, and then each time."""
     asked_at: list[int] = field(default_factory=list)
     """The look at which each of the later ones was."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """The reasons of verdicts, by rollout; a mismatch where left out."""
     looks: int = 0
     cleared: list[str] = field(default_factory=list)
 
@@ -51,7 +53,8 @@ class Queue:
         """What the buffer reads of rollouts."""
         rows = [torch.tensor([0.0, self.reward(key)]) for key in keys]
         scores = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-        return {"rm_scores": scores, "extra_fields": [{"reward_extra_info": {"truncated": 0.0}} for _ in keys]}
+        info = [{"truncated": 0.0, "reason": self.reasons.get(key, "mismatch")} for key in keys]
+        return {"rm_scores": scores, "extra_fields": [{"reward_extra_info": each} for each in info]}
 
     def reward(self, key: str) -> float:
         prompt, number, _ = key.split("_")
@@ -63,6 +66,7 @@ def sample(
     monkeypatch: pytest.MonkeyPatch,
     method: str = "dapo_dynamic_sampling",
     longest: int = 20480,
+    **training: Any,
 ) -> Any:
     """The batch that the buffer makes of the queue, and its metrics."""
 
@@ -92,7 +96,7 @@ def sample(
 
     module = import_with_verl(monkeypatch, "replay_buffer", ReplayBuffer=Base, kv_batch_get=queue.get, kv_clear=clear)
     shape = {"prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "updates_per_step": 1}
-    run = make_run(method, **shape, max_new_tokens=longest)
+    run = make_run(method, **shape, max_new_tokens=longest, **training)
     current = CurrentRun.of(run, make_cluster())
     monkeypatch.setattr(module, "current_run", lambda: current)
     return module.MethodReplayBuffer().sample(1, "train", PROMPTS)
@@ -191,3 +195,28 @@ def test_a_run_ends_where_more_prompts_fail_than_is_stated(method: str, monkeypa
         sample(Queue({"a": [], "b": MIXED[:2]}), monkeypatch, method)
     with pytest.raises(RuntimeError, match="2 of 3 prompts lack"):  # the same one after the other
         sample(Queue({"a": MIXED[:1], "b": MIXED, "c": MIXED[:1]}), monkeypatch, method)
+
+
+@pytest.mark.parametrize("worth", ["wrong", "left_out"])
+def test_responses_that_nobody_could_judge_are_counted_and_worth_what_the_run_says(
+    monkeypatch: pytest.MonkeyPatch, worth: str
+) -> None:
+    queue = Queue({"a": MIXED, "b": RIGHT}, reasons={"a_3_0": "timeout", "b_1_0": "verifier_failed"})
+    batch, metrics = sample(queue, monkeypatch, "dapo", unjudged=worth)
+    assert metrics["rlvr/unjudged_timeout"] == metrics["rlvr/unjudged_verifier_failed"] == 1
+    assert metrics["rlvr/unjudged_memory"] == 0
+    advantages = dict(zip(batch.keys, [tag["advantage"] for tag in batch.tags], strict=True))
+    if worth == "wrong":
+        assert [advantages[f"a_{number}_0"] for number in range(4)] == pytest.approx(advantages_of_mixed(), abs=1e-6)
+    else:
+        judged = torch.tensor(MIXED[:3])
+        expected = ((judged - judged.mean()) / (judged.std() + 1e-6)).tolist()
+        assert [advantages[f"a_{number}_0"] for number in range(4)] == pytest.approx([*expected, 0.0], abs=1e-6)
+        rewards = {key: tag["reward"] for key, tag in zip(batch.keys, batch.tags, strict=True)}
+        assert rewards["a_3_0"] == pytest.approx(1 / 3)
+
+
+def test_a_group_with_one_response_that_nobody_judged_is_not_mixed_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue({"a": [1.0, 1.0, 1.0, 0.0], "b": MIXED, "c": MIXED}, reasons={"a_3_0": "memory"})
+    batch, _ = sample(queue, monkeypatch, unjudged="left_out")
+    assert prompts_of(batch) == ["b", "c"]

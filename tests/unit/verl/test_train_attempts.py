@@ -18,7 +18,7 @@ from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import VerlRun
 from rlvr.engines.result import checkpoint_directory
 from rlvr.engines.verl import train as module
-from rlvr.engines.verl.checkpoints import REWARDS, keep, prepare_resume, record, steps
+from rlvr.engines.verl.checkpoints import SAMPLED, keep, prepare_resume, record, steps
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.metrics import Display, keep_metrics
 from rlvr.engines.verl.train import Execution, train
@@ -51,7 +51,7 @@ class Verl:
         lines = []
         last = run.training.last_step(self.rewards)
         for step in range(start + 1, last + 1):
-            write_json(places.state / REWARDS, self.rewards[:step])
+            write_json(places.state / SAMPLED, [{"reward_mean": reward} for reward in self.rewards[:step]])
             state = places.state / f"global_step_{step}"
             (state / "actor").mkdir(parents=True)
             (state / "actor" / "shard.pt").write_bytes(bytes([step]))
@@ -116,10 +116,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         files = sorted(path for path in directory.rglob("*") if path.is_file())
         Manifest(kind, {}, hash_files(directory, *files), {}, "f").write(directory / "manifest.json")
 
-    def merge(_run: VerlRun, state: Path, checkpoint: Path, *_unused: object) -> float:
+    def merge(_run: VerlRun, state: Path, checkpoint: Path, *_unused: object) -> dict[str, float]:
         checkpoint.mkdir(parents=True, exist_ok=True)
         (checkpoint / "model.safetensors").write_bytes((state / "actor" / "shard.pt").read_bytes())
-        return 0.0
+        return {"merged_log_prob_difference": 0.0}
 
     def require_machine(_cluster: object) -> None:
         found.asked += 1
@@ -128,7 +128,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         "_run_verl": found.verl,
         "merge": merge,
         "require_machine": require_machine,
-        "_write_prompts": lambda *_, with_rows: 1,
+        "write_prompts": lambda *_: None,
     }
     for name, function in replaced.items():
         monkeypatch.setattr(module, name, function)
@@ -236,10 +236,10 @@ def test_what_was_merged_outlives_a_kill_and_what_was_not_is_merged_again(
 ) -> None:
     place, merge, ends = machine.path / "results/runs/r", vars(module)["merge"], iter([False, True])
 
-    def interrupted(*arguments: Any) -> float:
+    def interrupted(*arguments: Any) -> Any:
         if next(ends, False):
             raise UserError("killed by SIGKILL")
-        return float(merge(*arguments))
+        return merge(*arguments)
 
     monkeypatch.setattr(module, "merge", interrupted)
     with pytest.raises(UserError, match="killed by SIGKILL"):

@@ -1,0 +1,118 @@
+"""Prompts by verl are those of evaluation, token by token, and responses end where they end in evaluation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import write_json
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.plan import encode_prompts
+from evals.problems.problem_set import write_problem_set
+from rlvr.engines.verl.launch import PLAIN_TEXT, Places, launch
+from rlvr.engines.verl.prompts import prompts_by_verl, require_ends, write_prompts
+from rlvr.study.source_files import REPOSITORY
+from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
+from tests.unit.verl.conftest import make_cluster, make_run
+
+TEMPLATE = "{{ bos_token }}{% for turn in messages %}U {{ turn.content }} <turn>{% endfor %}"
+WORDS = ["What", "is", "1", "+", "2", "?", "Answer", ":", "U"]
+
+
+def checkpoint(directory: Path, begins: bool, **more: Any) -> Checkpoint:
+    """A tokenizer of words that begins a text with <s>, or does not."""
+    special = ["<s>", "</s>", "<unk>", "<turn>"]
+    vocabulary = {word: number for number, word in enumerate([*special, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(special)
+    if begins:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    whole.chat_template = TEMPLATE
+    whole.save_pretrained(directory)
+    write_json(directory / "config.json", {"model_type": "llama", "eos_token_id": 1, "bos_token_id": 0, **more})
+    return Checkpoint(directory)
+
+
+def tokens_of_verl(contents: list[str], directory: Path, template: str) -> list[list[int]]:
+    """verl's own call."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
+    tokenizer.chat_template = template
+    chats = [[{"role": "user", "content": content}] for content in contents]
+    return tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=True, return_dict=False)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize(("form", "template"), [("base", PLAIN_TEXT), ("chat", TEMPLATE)])
+def test_verl_s_prompts_have_the_tokens_of_evaluation(begins: bool, form: str, template: str, tmp_path: Path) -> None:
+    model, run = checkpoint(tmp_path, begins), make_run().model_copy(update={"prompt_form": form})
+    text = "What is 1 + 2 ? Answer :"
+    contents = prompts_by_verl(run, model, [text], ["p-1"])
+    (ours,) = encode_prompts(model, [text], form)
+    assert tokens_of_verl(contents, tmp_path, template) == [list(ours)]
+    assert ours.count(0) == (1 if begins or form == "chat" else 0)
+    assert contents == ["<s>" + text if begins and form == "base" else text]
+
+
+def test_a_prompt_with_other_tokens_is_an_error(tmp_path: Path) -> None:
+    model, run = checkpoint(tmp_path, begins=True), make_run()
+    with pytest.raises(UserError, match="problem p-2: from token 3 on verl's prompt is another one") as error:
+        prompts_by_verl(run, model, ["What is 1", "What is 1</s>"], ["p-1", "p-2"])
+    assert "\n" not in str(error.value)
+
+
+def test_an_end_of_turn_that_ends_no_rollout_by_verl_is_refused(tmp_path: Path) -> None:
+    chat = TEMPLATE.replace("U {{ turn.content }} <turn>", "{{ turn.content }} <turn>")
+    model = checkpoint(tmp_path, begins=True)
+    (tmp_path / "chat_template.jinja").write_text(chat)
+    run = make_run().model_copy(update={"prompt_form": "chat"})
+    with pytest.raises(InvalidInput, match=r"turns end with <turn> \(3\), which ends no rollout by verl"):
+        require_ends(run, model)
+    require_ends(make_run(), model)
+    write_json(tmp_path / "generation_config.json", {"eos_token_id": [1, 3]})
+    require_ends(run, Checkpoint(tmp_path))
+
+
+def test_a_template_is_told_the_same_in_training_and_evaluation(tmp_path: Path, places: Places) -> None:
+    model, told = checkpoint(tmp_path, begins=True), {"enable_thinking": False}
+    opened = TEMPLATE + "{% if enable_thinking is not defined or enable_thinking %}Answer{% endif %}"
+    (tmp_path / "chat_template.jinja").write_text(opened)
+    found = []
+    for kwargs in ({}, told):
+        run = make_run().model_copy(update={"prompt_form": "chat", "chat_template_kwargs": kwargs})
+        assert prompts_by_verl(run, model, ["What is 1"], ["p-1"]) == ["What is 1"]  # compared with evaluation's
+        found.append(encode_prompts(model, ["What is 1"], "chat", template=kwargs)[0])
+        assert launch(run, make_cluster(), places).overrides.get("++data.apply_chat_template_kwargs", {}) == kwargs
+    assert found[0][:-1] == found[1]
+    study = read_study_file(REPOSITORY / "config/papers/dapo.yaml")
+    (name,) = study["models"]
+    study["models"][name] |= {"prompt_form": "chat", "chat_template_kwargs": told}
+    assert Study.resolve(study, "study").run_spec(f"{name}-dapo-s1").chat_template_kwargs == told
+    local = read_study_file(REPOSITORY / "config/smollm2_smoke.yaml")
+    local["models"]["smollm2"]["chat_template_kwargs"] = told
+    of_run = Study.resolve(local, "study").trained_runs[0].run
+    assert Study.resolve(local, "study").run_spec(of_run).chat_template_kwargs == told
+
+
+@pytest.mark.parametrize("with_rows", [False, True])
+def test_problems_are_messages_with_their_truths(with_rows: bool, tmp_path: Path) -> None:
+    rows = [{"id": "train-0", "problem": "1 + 2", "answer": "3", "family": "f", "solution": "1 + 2 = 3"}]
+    write_problem_set(tmp_path / "train", rows, {}, {}, {})
+    more = {"verifier": {"directory": "results/verifiers/train", "version": 1}} if with_rows else {}
+    content = {**make_run().to_json(), "prompt": "What is {problem} ?", **more}
+    run = type(make_run()).parse(content, "run.json")
+    write_prompts(run, tmp_path / "train", checkpoint(tmp_path / "model", True), tmp_path / "prompts.parquet")
+    (row,) = parquet.read_table(tmp_path / "prompts.parquet").to_pylist()
+    assert row["prompt"] == [{"role": "user", "content": "<s>What is 1 + 2 ?"}]
+    assert row["extra_info"] == {"index": 0, "id": "train-0"}
+    truth = row["reward_model"]["ground_truth"]
+    assert json.loads(truth) == rows[0] if with_rows else truth == "3"
