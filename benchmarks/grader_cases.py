@@ -1,10 +1,15 @@
 """Verdicts of the grader on cases with known verdicts: a table of right and wrong by family and kind.
 
-``python benchmarks/grader_cases.py CASES.jsonl ... [--workers 2] [--output FILE.json] [--wrong]``
+``python benchmarks/grader_cases.py CASES.jsonl ... [--workers 2] [--output FILE.json] [--wrong]
+[--verdicts DIRECTORY] [--before DIRECTORY]``
 
 A line is a case: ``id``, ``text`` or ``pred``, ``answer`` or ``gold``, ``kind``, ``expected`` (the right verdict) and,
 if the sample was cut off, ``truncated``. A case with ``documented_policy``, ``policy``, ``contested`` or
 ``questionable`` is no core case: what it expects is a convention. The family is what stands before the id's number.
+Of a real output (``benchmarks/real_outputs.py``) nobody may know the right verdict: ``expected`` is null.
+
+``--verdicts`` keeps what came out, and ``--before`` lists every case that got another verdict or another answer then,
+as from an older checkout (``PYTHONPATH=CHECKOUT python benchmarks/grader_cases.py ... --verdicts DIRECTORY``).
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.files import read_jsonl, write_json
+from evals.core.files import read_jsonl, write_json, write_jsonl
 from evals.grading import VERSION, Case, GradingPool, Kind, Verdict
 
 CONVENTIONS = ("documented_policy", "policy", "contested", "questionable")
@@ -49,6 +54,8 @@ def tally(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[Row]:
         lambda: {"core": 0, "right": 0, "false_positives": 0, "false_negatives": 0, "conventions": 0, "as_expected": 0}
     )
     for row, verdict in zip(rows, verdicts, strict=True):
+        if row["expected"] is None:
+            continue
         right = verdict.correct == row["expected"]
         for name in ((family(row), str(Kind(row["kind"]))), ("all", "")):
             counts = groups[name]
@@ -60,9 +67,31 @@ def tally(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[Row]:
                 counts["right"] += right
                 counts["false_positives"] += verdict.correct and not right
                 counts["false_negatives"] += not verdict.correct and not right
-    everything = groups.pop(("all", ""))
+    everything = groups.pop(("all", ""), {})
     named = [{"family": name, "kind": kind, **counts} for (name, kind), counts in sorted(groups.items())]
     return [*named, {"family": "all", "kind": "", **everything}]
+
+
+def kept(row: Row, verdict: Verdict) -> Row:
+    """What ``--verdicts`` keeps of a case."""
+    return {"id": row["id"], "correct": verdict.correct, "answer": verdict.answer, "reason": verdict.reason.value}
+
+
+def list_changes(rows: Sequence[Row], verdicts: Sequence[Verdict], before: Sequence[Row]) -> None:
+    """Print the cases with another verdict or answer than before, and how many there are."""
+    earlier = {row["id"]: row for row in before}
+    changed: dict[str, int] = defaultdict(int)
+    for row, verdict in zip(rows, verdicts, strict=True):
+        old, new = earlier[row["id"]], kept(row, verdict)
+        if old == new:
+            continue
+        verdict_changed = old["correct"] != new["correct"]
+        changed[f"correct: {old['correct']} -> {new['correct']}" if verdict_changed else "another answer"] += 1
+        if verdict_changed or old["answer"] != new["answer"]:
+            gold, text = row.get("gold", row.get("answer")), str(row.get("text", row.get("pred")))[-160:]
+            print(f"{row['id']}: {old['reason']} {old['answer']!r} -> {new['reason']} {new['answer']!r}", end=" ")
+            print(f"for {gold!r}, expected {row['expected']}: {text!r}")
+    print(f"{sum(changed.values())} of {len(rows)} changed: {dict(changed)}")
 
 
 def main() -> int:
@@ -72,6 +101,10 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path, help="file of JSON to write beside the tables")
     parser.add_argument("--wrong", action="store_true", help="list the cases with another verdict than expected")
+    parser.add_argument(
+        "--verdicts", type=Path, help="directory to keep the verdicts in, a file for each file of cases"
+    )
+    parser.add_argument("--before", type=Path, help="directory of earlier verdicts, to list what changed since")
     options = parser.parse_args()
     report: Row = {"grader_version": VERSION}
     for path in options.cases:
@@ -85,11 +118,15 @@ def main() -> int:
         for line in table:
             print("| " + " | ".join(map(str, line.values())) + " |")
         for row, verdict in zip(rows, verdicts, strict=True):
-            if options.wrong and verdict.correct != row["expected"]:
+            if options.wrong and row["expected"] not in (None, verdict.correct):
                 text = str(row.get("text", row.get("pred")))[-200:]
                 gold, kind = row.get("gold", row.get("answer")), row["kind"]
                 policy = " (convention)" if any(row.get(key) for key in CONVENTIONS) else ""
                 print(f"{row['id']}{policy} {kind}: {text!r} for {gold!r}: {verdict.reason}, {verdict.answer!r}")
+        if options.verdicts:
+            write_jsonl(options.verdicts / path.name, map(kept, rows, verdicts))
+        if options.before:
+            list_changes(rows, verdicts, read_jsonl(options.before / path.name))
     if options.output:
         write_json(options.output, report)
     return 0

@@ -14,13 +14,13 @@ from evals.grading.verdict import UNJUDGED, Case, Kind, Reason, Verdict
 
 __all__ = ["UNJUDGED", "Case", "GradingPool", "Kind", "Reason", "Verdict"]
 
-VERSION = 3
+VERSION = 4
 """Raised whenever the same text and reference could get another verdict."""
 
-CHOICE_VERSION = 4
+CHOICE_VERSION = 5
 """Raised whenever that could happen to a text of multiple choice; other kinds do not depend on it."""
 
-INTEGER_VERSION = 2
+INTEGER_VERSION = 3
 """Raised whenever that could happen to a local model's response to a problem whose answer is an integer.
 
 Trainings by the local engine depend on this version instead, for their problems have no other answers.

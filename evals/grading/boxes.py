@@ -1,15 +1,21 @@
 r"""Boxes: the contents of the last ``\boxed{...}`` (or ``\fbox``) of a text, and of those that go with it."""
 
 import re
-from collections.abc import Iterator
+from typing import NamedTuple
 
-_BOX = re.compile(r"\\(?:[a-zA-Z]{0,32}boxed|fbox|framebox)(?![a-zA-Z])")
-_BRACELESS = re.compile(r"((?:\\(?![a-zA-Z]*box)[a-zA-Z]+(?:\{[^{}]{0,99}\}){0,2}|[^\s$\\{},;]){1,60})")
+_BOX = re.compile(r"\\(?:[a-zA-Z]{0,32}boxed|fbox|framebox)(?![a-zA-Z])\s*")
+_BRACELESS = re.compile(  # a number, a letter or a command, and what follows it without a space
+    r"(?=[-+\d.\\(\[]|[^\x00-\x7f]|[A-Za-z](?![A-Za-z]| [a-z]))"
+    r"((?:\\(?![a-zA-Z]*box)[a-zA-Z]+(?:\{[^{}]{0,99}\}){0,2}|[^\s$\\{},;`]){1,60})"
+)
 _LONGEST_COMMAND = 40
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _PLACEHOLDER = re.compile(
-    r"(?:\\text\w*\s*\{)?\s*(?:\?+|\.{2,}|\u2026|\\[lc]?dots|(?:\\?_)+|\\(?:square|Box|ldots)|#|\$?ANSWER|\$?LETTER|"
-    r"(?:(?:your|the|final|correct|my)\s+)*(?:answer|solution|result|expression)(?:\s+here)?)\s*\}?",
+    r"[\[{<(\s]{0,3}(?:\\text\w*\s*\{)?\s*(?:\?+|\.{2,}|\u2026|\\[lc]?dots|(?:\\?_)+|\\(?:square|Box|ldots)|#|"
+    r"\$?LETTER|"
+    r"(?:(?:your|the|final|correct|my|an?)\s+)*\$?(?:answer|solution|result|expression|integer|number|value|"
+    r"letter|option)"
+    r"(?:\s+here)?)\s*\}?[\]}>)\s]{0,3}",
     re.IGNORECASE,
 )
 _INSTRUCTION = re.compile(
@@ -27,19 +33,54 @@ REVISION = re.compile(
 )
 
 
-def _is_placeholder(text: str, begin: int, content: str) -> bool:
-    r"""Return whether a box only shows where an answer goes: ``\boxed{?}``, "within \boxed{}", ``\boxed{answer}``."""
-    if content[:1].isdigit():
-        return False
-    return bool(_PLACEHOLDER.fullmatch(content) if content else _INSTRUCTION.search(text, max(0, begin - 40), begin))
+class Box(NamedTuple):
+    """A box in a text."""
+
+    begin: int  # of its command
+    opening: int  # where its content begins
+    closing: int | None  # where its content ends; None if it is never closed
+    end: int  # of the box
+
+    def content(self, text: str) -> str:
+        """What it holds."""
+        return text[self.opening : self.closing].strip()
 
 
-def boxes(text: str) -> Iterator[tuple[int, int, str]]:
-    """Where each box begins and ends, and what it holds; boxes within boxes are given too, unclosed ones are not."""
-    for match in _BOX.finditer(text) if "box" in text else ():
-        content, stop = _box_content(text, match.end())
-        if content is not None:
-            yield match.start(), stop, content
+def _is_placeholder(text: str, box: Box, content: str) -> bool:
+    r"""Return whether a box only shows where an answer goes: ``\boxed{?}``, "within \boxed{}", the word ``\boxed``."""
+    if content:
+        return not content[0].isdigit() and _PLACEHOLDER.fullmatch(content) is not None
+    bare = text[box.opening - 1 : box.opening] != "{"
+    return bare or _INSTRUCTION.search(text, max(0, box.begin - 40), box.begin) is not None
+
+
+def boxes(text: str) -> list[Box]:
+    """Every box of a text, in the order in which they begin, in time that is linear in the text's length."""
+    first = text.find("box")
+    if first < 0:
+        return []
+    found: list[Box] = []
+    braced: dict[int, int] = {}  # an opening brace, and the box whose content it begins
+    for start in _BOX.finditer(text, max(0, first - _LONGEST_COMMAND)):
+        begin, opening = start.span()
+        if text.startswith("{", opening):
+            braced[opening] = len(found)
+            found.append(Box(begin, opening + 1, None, len(text)))
+            continue
+        match = _BRACELESS.match(text, opening)
+        end = opening if match is None else match.end() - match[0].endswith(".")
+        found.append(Box(begin, opening, end, end))
+    open_braces: list[int] = []
+    unclosed = len(braced)
+    for brace in _BRACES.finditer(text, min(braced)) if braced else ():
+        if brace[0] == "{":
+            open_braces.append(brace.start())
+        elif brace[0] == "}" and open_braces and (place := braced.get(open_braces.pop())) is not None:
+            found[place] = Box(*found[place][:2], *brace.span())
+            unclosed -= 1
+            if not unclosed:
+                break
+    return found
 
 
 def last_boxes(text: str, lenient: bool = False) -> list[str] | None:
@@ -51,34 +92,38 @@ def last_boxes(text: str, lenient: bool = False) -> list[str] | None:
     None if there is no box at all; an empty list if the last one is empty or was never closed. With ``lenient`` an
     unclosed last box reaches to the end of the text (for golds, which people cut short).
     """
-    first = text.find("box")
-    starts = [match.span() for match in _BOX.finditer(text, max(0, first - _LONGEST_COMMAND))] if first >= 0 else []
-    if not starts:
+    outer = boxes(text)
+    if len(outer) > 1:
+        inside = 0
+        inner, outer = outer, []
+        for box in inner:
+            if box.closing is None or box.end > inside:  # else within the box before it, which is read as a whole
+                outer.append(box)
+                inside = inside if box.closing is None else box.end
+    if not outer:
         return None
+    if len(outer) == 1 and outer[0].closing is not None and (only := outer[0].content(text)).isdecimal():
+        return [only]  # as most texts
     parts: list[str] = []
     following = len(text)
-    for begin, end in reversed(starts):
-        if begin >= following:
-            continue
-        content, stop = _box_content(text, end)
-        if content is None:
+    for box in reversed(outer):
+        if box.closing is None:
             if parts:
                 break
-            return [text[end:].strip().removeprefix("{").strip()] if lenient else []
-        if _is_placeholder(text, begin, content):
+            return [box.content(text).strip()] if lenient else []
+        content = box.content(text)
+        if _is_placeholder(text, box, content):
             continue
-        if stop > following:  # a box around boxes: what it holds has been read already
-            inner = _BOX.sub("", content).strip()
-            parts = [inner[1:-1] if inner.startswith("{") and inner.endswith("}") and len(parts) == 1 else inner]
-            following = begin
-            continue
-        if parts and not _joins(text[stop:following]):
+        if parts and not _joins(text[box.end : following]):
             break
         if not content and not parts:
             return []
+        if "box" in content:
+            bare = _BOX.sub("", content).strip()
+            content = bare[1:-1] if bare.startswith("{") and matching_brace(bare, 0) == len(bare) - 1 else bare
         if not parts or parts[0] != content:
             parts.insert(0, content)
-        following = begin
+        following = box.begin
     return parts or None
 
 
@@ -90,21 +135,9 @@ def _joins(gap: str) -> bool:
     return len(gap) <= _MAX_GAP and _CONNECTOR.search(words) is not None and REVISION.search(words) is None
 
 
-def _box_content(text: str, position: int) -> tuple[str | None, int]:
-    """Content of the box whose command ends at ``position``, and where it stops; None if it is never closed."""
-    while position < len(text) and text[position].isspace():
-        position += 1
-    if not text.startswith("{", position):
-        match = _BRACELESS.match(text, position)
-        return (match[1].rstrip("."), match.end()) if match else (None, position)
-    closing = matching_brace(text, position)
-    return (None, position) if closing is None else (text[position + 1 : closing].strip(), closing + 1)
-
-
 def ends_in_bare_box(text: str) -> bool:
     r"""Return whether the text stops within ``\boxed 4``, which could have become 42."""
-    *_, command = _BOX.finditer(text)
-    return _box_content(text, command.end())[1] == len(text) and not text.endswith("}")
+    return boxes(text)[-1].end == len(text) and not text.endswith("}")
 
 
 def matching_brace(text: str, opening: int) -> int | None:

@@ -6,6 +6,7 @@ Verdicts are three-valued: True, False, or None where ``leaf`` could not tell.
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from evals.grading.exact import canonical_integer, compact, decide, plain_number
@@ -30,11 +31,13 @@ _MEMBER = re.compile(r"^\s*\\?[A-Za-z](?:_\{?\w+\}?)?\s*\\in(?![a-zA-Z])\s*")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq|sim|doteq)(?![a-zA-Z])")
 _REMARK = re.compile(  # a condition, a modulus
     r"^\(\s*[A-J]\s*\)\s+(?=[\d\\])|(?<=\d)\s+[ap]m$|(?<=[\w})])\s*,?\s*(?:\(?\\pmod\s*\{?\w+\}?\)?|\(\s*\\?mod\s+\w+\s*\)"
-    r"|\(?[a-z]\s*\\in\s*\\math\w+\s*\{?\s*[ZNQ]\s*\}?\s*(?:[_^]\s*(?:\{\s*)?[+*0>]\s*\}?)?\)?"
+    r"|\(?(?:\\forall\s*)?[a-z]\s*\\in\s*\\math\w+\s*\{?\s*[ZNQ]\s*\}?\s*(?:[_^]\s*(?:\{\s*)?[+*0>]\s*\}?)?\)?"
     r"|(?<=\s)(?:for|where|when|if|with)\s(?!.*\b(?:otherwise|else)\b)[^,;]+)$",
     re.DOTALL,
 )
-_OVER_REALS = re.compile(r"(?<=[\w})])\s*,\s*[a-z]\s*\\in\s*\(-\\infty,\s*\\infty\)$")
+_OVER_REALS = re.compile(
+    r"(?<=[\w})])(?:\s*,\s*\(?|\s+\(|\s+\\forall|\s*,?\s*\(?\\forall)\s*[a-z]\s*\\in\s*\(-\\infty,\s*\\infty\)\s*\)?$"
+)
 _INTEGER_NAME = re.compile(r"(?<![A-Za-z\\])[kmnl](?![A-Za-z(])")
 _INTEGERS = re.compile(r"\\in\s*\\math\w+\s*\{?\s*[ZN]")
 _UNIT_LETTER = re.compile(r"(?<=\d) (?:[mgsLJNWV]|\\Omega)$")
@@ -43,7 +46,12 @@ _FUNCTION = re.compile(r"(\\?[A-Za-z]+)\(([a-z])\)")
 _LETTER_COMMAND = re.compile(
     r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|angle|overline|triangle|sigma|rho|tau|epsilon)"
 )
+_CALL = re.compile(r"\\?[A-Za-z]+\s*\([^()]*\)")
+_VARIABLE = re.compile(
+    r"\\(?:alpha|beta|gamma|delta|theta|phi|lambda|mu|omega)(?![a-zA-Z])|(?<!\\)(?<![A-Za-z])[A-Za-z]+"
+)
 _NOT = re.compile(r"\bnot\b", re.IGNORECASE)
+_NUMBERED = re.compile(r"\s*([A-Za-z])_\{?\d+\}?\s*=")
 _SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*\}|\w)")
 
 
@@ -120,6 +128,7 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
     if (ours.opening == "u") != (theirs.opening == "u") or any(related):
         return (all(related) and _unordered(ours.items, theirs.items, leaf)) or leaf(answer, gold)
     if ours.unordered and theirs.unordered:
+        ours, theirs = _unnumbered(ours, theirs), _unnumbered(theirs, ours)
         mine, reference = expand_signs(_shared_label(ours.items)), expand_signs(_shared_label(theirs.items))
         labels = _labels(mine), _labels(reference)
         if (labels[0] is None) != (labels[1] is None):  # only one names its parts: then their order is all there is
@@ -136,6 +145,15 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
     if len(ours.items) == 1:
         return compare(ours.items[0], theirs.items[0], leaf)
     return _ordered(ours.items, theirs.items, leaf)
+
+
+def _unnumbered(ours: Group, theirs: Group) -> Group:
+    """Read ``x_1=5, x_2=7`` as two values of x where the other side calls both x."""
+    names = [_NUMBERED.match(item) for item in ours.items]
+    bases = {name[1] for name in names if name}
+    if None in names or len(bases) != 1 or {item.partition("=")[0].strip() for item in theirs.items} != bases:
+        return ours
+    return replace(ours, items=tuple(_NUMBERED.sub(r"\1=", item) for item in ours.items))
 
 
 def _regrouped(ours: Group, theirs: Group) -> Group:
@@ -209,6 +227,8 @@ def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: st
         return False  # ``8 = 7`` is none of the two
     if is_label(theirs[-1]) and not is_label(theirs[0]):
         theirs = theirs[::-1]  # ``2 = x``
+    if len(theirs) == 1 and _is_condition(ours):
+        return False
     if len(theirs) == 1:  # the last side of an equation; the first one of ``7 = n``
         named_last = is_label(ours[-1]) and not is_label(ours[0])
         return compare(ours[0] if named_last else ours[-1], gold, leaf)
@@ -222,6 +242,18 @@ def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: st
     if is_label(theirs[0]) and _same_label(ours, theirs):
         return compare(ours[-1], theirs[-1], leaf)
     return leaf(answer, gold)
+
+
+def _is_condition(sides: Sequence[str]) -> bool:
+    """Return whether an equation is to be solved (``2x = 5``, ``... = 0``), instead of naming its last side's value."""
+    left, right = _CALL.sub("", _SUBSCRIPT.sub("", sides[0])), sides[-1]
+    if len(sides) != 2 or not _has_letters(left) or is_label(sides[0]) or is_label(right):
+        return False
+    names = _VARIABLE.findall(
+        re.sub(r"\\(?:frac|sqrt|cdot|times|left|right|sin|cos|tan|log|ln)(?![a-zA-Z])", " ", left)
+    )
+    variables = {letter for name in names for letter in ([name] if name.startswith("\\") else name)}
+    return canonical_integer(right) == "0" or (len(variables) == 1 and bool(re.search(r"\d|\^", left)))
 
 
 def _in_order(ours: list[str], theirs: list[str]) -> tuple[list[str], list[str]]:

@@ -42,6 +42,7 @@ _OPTION_WITH_TEXT = re.compile(r"\(\s*([A-J])\s*\)\s*[^\s,;+*/^=-](?!.*\([A-J]\)
 _IN_BASE = re.compile(r"\(?([0-9A-Z]+)\)?\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))")
 _BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 _BASE_WORDS |= {"twelve": 12, "sixteen": 16}
+_BASE_IN_PARENTHESES = re.compile(r"_\s*\{\s*\(?\s*(?:base\s*)?(\w+)\s*\)?\s*\}$")
 _BASE_WORD = re.compile(rf"_\s*\{{?\s*({'|'.join(_BASE_WORDS)})\s*\}}?", re.IGNORECASE)
 _PROPORTION = re.compile(r"(\d+)\s*:\s*(\d+)")
 
@@ -195,7 +196,7 @@ def _decide_in_base(answer: str, gold: str) -> bool | None:
     values = _value_in_base(ours, answer), _value_in_base(theirs, gold)
     if (ours is None or theirs is None) and None not in values and values[0] == values[1]:
         return True  # 1010_2 is ten
-    if not (answer + gold)[:1].isdigit() or not gold[:1].isdigit():
+    if not all(text.lstrip("(")[:1].isdigit() for text in (answer, gold)):
         return None
     numerals = [
         (match[1], match[2] or match[3]) if match else (text, None) for match, text in ((ours, answer), (theirs, gold))
@@ -209,8 +210,11 @@ def _decide_in_base(answer: str, gold: str) -> bool | None:
 
 
 def _base_in_digits(text: str) -> str:
-    """``1010_{two}`` as ``1010_{2}``."""
-    return _BASE_WORD.sub(lambda match: f"_{{{_BASE_WORDS[match[1].lower()]}}}", text) if "_" in text else text
+    """``(1010)_{\\text{base two}}`` as ``1010_{2}``."""
+    if "_" not in text:
+        return text
+    text = _BASE_IN_PARENTHESES.sub(r"_{\1}", text)
+    return _BASE_WORD.sub(lambda match: f"_{{{_BASE_WORDS[match[1].lower()]}}}", text)
 
 
 def _value_in_base(numeral: re.Match[str] | None, text: str) -> int | None:

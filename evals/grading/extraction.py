@@ -8,29 +8,41 @@ import re
 from dataclasses import dataclass
 
 from evals.grading.boxes import REVISION, ends_in_bare_box, last_boxes
+from evals.grading.languages import ANSWER_WORDS, COPULAS, small_letters
+from evals.grading.remarks import stated_number
 from evals.grading.verdict import Kind, Reason
 from evals.grading.visible import visible_part, without_next_task
 
-_ANSWER_MARKS = {
-    word: tuple(word + end for end in (":", " :", "**:", "__:", "\uff1a", "**\uff1a"))
-    for word in ("answer", "Answer", "ANSWER", "答案")
+_MARKS = {  # by what the text then has to hold; fast where they begin with it
+    "nswer": re.compile(r"nswer(?:(?:\*\*|__| )?[:\uff1a]| \u2192|(?<=[Ff]inal [Aa]nswer) is)"),
+    "NSWER": re.compile(r"NSWER(?:(?:\*\*|__| )?[:\uff1a]|(?<=FINAL ANSWER) IS)"),
+    "答案": re.compile(r"答案(?:(?:\*\*|__| )?[:\uff1a]|是)"),
 }
-_FINAL_MARKS = {
-    "answer": ("final answer is", "Final answer is"),
-    "Answer": ("final Answer is", "Final Answer is"),
-    "ANSWER": ("FINAL ANSWER IS",),
-    "答案": ("答案是",),
-}
-_HEADING = re.compile(  # ``### Final Answer`` alone on its line
-    r"^[ \t]*(?:#{1,6}[ \t]*|\*\*|__)[*_]{0,2}(?:the )?(?:final )?answer[ \t]*[*_]{0,4}[ \t]*$",
+_AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark of the word for "answer" of any language
+    r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]"
+    r"|s?(?:[ \t]\([^()\n]{1,40}\)|[ \t](?:to|for|of|in|that|which|i|we|you)\b[^.!?:\n]{0,60}?|"
+    r"[ \t][^\W\d_]{2,12}){0,2}"
+    rf"(?:[ \t](?:(?:would|must|should|will) be|{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\])|[ \t]?(?:"
+    rf"{'|'.join(word for word in COPULAS if not word.isascii())}|[=:\uff1a]))"
+    r"(?=[ \t*_]*(?:[-+.\d$\\(\[{€£¥₹√π\u2212\n]|[:\uff1a]))"  # a value, and no words as in "is near 7"
+)
+_SUPPOSED = re.compile(r"\b(?:if|whether|suppos\w+|assum\w+|thought|unless|doubt|not|until|guess\w*)\b[^.!?\n]*$")
+_NUMERIC_GOLD = re.compile(r"answer is\s+([-+]?[\d.][\d.,\s+\-*/^()]*)$")
+_TAIL = 1_000  # characters at the end of a text in which "the answer is" and marks of other languages are looked for
+_HEADING = re.compile(  # ``### Final Answer`` alone on its line, ``**Answer.** 7``
+    r"^[ \t>]*(?:(?:#{1,6}[ \t]*|\*\*|__)[*_]{0,2}(?:the )?(?:final )?answer[ \t]*[*_]{0,4}[ \t]*$"
+    r"|(?:\*\*|__)(?:the )?(?:final )?answer\.(?:\*\*|__))",
     re.IGNORECASE | re.MULTILINE,
 )
 _FENCE = re.compile(r"```\w*[ \t]*\n\s*")
-_HASHES = re.compile(r"(?:^|\n)####[ \t]*([-+$]?[\d.,]+%?)\s*$")
-_TAG = "<answer>"
-_CLOSED_TAG = "</answer>"
+_HASHES = re.compile(r"(?<!#)####[ \t]*(?!#)(?=[^\n]*\d)([^\n]+)\s*$")
+_OPENING_TAG, _CLOSING_TAG = (re.compile(rf"<{slash}(?:final_)?answer>", re.IGNORECASE) for slash in ("", "/"))
+_HTML = re.compile(r"</?(?:b|i|u|em|strong|br|p|span|div|code|mark|answer|final_answer)\s*/?>", re.IGNORECASE)
+_ORNAMENTS = " \t\r\n*_`>\u2192\u25a0\u25a1\u25aa\u220e\ufe0f" + "".join(
+    map(chr, (*range(0x2600, 0x27C0), *range(0x1F300, 0x1FB00)))
+)
 _MORE = re.compile(r"\b(?:or|also|another|other|both|either|alternatively|second)\b", re.IGNORECASE)
-_SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|\S+)\.\s+[A-Z]", re.DOTALL)
+_SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|[^.!?\n]*\d(?:[^.!?\n]|\.\d)*|\S+)\.\s+[A-Z]", re.DOTALL)
 _I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
 
 _LEAD_IN = re.compile(
@@ -66,7 +78,7 @@ def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bo
         answer = "" if truncated and boxed and ends_in_bare_box(text) else ", ".join(boxed)
     else:
         line = text if kind is Kind.ANSWER else None if truncated else final_answer_line(text)
-        answer = sentence_answer(line) if line else ""
+        answer = sentence_answer(line, marked=kind is not Kind.ANSWER) if line else ""
     return Extraction(answer) if answer.strip() else Extraction(None, missing)
 
 
@@ -79,56 +91,83 @@ def _letter(text: str, truncated: bool = False) -> str | None:
 def _is_answered(text: str, kind: Kind) -> bool:
     if kind is Kind.CHOICE:
         return _letter(text) is not None
-    return bool(last_boxes(text)) or bool(final_answer_line(text)) or _CLOSED_TAG in text
+    return bool(last_boxes(text)) or bool(final_answer_line(text)) or ("<" in text and bool(_CLOSING_TAG.search(text)))
 
 
 def _within_tags(text: str, truncated: bool) -> str:
     """What the last ``<answer>`` holds, as a text that ends in a box, unless a box follows it."""
-    opening = text.rfind(_TAG) if "<" in text else -1
-    if opening < 0:
+    if "<" not in text:
         return text
-    inside, closing, rest = text[opening + len(_TAG) :].partition(_CLOSED_TAG)
-    if (truncated and not closing) or last_boxes(rest):
+    *_, opening = (None, *_OPENING_TAG.finditer(text))
+    if opening is None or (text[: opening.start()].endswith("{") and not _CLOSING_TAG.search(text, opening.end())):
+        return text  # no tag, or ``\\boxed{<answer>}``
+    closing = _CLOSING_TAG.search(text, opening.end())
+    inside, rest = (
+        (text[opening.end() :], "")
+        if closing is None
+        else (text[opening.end() : closing.start()], text[closing.end() :])
+    )
+    if (truncated and closing is None) or last_boxes(rest):
         return text
-    return inside if last_boxes(inside) is not None else rf"\boxed{{{sentence_answer(inside)}}}"
+    return inside if last_boxes(inside) is not None else rf"\boxed{{{sentence_answer(inside, marked=True)}}}"
 
 
 def extract_gold(gold: str) -> str:
-    """The reference answer within a gold text: its boxes, else the text itself (empty if there is none)."""
-    boxed = last_boxes(gold, lenient=True)
+    """The reference answer in a gold text: its boxes, what follows ``####``, else the text itself; empty if none."""
+    boxed = last_boxes(gold, lenient=True) if "box" in gold else None
     if boxed is not None:
         return ", ".join(boxed)
-    numeric = re.search(r"answer is\s+([-+]?[\d.][\d.,\s+\-*/^()]*)$", gold.strip())
-    return numeric.group(1) if numeric else gold.strip()
+    if "####" in gold and (hashes := _HASHES.search(gold)):
+        return hashes[1].strip()
+    gold = gold.strip()
+    numeric = _NUMERIC_GOLD.search(gold) if "answer is" in gold else None
+    return numeric[1] if numeric else gold
 
 
 def final_answer_line(text: str) -> str | None:
-    """The line after the last ``Answer:`` or ``final answer is``, or the next one that is not empty; None without both.
+    """The line after the last ``Answer:`` or "the answer is", or the next one that is not empty; None without both.
 
     Searched from the end, for a long text speaks of answers all along.
     """
-    if "#" in text and (hashes := _HASHES.search(text)):
-        return hashes[1]
-    headings = list(_HEADING.finditer(text)) if "#" in text or "**" in text or "__" in text else []
+    # one character is looked for in a tenth of the time that several take
+    if "#" in text and "####" in text and (hashes := _HASHES.search(text, max(0, text.rstrip().rfind("\n")))):
+        return _first_line(hashes[1])
+    emphasis = "#" in text or ("*" in text and "**" in text) or ("_" in text and "__" in text)
+    headings = list(_HEADING.finditer(text)) if emphasis else []
     if headings and text[headings[-1].end() :].strip():
         return _first_line(text[headings[-1].end() :])
-    end = len(text)
-    marks = [mark for word in _ANSWER_MARKS if word in text for mark in (*_ANSWER_MARKS[word], *_FINAL_MARKS[word])]
-    while marks:
-        position, mark = max((text.rfind(mark, 0, end), mark) for mark in marks)
-        if position < 0:
-            return None
-        if position == 0 or not text[position - 1].isalpha():
-            return _first_line(text[position + len(mark) :])
-        end = position
-    return None
+    end = _last_mark(text)
+    return _first_line(text[end:]) if end else None
+
+
+def _last_mark(text: str) -> int:
+    """Where the last mark of a final answer ends; 0 without one."""
+    ends = [0]
+    for word, pattern in _MARKS.items():
+        if word[0] in text and word in text:
+            for match in pattern.finditer(text):
+                if match.start() < 2 or word == "答案" or not text[match.start() - 2].isalpha():  # "reanswer:"
+                    ends.append(match.end())
+    start = max(0, len(text) - _TAIL)
+    tail = small_letters(text[start:])
+    for word in ANSWER_WORDS:
+        place, found = len(tail), False
+        while not found and (place := tail.rfind(word, 0, place)) >= 0:  # the last one is enough
+            joined = "" < tail[max(place - 1, 0) : place] < "\u0e00" and tail[place - 1].isalpha()  # "reanswer"
+            statement = _AFTER_ANSWER.match(tail, place + len(word))
+            if statement and not joined and not _SUPPOSED.search(tail, max(0, place - 60), place):
+                found = True
+                ends.append(start + statement.end())
+    return max(ends)
 
 
 def _first_line(text: str) -> str:
     """The first line that is not empty, or the formula that is displayed there; of sentences after a value nothing."""
-    rest = _FENCE.sub("", text.lstrip(" \t\r\n:*_"), count=1) if "```" in text else text.lstrip(" \t\r\n:*_")
+    rest = text.lstrip(" \t\r\n:*_>")
+    rest = _FENCE.sub("", rest, count=1) if "```" in rest[:200] else rest
     display = _DISPLAY.match(rest)
-    line = _I_HOPE.split(display[0] if display else rest.split("\n", 1)[0])[0].rstrip(" \t\r*_`")
+    line = _I_HOPE.split(display[0] if display else rest.split("\n", 1)[0])[0]
+    line = (_HTML.sub("", line) if "<" in line else line).strip(_ORNAMENTS)
     sentences = _SENTENCES.match(line)
     after = sentences.end(1) + 1 if sentences else 0
     return sentences[1] if sentences and not (REVISION.search(line, after) or _MORE.search(line, after)) else line
@@ -141,8 +180,9 @@ _MATH = re.compile(
     re.DOTALL,
 )
 _JOINED = re.compile(r"\s*(?:,|;|,?\s*\b(?:and|or)\b)\s*")
-_WORD = re.compile(r"(?<![\\A-Za-z\d_])[^\W\d_]{2,}", re.UNICODE)
+_WORD = re.compile(r"(?<![\\A-Za-z\d_])[^\W\d_]{2,}|[^\W\d_\x00-\u024f]{2,}")
 _COMMAND_ARGUMENT = re.compile(r"\\(?:text\w*|math\w*|mbox|operatorname|begin|end)\s*\{[^{}]*\}")
+_PROSE = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{3,}\s+[A-Za-z]{2,}")  # between the signs of two amounts of money
 _NOT_PROSE = re.compile(
     r"and|or|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|sqrt|pi|inf|infinity|percent|pct|[ap]m", re.IGNORECASE
 )
@@ -150,26 +190,26 @@ _DENIAL = re.compile(  # what is denied is the last value
     r"\b(?:not|cannot|can't|isn't|never|nor|neither|unsure|doubt)\b\D{0,60}[\d.,/]{0,60}\D{0,12}$", re.IGNORECASE
 )
 _MAX_SENTENCE = 4_000  # an answer or one sentence; longer text is searched for nothing but boxes
-_LEADING_NUMBER = re.compile(r"[\s(*$€£¥₹]*(?P<value>[-+\u2212]?\d*(?:[.,/ ]?\d+)*\s*(?:\\?%)?)(?P<rest>[^\d+*/^=\\]*)")
 
 
-def sentence_answer(text: str) -> str:
+def sentence_answer(text: str, marked: bool = False) -> str:
     r"""The answer in an answer, or in one sentence that ends in it.
 
     Formulas between ``$`` (inline ones do not span lines) are taken as they are; several of them joined by "and" are
-    parts of one answer. A sentence without formulas must lead up to its value: "is 4", "= 4", ": 4". One that denies
-    its last value has none: it is taken as it stands.
+    parts of one answer. A sentence without formulas must lead up to its value ("is 4", "= 4", ": 4"), or, where it was
+    ``marked`` as the answer, state one number and nothing that changes it ("Josh made $70,000 in profit"). One that
+    denies its last value has none: it is taken as it stands.
     """
     text = text.strip()
     if len(text) > _MAX_SENTENCE:
         return text
     line = final_answer_line(text)
     if line and line != text:
-        return sentence_answer(line)
-    formulas = list(_MATH.finditer(text))
-    outside = _MATH.sub(" ", text)
+        return sentence_answer(line, marked=True)
+    formulas = [match for match in _MATH.finditer(text) if not (match["inline"] and _PROSE.search(match["inline"]))]
+    outside = _MATH.sub(" ", text) if formulas else text
     if _DENIAL.search(_MATH.sub(" 0 ", text)):
-        return text
+        return (marked and stated_number(text)) or text
     if formulas and not _is_prose(outside):
         return text
     if formulas:
@@ -177,15 +217,17 @@ def sentence_answer(text: str) -> str:
         return tail if tail and tail[0].isdigit() else _last_formulas(text, formulas)
     if not _is_prose(_COMMAND_ARGUMENT.sub(" ", text)):
         return text
-    return _value_after_lead_in(text) or text
+    value = _value_after_lead_in(text)
+    if value is None or not any(map(str.isdigit, value)):
+        return (marked and stated_number(text)) or value or text
+    return value
 
 
 def _value_after_lead_in(text: str) -> str | None:
-    """Return the value after the last "is", ":" or similar: a leading number, else all of it."""
+    """Return the value after the last "is", ":" or similar: the number that is stated there, else all of it."""
     leads = list(_LEAD_IN.finditer(text))
     rest = text[leads[-1].end() :].strip().rstrip(".").strip() if leads else ""
-    number = _LEADING_NUMBER.fullmatch(rest)
-    return (number and number["value"].strip()) or rest or None
+    return stated_number(rest) or rest or None
 
 
 def _is_prose(text: str) -> bool:

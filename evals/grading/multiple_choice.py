@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evals.grading.boxes import boxes
+from evals.grading.languages import ANSWER_WORDS, COPULAS, small_letters
 
 LETTERS = "ABCDEFGHIJ"
 """Options are named A to J; no benchmark here has more."""
@@ -21,15 +22,17 @@ _OPEN = (
 )
 _CLOSE = r"[)\]}$*\"'`\u201d\u300d\u3011]{0,6}"
 _CLOSING = re.compile(_CLOSE)
-_LETTER = rf"{_OPEN}(?P<letter>[A-J]){_CLOSE}"
+_LETTER = rf"{_OPEN}(?P<letter>[A-J])(?![A-Za-z\u00c0-\u024f]){_CLOSE}"
 _NOUN = r"(?:(?:option|choice|answer|letter|alternative)\b[ \t]{0,3})?"
 _ADVERB = (
-    r"(?:[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|actually|"
+    r"(?:[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|"
+    r"actually|"
     r"also|still|obviously|for sure|certainly|only|both|just|,))?"
 )
+_MODAL = "would|could|might|may|should"
 _IS = (
-    r"(?:\u662f|\u4e3a|\u306f|\uc740|(?:is|are|was|est|ist|es|è|é|são|"
-    rf"(?:must|should|would|will|could|has to|have to|can only)\b{_ADVERB}[ \t]{{1,3}}be)(?![a-z])){_ADVERB}"
+    rf"(?:(?:{'|'.join(word for word in COPULAS if not word.isascii())})|(?:{'|'.join(filter(str.isascii, COPULAS))}|"
+    rf"(?:must|(?P<modal>{_MODAL})|will|has to|have to|can only)\b{_ADVERB}[ \t]{{1,3}}be)(?![a-z])){_ADVERB}"
 )
 _MARK = r"[*_\"']{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
 _LINK = (
@@ -43,7 +46,7 @@ _ASIDE = (  # between "answer" and "is"
 )
 _DETERMINERS = "correct|right|best|final|chosen|selected|my|our|the"
 _CHOICES = "option|choice|selection|alternative|letter|pick"
-_CONCLUDING = "thus|so|therefore|hence|only|that|then|conclude"
+_CONCLUDING = "actually|rather|instead|thus|so|therefore|hence|only|that|then|conclude"
 _BE_RIGHT = (
     r"(?:is|must be|has to be|would be|seems|appears to be)\s{1,3}(?:(?:thus|therefore|clearly|indeed|"
     r"also|definitely)\s{1,3})?"
@@ -58,11 +61,12 @@ class _Rule(NamedTuple):
 
     beginnings: tuple[str, ...]
     pattern: re.Pattern[str]
+    strong: bool
 
     def finditer(self, text: str, small: str, start: int) -> Iterator[re.Match[str]]:
         """Find what ``pattern.finditer(text, start)`` does, in less time; ``small`` is the text in small letters."""
         places, end = {start}, start
-        for beginning in self.beginnings:
+        for beginning in filter(str.isascii, self.beginnings) if small.isascii() else self.beginnings:
             place = start - 1
             while (place := small.find(beginning, place + 1)) >= 0:
                 places.add(place)
@@ -72,22 +76,25 @@ class _Rule(NamedTuple):
                 yield match
 
 
-def _rule(beginnings: str, pattern: str) -> _Rule:
+def _rule(beginnings: str, pattern: str, strong: bool = False) -> _Rule:
     """Make a rule of a pattern, in which WORDS stands for the beginnings, in either case."""
     each = beginnings.split("|")
     shortest = [one for one in each if not any(one != other and one.startswith(other) for other in each)]
-    return _Rule(tuple(shortest), re.compile(pattern.replace("WORDS", f"(?i:{beginnings})")))
+    return _Rule(tuple(shortest), re.compile(pattern.replace("WORDS", f"(?i:{beginnings})")), strong)
 
 
 _RULES = (  # white space is bounded: three optional gaps in a row would take cubic time
     _rule(
-        "answer|réponse|respuesta|antwort|\u043e\u0442\u0432\u0435\u0442|risposta|resposta|antwoord|odpowiedź|cevap|jawaban|svar|"
-        "đáp án|\u7b54\u6848|\u7b54\u3048|\u6b63\u89e3|\uc815\ub2f5",
-        rf"WORDS(?i:s?(?: key| correcta| corretta| correta)?{_ASIDE}(?:{_LINK}|\s{{0,3}}))\s{{0,4}}{_LETTER}",
+        "|".join(ANSWER_WORDS),
+        rf"WORDS(?i:s?(?: key| correcta| corretta| correta| yang benar| yang tepat| đúng| prawidłowa| poprawna|"
+        rf" sahihi)?"
+        rf"{_ASIDE}(?:{_LINK}|\s{{0,3}}))\s{{0,4}}{_LETTER}",
+        strong=True,
     ),
     _rule(
         f"{_DETERMINERS}|{_CHOICES}",
         rf"(?i:\b(?:(?:{_DETERMINERS})[ \t]{{1,3}})?(?:{_CHOICES}){_ASIDE}{_LINK})\s{{0,4}}{_LETTER}",
+        strong=True,
     ),
     _rule(
         "choose|chose|chosen|select|selected|pick|picked|go with|going with|opt for|opted for|settle on|mark",
@@ -130,14 +137,15 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
 _TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 _LAST_LINE = re.compile(rf"(?:^|\n)[ \t]{{0,9}}[#>-]{{0,4}}[ \t]{{0,3}}{_LETTER}[.,:]?{_CLOSE}\s*$")
 _WHOLE_LINE = re.compile(
-    rf"\s*(?i:(?:the\s{{1,3}})?{_NOUN}){_OPEN}(?P<letter>[A-J])(?:[)\]}}$*\"'`\u201d\u300d\u3011]{{1,6}}|[.:,\u3002\uff0c\u4e0d]|\s*$)[^\n]*(?:\n\s*)?$"
+    rf"\s*(?i:(?:the\s{{1,3}})?{_NOUN}){_OPEN}(?P<letter>[A-J])(?:[)\]}}$*\"'`\u201d\u300d\u3011]{{1,6}}|"
+    rf"[.:,\u3002\uff0c\u4e0d]|\s*$)[^\n]*(?:\n\s*)?$"
 )
 
 _LISTED = re.compile(r"[(\s][A-J][).:]\s")
 
 _MAY_FOLLOW = re.compile(
     r"\s{0,4}(?:$|\n)|\s{0,3}[.!,;:?](?![\w])|[\u3002\uff0c\uff1b\uff1a\u3001]|[<`\"'\u201d]|"
-    r"[)\]}.:,;!?]\s{0,3}[^\s=+^_*/\\]|\s{1,3}[-\u2013\u2014]+\s{1,3}\w{2}"
+    r"[)\]}.:,;!?]\s{0,3}[^\s=+^_*/\\]|\s{1,3}[-\u2013\u2014]+\s{1,3}(?:\w{2}|a\s)"
     r"|\s{1,3}[(\[<\"'\u201c\uff08]|\s{1,3}[A-Z][a-z]"
     r"|\s{1,4}(?:because|since|as|is|was|are|due|for|which|with|and|or|but|not|given|by|over|from|"
     r"that|this|it|so|where|when|"
@@ -151,7 +159,8 @@ _OTHER = (
     r"[Cc]hoice)\s{1,3})?\(?[A-HJ](?![A-Za-z'])"
 )
 _HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence that goes on are none of the options
-    rf"[)\]}}.$*\s]{{0,6}}(?:,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?(?:or|/|and/or)(?:\s{{0,2}}\}})?\s{{0,4}}"
+    rf"(?:[)\]}}$*\s]|\.(?!\s)){{0,6}}(?:,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?(?:or|/|"
+    rf"and/or)(?:\s{{0,2}}\}})?\s{{0,4}}"
     r"(?:maybe |perhaps |possibly |even |(?:the )?(?:correct |final )?answer (?:is|could be|may be|might be) )?"
     rf"{_OTHER}"
     rf"|(?:(?:[,;+&]|\\&|,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?and(?:\s{{0,2}}\}})?|"
@@ -164,12 +173,17 @@ _DENIED_BEFORE = re.compile(
     r"assuming|eliminates?|reject|exclude|discard|"
     r"rule[sd]? out|instead of|rather than|either|or)\b)(?:\s{1,3}(?:that|to|would|could|"
     r"should|the|can|be|we|you|I|one))*"
+    r"|\b(?:mistake|error|trap|temptation)\s{1,3}(?:is|was|would\s{1,3}be)\s{1,3}to|\btempt(?:ing|ed)\s{1,3}to"
+    r"|\b(?:one|some|many|someone|somebody|students?|people|they)\s{1,3}(?:(?:might|may|could|would|will|"
+    r"often)\s{1,3})?"
+    r"(?:think|say|believe|assume|argue|claim|guess|conclude|choose|pick|select)s?(?:\s{1,3}(?:that|the|correct))*"
     r"|[\u4e0d\u975e]|\u6392\u9664)\s{0,3}$",
     re.IGNORECASE,
 )
 _REJECTED = re.compile(
     rf"{_CLOSE}\s{{0,3}}(?:(?:is|was|are|were|would be|must be|seems|appears|looks)\s{{1,3}}"
-    r"(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|then)\s{1,3}){0,2}"
+    r"(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|"
+    r"then)\s{1,3}){0,2}"
     r"(?:not|n't|wrong|incorrect|false|invalid|impossible|ruled|eliminated|excluded|rejected|"
     r"discarded|out|irrelevant|inaccurate|"
     r"unlikely|untrue|mistaken|a distractor|a trap)\b"
@@ -194,57 +208,98 @@ _REJECTIONS = (
         rf"(?:(?:option|choice|answer)\s{{1,3}})?){_OPEN}(?P<letter>[A-J])(?![A-Za-z'])"
     ),
 )
+_CONDITIONAL = re.compile(
+    r"[^.!?\n]{0,80}\b(?:if|unless|had|were|provided|when)\b|\W{0,4}\s(?:is|was)\s[^.!?\n]{0,30}\bonly\s(?:if|at|"
+    r"when|for|in)\b"
+)
+_REVISES = re.compile(
+    r"\b(?:wait|hmm+|actually|rather|instead|oops|sorry|correct(?:ion|ing)|reconsider\w*|re-?(?:check|examin|"
+    r"evaluat|think)\w*|"
+    r"on (?:second thought|reflection|checking)|(?:made|my|is) a mistake|(?:that|this|which) (?:is|was) (?:wrong|"
+    r"incorrect)|"
+    r"double[- ]?check\w*|no[,.!:])",
+    re.IGNORECASE,
+)
+_DRESS = re.compile(  # fonts, sizes, spaces and braces of a box, which say nothing
+    r"\\(?:text(?:bf|it|rm|sf|tt|sc|up|normal)?|math(?:rm|bf|it|sf|tt|normal)|[mhf]box|boldsymbol|bm|rm|bf|it|sf|"
+    r"boxed|underline|"
+    r"displaystyle|textstyle|tiny|small|normalsize|large|Large|LARGE|huge|Huge|bigg?|Bigg?|left|right|"
+    r"q?quad)(?![A-Za-z])"
+    r"|\\[,;:! ]|[~{}\s]"
+)
+_LEADING_DRESS = re.compile(rf"^(?:{_DRESS.pattern})+")
 _BOXED = re.compile(
-    r"\s{0,9}(?:\\(?:text\w{0,6}|mathrm|mathbf|"
-    r"mbox)\s{0,2}\{\s{0,3})?(?i:(?:the\s{1,3})?(?:correct\s{1,3}|final\s{1,3})?"
-    rf"(?:option|choice|answer)\s{{0,3}}(?:is\b)?\s{{0,3}}[:\uff1a]?\s{{0,3}})?{_OPEN}(?P<letter>[A-J])(?![A-Za-z'])"
+    rf" {{0,9}}(?i:(?:the +)?(?:correct +|final +)?(?:option|choice|"
+    rf"answer) *(?:is\b)? *[:\uff1a]? *)?{_OPEN}(?P<letter>[A-J])"
+    rf"(?![A-Za-z'])[)\]$*\"]{{0,6}}(?P<rest>.*)"
 )
-_AFTER_BOXED = re.compile(
-    r"[)\]}$*\"'.\s]{0,9}$|\s{0,2}[)\]}.:,](?!\s{0,3}[=+^_*/])|\\[\\,;:! ]|\\q?quad|\s{1,3}\\text"
+_AFTER_BOXED = re.compile(  # nothing, or the option's text: after a mark, or in a font of its own
+    r" *(?:$|[)\].:,](?! *[=+^_*/])|[\u2013\u2014-] (?=[^\d=+*/^_\\]*[A-Za-z]{3})|(?<=  ) *(?![=+^_*/\\<>|(-]))"
 )
+_LONGEST_BOX = 300
 _LETTER_BEFORE_TEXT = re.compile(r"(?:^|\n)[ \t]{0,9}\(?([A-J])(?:[).:]|\s)")
 
+_REVISION_WITHIN = 400  # characters before a statement
 _TAIL = 2000
 """Characters at the end of a text that are read first: nearly all texts end in their answer."""
 
-Statement = tuple[int, int, str]
-"""Where a statement begins, where its letter ends, and the letter."""
+
+class Statement(NamedTuple):
+    """A letter that a text names as its choice."""
+
+    begin: int  # of the statement
+    end: int  # of its letter
+    letter: str
+    strong: bool  # a box, a tag, a line or "the answer is"; not "C is correct" or "we choose C"
 
 
 def choice_letter(text: str, truncated: bool = False) -> str | None:
-    """The option that a text chooses, A to J; None if there is none. Of a truncated text only boxes and tags count."""
+    """The option that a text chooses, A to J; None if there is none. Of a truncated text only boxes and tags count.
+
+    The last statement counts. A weaker one after a strong one is a remark, unless words of revision stand before it.
+    """
     if not text.isascii():
         text = text.translate(_FULL_WIDTH)
     statements = marked = [*_boxed(text), *_tagged(text)]
     if not truncated:
         tail = max(0, len(text) - _TAIL)
         statements = [*marked, *_stated(text, tail)]
-        # Where the last statement is not near the beginning of the tail, no statement before the tail has a part in it.
-        if tail and max((begin for begin, _, _ in statements), default=0) < tail + _TAIL // 2:
+        # Where the last strong statement is not near the beginning of the tail, none before the tail has a part in it.
+        if tail and max((each.begin for each in statements if each.strong), default=0) < tail + _TAIL // 2:
             statements = [*marked, *_stated(text)]
-    chosen: str | None = None
-    chosen_at = hedged_until = 0
-    for begin, end, letter in sorted(statements):
-        if begin < hedged_until:
+    chosen: Statement | None = None
+    hedged_until = 0
+    for statement in sorted(statements):
+        if statement.begin < hedged_until:
             continue
-        hedge = _HEDGE.match(text, end)
-        chosen, chosen_at = None if hedge else letter, end
-        hedged_until = hedge.end() if hedge else 0
-    if chosen is None or chosen not in text[chosen_at + 1 :]:
-        return chosen
-    if any(letter == chosen and begin > chosen_at for begin, letter in _rejections(text, chosen_at)):
+        since = max(chosen.end, statement.begin - _REVISION_WITHIN) if chosen else 0
+        if chosen and chosen.strong > statement.strong and not _REVISES.search(text, since, statement.end):
+            continue
+        hedge = _HEDGE.match(text, statement.end)
+        chosen, hedged_until = (None, hedge.end()) if hedge else (statement, 0)
+    if chosen is None or chosen.letter not in text[chosen.end + 1 :]:
+        return chosen and chosen.letter
+    if any(letter == chosen.letter and begin > chosen.end for begin, letter in _rejections(text, chosen.end)):
         return None
-    return chosen
+    return chosen.letter
 
 
 def _boxed(text: str) -> Iterator[Statement]:
-    for begin, end, content in boxes(text):
-        if (match := _BOXED.match(content)) is None:
+    for box in boxes(text):
+        if box.closing is None:
             continue
-        if _HEDGE.match(content, match.end()):
-            yield begin, text.index(content, begin) + match.end(), match["letter"]
-        elif _AFTER_BOXED.match(content, match.end()) and not _REVOKED.match(text, end):
-            yield begin, end, match["letter"]
+        content = text[box.opening : min(box.closing, box.opening + _LONGEST_BOX)].strip()
+        match = _BOXED.match(_DRESS.sub(" ", _LEADING_DRESS.sub("", content)))
+        if match is None or _REVOKED.match(text, box.end):
+            continue
+        rest = match["rest"]
+        if _HEDGE.match(rest) or (_AFTER_BOXED.match(match.string, match.start("rest")) and not _REJECTED.match(rest)):
+            end = (
+                box.opening + text[box.opening : box.closing].index(match["letter"]) + 1
+                if _HEDGE.match(rest)
+                else box.end
+            )
+            yield Statement(box.begin, end, match["letter"], strong=True)
 
 
 def _tagged(text: str) -> Iterator[Statement]:
@@ -253,33 +308,31 @@ def _tagged(text: str) -> Iterator[Statement]:
     for tag in _TAG.finditer(text):
         letter = choice_letter(tag[1].strip())
         if letter:
-            yield tag.start(), tag.end(), letter
+            yield Statement(tag.start(), tag.end(), letter, strong=True)
 
 
 def _stated(text: str, start: int = 0) -> Iterator[Statement]:
     """Statements in words from ``start`` on, those that are denied left out."""
     small = small_letters(text)
-    last_line = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
-    found = [match for rule in _RULES for match in rule.finditer(text, small, start)]
-    for match in [*found, *([last_line] if last_line else [])]:
-        letter_end = match.end("letter")
-        if _is_formula(text, letter_end) or _REJECTED.match(text, letter_end) or _REVOKED.match(text, letter_end):
-            continue
-        if match is last_line or not _DENIED_BEFORE.search(text, max(0, match.start() - 60), match.start()):
-            yield match.start(), letter_end, match["letter"]
+    for rule in _RULES:
+        for match in rule.finditer(text, small, start):
+            end = match.end("letter")
+            if not _is_statement(text, end) or _DENIED_BEFORE.search(text, max(0, match.start() - 60), match.start()):
+                continue
+            strong = rule.strong and match["modal"] is None
+            if strong or not _CONDITIONAL.match(text, end):
+                yield Statement(match.start(), end, match["letter"], strong)
+    last = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
     whole = _WHOLE_LINE.match(text)
-    if (
-        whole
-        and not _LISTED.search(text, whole.end("letter"))
-        and not _is_formula(text, whole.end("letter"))
-        and not _REJECTED.match(text, whole.end("letter"))
-    ):
-        yield whole.start("letter"), whole.end("letter"), whole["letter"]
+    if last and _is_statement(text, last.end("letter")):
+        yield Statement(last.start(), last.end("letter"), last["letter"], strong=True)
+    if whole and not _LISTED.search(text, whole.end("letter")) and _is_statement(text, whole.end("letter")):
+        yield Statement(whole.start("letter"), whole.end("letter"), whole["letter"], strong=True)
 
 
-def small_letters(text: str) -> str:
-    """The text in small letters, of the same length: the one letter that would become two is replaced before."""
-    return text.replace("\u0130", "i").lower()
+def _is_statement(text: str, end: int) -> bool:
+    """Return whether the letter that ends here is an option that is not denied: no formula, no word."""
+    return not (_is_formula(text, end) or _REJECTED.match(text, end) or _REVOKED.match(text, end))
 
 
 def _is_formula(text: str, end: int) -> bool:
@@ -299,5 +352,7 @@ def _rejections(text: str, start: int) -> Iterator[tuple[int, str]]:
 
 def gold_letter(gold: str) -> str | None:
     """The letter of a reference option, with or without its text: ``C``, ``(C) 42``, ``C Cecile``."""
+    if len(gold) == 1 and gold in LETTERS:
+        return gold
     match = _LETTER_BEFORE_TEXT.search(gold)
     return choice_letter(gold) or (match.group(1) if match else None)

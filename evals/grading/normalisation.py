@@ -4,6 +4,9 @@ Everything here takes time linear in the text, and is applied to answers of at m
 """
 
 import re
+import unicodedata
+from fractions import Fraction
+from functools import cache
 from itertools import accumulate
 
 from evals.grading.boxes import matching_brace
@@ -17,14 +20,18 @@ _NESTING = dict.fromkeys("{([", 1) | dict.fromkeys("})]", -1)
 _UNICODE = str.maketrans(
     {
         "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "∕": "/",
-        "≤": r"\le ", "≥": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ", "±": r"\pm ",
+        "≤": r"\le ", "≥": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∞": r"\infty ", "±": r"\pm ",
         "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ",
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
         "⅛": r"\frac{1}{8}", "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}", "⅕": r"\frac{1}{5}",
         "⅖": r"\frac{2}{5}", "⅗": r"\frac{3}{5}", "⅘": r"\frac{4}{5}", "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}",
-        "°": r"^\circ ", "~": " ", "⁄": "/", "\u2010": "-", "\u2011": "-", "\ufe63": "-",
+        "°": r"^\circ ", "º": r"^\circ ", "٫": ".", "٬": ",", "•": r"\cdot ", "∙": r"\cdot ", "∠": r"\angle ",
+        "ℝ": r"\mathbb{R}", "ℕ": r"\mathbb{N}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
+        "△": r"\triangle ", "∖": r"\setminus ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
+        "⌋": r"\rfloor ",
+        "⌈": r"\lceil ", "⌉": r"\rceil ", "∧": r"\land ", "∨": r"\lor ", "∀": r"\forall ", "≡": r"\equiv ",
+        "∼": r"\sim ", "\u20e3": None, "\ufe0f": None, "~": " ", "⁄": "/", "\u2010": "-", "\u2011": "-", "\ufe63": "-",
         "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
-        "Ω": r"\Omega ", "\u2126": r"\Omega ", "ε": r"\epsilon ", "φ": r"\phi ", "θ": r"\theta ",
         "\u00a0": " ", "\u202f": " ", "\u2009": " ", "，": ",", "；": ";", "：": ":", "（": "(",
         "）": ")", "％": "%", "′": "'", "’": "'", "．": ".", "。": ".", "、": ",",
         "＋": "+", "－": "-", "＝": "=", "／": "/",
@@ -35,12 +42,42 @@ _UNICODE = str.maketrans(
     }
 )  # fmt: skip
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋"
+_OVERLINED = re.compile(r"(?:\d\u0305)+")
+_GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER (?:FINAL )?(\w+)")
 _RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED}]+")
 _ON_THE_LINE = str.maketrans(_RAISED + _LOWERED, "0123456789+-n0123456789+-")
 
 _DOUBLED_COMMAND = re.compile(r"\\\\(?=[a-zA-Z{}()\[\]])")
-_THOUSANDS_GAP = re.compile(r"(?<=\d)(?:,\\!\s*|\\!,|\\,|\{\s*,\s*\}|\\ )(?=\d{3})")
+_THOUSANDS_GAP = re.compile(r"(?<=\d)(?:,\\!\s*|\\!,|\\,|(?:\\text\w*)?\{\s*,\s*\}|\\ )(?=\d{3})")
 _BRACED_COMMA = re.compile(r"\{\s*,\s*\}")
+_GROUPED_DIGITS = re.compile(r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)")  # 1_234_567, as Python writes it
+_NO_CONTENT = re.compile(
+    r"\\(?:label|tag\*?|ref|eqref)\s*\{[^{}]*\}|\\(?:therefore|because|blacksquare|qed|checkmark|notag|"
+    r"nonumber)(?![a-zA-Z])"
+)
+_QUANTITY = re.compile(r"\\(?:qty|SI)\s*\{([^{}]*)\}\s*\{[^{}]*\}")
+_OPERATOR = re.compile(r"\\operatorname\*?\s*\{\s*([A-Za-z]+)\s*\}|\\(Re|Im)(?![a-zA-Z])")
+_ANGLE = re.compile(
+    r"(?<![A-Za-z\\])(?:m\s*)?\\(?:measured)?angle\s*\{?\s*([A-Z])\s*([A-Z])\s*([A-Z])(?![A-Za-z])\s*\}?"
+)
+_TRANSPOSED_ROW = re.compile(
+    r"^(?:\[([^\[\]()&]*)\]|\(([^\[\]()&]*)\)|"
+    r"\\begin\{[pb]matrix\}([^\\]*)\\end\{[pb]matrix\})\s*\^\s*\{?\s*(?:T|\\top|\\intercal)\s*\}?$"
+)
+_ROWS = re.compile(
+    r"^(?:(?:np\.)?(?:array|matrix)\s*\(\s*|Matrix\s*\(\s*)?\[\s*(\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*)\s*\]\s*\)?$"
+)
+_PYTHON_COMPLEX = re.compile(r"^\(?\s*(-?[\d.]*\s*[-+]?\s*[\d.]*)j\s*\)?$")
+_EXPONENT = re.compile(r"\^\s*(-\s*\d+|\d{2,})(?![\d.])")
+_FUNCTION_CALL = re.compile(r"(?<![\\A-Za-z])(abs|floor|ceil|cbrt)\(")
+_CALLS = {
+    "abs": ("|", "|"),
+    "floor": (r"\lfloor ", r"\rfloor "),
+    "ceil": (r"\lceil ", r"\rceil "),
+    "cbrt": (r"\sqrt[3]{", "}"),
+}
+_INVERSE = re.compile(r"(?<![\\A-Za-z])a(?:rc)?(sinh?|cosh?|tanh?)(?![A-Za-z])")
+_LOG_BASE = re.compile(r"(?<![\\A-Za-z])log_?(2|10)(?=\s*\()")
 _SIZE = re.compile(
     r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|hfill|tiny|small|normalsize|large|"
     r"Large|LARGE|huge|Huge)"
@@ -49,9 +86,13 @@ _SIZE = re.compile(
 _COLOUR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[[^\[\]{}]*\])?\{[^{}]*\}")
 _ROW_SPACING = re.compile(r"(\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm)\s*\]")
 _COLON = re.compile(r"\\colon(?![a-zA-Z])|\{\s*:\s*\}")
-_ORDINAL = re.compile(r"(?<=\d)\s*\^\s*\{?\s*\\(?:text|mathrm|textrm|mbox)\s*\{\s*(?:th|st|nd|rd)\s*\}\s*\}?")
+_ORDINAL = re.compile(  # 8th, 8\text{th}, 8^{\text{th}}
+    r"(?<=\d)(?:\s*\^\s*\{\s*(?:TEXT|ENDING)\s*\}|\s*\^?\s*TEXT|ENDING(?![A-Za-z]))".replace(
+        "TEXT", r"\\(?:text|mathrm|textrm|mbox)\s*\{\s*ENDING\s*\}"
+    ).replace("ENDING", "(?:th|st|nd|rd)")
+)
 _THIN_SPACE = re.compile(r"\\[!]\s*")
-_SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}|\s+")
+_SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}|(?<![\\}])\{\}|\s+")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _FONT = re.compile(
     r"\\(?:text(?:rm|bf|it|sf|tt|up|normal|md)?|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|"
@@ -59,10 +100,19 @@ _FONT = re.compile(
     r"(?![a-zA-Z])"
 )
 _CIRCLE = r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z]))"
-_DEGREES = re.compile(rf"{_CIRCLE}|\\degrees?(?![a-zA-Z])|(?<=\d)\s*degrees?\b")
+_PRIME = r"(?:'|\^\s*\{?\s*\\prime\s*\}?)"
+_SECOND = r"(?:''|\"|\^\s*\{?\s*(?:\\prime\s*){2}\}?)"
+_ARC = re.compile(rf"(\d+)\s*{_CIRCLE}\s*(\d+(?:\.\d+)?)\s*{_PRIME}(?:\s*(\d+(?:\.\d+)?)\s*{_SECOND})?")
+_DEGREES = re.compile(
+    rf"{_CIRCLE}(?:\s*\\(?:text|mathrm|textrm)\s*\{{\s*[CF]\s*\}}|\s*[CF](?![A-Za-z]))?|\\degrees?(?![a-zA-Z])|"
+    rf"(?<=\d)\s*degrees?\b"
+)
 _PERCENT = re.compile(r"\\%|(?<=[\d}$%])\s*(?:percentage|percent|pct)\b(?:\s+points?)?")
 _HALF_DAY = re.compile(r"(?<=\d)\s*(?:\\text\w{0,6}|\\mathrm)?\s*\{?\s*\b([AaPp])\.?\s*[mM]\b\.?\s*\}?\s*\.?$")
-_CURRENCY = re.compile(r"\\?\$|[€£¥₹₽₩₪](?=\s*[\d.])|(?<=\d)\s*[€£¥₹₽₩₪]")
+_CURRENCY = re.compile(
+    r"(?:\b(?:US|HK|NZ|[AC]))?\\?\$|(?:\b(?:USD|EUR|GBP|INR|CNY|Rs\.?)\s*|[€£¥₹₽₩₪¢₺])(?=\s*[\d.])|"
+    r"(?<=\d)\s*[€£¥₹₽₩₪¢₺]"
+)
 _INFINITY = re.compile(r"\+\s*\\infty|(?<![\\A-Za-z])(?:infinity|infty|inf|oo)(?![A-Za-z])")
 _NOT_EQUAL = re.compile(r"(?<![\d)}])!=|\\ne(?![a-zA-Z])|\\not\s*=")
 _LE = re.compile(r"<=|=<|\\leqs?lant(?![a-zA-Z])|\\leqq?(?![a-zA-Z])")
@@ -120,6 +170,7 @@ _UNIT_VECTOR = re.compile(
 _COMPONENT = re.compile(r"\s*([+-]?)\s*([^@+-]*|\([^()@]*\))\s*@([ijk])")
 _NO_SOLUTION = re.compile(r"^\s*(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?\s*$", re.IGNORECASE)
 _ABSENT = re.compile(r"^\s*DNE\s*$")
+_ARTICLE = re.compile(r"^(?:an?|the)\s+(?=-?\d)")
 _MULTIPLE_SPACE = re.compile(r" {2,}")
 
 
@@ -146,8 +197,13 @@ def normalise(text: str) -> str:
     text = _CHOSEN_FROM.sub(r"\\binom{\1}{\2}", _RATIO.sub(":", _PERCENT_IN_TEXT.sub("%", text)))
     text = without_lead(_CURRENCY.sub("", _WRAPPED.sub(r"\1\2", text)))
     text = text.replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
+    text = _OPERATOR.sub(
+        lambda match: _function_name(match[1] or match[2]), _QUANTITY.sub(r"\1", _NO_CONTENT.sub(" ", text))
+    )
     text = _COLON.sub(":", _ORDINAL.sub("", _ROW_SPACING.sub(r"\1", _COLOUR.sub("", text))))
-    text = _BRACED_COMMA.sub("", _THOUSANDS_GAP.sub("", _SIZE.sub("", text)))
+    text = _GROUPED_DIGITS.sub(lambda match: match[0].replace("_", ""), text)
+    text = _BRACED_COMMA.sub(",", _THOUSANDS_GAP.sub("", _SIZE.sub("", text)))
+    text = _ANGLE.sub(_angle, _ARC.sub(_degrees_of_arc, text))
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE_ARGUMENT.sub(r"(\\frac{\1\\pi}{180})", text)
     text = _DEGREES.sub("", text)
@@ -158,21 +214,50 @@ def normalise(text: str) -> str:
     text = _HALF_DAY.sub(lambda match: f" {match[1].lower()}m", text.rstrip(_TRAILING))
     text = _TIMES_TEN.sub(r"\\times 10^", without_text_unit(text))
     text = _SPACE.sub(" ", _THIN_SPACE.sub("", _unwrap_fonts(_flat(text)))).strip()
-    text = without_asides(without_lead(text))
+    text = without_asides(without_lead(_ARTICLE.sub("", text)))
     text = _NOT_EQUAL.sub(r"\\neq ", _INFINITY.sub(r"\\infty", text))
     text = _GE.sub(r"\\ge ", _LE.sub(r"\\le ", text))
     text = _LT_GT.sub(lambda match: "<" if match.group(1) == "lt" else ">", text)
     text = _PERCENT.sub("%", text.rstrip(_TRAILING))
     text = _join_parts(without_plain_unit(text))
-    text = _latex_of_ascii(text)
+    text = _matrix(_latex_of_ascii(text))
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
     text = _SHORT_FRACTION.sub(r"\\frac{\1\2}{\3\4}", _FRACTION.sub(r"\\frac", text))
     text = _BARE_ROOT.sub(r"\1{\2}", _SHORT_ROOT.sub(r"\\sqrt{\1}", text))
     text = _CHOOSE_IN_WORDS.sub(r"\\binom{\1}{\2}", text)
     text = _ABSENT.sub("does not exist", _NO_SOLUTION.sub(r"\\emptyset ", text))
+    if text.startswith("(") and "=" in text and "," not in text and _matching_parenthesis(text, 0) == len(text) - 1:
+        text = text[1:-1].strip()
     while text.startswith("((") and text.endswith("))") and _matching_parenthesis(text, 1) == len(text) - 2:
         text = text[1:-1].strip()
     return _MULTIPLE_SPACE.sub(" ", text).strip()
+
+
+def _function_name(name: str) -> str:
+    """LaTeX's command for a function that it has, else the name."""
+    return rf"\{name} " if _ASCII_FUNCTION.fullmatch(name) or name in ("max", "min", "gcd", "lcm", "det") else name
+
+
+def _angle(match: re.Match[str]) -> str:
+    r"""``\angle CBA`` as one name, the same as of ``\angle ABC``: its letters are points and no factors."""
+    first, last = sorted((match[1], match[3]))
+    return rf"\theta_{{{first}{match[2]}{last}}}"
+
+
+def _degrees_of_arc(match: re.Match[str]) -> str:
+    """``45^\\circ 30'`` as 45.5 degrees."""
+    seconds = Fraction(match[1]) * 3600 + Fraction(match[2]) * 60 + Fraction(match[3] or 0)
+    return rf"\frac{{{seconds.numerator}}}{{{seconds.denominator * 3600}}}"
+
+
+def _matrix(text: str) -> str:
+    """Rows in brackets as a matrix, a row that is transposed as the tuple that a column is."""
+    if row := _TRANSPOSED_ROW.match(text):
+        return f"({','.join(part.strip() for part in re.split('[,&]', next(filter(None, row.groups()), '')))})"
+    if rows := _ROWS.match(text):
+        lines = [row.replace(",", "&") for row in re.findall(r"\[([^\[\]]*)\]", rows[1])]
+        return r"\begin{pmatrix}" + r"\\".join(lines) + r"\end{pmatrix}"
+    return text
 
 
 def _components(text: str) -> str:
@@ -212,7 +297,20 @@ def _in_ascii(text: str) -> str:
         return text.translate(_UNICODE)
     text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_ON_THE_LINE)}}}", text)
     text = _LOWERED_RUN.sub(lambda run: f"_{{{run[0].translate(_ON_THE_LINE)}}}", text)
-    return "".join(ascii_digit(character) for character in text.translate(_UNICODE))
+    text = _OVERLINED.sub(lambda run: r"\overline{" + run[0].replace("\u0305", "") + "}", text)
+    return "".join(map(_plain_character, text.translate(_UNICODE)))
+
+
+@cache
+def _plain_character(character: str) -> str:
+    """Our digit for a digit of any script, LaTeX's command for a Greek letter, the letter itself for one in a font."""
+    if character.isascii() or character.isdecimal():
+        return ascii_digit(character)
+    plain = unicodedata.normalize("NFKC", character)
+    if (letter := _GREEK.fullmatch(unicodedata.name(plain, "") if len(plain) == 1 else "")) is None:
+        return plain
+    name = letter[2].lower().replace("lamda", "lambda")
+    return rf"\{name} " if letter[1] == "SMALL" else rf"\{name.capitalize()} "
 
 
 def _join_parts(text: str) -> str:
@@ -241,6 +339,15 @@ def _unwrap_fonts(text: str) -> str:
 
 def _latex_of_ascii(text: str) -> str:
     """Rewrite calculator spelling (``sqrt(2)``, ``2**3``, ``3*x``, ``8.7e8``, ``pi``) in LaTeX."""
+    if (complex_number := _PYTHON_COMPLEX.match(text)) and any(map(str.isdigit, text)):
+        text = complex_number[1] + "i"
+    text = _LOG_BASE.sub(r"\\log_{\1}", _INVERSE.sub(r"\\arc\1 ", text))
+    while call := _FUNCTION_CALL.search(text):
+        closing = _matching_parenthesis(text, call.end() - 1)
+        if closing is None:
+            break
+        opened, closed = _CALLS[call[1]]
+        text = text[: call.start()] + opened + text[call.end() : closing] + closed + text[closing + 1 :]
     text = _EXPONENT_NOTATION.sub(_power_of_ten, _BARE_POINT.sub("", _NUMPY.sub("", text)))
     text = _ASCII_FUNCTION.sub(r"\\\1 ", text.replace("**", "^"))
     position = 0
@@ -250,7 +357,7 @@ def _latex_of_ascii(text: str) -> str:
         if closing is None:
             break
         text = text[: match.end(1)] + "{" + text[position:closing] + "}" + text[closing + 1 :]
-    return re.sub(r"\s*\*\s*", r"\\cdot ", text)
+    return re.sub(r"\s*\*\s*", r"\\cdot ", _EXPONENT.sub(r"^{\1}", text))
 
 
 def _matching_parenthesis(text: str, opening: int) -> int | None:

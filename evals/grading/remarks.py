@@ -6,25 +6,48 @@ the whole is no number.
 """
 
 import re
+from itertools import pairwise
 
-_UNIT_WORDS = (
-    "cm|mm|km|dm|nm|kg|mg|ml|mL|ft|mi|mph|km/h|kmh|m/s|hr|hrs|min|mins|sec|secs|deg|rad|sq|cu|lb|lbs|oz|"
-    "Hz|kHz|MHz|GHz|Pa|kPa|eV|keV|MeV|GeV|mol|dollars?|cents?|euros?|yuan|units?"
+_PREFIXED = r"(?:[nmcdhkMGT]|µ|\\mu\s?)?(?:m|g|s|L|l|N|J|W|V|Hz|Pa|eV|mol|bar|cal|Wh|T)"  # SI: "cm", "kJ"
+_UNITS = (  # of at most three letters: all others are products of variables
+    rf"{_PREFIXED}|Å|A|C|F|h|K|ft|yds?|in|mi|mph|kmh|hrs?|mins?|secs?|deg|rad|sr|sq|cu|lbs?|oz|pt|qt|gal|rpm|psi|"
+    rf"bps|fps|"
+    r"pts|pct|USD|EUR|GBP|INR|CNY|Rs|yrs?|wk|mo|atm|dB|amu|AU|ly|ha|cc"
 )
-_WORD = (  # shorter ones are products of variables, unless they are known
-    rf"(?:[A-Za-z]{{4,}}|{_UNIT_WORDS}|yds?|gal|kW|kJ|cal|rpm|psi|bps|fps|pts|pct|USD|EUR|GBP|yr|yrs|day|"
-    r"ways?|cup|m[ae]n|boy|car|cat|dog|cow|pig|hen|egg|box|bag|jar|ton|row|hat|bus|odd|pen|pie|bit|"
-    r"set|lap|win|key|toy|bee)"
-    r"(?![A-Za-z])"
+_NOUNS = (  # of three letters
+    "ways?|cup|m[ae]n|boy|car|cat|dog|cow|pig|hen|egg|box|bag|jar|ton|row|hat|bus|odd|pen|pie|bit|set|lap|win|"
+    "key|toy|bee|"
+    "day|job|kid|fan|pet|fly|bed|bar|map|net|tip|tax|age"
 )
-_FONT = r"\\(?:text(?:rm|bf|it|normal|sf)?|mbox|mathrm|mathbf|rm)\s*"
-_TEXT_UNIT = re.compile(
-    rf"(?<=[\d\w}}\])])\s*(?:\\[,;: ]|~|\\q?quad)*\s*{_FONT}"
-    r"\{\s*(?P<word>(?:[^{}\d]|\^\s*\{?-?\d\}?)*)\}\s*(?:\^\s*\{?\s*-?\s*\d\s*\}?)?\s*\.?$"
+_FUNCTION_WORDS = (
+    "per|in|of|the|all|as|an|a|for|on|at|to|we|it|is|was|are|has|had|and|his|her|our|he|she|who|can|will|by|now|"
+    "so|due|see|any|its|my|out|up"
+)
+_WORD = rf"(?:[A-Za-z]{{4,}}|(?:{_UNITS}|{_NOUNS})(?<=[A-Za-z]{{2}}))(?![A-Za-z])"
+_FONT = r"\\(?:text(?:rm|bf|it|normal|sf|up)?|mbox|hbox|mathrm|mathbf|mathsf|operatorname|rm|unit|si)\s*"
+_GAP = r"(?:\s|\\[,;:! ]|~|\\q?quad|\\cdot(?![A-Za-z])|\\times(?![A-Za-z])|/|\{\})*"
+_EXPONENT = r"(?:\s*\^\s*(?:\{\s*-?\s*\d\s*\}|-?\d))?"
+_EXPONENTS = re.compile(r"\^\s*\{?\s*-?\s*\d\s*\}?")
+_SPACE = re.compile(r"\s|\\[,;: ]|~|quad")
+_IN_FONT = rf"{_FONT}\{{(?:[^{{}}\d]|\^\s*\{{?-?\d\}}?)*\}}{_EXPONENT}"
+_TEXT_UNIT = re.compile(  # ``\text{ cm}^2``, ``\frac{\text{m}}{\text{s}}``, ``{}^\circ\mathrm{C}``, ``\Omega``
+    rf"(?<=[\d\w}}\])%])(?P<unit>(?:{_GAP}(?:(?:\{{\}})?\^\s*\{{?\s*\\circ\s*\}}?\s*)?"
+    rf"(?:{_IN_FONT}|\\frac\s*\{{{_IN_FONT}\}}\s*\{{{_IN_FONT}\}}|\\Omega(?![A-Za-z])|\\AA(?![A-Za-z])))+)\s*\.?$"
 )
 _PLAIN_UNIT = re.compile(
-    rf"^(?P<value>[^=]*?(?:\d|\}}|\\pi|\)))\s*(?:(?<=\s){_WORD}\.?(?:[\s/-]+[A-Za-z]+\.?)*|(?:{_UNIT_WORDS})|m(?=\^))"
+    rf"^(?P<value>[^=]*?(?:\d|%|\}}|\\pi|\)))\s*(?:(?<=\s){_WORD}\.?(?:[\s/-]+[A-Za-z]+\.?)*|"
+    rf"(?:{_PREFIXED}|units?|dollars?|cents?|euros?|yuan)(?<=[A-Za-z]{{2}})(?![A-Za-z])|m(?=\^))"
     r"\s*(?:\^\s*\{?\s*\d\s*\}?)?$"
+)
+_NEEDS_SPACE = frozenset("LlNJWVTACFhK")  # beside a digit they are variables: ``3\mathrm{V}``
+_NAMED = re.compile(rf"[^\W\d_]{{4,}}|{_UNITS}|{_NOUNS}")
+_SHORT = re.compile(_FUNCTION_WORDS)
+_LETTERS = re.compile(r"[^\W\d_]+")
+_COMMANDS = re.compile(rf"{_FONT}|\\(?:frac|[,;:! ]|q?quad|cdot|times|circ|Omega|AA)(?![A-Za-z])|[{{}}~^]")
+_NAMES = re.compile(  # of constants, functions and letters
+    r"(?:pi|alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|omega|infinity|sqrt|sin|cos|tan|cot|sec|csc|log|"
+    r"exp|arc\w+)",
+    re.IGNORECASE,
 )
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _DENIAL = (
@@ -42,7 +65,9 @@ _NUMBER_WORD = (
     r"eighty|ninety|hundred\w*|thousand\w*|[mbtr]+illion\w*|quadrillion\w*|dozens?|half|halves|"
     r"thirds?|fourths?|fifths?|"
     r"sixths?|sevenths?|eighths?|ninths?|tenths?|\w+tieths?|once|twice|thrice|doubled?|tripled?|quadrupled?|halved|"
-    r"squared?|cubed|factorial|reciprocal|inverse|plus|minus|divided|multiplied|modulo|power"
+    r"tens|lakhs?|crores?|gross|quarters?|squared?|cubed|factorial|reciprocal|inverse|plus|minus|divided|"
+    r"multiplied|modulo|"
+    r"power|complement|octal|binary|hexadecimal|hex"
 )
 _REFUSED = re.compile(rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most)\b|^!|[?=<>+*|]", re.IGNORECASE)
 _DENIED = re.compile(rf"\b(?:{_DENIAL}|or)\b|\?", re.IGNORECASE)
@@ -60,8 +85,8 @@ _REFUSED_FIRST = re.compile(
 _WORD_OPERATORS = re.compile(
     r"\b(?:and|or|in|mod|sin|cos|tan|log|ln|exp|sqrt|pi|if|for|choose|infinity|inf|oo|is|are)\b"
 )
-_CONSTANT_IN_TEXT = re.compile(r"\s*(?:[eiπ]|th|st|nd|rd|T|and|or|if|mod.*|)\s*")
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "lakh": 5, "crore": 7}
+_SHORT_SCALE = re.compile(rf"(?<=\d)\s*(?:\\[,;: ]|~)*\s*{_FONT}\{{\s*(?P<scale>[bm])n\s*\}}\s*$")
 _SCALE = re.compile(
     rf"(?<=\d)\s*(?:\\[,;: ]|~)*\s*(?:{_FONT}\{{\s*)?(?P<scale>{'|'.join(_SCALES)})(?![A-Za-z])"
     r"[^{}\d]*\}?\s*$"
@@ -89,21 +114,60 @@ _RELATIONS = {
     r"negative|minus": "-",
     rf"(?:it is )?(?:{_APPROXIMATION})|(?:the )?(?:point|vertex|center|centre|interval|"
     rf"set|pair|ordered pair|vector|"
-    r"number|value|total|sum|total of|equation|line|function|coordinates)": "",
+    r"number|value|total|sum|(?:a )?total of|equation|line|function|coordinates|[a-z]{3}(?<=USD|EUR|GBP|INR|CNY)|"
+    r"only|"
+    r"in total|altogether)": "",
 }
+_STATED = re.compile(
+    r"(?<![A-Za-z0-9_.\\^])(?:(?:US|HK|NZ|[AC])?\\?\$|[€£¥₹]|"
+    r"Rs\.?)?\s?(?<![A-Za-z0-9_])[-+\u2212]?(?:\d(?:[\d.,:/]*\d)?|\.\d+)(?:\s?\\?%)?"
+    r"(?![A-Za-z0-9_^])"
+)
+_OTHER_DENIED = re.compile(r",?\s*\(?(?:and |but )?not\s+\$?[\d.,]+[A-Za-z ]{0,40}\)?\.?$")
+_REMARK_ON_ANOTHER = re.compile(
+    r"\s*(?!out\b|to\b|by\b)[A-Za-z]{3,}(?:\s+[A-Za-z]+)*?\s+(?:of|for|with|in|from|per|each)(?:\s+(?:the|a|all))?\s+"
+)
+_NO_SENTENCE = re.compile(r"(?!\\[$%])[=<>*+|\\{}_~^/]|[1-9]|(?<![A-Za-z'])(?![aAI]\b)[A-Za-z](?![A-Za-z'])")
+_CHANGES = re.compile(
+    rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most|more|less|fewer|greater|smaller|larger|between|below|"
+    rf"under|above|"
+    r"over|exceeds?|negative|am|pm)\b|[?!]",
+    re.IGNORECASE,
+)
 _WHERE = re.compile(r"^(?P<name>[A-Za-z])\s*,?\s+(?:where|with|for)\s+(?P=name)\s*=\s*(?P<value>[^=]+)$")
 
 
 def without_text_unit(text: str) -> str:
     r"""Remove a trailing ``\text{ cm}^2``, and read ``4\text{ million}`` as a number."""
     text = _DOZEN.sub(r"\\cdot 12", text)
+    text = _SHORT_SCALE.sub(lambda match: rf"\times 10^{{{9 if match['scale'] == 'b' else 6}}}", text)
     text = _SCALE.sub(lambda match: rf"\times 10^{{{_SCALES[match['scale']]}}}", text)
     match = _TEXT_UNIT.search(text)
-    if match is None or _CONSTANT_IN_TEXT.fullmatch(match["word"]) or not _says_nothing(match["word"]):
+    if match is None or not _is_unit(match["unit"]):
         return text
     value = text[: match.start()].strip()
     is_number = r"\pi" in value or any(map(str.isdigit, value))
     return value.rstrip(" \t\r\n.,;:\\") if is_number and value.count("{") == value.count("}") else text
+
+
+def _is_run(word: str) -> bool:
+    """Return whether letters stand as in the alphabet: ``abcd`` is a product."""
+    return len(word) > 1 and word in _ALPHABET
+
+
+def _is_unit(text: str) -> bool:
+    r"""Return whether what follows a value is units, words, and nothing else: ``\text{ m}^2``, and not ``\text{n}``."""
+    plain = _COMMANDS.sub(" ", _EXPONENTS.sub(" ", text))
+    words = _LETTERS.findall(plain)
+    named = [word for word in words if _NAMED.fullmatch(word) and not _is_run(word)]
+    if len(words) == 1 and words[0] in _NEEDS_SPACE and not _SPACE.search(text):
+        return False
+    if any(map(_NAMES.fullmatch, words)) or not (named or not words):
+        return False
+    phrase = any(len(word) > 3 for word in named)  # in which words of three letters are words too: "red balls"
+    return _says_nothing(plain) and all(
+        word in named or _SHORT.fullmatch(word) or (phrase and len(word) == 3) for word in words
+    )
 
 
 def without_plain_unit(text: str) -> str:
@@ -112,10 +176,24 @@ def without_plain_unit(text: str) -> str:
     if match is None:
         return text
     words = text[match.end("value") :].strip()
-    if _WORD_OPERATORS.search(words) or words in _ALPHABET or not _says_nothing(words):  # "3 abcd" is a product
+    if _WORD_OPERATORS.search(words) or _is_run(words) or _NAMES.fullmatch(words):  # "3 abcd" is a product
         return text
     has_words = re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", match["value"]))
-    return text if has_words else match["value"].strip()
+    return match["value"].strip() if _says_nothing(words) and not has_words else text
+
+
+def stated_number(sentence: str) -> str | None:
+    """The number that a sentence in words states ("Josh made $70,000 in profit"), if no other word changes it.
+
+    Other numbers may stand behind it in a remark: "10 bags of 12 apples", "10, not 12".
+    """
+    sentence = _OTHER_DENIED.sub("", sentence)
+    numbers = list(_STATED.finditer(sentence))
+    outside = _STATED.sub(" 0 ", sentence)
+    if not numbers or _NO_SENTENCE.search(outside) or _CHANGES.search(outside):
+        return None
+    gaps = [sentence[first.end() : second.start()] for first, second in pairwise(numbers)]
+    return numbers[0][0].strip() if all(map(_REMARK_ON_ANOTHER.fullmatch, gaps)) else None
 
 
 def without_asides(text: str) -> str:

@@ -30,8 +30,20 @@ class _Score(ExtensibleRecord):
     answer: str | None = None
 
 
+class _Message(ExtensibleRecord):
+    content: str | tuple[Any, ...] = ""
+
+    @property
+    def text(self) -> str:
+        """Its text, in parts or not; reasoning is a part of another type."""
+        parts = ({"type": "text", "text": self.content},) if isinstance(self.content, str) else self.content
+        texts = (part for part in parts if isinstance(part, dict) and part.get("type") == "text")
+        return "".join(str(part.get("text", "")) for part in texts)
+
+
 class _Choice(ExtensibleRecord):
     stop_reason: str | None = None
+    message: _Message | None = None
 
 
 class _Usage(ExtensibleRecord):
@@ -39,9 +51,16 @@ class _Usage(ExtensibleRecord):
 
 
 class _Output(ExtensibleRecord):
-    completion: str = ""
+    completion: str | None = None  # absent from older logs, whose text is in the first choice alone
     choices: tuple[_Choice, ...] = ()
     usage: _Usage | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of the response; empty where the log has none."""
+        if self.completion is not None:
+            return (self.completion,)
+        return tuple(choice.message.text for choice in self.choices[:1] if choice.message is not None)
 
 
 class _InspectSample(ExtensibleRecord):
@@ -100,7 +119,7 @@ def _inspect_response(sample: _InspectSample) -> Response:
     return Response(
         problem_name(sample.id, sample.input),
         judgements,
-        (output.completion,),
+        output.texts,
         targets[0] if len(targets) == 1 else None,
         (usage.output_tokens,) if usage is not None and usage.output_tokens is not None else (),
         tuple(_ENDS.get(choice.stop_reason or "") for choice in output.choices[:1]),

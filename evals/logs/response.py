@@ -12,6 +12,7 @@ from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import MATCH, FinishReason, Grade, Sample
+from evals.grading.visible import opens_thinking
 
 _WORDS = {"c": 1.0, "i": 0.0, "n": 0.0, "p": 0.5, "true": 1.0, "false": 0.0}
 """The values in words: inspect_ai's correct, incorrect, no answer and partial, and those of CSV files."""
@@ -41,6 +42,7 @@ class Response:
         judgements: name of a score -> what it says.
         gold: the reference answer.
         tokens, ends: lengths of the texts and how they ended, in their order; empty where the log does not say.
+        prompt: what the model was given, as far as the log says; it may end in the opening of thinking.
     """
 
     problem_id: str
@@ -49,6 +51,7 @@ class Response:
     gold: str | None = None
     tokens: Sequence[int] = ()
     ends: Sequence[FinishReason | None] = ()
+    prompt: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,11 @@ class Judging:
             judgement = response.judgements.get(name)
             if judgement is None:
                 raise UserError(f"{log.path}: problem {response.problem_id}: has no score {name}")
+            if judgement.samples > 1 and len(response.texts) not in (0, judgement.samples):
+                where, held = f"problem {response.problem_id}: {name}", len(response.texts)
+                raise InvalidInput(
+                    str(log.path), where, f"is of {judgement.samples} samples, of {held} texts", "as many"
+                )
             right = self._right(judgement)
             if right is None:
                 accepted = "0 or 1" + (f", or a share of {judgement.samples}" if judgement.samples > 1 else "")
@@ -168,6 +176,7 @@ def samples_of(log: Log) -> list[Sample]:
             text=text,
             tokens=_nth(response.tokens, place, len(response.texts)),
             finish_reason=_nth(response.ends, place, len(response.texts)),
+            in_thinking=opens_thinking(response.prompt) or None,
         )
         for response in log.responses
         for place, text in enumerate(response.texts)

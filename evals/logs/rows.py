@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,15 @@ class _LmEvalRow(_OpenRecord):
     filtered_resps: tuple[Any, ...]
     filter: str = "none"
     metrics: tuple[str, ...] | None = None
+    arguments: Any = None
+
+    @property
+    def prompt(self) -> str:
+        """The first text in the arguments of the request, which are lists or named."""
+        found = self.arguments
+        while isinstance(found, Mapping | list | tuple) and found:
+            found = next(iter(found.values() if isinstance(found, Mapping) else found))
+        return found if isinstance(found, str) else ""
 
 
 def read_lm_eval(path: Path) -> list[Log]:
@@ -56,7 +66,11 @@ def read_lm_eval(path: Path) -> list[Log]:
     """
     by_problem: dict[str, list[_LmEvalRow]] = {}
     for row in read_rows(path, _LmEvalRow):
-        by_problem.setdefault(f"{row.doc_id}-{row.doc_hash[:8]}", []).append(row)
+        earlier = by_problem.setdefault(f"{row.doc_id}-{row.doc_hash[:8]}", [])
+        if any(other.filter == row.filter for other in earlier):
+            found = f"filter {row.filter} is there twice, as in the samples of two runs"
+            raise InvalidInput(str(path), f"doc_id {row.doc_id}", found, "one row for each problem and filter")
+        earlier.append(row)
     responses = []
     for problem, rows in by_problem.items():
         first, judgements = rows[0], {}
@@ -66,7 +80,7 @@ def read_lm_eval(path: Path) -> list[Log]:
         texts = first.resps[0] if first.resps and isinstance(first.resps[0], list) else []
         texts = [text for text in texts if isinstance(text, str)]  # those of multiple choice are log-probabilities
         gold = None if first.target is None else str(first.target)
-        responses.append(Response(problem, judgements, texts, gold))
+        responses.append(Response(problem, judgements, texts, gold, prompt=first.prompt))
     named = re.fullmatch(r"samples_(.+?)_\d{4}-\d\d-\d\dT.*", path.stem)
     return [Log(path, path.absolute().parent.name, named[1] if named else path.stem, responses)]
 
@@ -91,8 +105,9 @@ class _VerlRow(_OpenRecord):
 
 
 def read_verl(path: Path) -> list[Log]:
-    """Read the validation of a step; verl names no problems, so the prompt does."""
+    """Read the validation of a step; verl names no problems, so the prompt does, with its reference if it has two."""
     responses: dict[str, Response] = {}
+    golds: dict[str, set[str | None]] = {}
     for number, row in enumerate(read_rows(path, _VerlRow)):
         judgements = {"score": Judgement(row.score, row.pred)}
         judgements |= {name: Judgement(row.value(name), row.pred) for name in row.numbers()}
@@ -101,8 +116,13 @@ def read_verl(path: Path) -> list[Log]:
         parts = (row.uid or "").rsplit("_", 2)
         session = "_".join(parts[:2]) if len(parts) == 3 else str(number)
         name = f"prompt-{sha256_bytes(row.input.encode('utf-8', 'replace'))[:12]}"
-        responses[session] = Response(name, judgements, (row.output,), gold)
-    return [Log(path, f"{path.absolute().parent.name}-{path.stem}", "–", list(responses.values()))]
+        responses[session] = Response(name, judgements, (row.output,), gold, prompt=row.input)
+        golds.setdefault(name, set()).add(gold)
+    named = [
+        each if len(golds[each.problem_id]) == 1 else replace(each, problem_id=f"{each.problem_id}-{each.gold}")
+        for each in responses.values()
+    ]
+    return [Log(path, f"{path.absolute().parent.name}-{path.stem}", "–", named)]
 
 
 # lighteval: details_{task}_{date}.parquet of --save-details, a row for each problem.
@@ -120,6 +140,7 @@ class _Document(ExtensibleRecord):
 
 
 class _ModelResponse(ExtensibleRecord):
+    input: Any = None
     text: tuple[str, ...] | None = None
     output_tokens: tuple[tuple[Any, ...], ...] | None = None
 
@@ -144,7 +165,9 @@ def read_lighteval(path: Path) -> list[Log]:
         gold = str(row.doc.choices[golds[0]]) if known else None
         lengths = tuple(map(len, row.model_response.output_tokens or ()))
         problem = f"{row.doc.id}-{sha256_bytes(row.doc.query.encode('utf-8', 'replace'))[:8]}"
-        responses.append(Response(problem, judgements, row.model_response.text or (), gold, lengths))
+        given = row.model_response.input
+        prompt = given if isinstance(given, str) else ""
+        responses.append(Response(problem, judgements, row.model_response.text or (), gold, lengths, prompt=prompt))
         tasks.append(row.doc.task_name)
     place = path.absolute().parent  # {model}/{date}
     return [Log(path, place.parent.name, tasks[0] if tasks else "–", responses)]

@@ -1,6 +1,7 @@
 """Grades, samples and other tools' logs under any path that a person types; what has no grades is graded on the way."""
 
 import glob
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +44,7 @@ class Reader:
     workers: int  # processes that grade
     judging: Judging = field(default_factory=Judging)  # of other tools' logs
     columns: Mapping[str, str] = field(default_factory=dict)  # part of a response -> column, to read any tables
+    require_all: bool = False  # a problem without a response is an error, and no warning
 
     def read(self, paths: Sequence[Path]) -> list[GradedRun]:
         """Read files of grades or samples: those named, and of a directory the ones in it or one level below.
@@ -86,17 +88,21 @@ class Reader:
             outputs = verify_outputs(path.parent / "manifest.json", path.stem).outputs
             hashes = {(path.parent / name).as_posix(): digest for name, digest in outputs.items()}
         keys = _first_row(path)
+        problems = self.problems
         if "correct" in keys:
             grades = read_rows(path, Grade)
         elif "text" in keys:
-            grades = self._grade(path, pool)[2]
+            found, _, grades = self._grade(path, pool)
+            problems = [found]
         else:
             raise UserError(f"{path}: the first row has neither correct, as grades have, nor text, as samples have")
+        self._check_all(path, grades, problems)
         return [GradedRun(path, run, benchmark, grades_by_problem(path, grades), hashes)]
 
     def _read_log(self, log: Log, pool: GradingPool) -> GradedRun:
         """A log's grades, by the tool's own score or by our grader."""
         grades = self._grade_log(log, pool)[2] if self.judging.grades_here(log) else self.judging.grades(log)
+        self._check_all(log.path, grades, self.problems)
         has_answers = all(grade.answer is not None or grade.reason not in ("match", "mismatch") for grade in grades)
         return GradedRun(log.path, log.run, log.benchmark, grades_by_problem(log.path, grades), {}, has_answers)
 
@@ -116,6 +122,20 @@ class Reader:
         kind = self.kind or _kind_of(problems)
         graded, _ = grade_samples(samples, problems, pool, kind)
         return problems, kind, [Grade.parse(row, str(samples)) for row in graded]
+
+    def _check_all(self, path: Path, grades: Sequence[Grade], candidates: Sequence[Path]) -> None:
+        """Say which problems of the file that has a run's problems have no response: they are in no score."""
+        answered = {str(grade.problem_id) for grade in grades}
+        for file in candidates:
+            problems = [str(gold.id) for gold in read_rows(file, Gold)]
+            if not answered <= set(problems):
+                continue
+            if missing := [problem for problem in problems if problem not in answered]:
+                found = f"{path}: {len(missing)} of {len(problems)} problems have no response, such as {missing[0]}"
+                if self.require_all:
+                    raise UserError(found)
+                print(f"warning: {found}; they are in no score, and --require-all refuses them", file=sys.stderr)
+            return
 
     def _problems_of(self, samples: Path) -> Path:
         """The first file that has all problems of a file of samples, of those given and the one its manifest names."""

@@ -48,6 +48,7 @@ class Grading:
         score: of other tools' logs, the score that says what is correct, such as exact_match,strict-match.
         correct_from: take that score as correct from this value on; default: 0 and 1 alone are accepted.
         regrade: grade the texts of other tools' logs with our grader, against the answers in the log.
+        require_all: refuse files in which a problem has no response; default: a warning.
         columns: read any CSV, JSONL or parquet, such as problem=id,correct=is_right; also text, gold, answer, tokens.
     """
 
@@ -56,6 +57,7 @@ class Grading:
     score: str | None = None
     correct_from: float | None = None
     regrade: bool = False
+    require_all: bool = False
     columns: str | None = None
 
     def reader(self, problems: Sequence[Path]) -> Reader:
@@ -67,7 +69,7 @@ class Grading:
 
         kind = None if self.kind is None else Kind(self.kind)
         judging = Judging(self.score, self.correct_from, self.regrade)
-        return Reader(problems, kind, self.workers, judging, read_columns(self.columns))
+        return Reader(problems, kind, self.workers, judging, read_columns(self.columns), self.require_all)
 
 
 @dataclass(frozen=True)

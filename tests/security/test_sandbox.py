@@ -461,6 +461,14 @@ def test_calls_and_scripts() -> None:
     assert run_tests("print(3)\nsys.exit(1)", script) is Reason.MISMATCH
     assert run_tests("while True: print('3' * 10000)", script) in (Reason.MISMATCH, Reason.TIMEOUT)
     assert run_tests("raise SystemExit", script) is Reason.MISMATCH
+    assert (
+        run_tests("from __future__ import annotations\nprint(sum(map(int, input().split())))", script) is Reason.MATCH
+    )
+    long = {"kind": "stdin", "cases": [{"input": "1" + "0" * 5_000, "output": "2" + "0" * 5_000}]}
+    assert run_tests("print(10**5000 + int(input()))", long) is Reason.MATCH
+    keys = {"kind": "calls", "entry_point": "f", "cases": [{"arguments": [], "expected": {"1": 2}}]}
+    assert run_tests("def f(): return {1: 2}", keys) is Reason.MATCH
+    assert run_tests("def f(): return {1: 2, '1': 2}", keys) is Reason.MISMATCH
 
 
 def test_tests_that_call_nothing_find_nothing_right() -> None:

@@ -42,7 +42,8 @@ PARAMETERS: Mapping[str, Any] = {
 
 _GRACE = 0.5
 _OUT_OF_TIME = {128 + signal.SIGXCPU, -signal.SIGXCPU}
-_FENCE = re.compile(r"^[ \t]{0,3}(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE)
+_FENCE = re.compile(r"^([ \t]{0,12})(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE)
+_FUTURE = re.compile(r"^from __future__ import (?:\([^)]*\)|[^\n;]*);?", re.MULTILINE)
 _PYTHON = ("", "python", "python3", "py")
 
 
@@ -56,7 +57,10 @@ def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) ->
         for identifier, tests in read_tests(tests_file):
             found = {
                 place: extract_program(
-                    samples[place].text, tests.get("entry_point"), samples[place].finish_reason == "length"
+                    samples[place].text,
+                    tests.get("entry_point"),
+                    samples[place].finish_reason == "length",
+                    samples[place].in_thinking or False,
                 )
                 for place in places.get(identifier, [])
             }
@@ -80,21 +84,24 @@ def _timed(tests: Mapping[str, Any], program: str) -> tuple[Reason, float]:
     return run_tests(program, tests), time.perf_counter() - begin
 
 
-def extract_program(text: str, entry_point: str | None, truncated: bool) -> Extraction:
+def extract_program(text: str, entry_point: str | None, truncated: bool, in_thinking: bool = False) -> Extraction:
     """The program that a response commits to: its last closed Markdown block of Python; nothing is guessed.
 
     Where blocks define the entry point, a function or ``Class.method``, it is the last of those; a script has none.
-    Thinking does not count; in a response that was cut off, a block that was closed does.
+    A block in a list loses its indentation. Thinking does not count; in a response that was cut off, a block that was
+    closed does.
     """
-    text = visible_part(text)
+    text = visible_part(text, in_thinking)
     blocks = []
     opened: re.Match[str] | None = None
     for fence in _FENCE.finditer(text):
         if opened is None:
             opened = fence
-        elif fence[1][0] == opened[1][0] and len(fence[1]) >= len(opened[1]) and not fence[2]:
+        elif fence[2].startswith(opened[2]) and not fence[3] and len(fence[1]) < len(opened[1]) + 4:
             content = text[opened.end() + 1 : fence.start()]
-            if opened[2].lower() in _PYTHON and content.strip():
+            if opened[1]:
+                content = re.sub(rf"^[ \t]{{1,{len(opened[1])}}}", "", content, flags=re.MULTILINE)
+            if opened[3].lower() in _PYTHON and content.strip():
                 blocks.append(content)
             opened = None
     if not blocks:
@@ -113,7 +120,8 @@ def run_tests(program: str, tests: Mapping[str, Any]) -> Reason:
         ``match`` if it passes all of them; ``mismatch``, ``timeout`` or ``memory`` if it does not; ``invalid_gold`` if
         the tests do not test it.
     """
-    source = f"{tests.get('preamble', '')}\n{program}"
+    future = "\n".join(_FUTURE.findall(program))  # which Python allows at the beginning of a program alone
+    source = f"{future}\n{tests.get('preamble', '')}\n{_FUTURE.sub('', program)}"
     if tests["kind"] != "stdin":
         return _examined(source, tests)
     deadline = time.monotonic() + ALL_CASES_SECONDS

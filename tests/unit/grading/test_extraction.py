@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from evals.grading import multiple_choice
 from evals.grading.extraction import extract_answer, extract_gold
+from evals.grading.languages import TASK_WORDS, small_letters
 from evals.grading.multiple_choice import choice_letter
+from evals.grading.normalisation import normalise
 from evals.grading.verdict import Kind, Reason
 
 MARKED = [
@@ -79,9 +82,9 @@ def test_truncated_text_needs_a_complete_box() -> None:
         ("42", "42"),
         ("The answer is 4", "4"),
         ("The result is $3$", "3"),
-        ("so $x+y = 1000$ therefore answer is $1$", "1"),
+        ("so $x+y = 1000$ therefore answer is $1$", "$1$"),
         ("They are $1$ and $2$ and $3$", "1, 2, 3"),
-        ("not 10, it's 1,000.99m²", "1,000.99"),
+        ("not 10, it's 1,000.99m²", "1,000.99m²"),
         ("Soucis : 2,74 $ a..", "2,74"),
         (r"17\text{ any text}", r"17\text{ any text}"),
         ("The largest $n$ is 34.", "34"),
@@ -153,7 +156,7 @@ def test_each_rule_finds_what_its_pattern_finds() -> None:
     for text in ("".join(f"{one}\n" for one in texts), *texts):
         for number, rule in enumerate(multiple_choice._RULES):
             spans = [match.span() for match in rule.pattern.finditer(text)]
-            assert spans == [match.span() for match in rule.finditer(text, multiple_choice.small_letters(text), 0)]
+            assert spans == [match.span() for match in rule.finditer(text, small_letters(text), 0)]
             found[number] += len(spans)
     assert min(found.values()) > 0
 
@@ -183,3 +186,56 @@ def test_the_last_box_wins_over_any_text_before_it(noise: str, value: int) -> No
 def test_text_without_a_mark_never_has_an_answer(text: str) -> None:
     if "box" not in text and "nswer" not in text.lower():
         assert extract_answer(text, Kind.COMPLETION, truncated=False).answer is None
+
+
+_REPEATED = (
+    "\\boxed{", "\\boxed{A} ", "\\boxed 1 ", "{", "}", "<answer>", "<answer>1", "<think>", "</think>", "Answer: ",
+    "reAnswer: ",
+    "The answer is A. ", "the answer is 1 ", "so C. ", "(A) ", "A, ", "Option B is correct. ", "####", "\nProblem 2:",
+    "\n## Problem",
+    "**", "$", "$1$ and ", "<|channel|>final<|message|>", "<|begin_of_box|>", "[INST]", "Antwort: ", "is ", "= ", " ",
+    "\n",
+    "B or ",
+    "wait ", "**Answer**\n", "```python\n", "<|im_start|>",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", _REPEATED)
+@pytest.mark.parametrize("kind", [Kind.COMPLETION, Kind.CHOICE])
+def test_a_text_of_twice_the_length_takes_twice_the_steps(unit: str, kind: Kind) -> None:
+    """Extraction has no limit on time: it runs in the calling process."""
+
+    def seconds(length: int) -> float:
+        text = "So x. " + unit * (length // len(unit))
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            extract_answer(text, kind, truncated=False)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    assert seconds(80_000) < 3 * seconds(40_000) + 0.02
+
+
+def test_nested_and_unclosed_boxes_are_read_in_one_pass() -> None:
+    for text in ("\\boxed{" * 20_000, "\\boxed{" * 20_000 + "5" + "}" * 20_000):
+        start = time.process_time()
+        extract_answer(text, Kind.CHOICE, truncated=False)
+        extract_answer(text, Kind.COMPLETION, truncated=False)
+        assert time.process_time() - start < 5
+
+
+@given(st.sampled_from("abdknpqrtuvwxyz"), st.integers(1, 99), st.sampled_from(("text", "mathrm", "textbf")))
+def test_a_letter_in_a_font_is_a_variable(letter: str, number: int, font: str) -> None:
+    assert normalise(f"{number}\\{font}{{{letter}}}") == f"{number}{letter}"
+    assert normalise(f"{number}\\{font}{{ {letter * 2} }}").replace(" ", "") == f"{number}{letter * 2}"
+
+
+@given(
+    st.sampled_from(sorted(TASK_WORDS)),
+    st.integers(1, 20),
+    st.sampled_from(("## {} {}", "**{} {}**", "{} {}:", "{} {})", "{} #{}:")),
+)
+def test_a_task_that_the_model_made_up_has_no_part(word: str, number: int, form: str) -> None:
+    text = f"It is \\boxed{{18}}.\n\n{form.format(word.capitalize(), number)}\nand \\boxed{{7}}"
+    assert extract_answer(text, Kind.COMPLETION, truncated=True).answer == "18"

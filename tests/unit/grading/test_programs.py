@@ -53,6 +53,12 @@ def block(code: str, language: str = "python") -> str:
         ("def f(): pass", "f", None),
         (f"{FENCE}python\ndef f(): pass", "f", None),
         (f"~~~py\nx = '{FENCE}'\n~~~", None, f"x = '{FENCE}'\n"),
+        ("1. Write\n\n    " + block("def f():\n    return 1").replace("\n", "\n    "), "f", "def f():\n    return 1\n"),
+        (
+            "<|channel|>analysis<|message|>" + block("x = 1") + "<|channel|>final<|message|>" + block("x = 2"),
+            None,
+            "x = 2\n",
+        ),
         (block("   "), None, None),
         ("", None, None),
     ],

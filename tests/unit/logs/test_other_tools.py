@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from evals.core.errors import UserError
 from evals.logs import unpacking
+from evals.logs.response import Judgement, Judging, Log, Response
 from tests.commands import run_command
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -185,3 +187,74 @@ def test_texts_of_a_table_are_graded_against_problems(tmp_path: Path, capsys: py
     table.write_text('question,said\n1,"it is\n\\boxed{7}"\n2,\\boxed{7}\n')
     row = scored(capsys, table, "--columns", "problem=question,text=said", "--problems", problems, "--workers", "1")
     assert (row["problems"], row["average_at_k"], row["no_answer_rate"]) == (2, 0.5, 0.0)
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+LM_EVAL_ROW = {
+    "doc_id": 0, "doc_hash": "h", "target": "1", "resps": [["so \\boxed{1} hmm"]], "filtered_resps": ["1"],
+    "filter": "none", "metrics": ["exact_match"], "exact_match": 1.0,
+}  # fmt: skip
+VERL_ROW = {"input": "Find x.", "output": "so \\boxed{1} hmm", "gts": "1", "score": 1.0, "step": 3}
+
+
+def test_thinking_that_a_prompt_opened_counts_for_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for prompt, mean in (("1 + 0? ", 1.0), ("1 + 0? <think>\n", 0.0)):
+        rows = [{**LM_EVAL_ROW, "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": {}}}}]
+        for path in (
+            written(tmp_path / "samples_sums_2026-11-22T17.jsonl", rows),
+            written(tmp_path / "3.jsonl", [{**VERL_ROW, "input": prompt}]),
+        ):
+            assert scored(capsys, path, "--regrade", "--workers", "1")["average_at_k"] == mean
+
+
+def test_one_prompt_with_two_references_is_two_problems_of_verl(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{**VERL_ROW, "output": f"\\boxed{{{said}}}", "gts": gold} for gold in ("3", "7") for said in ("3", "7")]
+    row = scored(capsys, written(tmp_path / "3.jsonl", rows), "--regrade", "--workers", "1")
+    assert (row["problems"], row["samples_per_problem"], row["average_at_k"]) == (2, 2, 0.5)
+
+
+def test_two_runs_in_one_file_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [LM_EVAL_ROW, {**LM_EVAL_ROW, "filter": "strict-match"}, {**LM_EVAL_ROW, "exact_match": 0.0}]
+    path = written(tmp_path / "samples_sums_2026-11-22T17.jsonl", rows)
+    assert "doc_id 0: filter none is there twice, as in the samples of two runs" in refused(capsys, "score", path)
+
+
+def test_the_text_of_an_older_inspect_log_is_in_its_first_choice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = json.loads((FILES / "inspect/sums.json").read_text())
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(content))
+    expected = scored(capsys, path, "--regrade", "--workers", "1")["average_at_k"]
+    for sample in content["samples"]:
+        text = sample["output"].pop("completion")
+        sample["output"]["choices"] = [{"message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}]
+    path.write_text(json.dumps(content))
+    assert scored(capsys, path, "--regrade", "--workers", "1")["average_at_k"] == expected
+    for sample in content["samples"]:
+        sample["output"]["choices"] = []
+    path.write_text(json.dumps(content))
+    assert "has no text to grade" in refused(capsys, "score", path, "--regrade")
+
+
+def test_a_mean_of_more_samples_than_the_row_has_texts_is_refused() -> None:
+    response = Response("1", {"pass@k:k=1&n=8": Judgement(0.25, None, 8)}, ("a", "b", "c", "d"))
+    with pytest.raises(UserError, match="is of 8 samples, of 4 texts"):
+        Judging("pass@k:k=1&n=8").grades(Log(Path("log"), "run", "sums", [response]))
+
+
+def test_problems_without_a_response_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problems = written(tmp_path / "problems.jsonl", [{"id": number, "answer": "7"} for number in range(3)])
+    samples = written(
+        tmp_path / "s.jsonl", [{"problem_id": number, "sample": 0, "text": "\\boxed{7}"} for number in range(2)]
+    )
+    words = ("score", samples, "--problems", problems, "--workers", "1")
+    assert run_command(*words) == 0
+    assert "1 of 3 problems have no response, such as 2" in capsys.readouterr().err
+    assert "1 of 3 problems have no response" in refused(capsys, *words, "--require-all")

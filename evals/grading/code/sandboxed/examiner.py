@@ -69,11 +69,12 @@ def main() -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, for expected values come from JSON, which has no tuples."""
+    """Tuples as lists and all keys as text, for expected values come from JSON, which has no others."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        plain = {key if isinstance(key, str) else json.dumps(_plain(key)): _plain(item) for key, item in value.items()}
+        return plain if len(plain) == len(value) else None
     return value
 
 

@@ -25,6 +25,7 @@ def apply(limits: dict[str, int]) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu"], limits["cpu"] + 1))  # a signal that says so, then the end
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
+    sys.set_int_max_str_digits(0)  # the limit on time holds for integers of any length too
     if "user" in limits:  # the kernel counts no processes of root, and root may do what nobody else may
         os.setgroups([])
         os.setgid(limits["user"])
