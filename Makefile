@@ -15,7 +15,7 @@ NEEDS_PYTHON = test -n "$(PYTHON)" || \
 	{ echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help environment reproduce smoke test fuzz mutants coverage test-engines test-engines-short test-engines-gpu-pins lint docs ui status clean-state lock lock-engines licences audit
+.PHONY: help environment reproduce smoke test fuzz mutants coverage test-engines test-engines-short test-engines-gpu-pins gpu-check lint docs ui status clean-state lock lock-engines licences audit
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ coverage: environment ## print the part of lines and branches of methods, statis
 engines_tests = PATH="$(CURDIR)/$(1)/bin:$$PATH" $(1)/bin/python -m pytest tests/engines \
 	tests/unit/engine/test_lora.py tests/unit/engine/test_vllm_rollouts.py tests/unit/generation/test_gguf.py \
 	--numprocesses 2 $(ARGS)
+
+gpu-check: environment ## measure the first facts about this machine's GPU in at most 15 minutes, to gpu-check.jsonl
+	@$(BIN)/python benchmarks/gpu/check.py $(ARGS)
 
 test-engines: ## run the tests against real verl, vLLM, peft and gguf, in an environment of their own (.venv-engines)
 	@$(NEEDS_PYTHON)

@@ -5,8 +5,8 @@
 
 A rollout batch is sampled and its log-probabilities are scored with gradients, in turns with each prompt computed once
 for all its rollouts and with a copy of it for each (``training.share_prompts``). Processor time is counted, which other
-work on the machine disturbs less than wall time. ``gradient_difference`` is the largest between the two ways, over the
-largest gradient.
+work on the machine disturbs less than wall time; on a GPU, seconds that wait for it. ``gradient_difference`` is the
+largest between the two ways, over the largest gradient.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import resource
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,6 +27,7 @@ from evals.core.run_spec import LOCAL_DTYPES
 from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
+from rlvr.engines.local.learner import peak_memory, time_on
 from rlvr.engines.local.policy import TokenBatch, token_log_probs
 
 
@@ -34,7 +35,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     """Sample once a round, then make both passes."""
     torch.set_num_threads(arguments.threads)
     checkpoint = Checkpoint(arguments.checkpoint)
-    models = {share: checkpoint.model("cpu", arguments.dtype, share_prompts=share) for share in (False, True)}
+    models = {
+        share: checkpoint.model(arguments.device, arguments.dtype, share_prompts=share) for share in (False, True)
+    }
+    device = torch.device(arguments.device)
+    clock = time.process_time if device.type == "cpu" else partial(time_on, device)
     texts = [f"{row['problem']}\n" for row in read_jsonl(arguments.problems / "problems.jsonl")[: arguments.prompts]]
     prompts = [each.ids for each in checkpoint.tokenizer.encode_batch(texts, add_special_tokens=False)]
     rollouts = arguments.prompts * arguments.samples_per_prompt
@@ -46,18 +51,18 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
         names = [
             [f"{number}/{row}/{each}" for each in range(arguments.samples_per_prompt)] for row in range(len(prompts))
         ]
-        started = time.process_time()
+        started = clock()
         groups = sample(models[False].decoder(), prompts, names, parameters, checkpoint.end_tokens)
-        sampled.append(sum(len(each.tokens) for group in groups for each in group) / (time.process_time() - started))
+        sampled.append(sum(len(each.tokens) for group in groups for each in group) / (clock() - started))
         batch = TokenBatch(
             [prompt for prompt in prompts for _ in range(arguments.samples_per_prompt)],
             [each.tokens for group in groups for each in group],
         )
         gradients: list[list[Tensor]] = []
         for share, model in models.items():
-            started = time.process_time()
+            started = clock()
             token_log_probs(model, batch, 1.0).sum().backward()
-            seconds[share].append(time.process_time() - started)
+            seconds[share].append(clock() - started)
             gradients.append([weight.grad for weight in model.parameters() if weight.grad is not None])
             for weight in model.parameters():
                 weight.grad = None
@@ -69,6 +74,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
         "checkpoint": str(arguments.checkpoint),
         "dtype": arguments.dtype,
         "threads": arguments.threads,
+        "device": arguments.device,
         "processor": platform.processor() or platform.machine(),
         "rollouts": rollouts,
         "tokens_of_last_round": {"copies of prompts": tokens, "prompts once": once},
@@ -76,7 +82,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
         "seconds_of_a_pass": {"copies of prompts": seconds[False], "prompts once": seconds[True]},
         "times_as_fast": statistics.median(a / b for a, b in zip(seconds[False], seconds[True], strict=True)),
         "gradient_difference": apart / largest,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mib": peak_memory(device) / 2**20,
     }
 
 
@@ -89,6 +95,7 @@ def main() -> None:
     parser.add_argument("--samples-per-prompt", type=int, default=8)
     parser.add_argument("--max-new-tokens", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", default="float32", choices=LOCAL_DTYPES, help="of passes and rollouts")
     parser.add_argument("--out", type=Path)

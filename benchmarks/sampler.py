@@ -16,7 +16,6 @@ import argparse
 import json
 import platform
 import statistics
-import time
 from pathlib import Path
 
 import torch
@@ -26,20 +25,21 @@ from evals.core.files import read_jsonl
 from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
+from rlvr.engines.local.learner import time_on
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, object]:
     """Alternate the two samplers and compare the pairs."""
     torch.set_num_threads(arguments.threads)
     checkpoint = Checkpoint(arguments.checkpoint)
-    tokenizer, (end,), decoder = checkpoint.tokenizer, checkpoint.end_tokens, checkpoint.decoder("cpu")
-    model = AutoModelForCausalLM.from_pretrained(arguments.checkpoint, dtype=torch.float32)
+    tokenizer, (end,), decoder = checkpoint.tokenizer, checkpoint.end_tokens, checkpoint.decoder(arguments.device)
+    model = AutoModelForCausalLM.from_pretrained(arguments.checkpoint, dtype=torch.float32).to(arguments.device)
     rows = read_jsonl(arguments.problems / "problems.jsonl")[: arguments.prompts]
     encoded = [encoding.ids for encoding in tokenizer.encode_batch([f"{row['problem']}\n" for row in rows])]
     width = max(map(len, encoded))
     repeated = [ids for ids in encoded for _ in range(arguments.samples_per_problem)]
-    tokens = torch.tensor([[0] * (width - len(ids)) + ids for ids in repeated])
-    mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in repeated])
+    tokens = torch.tensor([[0] * (width - len(ids)) + ids for ids in repeated], device=arguments.device)
+    mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in repeated], device=arguments.device)
     parameters = SamplingParameters(max_new_tokens=arguments.max_new_tokens, sampling_batch_size=len(repeated))
 
     def with_transformers(repetition: int) -> int:
@@ -68,10 +68,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     speeds: dict[str, list[float]] = {"local": [], "transformers": []}
     for repetition in range(-1, arguments.repetitions):  # the first pair warms up and is not counted
         for name, run in (("local", with_ours), ("transformers", with_transformers)):
-            started = time.perf_counter()
+            started = time_on(decoder.device)
             count = run(repetition)
             if repetition >= 0:
-                speeds[name].append(count / (time.perf_counter() - started))
+                speeds[name].append(count / (time_on(decoder.device) - started))
     ratios = [ours / theirs for ours, theirs in zip(speeds["local"], speeds["transformers"], strict=True)]
     return {
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
@@ -92,6 +92,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--samples-per-problem", type=int, default=8)
     parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--out", type=Path, default=Path("sampler.json"))
