@@ -26,8 +26,7 @@ _LETTER = rf"{_OPEN}(?P<letter>[A-J])(?![A-Za-z\u00c0-\u024f]){_CLOSE}"
 _NOUN = r"(?:(?:option|choice|answer|letter|alternative)\b[ \t]{0,3})?"
 _ADVERB = (
     r"(?:[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|"
-    r"actually|"
-    r"also|still|obviously|for sure|certainly|only|both|just|,))?"
+    r"actually|also|still|obviously|for sure|certainly|only|both|just|,))?"
 )
 _MODAL = "would|could|might|may|should"
 _IS = (
@@ -36,21 +35,18 @@ _IS = (
 )
 _MARK = r"[*_\"']{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
 _LINK = (
-    rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}(?:(?:the|la|le|die)"
-    rf"[ \t]{{1,3}})?{_NOUN}"
+    rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}(?:(?:the|la|le|die)[ \t]{{1,3}})?{_NOUN}"
 )
 _ASIDE = (  # between "answer" and "is"
     r"(?:[ \t]{1,3}(?:to|for|of|among|from|in|that|which|I|we|you|corresponding|here|choice|option|"
-    r"letter|(?:\([^()\n]{1,30}\)))\b"
-    r"[^.!?:;\n]{0,60}?[ \t])?"
+    r"letter|(?:\([^()\n]{1,30}\)))\b[^.!?:;\n]{0,60}?[ \t])?"
 )
 _DETERMINERS = "correct|right|best|final|chosen|selected|my|our|the"
 _CHOICES = "option|choice|selection|alternative|letter|pick"
 _CONCLUDING = "actually|rather|instead|thus|so|therefore|hence|only|that|then|conclude"
 _BE_RIGHT = (
     r"(?:is|must be|has to be|would be|seems|appears to be)\s{1,3}(?:(?:thus|therefore|clearly|indeed|"
-    r"also|definitely)\s{1,3})?"
-    r"(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:one that\s{1,3})?"
+    r"also|definitely)\s{1,3})?(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:one that\s{1,3})?"
     r"(?:correct|right|best|true|accurate|answer|works|fits|appropriate|suitable|valid)\b"
 )
 _END = r"(?=[.!]?\s{0,3}(?:$|\n)|[.!](?:\s|$))"
@@ -87,8 +83,7 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
     _rule(
         "|".join(ANSWER_WORDS),
         rf"WORDS(?i:s?(?: key| correcta| corretta| correta| yang benar| yang tepat| đúng| prawidłowa| poprawna|"
-        rf" sahihi)?"
-        rf"{_ASIDE}(?:{_LINK}|\s{{0,3}}))\s{{0,4}}{_LETTER}",
+        rf" sahihi)?{_ASIDE}(?:{_LINK}|\s{{0,3}}))\s{{0,4}}{_LETTER}",
         strong=True,
     ),
     _rule(
@@ -162,15 +157,13 @@ _HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence th
     rf"(?:[)\]}}$*\s]|\.(?!\s)){{0,6}}(?:,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?(?:or|/|"
     rf"and/or)(?:\s{{0,2}}\}})?\s{{0,4}}"
     r"(?:maybe |perhaps |possibly |even |(?:the )?(?:correct |final )?answer (?:is|could be|may be|might be) )?"
-    rf"{_OTHER}"
-    rf"|(?:(?:[,;+&]|\\&|,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?and(?:\s{{0,2}}\}})?|"
+    rf"{_OTHER}|(?:(?:[,;+&]|\\&|,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?and(?:\s{{0,2}}\}})?|"
     rf"\s)\s{{0,4}}{_OTHER}[)\]}}.$*]{{0,6}})"
     r"{1,9}\s{0,4}(?:$|\n|are\b))"
 )
 _DENIED_BEFORE = re.compile(
     r"(?:(?:n't|n\u2019t|\b(?:not|never|wrong to|mistake to|incorrect to|cannot|neither|nor|if|"
-    r"whether|unless|(?<!\bis )(?<!['\u2019]s )why|how|suppose|assume|"
-    r"assuming|eliminates?|reject|exclude|discard|"
+    r"whether|unless|(?<!\bis )(?<!['\u2019]s )why|how|suppose|assume|assuming|eliminates?|reject|exclude|discard|"
     r"rule[sd]? out|instead of|rather than|either|or)\b)(?:\s{1,3}(?:that|to|would|could|"
     r"should|the|can|be|we|you|I|one))*"
     r"|\b(?:mistake|error|trap|temptation)\s{1,3}(?:is|was|would\s{1,3}be)\s{1,3}to|\btempt(?:ing|ed)\s{1,3}to"
@@ -183,14 +176,11 @@ _DENIED_BEFORE = re.compile(
 _REJECTED = re.compile(
     rf"{_CLOSE}\s{{0,3}}(?:(?:is|was|are|were|would be|must be|seems|appears|looks)\s{{1,3}}"
     r"(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|"
-    r"then)\s{1,3}){0,2}"
-    r"(?:not|n't|wrong|incorrect|false|invalid|impossible|ruled|eliminated|excluded|rejected|"
-    r"discarded|out|irrelevant|inaccurate|"
-    r"unlikely|untrue|mistaken|a distractor|a trap)\b"
+    r"then)\s{1,3}){0,2}(?:not|n't|wrong|incorrect|false|invalid|impossible|ruled|eliminated|excluded|rejected|"
+    r"discarded|out|irrelevant|inaccurate|unlikely|untrue|mistaken|a distractor|a trap)\b"
     r"|(?:isn't|isn\u2019t|cannot|can't|can not|couldn't|doesn't|does not|won't|fails|violates|contradicts|"
     r"(?:can|must|should|has to|could|has been|have been) (?:be )?(?:eliminated|ruled|excluded|"
-    r"rejected|discarded|wrong))\b"
-    r"|\s{0,3}[:\u2013-]\s{0,3}(?i:wrong|incorrect|false|no)\b|\?)"
+    r"rejected|discarded|wrong))\b|\s{0,3}[:\u2013-]\s{0,3}(?i:wrong|incorrect|false|no)\b|\?)"
 )
 _REVOKED = re.compile(
     rf"{_CLOSE}[.!,\s]{{0,3}}(?:(?:wait|no|hmm+|but|oh|sorry|actually|on second thought)[,.!\s]{{1,4}}){{0,3}}"
@@ -216,22 +206,19 @@ _REVISES = re.compile(
     r"\b(?:wait|hmm+|actually|rather|instead|oops|sorry|correct(?:ion|ing)|reconsider\w*|re-?(?:check|examin|"
     r"evaluat|think)\w*|"
     r"on (?:second thought|reflection|checking)|(?:made|my|is) a mistake|(?:that|this|which) (?:is|was) (?:wrong|"
-    r"incorrect)|"
-    r"double[- ]?check\w*|no[,.!:])",
+    r"incorrect)|double[- ]?check\w*|no[,.!:])",
     re.IGNORECASE,
 )
 _DRESS = re.compile(  # fonts, sizes, spaces and braces of a box, which say nothing
     r"\\(?:text(?:bf|it|rm|sf|tt|sc|up|normal)?|math(?:rm|bf|it|sf|tt|normal)|[mhf]box|boldsymbol|bm|rm|bf|it|sf|"
     r"boxed|underline|"
     r"displaystyle|textstyle|tiny|small|normalsize|large|Large|LARGE|huge|Huge|bigg?|Bigg?|left|right|"
-    r"q?quad)(?![A-Za-z])"
-    r"|\\[,;:! ]|[~{}\s]"
+    r"q?quad)(?![A-Za-z])|\\[,;:! ]|[~{}\s]"
 )
 _LEADING_DRESS = re.compile(rf"^(?:{_DRESS.pattern})+")
 _BOXED = re.compile(
     rf" {{0,9}}(?i:(?:the +)?(?:correct +|final +)?(?:option|choice|"
-    rf"answer) *(?:is\b)? *[:\uff1a]? *)?{_OPEN}(?P<letter>[A-J])"
-    rf"(?![A-Za-z'])[)\]$*\"]{{0,6}}(?P<rest>.*)"
+    rf"answer) *(?:is\b)? *[:\uff1a]? *)?{_OPEN}(?P<letter>[A-J])(?![A-Za-z'])[)\]$*\"]{{0,6}}(?P<rest>.*)"
 )
 _AFTER_BOXED = re.compile(  # nothing, or the option's text: after a mark, or in a font of its own
     r" *(?:$|[)\].:,](?! *[=+^_*/])|[\u2013\u2014-] (?=[^\d=+*/^_\\]*[A-Za-z]{3})|(?<=  ) *(?![=+^_*/\\<>|(-]))"

@@ -80,8 +80,7 @@ _INVERSE = re.compile(r"(?<![\\A-Za-z])a(?:rc)?(sinh?|cosh?|tanh?)(?![A-Za-z])")
 _LOG_BASE = re.compile(r"(?<![\\A-Za-z])log_?(2|10)(?=\s*\()")
 _SIZE = re.compile(
     r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|hfill|tiny|small|normalsize|large|"
-    r"Large|LARGE|huge|Huge)"
-    r"(?![a-zA-Z])\.?"
+    r"Large|LARGE|huge|Huge)(?![a-zA-Z])\.?"
 )
 _COLOUR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[[^\[\]{}]*\])?\{[^{}]*\}")
 _ROW_SPACING = re.compile(r"(\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm)\s*\]")
@@ -96,8 +95,7 @@ _SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _FONT = re.compile(
     r"\\(?:text(?:rm|bf|it|sf|tt|up|normal|md)?|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|"
-    r"boldsymbol|bm|rm|bf|underline)"
-    r"(?![a-zA-Z])"
+    r"boldsymbol|bm|rm|bf|underline)(?![a-zA-Z])"
 )
 _CIRCLE = r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z]))"
 _PRIME = r"(?:'|\^\s*\{?\s*\\prime\s*\}?)"
@@ -164,8 +162,7 @@ _ROW = re.compile(r"\\\\(?:\[[^\[\]]*\])?")
 _TRIANGLE = re.compile(r"\\triangle\s*(?=[A-Z]{3}(?![A-Za-z]))")
 _CHOOSE_IN_WORDS = re.compile(r"(?<![\w)}\]])(\w+) choose (\w+)(?!\w)")
 _UNIT_VECTOR = re.compile(
-    r"\\(?:mathbf|boldsymbol|bm|hat|vec)\s*(?:\{\s*(?:\\(?:hat|vec|"
-    r"mathbf)\s*\{)?\s*\\?([ijk])(?:math)?\s*\}{1,2})"
+    r"\\(?:mathbf|boldsymbol|bm|hat|vec)\s*(?:\{\s*(?:\\(?:hat|vec|mathbf)\s*\{)?\s*\\?([ijk])(?:math)?\s*\}{1,2})"
 )
 _COMPONENT = re.compile(r"\s*([+-]?)\s*([^@+-]*|\([^()@]*\))\s*@([ijk])")
 _NO_SOLUTION = re.compile(r"^\s*(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?\s*$", re.IGNORECASE)

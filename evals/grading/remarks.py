@@ -16,8 +16,7 @@ _UNITS = (  # of at most three letters: all others are products of variables
 )
 _NOUNS = (  # of three letters
     "ways?|cup|m[ae]n|boy|car|cat|dog|cow|pig|hen|egg|box|bag|jar|ton|row|hat|bus|odd|pen|pie|bit|set|lap|win|"
-    "key|toy|bee|"
-    "day|job|kid|fan|pet|fly|bed|bar|map|net|tip|tax|age"
+    "key|toy|bee|day|job|kid|fan|pet|fly|bed|bar|map|net|tip|tax|age"
 )
 _FUNCTION_WORDS = (
     "per|in|of|the|all|as|an|a|for|on|at|to|we|it|is|was|are|has|had|and|his|her|our|he|she|who|can|will|by|now|"
@@ -56,18 +55,15 @@ _DENIAL = (
     r"maybe|perhaps|possibl[ey]|probabl[ey]|likely|unlikely|hardly|doubt\w*|unsure|guess\w*|suppos\w+|"
     r"either|versus|vs|through|"
     r"fail\w*|invalid|impossible|mistak\w+|error|rejected|refuted|excluded|discarded|eliminated|"
-    r"disproved|contradict\w*|"
-    r"extraneous|absurd|nonsense"
+    r"disproved|contradict\w*|extraneous|absurd|nonsense"
 )
 _NUMBER_WORD = (
     r"zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|"
-    r"fifty|sixty|seventy|"
-    r"eighty|ninety|hundred\w*|thousand\w*|[mbtr]+illion\w*|quadrillion\w*|dozens?|half|halves|"
+    r"fifty|sixty|seventy|eighty|ninety|hundred\w*|thousand\w*|[mbtr]+illion\w*|quadrillion\w*|dozens?|half|halves|"
     r"thirds?|fourths?|fifths?|"
     r"sixths?|sevenths?|eighths?|ninths?|tenths?|\w+tieths?|once|twice|thrice|doubled?|tripled?|quadrupled?|halved|"
     r"tens|lakhs?|crores?|gross|quarters?|squared?|cubed|factorial|reciprocal|inverse|plus|minus|divided|"
-    r"multiplied|modulo|"
-    r"power|complement|octal|binary|hexadecimal|hex"
+    r"multiplied|modulo|power|complement|octal|binary|hexadecimal|hex"
 )
 _REFUSED = re.compile(rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most)\b|^!|[?=<>+*|]", re.IGNORECASE)
 _DENIED = re.compile(rf"\b(?:{_DENIAL}|or)\b|\?", re.IGNORECASE)
@@ -78,8 +74,7 @@ _REFUSED_FIRST = re.compile(
     r"(?:and|at|over|under|above|below|beyond|almost|nearly|off|too|short|to|by|is|are|was|were|be|"
     r"does|did|do|has|had|have|can|"
     r"could|would|should|might|must|exceeds?|times\s+(?!as\b|larger|bigger|more|the\b)\w)\b"
-    r"|(?:more|less|fewer|greater|smaller|bigger|larger|higher|lower)\s*$"
-    r"|(?!\w*eed\b)\w{3,}ed\b(?!\s+\w+s\b)",
+    r"|(?:more|less|fewer|greater|smaller|bigger|larger|higher|lower)\s*$|(?!\w*eed\b)\w{3,}ed\b(?!\s+\w+s\b)",
     re.IGNORECASE,
 )
 _WORD_OPERATORS = re.compile(
@@ -112,16 +107,14 @@ _RELATIONS = {
     r"greater than|more than|larger than|over|above": "> ",
     r"less than|fewer than|smaller than|under|below": "< ",
     r"negative|minus": "-",
-    rf"(?:it is )?(?:{_APPROXIMATION})|(?:the )?(?:point|vertex|center|centre|interval|"
-    rf"set|pair|ordered pair|vector|"
+    rf"(?:it is )?(?:{_APPROXIMATION})|(?:the )?(?:point|vertex|center|centre|interval|set|pair|ordered pair|vector|"
     r"number|value|total|sum|(?:a )?total of|equation|line|function|coordinates|[a-z]{3}(?<=USD|EUR|GBP|INR|CNY)|"
     r"only|"
     r"in total|altogether)": "",
 }
 _STATED = re.compile(
     r"(?<![A-Za-z0-9_.\\^])(?:(?:US|HK|NZ|[AC])?\\?\$|[€£¥₹]|"
-    r"Rs\.?)?\s?(?<![A-Za-z0-9_])[-+\u2212]?(?:\d(?:[\d.,:/]*\d)?|\.\d+)(?:\s?\\?%)?"
-    r"(?![A-Za-z0-9_^])"
+    r"Rs\.?)?\s?(?<![A-Za-z0-9_])[-+\u2212]?(?:\d(?:[\d.,:/]*\d)?|\.\d+)(?:\s?\\?%)?(?![A-Za-z0-9_^])"
 )
 _OTHER_DENIED = re.compile(r",?\s*\(?(?:and |but )?not\s+\$?[\d.,]+[A-Za-z ]{0,40}\)?\.?$")
 _REMARK_ON_ANOTHER = re.compile(
