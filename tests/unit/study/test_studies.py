@@ -100,7 +100,10 @@ def test_studies_with_the_reference_method_of_the_main_study_have_its_controls_t
     assert study.config.controls == Study.resolve(config).config.controls
     assert study.methods["harmful"] == Study.resolve(config).methods["harmful"]
     fast = resolve_named_study("fast", write(tmp_path, "fast", training={"steps": 7}), config)
-    assert dict(fast.config.controls or {}) == {"positive": "fast_harmful", "negative": "fast_neutral"}
+    assert fast.config.controls and fast.config.controls.identity() == {
+        "positive": "fast_harmful",
+        "negative": "fast_neutral",
+    }
     assert fast.training["fast_harmful"].steps == 7
     other = resolve_named_study("other", write(tmp_path, "other", reference_method="grpo"), config)
     assert (list(other.methods), other.config.controls) == (["dapo", "grpo"], None)
