@@ -99,6 +99,7 @@ def test_a_dose_sets_sampler_and_trainer_apart_and_a_resumed_training_has_its_by
     assert state is not None
     resumed.restore(state)
     assert same(train(run, 1, resumed), whole)
+    assert resumed.position.metrics[-1]["rollout_kl"] == apart[-1]
 
 
 def test_a_dose_is_refused_where_the_sampler_is_no_copy_of_the_trainer(make_run: MakeRun) -> None:
