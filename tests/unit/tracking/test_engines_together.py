@@ -22,7 +22,6 @@ ONLY_VERL = {
     "groups_whole_fraction",
     "prompts_failed",
     "rollout_log_prob_difference_mean",
-    "rollout_kl",
     "model_flops_utilisation",
     "tokens_per_second_and_device",
     "seconds_weight_sync",
