@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_NAVIGATED = "Inspected target navigated or closed"
 PATIENCE_SECONDS = 600  # only a hanging page takes as long
 _OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions",
@@ -38,7 +39,7 @@ class Page:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command of the protocol and its answer."""
+        """One command of the protocol and its answer; no value where the page is left meanwhile."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         message |= {"sessionId": self._session} if self._session else {}
@@ -53,6 +54,8 @@ class Page:
             if answer.get("id") != self._number:
                 self.events.append(answer)
                 continue
+            if answer.get("error", {}).get("message") == _NAVIGATED:
+                return {"result": {}}
             assert "error" not in answer, answer
             result: dict[str, Any] = answer["result"]
             return result
