@@ -94,7 +94,8 @@ def compute(path: Path) -> None:
     config = compose_config(replace(started, overrides={**started.overrides, **(PACKED if given["packed"] else {})}))
     if given["packed"]:
         attend_on_cpu()
-    from tests.engines.engine_rank import EngineRank, RankBatch
+    # Beside this script: verl installs a package ``tests`` of its own, which comes before ours.
+    from engine_rank import EngineRank, RankBatch  # type: ignore[import-not-found]
 
     one = EngineRank(run, cluster, config)
     rank, ranks = one.engine.get_data_parallel_rank(), one.engine.get_data_parallel_size()
