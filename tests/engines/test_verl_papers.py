@@ -80,7 +80,7 @@ def test_verl_accepts_every_run_of_the_paper(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"training": {"updates_per_step": 3}}, "accepted by verl: a divisor of prompts_per_step, 128"),
+        ({"training": {"updates_per_step": 3}}, "training.updates_per_step: is 3; accepted: a divisor of"),
         ({"dtype": "float8"}, "dtype: is 'float8'; accepted: bfloat16, float32"),
     ],
 )
