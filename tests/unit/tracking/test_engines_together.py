@@ -28,8 +28,8 @@ ONLY_VERL = {
     "seconds_save",
 }
 ONLY_LOCAL = {"seconds_reward"}  # verl grades while it samples
-NEWER = ("train/unjudged_", "train/sampler_", "train/training_passes")
-"""Metrics that the recorded steps are too old for: what nobody judged, and what the local engine alone records."""
+ONLY_OF_LOCAL = ("train/sampler_", "train/training_passes")
+"""The beginnings of other metrics that the local engine alone has: of its sampler, and its passes."""
 
 
 def test_both_engines_metrics_have_one_name_each(
@@ -48,8 +48,8 @@ def test_both_engines_metrics_have_one_name_each(
     project(tracked_study)
     runs = shown(tracked_study)
     of_local, of_verl = (runs[f"tiny-delta-s{seed}"].data.metrics for seed in (1, 2))
-    newer = {name for name in of_local if name.startswith(NEWER)}
-    assert set(of_local) - set(of_verl) - newer == {metric_name(column) for column in ONLY_LOCAL}
+    of_its_own = {name for name in of_local if name.startswith(ONLY_OF_LOCAL)}
+    assert set(of_local) - set(of_verl) - of_its_own == {metric_name(column) for column in ONLY_LOCAL}
     assert set(of_verl) - set(of_local) == {metric_name(column) for column in ONLY_VERL}
     # Not the same numbers, but of one kind: a fraction of one engine is no count of the other.
     for name in set(of_local) & set(of_verl):
