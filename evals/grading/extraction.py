@@ -42,7 +42,7 @@ _ORNAMENTS = " \t\r\n*_`>\u2192\u25a0\u25a1\u25aa\u220e\ufe0f" + "".join(
     map(chr, (*range(0x2600, 0x27C0), *range(0x1F300, 0x1FB00)))
 )
 _MORE = re.compile(r"\b(?:or|also|another|other|both|either|alternatively|second)\b", re.IGNORECASE)
-_SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|[^.!?\n]*\d(?:[^.!?\n]|\.\d)*|\S+)\.\s+[A-Z]", re.DOTALL)
+_SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|[^.!?\n\d]*\d(?:[^.!?\n]|\.\d)*|\S+)\.\s+[A-Z]", re.DOTALL)
 _I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
 
 _LEAD_IN = re.compile(
