@@ -17,7 +17,7 @@ from evals.grading.verdict import Kind
 from rlvr.stages import decode, evaluate, shown
 from rlvr.stages.stage import Stage
 from rlvr.study.benchmarks import CONFIG
-from rlvr.study.plan import Plan
+from rlvr.study.plan import Plan, problem_set
 
 _FOLDER = "decoding/"
 _PROBLEMS = Path("results/decoding/problems/manifest.json")
@@ -151,7 +151,7 @@ class DecodingJobs:
 
     def _choosing_problems(self) -> Stage:
         if self.taken is not None:
-            benchmark = Path(f"results/problems/{self.taken.benchmark}/manifest.json")
+            benchmark = problem_set(self.taken.benchmark)
             return decode.TakeChoosingProblems(name="problems", benchmark=benchmark, count=self.taken.count)
         assert isinstance(self.settings.problems, DecodingProblems)
         drawn = {"kinds": self._kinds, "count": self.settings.problems.count, "seed": self.settings.problems.seed}
@@ -195,7 +195,7 @@ class DecodingJobs:
         """Samples and grades of a run that both models decode."""
         trained = row.trained.run
         base, checkpoint = self._models(trained)
-        sets = {benchmark: Path(f"results/problems/{benchmark}/manifest.json") for benchmark in self.benchmarks}
+        sets = {benchmark: problem_set(benchmark) for benchmark in self.benchmarks}
         yield decode.SamplePair(
             policy=name,
             source=str(base.parent),

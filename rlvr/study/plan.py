@@ -148,7 +148,7 @@ class Plan:
                 name=name, file=Path(file), problems=Path(f"results/problems/{name}/problems.jsonl")
             )
         for name in study.benchmarks:
-            manifest = Path(f"results/problems/{name}/manifest.json")
+            manifest = problem_set(name)
             yield problems.CheckDisjoint(name=name, benchmark=manifest, trained_on=tuple(map(Path, self.trained_on)))
 
     def _models(self) -> Iterator[Stage]:
@@ -193,7 +193,7 @@ class Plan:
             else (LOCAL_ENGINE_VERSION, SAMPLER_VERSION, INTEGER_VERSION)
         )
         names = [TRAIN] * bool(self.study.trained_runs) + [VALIDATION] * bool(self.study.validation_settings)
-        sets = tuple(Path(f"results/problems/{name}/manifest.json") for name in names)
+        sets = tuple(problem_set(name) for name in names)
         for run in self.trained:
             yield train.Train(
                 **self._devices(run),
@@ -245,7 +245,7 @@ class Plan:
         for run in self.runs:
             chooses = isinstance(self.earlier.get(run), Candidate)
             names = self.evaluated_on(run)
-            sets = {name: Path(f"results/problems/{name}/manifest.json") for name in names}
+            sets = {name: problem_set(name) for name in names}
             yield (evaluate.SampleCandidate if chooses else evaluate.Sample)(
                 policy=run,
                 source=self.checkpoint(run),
@@ -388,6 +388,11 @@ class Plan:
     def register(self) -> None:
         """Register the study's comparison, if it has one, before the first job starts."""
         register(self.study.config.to_json(), self.run_manifests(""), Path("results") / REGISTRATIONS)
+
+
+def problem_set(name: str) -> Path:
+    """The manifest of a set of problems: of a benchmark, or those that are trained or validated on."""
+    return Path(f"results/problems/{name}/manifest.json")
 
 
 def files_of(path: str | None) -> tuple[Path, ...]:
