@@ -17,7 +17,7 @@ from evals.core.run_spec import Machines, Service
 from evals.core.sampling import Prompting
 from evals.core.values import UNIQUE, Matching, Name, Prompt, Text
 
-FROM_SCRATCH, HUGGING_FACE, FINE_TUNED = "from_scratch", "hugging_face", "fine_tuned"
+HUGGING_FACE, FINE_TUNED = "hugging_face", "fine_tuned"
 
 
 class Architecture(Settings):

@@ -92,11 +92,6 @@ def draw(layers: Mapping[str, LoraLayer], seed: int, device: torch.device) -> No
         second.weight.zero_()
 
 
-def number_of_parameters(layers: Mapping[str, LoraLayer]) -> int:
-    """The number of trained parameters."""
-    return sum(weight.numel() for _, weight in _named_parameters(layers))
-
-
 def _named_parameters(layers: Mapping[str, LoraLayer]) -> Iterator[tuple[str, Tensor]]:
     """A and B of every layer, under their names in an adapter's file."""
     for name, layer in layers.items():

@@ -8,5 +8,3 @@ VERSION = 4
 
 PINNED = "0.9.1"
 """The verl whose configuration, registries and trainer this adapter is written for."""
-RESPONSE_FRACTION = 0.35
-"""The mean length of a response over the longest that is allowed, as plan and preflight assume it."""
