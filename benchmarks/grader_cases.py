@@ -73,7 +73,7 @@ def tally(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[Row]:
 
 
 def kept(row: Row, verdict: Verdict) -> Row:
-    """What ``--verdicts`` keeps of a case."""
+    """The record of a case that ``--verdicts`` keeps."""
     return {"id": row["id"], "correct": verdict.correct, "answer": verdict.answer, "reason": verdict.reason.value}
 
 

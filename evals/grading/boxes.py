@@ -42,7 +42,7 @@ class Box(NamedTuple):
     end: int  # of the box
 
     def content(self, text: str) -> str:
-        """What it holds."""
+        """The text inside the box."""
         return text[self.opening : self.closing].strip()
 
 

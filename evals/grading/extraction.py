@@ -141,7 +141,7 @@ def final_answer_line(text: str) -> str | None:
 
 
 def _last_mark(text: str) -> int:
-    """Where the last mark of a final answer ends; 0 without one."""
+    """The position where the last mark of a final answer ends; 0 without one."""
     ends = [0]
     for word, pattern in _MARKS.items():
         if word[0] in text and word in text:

@@ -21,10 +21,10 @@ TASK_WORDS = (
     "质问", "質問", "例题", "练习", "문제", "질문", "โจทย์", "คำถาม",
     "প্রশ্ন", "ప్రశ్న", "प्रश्न", "سؤال",
 )  # fmt: skip
-"""What a task is called, in small letters."""
+"""The words for a task in a heading, in small letters."""
 
 ORDERS = ("next", "new", "another", "second", "third", "bonus", "follow-up")
-"""What may stand before it."""
+"""The words that may stand before the word for a task."""
 
 SPEAKERS = ("human", "user", "assistant", "system", "student", "teacher", "q")
 """The names before a colon with which a turn of a conversation begins."""
