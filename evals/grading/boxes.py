@@ -59,28 +59,28 @@ def boxes(text: str) -> list[Box]:
     first = text.find("box")
     if first < 0:
         return []
-    found: list[Box] = []
+    in_order: list[Box] = []
     braced: dict[int, int] = {}  # an opening brace, and the box whose content it begins
     for start in _BOX.finditer(text, max(0, first - _LONGEST_COMMAND)):
         begin, opening = start.span()
         if text.startswith("{", opening):
-            braced[opening] = len(found)
-            found.append(Box(begin, opening + 1, None, len(text)))
+            braced[opening] = len(in_order)
+            in_order.append(Box(begin, opening + 1, None, len(text)))
             continue
         match = _BRACELESS.match(text, opening)
         end = opening if match is None else match.end() - match[0].endswith(".")
-        found.append(Box(begin, opening, end, end))
+        in_order.append(Box(begin, opening, end, end))
     open_braces: list[int] = []
     unclosed = len(braced)
     for brace in _BRACES.finditer(text, min(braced)) if braced else ():
         if brace[0] == "{":
             open_braces.append(brace.start())
         elif brace[0] == "}" and open_braces and (place := braced.get(open_braces.pop())) is not None:
-            found[place] = Box(*found[place][:2], *brace.span())
+            in_order[place] = Box(*in_order[place][:2], *brace.span())
             unclosed -= 1
             if not unclosed:
                 break
-    return found
+    return in_order
 
 
 def last_boxes(text: str, lenient: bool = False) -> list[str] | None:

@@ -108,7 +108,7 @@ class Judging:
     def _judged(self, log: Log) -> list[tuple[Response, str | None, int, int]]:
         """Each response with the tool's answer, its number of samples, and how many of them are correct."""
         name = self._chosen(log)
-        found = []
+        judged = []
         for response in log.responses:
             judgement = response.judgements.get(name)
             if judgement is None:
@@ -123,8 +123,8 @@ class Judging:
                 accepted = "0 or 1" + (f", or a share of {judgement.samples}" if judgement.samples > 1 else "")
                 where = f"problem {response.problem_id}: {name}"
                 raise InvalidInput(str(log.path), where, f"is {judgement.value!r}", f"{accepted}; or --correct-from")
-            found.append((response, judgement.answer, judgement.samples, right))
-        return found
+            judged.append((response, judgement.answer, judgement.samples, right))
+        return judged
 
     def _chosen(self, log: Log) -> str:
         names = log.scores

@@ -71,8 +71,8 @@ class MaskedTexts:
     @classmethod
     def of(cls, problems: Mapping[str, str]) -> MaskedTexts:
         """Index texts by id -> text: a near copy of one has one at least of so many of its rarest words."""
-        found = {identifier: frozenset(masked_words(text)) for identifier, text in problems.items()}
-        words = {identifier: own for identifier, own in found.items() if len(own) >= FEWEST_WORDS}
+        all_words = {identifier: frozenset(masked_words(text)) for identifier, text in problems.items()}
+        words = {identifier: own for identifier, own in all_words.items() if len(own) >= FEWEST_WORDS}
         counts = Counter(word for own in words.values() for word in own)
         with_word: dict[str, list[str]] = defaultdict(list)
         for identifier, own in words.items():

@@ -234,11 +234,11 @@ def early_stop_note(manifests: Sequence[Path]) -> list[str]:
 def near_copies_note(results: Results, problems: Path) -> tuple[list[str], list[Path]]:
     """Count the problems of each benchmark that are training problems but for their numbers, by files that are read."""
     paths = {name: problems / name / "disjoint.json" for name in results.benchmarks}
-    found = {name: read_json(path) for name, path in paths.items() if path.is_file()}
-    counts = {name: (len(each.get("near_copies", {})), each["problems"]) for name, each in found.items()}
+    checks = {name: read_json(path) for name, path in paths.items() if path.is_file()}
+    counts = {name: (len(each.get("near_copies", {})), each["problems"]) for name, each in checks.items()}
     said = [f"{copies} of {of} problems of {name}" for name, (copies, of) in counts.items() if copies]
     note = f"Training problems but for their numbers, in disjoint.json: {', '.join(said)}."
-    return [note] if said else [], [paths[name] for name in found]
+    return [note] if said else [], [paths[name] for name in checks]
 
 
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
@@ -253,8 +253,8 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
     computed = computed_manifests(results, training.parent)
     copies, compared = near_copies_note(results, training.parent / "problems")
-    found = [*copies, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
-    tables = main_tables(results, measured, falls, [*notes, *found])
+    of_trainings = [*copies, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
+    tables = main_tables(results, measured, falls, [*notes, *of_trainings])
     frame = table_frame(columns, results.conditions)
     short = short_table(results, columns)
     write_table(out, tables, frame, [*results.sources, *read, *computed, *compared], {"notes": notes}, short)

@@ -78,8 +78,8 @@ class DosedSampler:
         self._past = self._past[-1 - self._dose.stale :]
         with torch.no_grad():
             for name, weights in self._policy.named_parameters():
-                found = self._past[0][name]
-                weights.copy_(found if self._dose.weights is None else rounded(found, self._dose.weights))
+                past = self._past[0][name]
+                weights.copy_(past if self._dose.weights is None else rounded(past, self._dose.weights))
         return self._policy.sampler()
 
     def state(self) -> dict[str, Tensor]:

@@ -33,11 +33,13 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
     training = run.training
     if training.rollouts_per_update % cluster.data_parallel:
         sizes = "prompts_per_step * samples_per_prompt / updates_per_step"
-        found = f"a mini-batch has {training.rollouts_per_update} rollouts ({sizes})"
-        raise InvalidInput(run.run, "training", found, f"a multiple of the {cluster.data_parallel} data-parallel ranks")
+        message = f"a mini-batch has {training.rollouts_per_update} rollouts ({sizes})"
+        raise InvalidInput(
+            run.run, "training", message, f"a multiple of the {cluster.data_parallel} data-parallel ranks"
+        )
     if not method.assignment.equal_sizes:
-        found = "makes mini-batches of unequal sizes"
-        raise InvalidInput(f"method {run.method_name}", "batching.assignment", found, "with engine local alone")
+        message = "makes mini-batches of unequal sizes"
+        raise InvalidInput(f"method {run.method_name}", "batching.assignment", message, "with engine local alone")
     parts = {"correction": method.correction, "kl": method.kl, "entropy_bonus": method.entropy_bonus}
     if named := [name for name, part in parts.items() if part is not None]:
         raise InvalidInput(f"method {run.method_name}", named[0], "is not for verl", "none, or engine local")

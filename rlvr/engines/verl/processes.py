@@ -90,9 +90,9 @@ def on_every_node(cluster: Cluster, python: str, environment: Mapping[str, str])
 
 def error_in(text: str, status: int) -> str:
     """One line on how a process ended: the last exception in its output, else its exit status."""
-    found = [match[0] for line in text.splitlines() if (match := _EXCEPTION.search(_COLOUR.sub("", line)))]
-    if found:
-        return found[-1].strip()[:_LONGEST_ERROR]
+    exceptions = [match[0] for line in text.splitlines() if (match := _EXCEPTION.search(_COLOUR.sub("", line)))]
+    if exceptions:
+        return exceptions[-1].strip()[:_LONGEST_ERROR]
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 

@@ -49,18 +49,18 @@ class MethodReplayBuffer(ReplayBuffer):
         rounds = method.selection.max_rounds if isinstance(method.selection, GroupFilter) else 1
         while True:
             keys, tags, failed = self._whole_groups(partition_id, batch_size, rounds)
-            found = Outcomes.of(partition_id, keys, tags)
+            outcomes = Outcomes.of(partition_id, keys, tags)
             if method.selection is None:
                 chosen = set(keys[:size])
                 break
-            selection = method.select(found.rewards, found.groups, size, rounds, run.seed, step)
+            selection = method.select(outcomes.rewards, outcomes.groups, size, rounds, run.seed, step)
             if selection is not None:
                 chosen = {keys[row] for row in selection.indices.tolist()}
                 break
             rounds += 1
         longest, generator = run.training.max_new_tokens, generator_for("rewards", run.seed, step)
         advantages = method.advantages(
-            found.rewards, found.groups, found.lengths, longest, found.counted, generator=generator
+            outcomes.rewards, outcomes.groups, outcomes.lengths, longest, outcomes.counted, generator=generator
         )
         rest = [key for key in self.partitions[partition_id] if key not in chosen]
         tq.kv_clear(partition_id=partition_id, keys=[*self.prompt_global_steps[partition_id], *rest])
@@ -69,12 +69,13 @@ class MethodReplayBuffer(ReplayBuffer):
             partition_id=partition_id,
             keys=[keys[row] for row in kept],
             tags=[
-                {**tags[row], "advantage": float(advantages[row]), "reward": float(found.rewards[row])} for row in kept
+                {**tags[row], "advantage": float(advantages[row]), "reward": float(outcomes.rewards[row])}
+                for row in kept
             ],
         )
         discarded = 1.0 - size / len(keys)
-        of_all = rollout_metrics(found.rewards, found.groups, found.lengths, found.truncated, discarded)
-        of_all |= count_unjudged(found.reasons) | {"prompts_failed": failed}
+        of_all = rollout_metrics(outcomes.rewards, outcomes.groups, outcomes.lengths, outcomes.truncated, discarded)
+        of_all |= count_unjudged(outcomes.reasons) | {"prompts_failed": failed}
         return batch, {PREFIX + name: float(value) for name, value in of_all.items()}
 
     def _whole_groups(
@@ -98,11 +99,11 @@ class MethodReplayBuffer(ReplayBuffer):
             whole = {prompt: keys for prompt, keys in rollouts.items() if prompt in ended and len(keys) == size}
             if (now := len(ended) - len(whole)) > failed:
                 failed = now
-                found = f"{failed} of {len(rollouts)} prompts lack some of their {size} rollouts"
+                message = f"{failed} of {len(rollouts)} prompts lack some of their {size} rollouts"
                 if failed > max(1.0, LARGEST_FAILED_SHARE * len(rollouts)):
                     accepted = f"{LARGEST_FAILED_SHARE:.0%} at most"
-                    raise RuntimeError(f"{found}; accepted: {accepted}; their workers' errors are above")
-                print(f"{found}; others are sampled", flush=True)
+                    raise RuntimeError(f"{message}; accepted: {accepted}; their workers' errors are above")
+                print(f"{message}; others are sampled", flush=True)
             missing = rounds * batch_size - len(whole) - under_way
             if isinstance(current_run().method.selection, GroupFilter):
                 missing = min(missing, batch_size - self._of_use(partition_id, whole) - under_way)
