@@ -27,7 +27,7 @@ from evals.core.run_spec import LOCAL_DTYPES
 from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
-from rlvr.engines.local.learner import peak_memory, time_on
+from rlvr.engines.local.clock import peak_memory, time_on
 from rlvr.engines.local.policy import TokenBatch, token_log_probs
 
 

@@ -33,7 +33,8 @@ from evals.generation.devices import claim_one
 from evals.grading import GradingPool
 from evals.grading.verdict import Reason, Verdict
 from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.engines.local.learner import Learner, peak_memory, time_on
+from rlvr.engines.local.clock import peak_memory, time_on
+from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.memory import largest_passes
 from rlvr.engines.local.memory_sum import products
 from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs

@@ -19,7 +19,8 @@ from torch import Tensor
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.core.training_settings import LocalTraining
-from rlvr.engines.local.learner import Learner, PreparedStep, time_on
+from rlvr.engines.local.clock import time_on
+from rlvr.engines.local.learner import Learner, PreparedStep
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.losses.base import Tokens

@@ -1,10 +1,7 @@
 """A training in progress: the model, the optimizer, the position, and the steps that change them."""
 
 import math
-import resource
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,6 +19,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
 from evals.generation.sampler import Sampler
 from evals.grading import GradingPool, Verdict
+from rlvr.engines.local.clock import StepClock, peak_memory
 from rlvr.engines.local.policy import (
     Policy,
     TokenBatch,
@@ -45,41 +43,6 @@ from rlvr.runs.state import State, StateStore, load_training_tensors, training_t
 _COMPARED = ("reward_mean", "response_length_mean", "entropy", "loss", "grad_norm", "tokens_generated")
 _TOLERANCE = 1e-4
 """The largest relative difference of a repeated step's metric; the same number of threads on one machine gives 0."""
-
-
-def time_on(device: torch.device) -> float:
-    """Return the time once ``device`` has done what it was asked for: a GPU is only told, and works on alone."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.monotonic()
-
-
-def peak_memory(device: torch.device) -> int:
-    """Return the most bytes so far: of a GPU those that torch allocated, else this process's resident memory."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-class StepClock:
-    """Seconds spent in the parts of one step."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._started = time_on(device)
-        self._seconds = dict.fromkeys(("rollout", "reward", "log_probs", "token_weights", "update"), 0.0)
-
-    @contextmanager
-    def time(self, part: str) -> Iterator[None]:
-        """Add the seconds of the block to ``part``."""
-        started = time_on(self._device)
-        yield
-        self._seconds[part] = self._seconds.get(part, 0.0) + time_on(self._device) - started
-
-    def metrics(self) -> dict[str, float]:
-        """Seconds by part, and of the step so far."""
-        parts = {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
-        return {**parts, "seconds_step": time_on(self._device) - self._started}
 
 
 @dataclass
