@@ -60,7 +60,7 @@ class BenchmarkSampling(SamplingParameters):
     few_shot: tuple[Example, ...] = Field(default=(), description="worked examples before each problem")
     backend: Literal["local", "transformers", "vllm", "server"] = Field(
         default="local",
-        description="what samples (docs/generation.md); models of source server are sampled by their server",
+        description="what samples (docs/benchmarks.md); models of source server are sampled by their server",
     )
     max_model_len: Annotated[int, Field(ge=2), BOUNDED] | None = Field(
         default=None, description="a context shorter than the model's, in tokens"

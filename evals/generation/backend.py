@@ -90,7 +90,7 @@ class BackendEntry:
     module: str
     name: str  # of the class, which takes the checkpoints and a ``BackendSettings``
     distributions: tuple[str, ...] = ()  # packages, one of which has the engine; none for the project's own
-    in_step: bool = False  # whether it decodes a batch in step: other batches can change rounding (docs/generation.md)
+    in_step: bool = False  # whether it decodes a batch in step: other batches can change rounding (docs/benchmarks.md)
     several_gpus: bool = False  # whether one model can be spread over GPUs
 
 
@@ -113,9 +113,9 @@ def load_backend(name: str, checkpoints: Sequence[Checkpoint], settings: Backend
         raise InvalidInput("", "tensor_parallel_size", message, f"1, or backend {able}")
     if len(checkpoints) > 1 and not entry.in_step:
         able = ", ".join(other for other, entry in BACKENDS.items() if entry.in_step)
-        raise InvalidInput("", "backend", f"is {name!r} with two models", f"{able} (docs/decoding.md)")
+        raise InvalidInput("", "backend", f"is {name!r} with two models", f"{able} (docs/diagnostics.md)")
     if len(checkpoints) > 1 and settings.stop:
-        raise InvalidInput("", "stop", f"is {list(settings.stop)} with two models", "none (docs/decoding.md)")
+        raise InvalidInput("", "stop", f"is {list(settings.stop)} with two models", "none (docs/diagnostics.md)")
     backend: Backend = getattr(import_module(entry.module), entry.name)(checkpoints, settings)
     return backend
 

@@ -112,7 +112,7 @@ def _sample(plan: Plan, job: tuple[int, int], response: Response) -> Sample:
         tokens=len(response.tokens) if response.length is None else response.length,
         finish_reason="length" if truncated else "stop",
         replaced=response.replaced,
-        in_thinking=(in_thinking and not plan.gated) or None,  # of a gated one only the letter is kept
+        in_thinking=(in_thinking and not plan.gated) or None,  # gated: we store only the letter
         prompt_tokens=response.prompt_length,
     )
 

@@ -8,8 +8,8 @@ Nothing in a training depends on its number of steps, so the policy after N step
 is N steps long. A decay of the learning rate is no exception: run.json gives it in steps, and those N steps are the
 beginning of a longer schedule. ``checkpoints/step-{N}`` says so: its run.json and its manifest are those of that
 shorter training, under the longer one's name, so that the directory serves wherever a run's directory does. The steps
-that are asked for are no part of a training's fingerprint. Of a training that stopped early the policies after later
-steps are its last one.
+that are asked for are no part of a training's fingerprint. If a training stops early, its last policy stands for all
+later steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stages of decoding with two models: base and trained model read the same tokens, in step (docs/decoding.md)."""
+"""Stages of decoding with two models: base and trained model read the same tokens, in step (docs/diagnostics.md)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class SamplePair(Sample):
 
     Attributes:
         chosen: the file of chosen thresholds, of which ``scheme`` is used.
-        decoding: instead of both, one way of decoding: mode, driver, criterion, tau and gamma (docs/decoding.md).
+        decoding: instead of both, one way of decoding: mode, driver, criterion, tau and gamma (docs/diagnostics.md).
     """
 
     kind = "decoding_sample"

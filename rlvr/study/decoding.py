@@ -87,7 +87,7 @@ class DecodingJobs:
         if not study.methods:
             raise UserError("snakemake decoding: needs trained models; accepted: a study that has methods")
         if self.taken is None and not self._kinds:
-            accepted = "a generated benchmark, or one that decoding.problems names (docs/decoding.md)"
+            accepted = "a generated benchmark, or one that decoding.problems names (docs/diagnostics.md)"
             raise UserError(f"snakemake decoding: needs problems that are not scored; accepted: {accepted}")
         could = [name for name in study.benchmarks if self._may_be_chosen_on(name)]
         if self.taken and self.taken.benchmark not in could:
@@ -101,7 +101,7 @@ class DecodingJobs:
             able = ", ".join(name for name, each in BACKENDS.items() if each.in_step)
             raise InvalidInput("", "evaluation.backend", f"is {backend} in snakemake decoding", able)
         if evaluation.stop:
-            raise InvalidInput("", "evaluation.stop", "is given in snakemake decoding", "none (docs/decoding.md)")
+            raise InvalidInput("", "evaluation.stop", "is given in snakemake decoding", "none (docs/diagnostics.md)")
 
     def _refused(self, key: str, found: str, accepted: str) -> InvalidInput:
         if self.plan.study.config.decoding is not None:

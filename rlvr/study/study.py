@@ -301,7 +301,7 @@ class Study:
         return entries
 
     def base_title(self, model: str) -> str:
-        """The base model's name for people; of an existing model that is evaluated, its own, and that of the study."""
+        """Title of a base model: 'Base model', or in a study that only evaluates, the model's own name."""
         if self.methods or model in self.models_from_scratch:
             return "Base model"
         name = self.model_title(model)

@@ -69,7 +69,7 @@ def _kind_of_problems(content: Any) -> str:
 
 
 class DecodingConfig(Settings):
-    """Decoding with two models, the base and the reference method's (docs/decoding.md)."""
+    """Decoding with two models, the base and the reference method's (docs/diagnostics.md)."""
 
     problems: Annotated[
         Annotated[DecodingProblems, Tag("DecodingProblems")] | Annotated[DecodingBenchmark, Tag("DecodingBenchmark")],

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Coupling = Literal["rollout", "group", "mini_batch"]
-"""The unit that micro-batches may not part, so that their losses add up to the mini-batch's."""
+"""The rollouts that one call of a loss must see together, so that micro-batches add up to the mini-batch."""
 
 MAX_LOG_RATIO = 20.0
 """The limit of log-ratios: exp(20) is about 5e8, outside every clip range, and finite times any float32 advantage."""

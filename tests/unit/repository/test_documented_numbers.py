@@ -86,7 +86,7 @@ def of_the_default_study() -> dict[str, Any]:
 OF_THE_DEFAULT_STUDY = {
     "README.md": [
         "trains {methods} methods with {seeds} seeds",
-        "continues it with {more_seeds} seeds",
+        "[{more_seeds} seeds]",
         "avg@{k} over {benchmarks} benchmarks of {problems} problems, {seeds} seeds",
         "the {compared} comparisons with DAPO",
     ],
@@ -129,7 +129,7 @@ def test_the_default_study_is_described_as_it_is(page: str) -> None:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONSTANTS: dict[str, dict[str, Any]] = {
-    "README.md": {"You need Python {} with venv": ".".join(map(str, install.PYTHON))},
+    "README.md": {"Python {} with venv": ".".join(map(str, install.PYTHON))},
     "CONTRIBUTING.md": {"form: {} columns": PROJECT["tool"]["ruff"]["line-length"]},
     "docs/evaluation.md": {
         "only if at least {} problems have a success": "evals.statistics.interval:MINIMUM_INFORMATIVE_PROBLEMS",
@@ -139,12 +139,6 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "| {} steps, the middles of equal parts": "rlvr.study.contrast:DEFAULT_STEPS",
         "max_t R_t - R_end >= max({},": "evals.statistics.robust:LEAST_LOSS",
         "a tenth of the steps (at least {})": "evals.statistics.robust:_SHORTEST_WINDOW",
-    },
-    "docs/generation.md": {
-        "{}, {} and {} tokens unless given": tuple(
-            Distribution.model_fields[key].default for key in ("temperature", "top_p", "max_new_tokens")
-        ),
-        "double up to {} s": int(constant("evals.generation.server_backend:_LONGEST_PAUSE_SECONDS")),
     },
     "docs/grading.md": {
         "(seconds of processor time per comparison, {})": int(constant("evals.grading.pool:DEFAULT_TIME_LIMIT")),
@@ -187,6 +181,10 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "(at most {} characters)": "evals.grading.verdict:_MAX_ANSWER_KEPT",
     },
     "docs/benchmarks.md": {
+        "{}, {} and {} tokens unless given": tuple(
+            Distribution.model_fields[key].default for key in ("temperature", "top_p", "max_new_tokens")
+        ),
+        "double up to {} s": int(constant("evals.generation.server_backend:_LONGEST_PAUSE_SECONDS")),
         "{} % of the problem's runs of {} words": (
             round(100 * constant("evals.problems.disjoint:NEARLY_ALL")),
             constant("evals.problems.disjoint:RUN_LENGTH"),
@@ -207,7 +205,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "a model of more than {} MiB": constant("rlvr.engines.local.memory:SMALL") // MIB,
         "at most 2^{} numbers": constant("rlvr.engines.local.policy:LOGITS_AT_ONCE").bit_length() - 1,
     },
-    "docs/mlflow.md": {"the first response to {} problems": "rlvr.report.mlflow.values:PROBLEMS_IN_TABLE"},
+    "docs/faq.md": {"the first response to {} problems": "rlvr.report.mlflow.values:PROBLEMS_IN_TABLE"},
     "docs/paper_scale.md": {
         "{} steps, as few rollouts": "rlvr.study.rehearsal:STEPS",
         "over the ranks ({} or more)": constant("rlvr.study.rehearsal:_LEAST_ROLLOUTS"),
