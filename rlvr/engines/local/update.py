@@ -94,7 +94,7 @@ class Updater:
                 mask = batch.response_mask.to(self._model.device)
                 width = mask.shape[1]
                 old, weighted = old_log_probs[part, :width], weighted_advantages[part, :width]
-                # Rollouts of advantage 0 rarely have a slope: they are scored without a graph, and again below if they do.
+                # Rollouts of advantage 0 rarely have a slope: they are scored without a graph, or again below.
                 silent = ~weighted.any(dim=1)
                 silent &= ~silent.all() & (not self._method.has_loss_terms)
                 loud_tokens, silent_tokens = mask & ~silent[:, None], mask & silent[:, None]
