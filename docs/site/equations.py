@@ -1,4 +1,4 @@
-"""Show the equations of docs/methods as MathML, which browsers draw without a script (a hook of mkdocs)."""
+"""Show the equations of methods and results as MathML, which browsers draw without a script (a hook of mkdocs)."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ CODE_OR_EQUATION = re.compile(r"```.*?```|`[^`]+`|\$\$(?P<block>.+?)\$\$|\$(?P<i
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     """Replace what stands between dollars, outside of code."""
-    return CODE_OR_EQUATION.sub(drawn, markdown) if page.file.src_uri.startswith("docs/methods/") else markdown
+    return CODE_OR_EQUATION.sub(drawn, markdown) if page.file.src_uri.startswith(("docs/methods/", "docs/results/")) else markdown
 
 
 def drawn(match: re.Match[str]) -> str:

@@ -90,7 +90,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The figures that docs/methods/verl.md and docs/results/portability.md quote."""
+    """The figures that docs/results/verl.md and docs/results/portability.md quote."""
     if _largest_differences:
         terminalreporter.section("largest difference to verl, |ours - verl's| / (1 + |verl's|), float64")
         for name, difference in sorted(_largest_differences.items()):

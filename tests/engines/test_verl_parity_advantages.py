@@ -1,6 +1,6 @@
 """Every advantage of ours that verl 0.9.1 registers too: the same rewards give the same advantages.
 
-Where they differ the difference is computed here and explained in docs/methods/verl.md.
+Where they differ the difference is computed here and explained in docs/results/verl.md.
 """
 
 from __future__ import annotations
