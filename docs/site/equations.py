@@ -10,7 +10,8 @@ CODE_OR_EQUATION = re.compile(r"```.*?```|`[^`]+`|\$\$(?P<block>.+?)\$\$|\$(?P<i
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     """Replace what stands between dollars, outside of code."""
-    return CODE_OR_EQUATION.sub(drawn, markdown) if page.file.src_uri.startswith(("docs/methods/", "docs/results/")) else markdown
+    has_equations = page.file.src_uri.startswith(("docs/methods/", "docs/results/"))
+    return CODE_OR_EQUATION.sub(drawn, markdown) if has_equations else markdown
 
 
 def drawn(match: re.Match[str]) -> str:

@@ -21,6 +21,7 @@ from evals.core.manifest import Manifest, is_sealed, read_any_manifest
 _SOURCES = {
     *("study.json", "runs.json", "status.json", "registration.json"),  # what was asked for, and what is current
     *("published.csv", "settings.yaml"),  # of config/reference
+    "disjoint.json",  # what evaluation shares with training
 }
 _COSTS = "costs"
 """The directory of Snakemake's measurements."""

@@ -12,7 +12,7 @@ from evals.trace.crate import check_crate, write_crate
 from evals.trace.rows import print_verdict, refuse
 
 _RESULTS = "results"
-_NOT_RESULTS = {"state", "logs", "mlflow-artifacts", ".snakemake", ".writer"}
+_NOT_RESULTS = {"state", "logs", "jobs", "mlflow-artifacts", ".snakemake", ".writer"}
 """Directories of a study that hold no result: what it goes on from, and what tools keep for themselves."""
 _SHOWN = {"tables", "figures"}
 """Directories of files that people look at, which need a manifest each; so do pages."""

@@ -1,4 +1,4 @@
-"""Commands of pages that work on files which are there: they run as printed, in the directory that the page is about."""
+"""Commands of pages that work on files which are there run as printed, in the directory that the page is about."""
 
 import re
 import shlex
