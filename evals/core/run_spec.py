@@ -1,7 +1,7 @@
 """The specification of a training run (run.json) and of where it is carried out: what the engines are given."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -19,6 +19,8 @@ LOCAL, VERL = "local", "verl"
 LOCAL_DTYPES = ("float32", "bfloat16")
 """The types that the local engine and the local sampler compute in."""
 VERIFIER_FILE = "verifier.py"
+COMPONENT_FILE = "component.py"
+"""The name of the results' copy of a file in which the user declares components (docs/your_method.md)."""
 """The name of the copy that a study keeps of a user's own reward function."""
 _EXECUTION_OPTIONS = re.compile(
     r"\+*(?:(?:ray_kwargs|transfer_queue|global_profiler)\..+"
@@ -77,6 +79,14 @@ class RunVerifier(Record):
     version: int
 
 
+def parts_in_files(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Find the components of a method's entry that a file of the user's declares."""
+    batching = entry.get("batching")
+    for part in (*entry.values(), *(batching.values() if isinstance(batching, Mapping) else ())):
+        if isinstance(part, dict) and "file" in part:
+            yield part
+
+
 class _Run(Record):
     """One training: which model, which method, which problems, which seed.
 
@@ -117,6 +127,16 @@ class _Run(Record):
         return self.model_dump(mode="json", exclude=paths, exclude_defaults=True)
 
     @property
+    def component_files(self) -> tuple[Path, ...]:
+        """The results' copies of the user's files with components of the method, or of that of its contrast."""
+        files = [part["file"] for entry in self._entries for part in parts_in_files(entry)]
+        return tuple(map(Path, dict.fromkeys(files)))
+
+    @property
+    def _entries(self) -> list[dict[str, Any]]:
+        return [self.method]
+
+    @property
     def verifier_file(self) -> Path | None:
         """The copy of the user's reward function, if there is one."""
         return self.verifier.directory / VERIFIER_FILE if self.verifier else None
@@ -147,6 +167,10 @@ class LocalRun(_Run):
     training: LocalTraining
     validation: Validation | None = None
     contrast: ContrastMeasurement | None = None
+
+    @property
+    def _entries(self) -> list[dict[str, Any]]:
+        return [self.method, *([self.contrast.method] if self.contrast else [])]
 
 
 class VerlRun(_Run):

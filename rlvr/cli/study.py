@@ -32,12 +32,15 @@ def list_methods(context: typer.Context) -> None:
 
 
 @methods.add("show")
-def show_method(name: Annotated[str, Argument(help="a method of the catalogue")]) -> None:
-    """Explain a method: its components, their equations in words, and what was chosen."""
+def show_method(name: Annotated[str, Argument(help="a method of the catalogue, or FILE.py of yours")]) -> None:
+    """Explain a method: its components, their equations in words, and what was chosen; or the components of a file."""
     from rlvr.study import method_pages
     from rlvr.study.catalogue import load_catalogue
 
-    print(*method_pages.show_method(name, load_catalogue()), sep="\n")
+    is_file = name.endswith(".py")
+    print(
+        *(method_pages.show_file(Path(name)) if is_file else method_pages.show_method(name, load_catalogue())), sep="\n"
+    )
 
 
 @commands.add("init")

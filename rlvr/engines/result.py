@@ -56,6 +56,18 @@ class Training:
         return replace(self, run=self.run.model_copy(update={"training": self.run.training.after(steps)}))
 
 
+def component_inputs(run: RunSpec, study: Path = Path()) -> dict[str, str]:
+    """The user's components in a run's method, and in that of its contrast: path of each copy -> SHA-256.
+
+    Raises:
+        UserError: a copy is missing, or has other bytes than were copied.
+    """
+    copies = {
+        file: verify_outputs(study / file.with_name("manifest.json"), "component") for file in run.component_files
+    }
+    return {str(file): copy.outputs[file.name] for file, copy in copies.items()}
+
+
 def checkpoint_directory(directory: Path, step: int) -> Path:
     """The directory of the policy after ``step`` steps under a run's ``directory``."""
     return directory / "checkpoints" / f"step-{step}"

@@ -11,7 +11,7 @@ from evals.core.random import generator_for, random_projection
 from rlvr.methods.advantages import Advantage, RewardShaping
 from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import Assignment
-from rlvr.methods.components import KINDS, components, composition
+from rlvr.methods.components import KINDS, component_of, composition
 from rlvr.methods.corrections import Correction
 from rlvr.methods.entropy_bonus import EntropyBonus
 from rlvr.methods.losses.base import PolicyLoss, Tokens
@@ -134,8 +134,9 @@ def compose(resolved: Mapping[str, Any], source: str = "method", longest: int | 
     known.parse({key: value for key, value in resolved.items() if key in known.model_fields}, source)
     parts = {**resolved, **resolved["batching"]}
     of_kind = {kind: dict(parts.get(kind) or {}) for kind in KINDS}
+    declared: dict[str, Any] = {kind: component_of(kind, part) for kind, part in of_kind.items() if part}
     loss = of_kind["loss"]
-    mode = loss.pop("aggregation", components()["loss"][loss["name"]].default_aggregation)
+    mode = loss.pop("aggregation", declared["loss"].default_aggregation)
     constant = loss.pop("aggregation_constant", None)
     if mode == "seq-mean-token-sum-norm" and constant is None:
         if longest is None:
@@ -143,7 +144,7 @@ def compose(resolved: Mapping[str, Any], source: str = "method", longest: int | 
             raise InvalidInput(source, "loss.aggregation_constant", "is null", accepted)
         constant = float(longest)
     aggregation = Aggregation(mode, constant)
-    built: dict[str, Any] = {
-        kind: components()[kind][given.pop("name")](**given) if given else None for kind, given in of_kind.items()
-    }
+    built: dict[str, Any] = dict.fromkeys(KINDS)
+    for kind, of_part in declared.items():
+        built[kind] = of_part(**{key: value for key, value in of_kind[kind].items() if key not in ("file", "name")})
     return Method(aggregation=aggregation, **built)

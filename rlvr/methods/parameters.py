@@ -1,9 +1,10 @@
 """Hyper-parameters: declared on the class of a component, checked when an instance is made."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
 
 import pydantic
@@ -78,10 +79,10 @@ class Component:
         return parameters_of(cls)
 
     @classmethod
-    def record(cls) -> type[Record]:
-        """Build the record that checks the component's part of a catalogue entry."""
+    def record(cls, **others: Any) -> type[Record]:
+        """Build the record that checks the component's part of a catalogue entry, with ``others`` of its fields."""
         literal: Any = Literal
-        return record_of(cls.__name__, cls.parameters(), cls.record_base, name=(literal[cls.name], ...))
+        return record_of(cls.__name__, cls.parameters(), cls.record_base, name=(literal[cls.name], ...), **others)
 
 
 @cache
@@ -101,3 +102,11 @@ def component(name: str) -> Callable[[type[C]], type[C]]:
         return dataclass(frozen=True)(declared)
 
     return declare
+
+
+def components_of(module: ModuleType) -> Iterator[type[Component]]:
+    """Find the components that a module declares."""
+    for value in vars(module).values():
+        is_component = isinstance(value, type) and issubclass(value, Component) and "name" in vars(value)
+        if is_component and value.__module__ == module.__name__:
+            yield value

@@ -10,10 +10,27 @@ from typing import Annotated, Any
 from evals.core.config.sections import StudyExecution
 from evals.core.errors import UserError
 from evals.core.files import canonical_json, read_json, write_text
-from evals.core.run_spec import VERL, Execution, LocalRun
+from evals.core.run_spec import COMPONENT_FILE, VERL, Execution, LocalRun
 from rlvr.stages.stage import ASIDE, File, FileByName, Files, Stage
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class CopyComponent(Stage):
+    """A file of the user's with components, copied into the results, in a directory named after its bytes."""
+
+    kind = "copy_component"
+    outputs = ("results/components/{digest}/manifest.json", f"results/components/{{digest}}/{COMPONENT_FILE}")
+    target = "results/components/{digest}"
+    call = "rlvr.methods.component_file:copy_component"
+
+    digest: str
+    file: File
+
+    @property
+    def priority(self) -> float:
+        """Before all trainings."""
+        return 200
 
 
 class Devices(Stage):
@@ -90,6 +107,7 @@ class Train(Devices):
     base: File
     problems: Files
     verifier: Files = ()
+    components: Files = ()
     kept_steps: Annotated[tuple[int, ...], ASIDE] = ()
 
     def run(self, machine: StudyExecution) -> None:

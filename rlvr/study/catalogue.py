@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.record import ExtensibleRecord, Record
 from evals.core.values import Arxiv, Title
 from evals.core.yaml_file import read_yaml
-from rlvr.methods.components import BATCHING_KINDS, KINDS, components, composition, defaults
+from rlvr.methods.components import BATCHING_KINDS, KINDS, component_of, composition, defaults
+from rlvr.study.benchmarks import absolute_path
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "config" / "methods.yaml"
 
@@ -105,7 +106,14 @@ def _with_defaults(entry: Entry) -> Entry:
     """Write out every hyper-parameter, so that a changed default changes what a run is."""
 
     def complete(kind: str, component: Any) -> Any:
-        declared = components()[kind].get(str(component.get("name"))) if isinstance(component, Mapping) else None
+        if not isinstance(component, Mapping):
+            return component
+        if "file" in component:
+            component = {**component, "file": absolute_path(str(component["file"]))}
+        try:
+            declared = component_of(kind, component)
+        except NotAccepted:  # the record says so, with the place
+            return component
         return component if declared is None else {**defaults(declared), **component}
 
     batching = entry.get("batching")
@@ -116,11 +124,12 @@ def _with_defaults(entry: Entry) -> Entry:
 
 
 def _merge(parent: Entry, changes: Mapping[str, Any]) -> Entry:
-    """Change ``parent``: a component of the same name field by field, one of another name is replaced."""
+    """Change ``parent``: a component of the same name and file field by field, another one is replaced."""
     merged = deepcopy(parent)
     for key, value in changes.items():
         old = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(old, dict) and value.get("name") in (None, old.get("name")):
-            value = _merge(old, value)
+        if isinstance(value, Mapping) and isinstance(old, dict):
+            is_same = all(value.get(part) in (None, old.get(part)) for part in ("name", "file"))
+            value = _merge(old, value) if is_same else value
         merged[key] = deepcopy(value)
     return merged

@@ -5,9 +5,12 @@ import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from evals.core.errors import UserError
-from rlvr.methods.components import components
+from evals.core.errors import NotAccepted, UserError
+from rlvr.methods.component_file import components_in
+from rlvr.methods.components import BATCHING_KINDS, component_of, defaults
+from rlvr.methods.parameters import Component
 from rlvr.study.catalogue import Entry, resolve_method
 
 _WIDTH = 110
@@ -62,18 +65,40 @@ def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
             yield f"{label}: none"
             yield from _wrapped(_NOTHING[kind], "  ")
             continue
-        declared = components()[kind][component["name"]]
-        yield f"{label}: {declared.name}"
-        equation = inspect.cleandoc(declared.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-        yield from _wrapped(equation, "  ")
-        for key, parameter in declared.parameters().items():
-            yield from _wrapped(f"{key} = {_word(component[key])}: {parameter.description}", "    ")
+        declared = component_of(kind, component)
+        assert declared is not None, "the entry is resolved"
+        yield from _component(label, declared, component)
     yield ""
     yield "Choices, where paper and code differ or are silent"
     yield from _wrapped(entry["choices"], "  ")
     for page in sorted(_PAGES.glob("*.md")):
         if page.name != "README.md" and f"`{name}`" in page.read_text(encoding="utf-8"):
             yield f"Explained in docs/methods/{page.name}"
+
+
+def show_file(file: Path) -> Iterator[str]:
+    """Describe the components that a file of the user's declares, as an entry of a study names them."""
+    try:
+        declared = components_in(file)
+    except NotAccepted as error:
+        raise UserError(str(error).removeprefix("is ")) from None
+    if not declared:
+        raise UserError(f"{file}: declares no component; accepted: a class with @component(NAME) (docs/your_method.md)")
+    yield str(file)
+    for kind, label in _LABELS:
+        for name, each in declared.get(kind, {}).items():
+            yield ""
+            yield from _component(label, each, defaults(each))
+            part = f"{kind}: {{file: {file}, name: {name}}}"
+            yield from _wrapped(f"batching: {{{part}}}" if kind in BATCHING_KINDS else part, "    in a study: ")
+
+
+def _component(label: str, declared: type[Component], values: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{label}: {declared.name}"
+    equation = inspect.cleandoc(declared.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    yield from _wrapped(equation, "  ")
+    for key, parameter in declared.parameters().items():
+        yield from _wrapped(f"{key} = {_word(values[key])}: {parameter.description}", "    ")
 
 
 def _word(value: object) -> str:

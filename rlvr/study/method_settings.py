@@ -1,12 +1,14 @@
 """The methods of a study: their catalogue entries with what the study and its models change, and training settings."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from evals.core.config.base_models import Existing
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
-from evals.core.run_spec import VERL
+from evals.core.run_spec import VERL, parts_in_files
 from evals.core.training_settings import LocalTraining, VerlTraining
+from rlvr.methods.component_file import component_copy
 from rlvr.methods.components import composition
 from rlvr.study.catalogue import Entry, load_catalogue, resolve_method
 
@@ -35,10 +37,16 @@ def changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source:
 
 
 def entry_of_run(entry: Entry) -> Entry:
-    """The part of a method's entry that decides a run, without what is left at its default."""
+    """The part of a method's entry that decides a run, without what is left at its default.
+
+    A component in a file of the user's is that of the results' copy, whose directory is named after its bytes.
+    """
     components = composition()
     given = {key: value for key, value in entry.items() if key in components.model_fields}
-    return {"version": entry["version"], **components.parse(given, "method").identity()}
+    identity = components.parse(given, "method").identity()
+    for part in parts_in_files(identity):
+        part["file"] = component_copy(Path(part["file"])).as_posix()
+    return {"version": entry["version"], **identity}
 
 
 def training_of(config: StudyConfig, method: str, source: str, model: str | None = None) -> Training:

@@ -27,6 +27,7 @@ from evals.grading.verdict import CODE, VERIFIER, Kind
 from evals.scores.registration import REGISTRATIONS, register
 from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
+from rlvr.methods.component_file import component_copy
 from rlvr.stages import evaluate, models, problems, shown, train
 from rlvr.stages.stage import Stage
 from rlvr.study.benchmarks import absolute_path
@@ -194,14 +195,19 @@ class Plan:
         )
         names = [TRAIN] * bool(self.study.trained_runs) + [VALIDATION] * bool(self.study.validation_settings)
         sets = tuple(problem_set(name) for name in names)
+        files = (file for study in self.studies.by_folder.values() for file in study.component_files)
+        for digest, file in {component_copy(file).parent.name: file for file in files}.items():
+            yield train.CopyComponent(digest=digest, file=file)
         for run in self.trained:
+            spec = self.study_of(run).run_spec(run)
             yield train.Train(
                 **self._devices(run),
-                resolved=self.study_of(run).resolved_run(run),
+                resolved=spec.to_json(),
                 engine_versions=versions,
                 base=self.base_manifest(run),
                 problems=sets,
                 verifier=tuple(self.verifier(TRAIN)),
+                components=tuple(file.with_name("manifest.json") for file in spec.component_files),
                 kept_steps=self._kept_steps(run),
             )
         for policy in self.earlier.values():

@@ -22,6 +22,7 @@ from evals.core.run_spec import (
     ValidationSchedule,
     divide_overrides,
     parse_run,
+    parts_in_files,
 )
 from evals.core.sampling import BenchmarkSampling, Prompting, Sampling
 from evals.grading.code import VERIFIER_VERSION
@@ -241,6 +242,12 @@ class Study:
             return {}
         validation = self.config.validation.to_json()
         return {**self.training_settings, "count": validation["count"], "seed": validation["seed"]}
+
+    @cached_property
+    def component_files(self) -> list[Path]:
+        """The user's files that declare components of the methods."""
+        entries = [*self.methods.values(), *self.changed_methods.values()]
+        return [Path(file) for file in dict.fromkeys(part["file"] for each in entries for part in parts_in_files(each))]
 
     @cached_property
     def verifiers(self) -> dict[str, str]:

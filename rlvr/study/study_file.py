@@ -6,7 +6,9 @@ from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json
+from evals.core.run_spec import parts_in_files
 from evals.core.yaml_file import parse_yaml, read_yaml
+from rlvr.study.source_files import REPOSITORY
 
 EXTENDED_BY_KEY = ("training", "evaluation", "statistics", "execution")
 """Sections of which a study that extends another states only what differs; it replaces the other sections whole."""
@@ -22,6 +24,7 @@ def read_study_file(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str,
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)  # YAML takes JSON's 1e-06 for text
     if not isinstance(content, dict):
         raise InvalidInput(str(path), "", "has no keys", "a study (config/README.md)")
+    _read_files_named_in(content, path)
     if "extends" not in content:
         return content
     extended = content.pop("extends")
@@ -43,6 +46,30 @@ def read_study_file(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str,
             merged[key] = value
     _leave_out_nulls(merged, content)
     return merged
+
+
+def _read_files_named_in(content: dict[str, Any], path: Path) -> None:
+    """Read the prompt's file, and see those of components from the directory of the study file ``path``.
+
+    A file within the repository is named from there, so that the study says the same in every clone.
+    """
+    problems, models = content.get("problems"), content.get("models")
+    if isinstance(problems, dict) and isinstance(prompt := problems.get("prompt"), dict):
+        if set(prompt) != {"file"} or not isinstance(prompt["file"], str):
+            raise InvalidInput(str(path), "problems.prompt", f"is {prompt}", "text, or {file: PATH}")
+        try:
+            problems["prompt"] = (path.parent / Path(prompt["file"]).expanduser()).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            what = f"is {prompt['file']}: {getattr(error, 'strerror', None) or error}"
+            raise InvalidInput(str(path), "problems.prompt.file", what, "a text with {problem} in it once") from None
+    changes = [content, *(models.values() if isinstance(models, dict) else ())]
+    methods = [each["methods"] for each in changes if isinstance(each, dict) and isinstance(each.get("methods"), dict)]
+    for entry in (entry for each in methods for entry in each.values() if isinstance(entry, dict)):
+        for part in parts_in_files(entry):
+            if isinstance(part["file"], str):
+                file = (path.parent / Path(part["file"]).expanduser()).resolve()
+                inside = file.is_relative_to(REPOSITORY)
+                part["file"] = file.relative_to(REPOSITORY).as_posix() if inside else str(file)
 
 
 def check_config_files(paths: Iterable[str | Path]) -> None:

@@ -26,6 +26,7 @@ from rlvr.engines.local.memory import check_memory, largest_passes
 from rlvr.engines.result import (
     Training,
     checkpoint_directory,
+    component_inputs,
     is_finished,
     lacking_checkpoints,
     repeat_result,
@@ -59,6 +60,7 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     if run.verifier_file is not None:
         copy = verify_outputs(run.verifier_file.with_name("manifest.json"), "verifier")
         inputs[str(run.verifier_file)] = copy.outputs[run.verifier_file.name]
+    inputs |= component_inputs(run)
     versions = {"engine": VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
     training = Training(run, inputs, versions)
     store = StateStore(directory / "state", training.fingerprint)

@@ -26,6 +26,7 @@ ENGINE_VENDOR = "rlvr"
 REWARD_MANAGER = "rlvr"
 RUN_VARIABLE = "RLVR_RUN"
 CLUSTER_VARIABLE = "RLVR_CLUSTER"
+STUDY_VARIABLE = "RLVR_STUDY"
 CHECKPOINTS_VARIABLE = "RLVR_CHECKPOINTS_AT"
 COMMAND = ("python", "-m", "verl.trainer.main_ppo")
 
@@ -154,6 +155,7 @@ def _environment(places: Places) -> dict[str, str]:
         "VERL_FILE_LOGGER_PATH": str(places.metrics),
         RUN_VARIABLE: str(places.run / "run.json"),
         CLUSTER_VARIABLE: str(places.run / "cluster.json"),
+        STUDY_VARIABLE: str(places.study),
     }
 
 

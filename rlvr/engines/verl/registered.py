@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evals.core.run_spec import VERIFIER_FILE, Cluster, VerlRun
+from evals.core.run_spec import VERIFIER_FILE, Cluster, VerlRun, parts_in_files
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.thinking import case_of
 from evals.grading import GradingPool, Verdict
-from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
+from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE, STUDY_VARIABLE
 from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.method import Method, compose
@@ -115,8 +115,10 @@ class CurrentRun:
 @cache
 def current_run() -> CurrentRun:
     """The run that the environment names."""
-    run, cluster = Path(os.environ[RUN_VARIABLE]), Path(os.environ[CLUSTER_VARIABLE])
-    return CurrentRun.of(VerlRun.read(run), Cluster.read(cluster))
+    run, cluster = VerlRun.read(Path(os.environ[RUN_VARIABLE])), Cluster.read(Path(os.environ[CLUSTER_VARIABLE]))
+    for part in parts_in_files(run.method):  # a worker may have another working directory than the study
+        part["file"] = str(Path(os.environ[STUDY_VARIABLE]) / part["file"])
+    return CurrentRun.of(run, cluster)
 
 
 _GRADING = threading.Lock()

@@ -20,7 +20,14 @@ from evals.core.run_spec import Cluster, VerlRun
 from evals.core.single_writer import single_writer
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import VERSION as GRADER_VERSION
-from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, repeat_result, write_result
+from rlvr.engines.result import (
+    Training,
+    checkpoint_directory,
+    component_inputs,
+    lacking_checkpoints,
+    repeat_result,
+    write_result,
+)
 from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.adapters import require_followed
 from rlvr.engines.verl.checkpoints import is_intact, keep, kept_state, merge, prepare_resume, read_steps, remove_old
@@ -69,6 +76,7 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
     if run.verifier_file is not None:
         copy = verify_outputs(study / run.verifier_file.with_name("manifest.json"), "verifier")
         inputs[str(run.verifier_file)] = copy.outputs[run.verifier_file.name]
+    inputs |= component_inputs(run, study)
     training = Training(run, inputs, {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION})
     state = directory / "state" / training.fingerprint[:16]
     places = Places(run=directory, study=study, repository=execution.repository, state=state)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from copy import deepcopy
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from evals.core.errors import InvalidInput
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import QueryPreserved, RandomSplit
-from rlvr.methods.components import components, components_of, defaults
+from rlvr.methods.components import components
 from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import SAPO, Clipped
 from rlvr.methods.method import Method, compose
@@ -77,33 +76,6 @@ def test_every_component_says_what_it_computes_and_what_its_parameters_are() -> 
             own = vars(declared())
             for parameter, what in declared.parameters().items():
                 assert what.description and own.get(parameter, what.default) == what.default
-
-
-def test_a_component_may_lie_in_any_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(
-        """from rlvr.methods.losses.base import PolicyLoss, TokenLoss
-from rlvr.methods.losses.token_ratios import Clipped
-from rlvr.methods.parameters import component, hyper_parameter
-
-HALF = 1 / 2
-
-@component("mine")
-class Mine(Clipped):
-    beta: float = hyper_parameter(HALF, "not a literal", above=0.0)
-"""
-    )
-    spec = spec_from_file_location("mine", path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    (mine,) = components_of(module)  # without Clipped, which is another module's
-    assert (mine.kind, mine.name, defaults(mine)["beta"], defaults(mine)["aggregation"]) == (
-        "loss", "mine", 0.5, "token-mean",
-    )  # fmt: skip
-    with pytest.raises(InvalidInput) as error:
-        mine.record().parse({"name": "mine", "beta": 0.0}, "study.yaml")
-    assert (error.value.key, error.value.accepted) == ("beta", "above 0")
 
 
 def test_components_and_the_catalogue_are_read_without_torch_which_the_first_computation_loads() -> None:

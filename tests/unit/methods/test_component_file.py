@@ -1,0 +1,152 @@
+"""Components in files of the user's: found, checked and named in errors as those of the package are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evals.core.errors import InvalidInput
+from rlvr.methods.losses.token_ratios import Clipped
+from rlvr.methods.method import compose
+from rlvr.study.catalogue import load_catalogue, resolve_method
+from rlvr.study.method_pages import show_file
+from rlvr.study.method_settings import entry_of_run
+
+LOSS = """from rlvr.methods.losses.base import PolicyLoss, TokenLoss
+from rlvr.methods.losses.token_ratios import Clipped
+from rlvr.methods.advantages import Advantage
+from rlvr.methods.parameters import component, hyper_parameter
+
+HALF = 1 / 2
+
+@component("mine")
+class Mine(Clipped):
+    \"\"\"beta times the clipped loss.\"\"\"
+
+    beta: float = hyper_parameter(HALF, "not a literal", above=0.0)
+
+    def token_loss(self, tokens):
+        loss = super().token_loss(tokens)
+        return TokenLoss(self.beta * loss.values, loss.metrics)
+
+@component("centred")
+class Centred(Advantage):
+    \"\"\"A = R - mean.\"\"\"
+
+    def of(self, groups):
+        return groups.centred
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my_loss.py"
+    path.write_text(LOSS)
+    return path
+
+
+def resolve(overrides: dict[str, Any]) -> dict[str, Any]:
+    return resolve_method("mine", {"extends": "dapo", **overrides}, load_catalogue(), "study.yaml: methods.mine")
+
+
+def test_a_component_of_any_kind_may_lie_in_a_file(file: Path) -> None:
+    part = {"file": str(file), "name": "mine", "beta": 2.0}
+    method = compose(resolve({"loss": part, "advantage": {"file": str(file), "name": "centred"}}))
+    assert (type(method.loss).__name__, type(method.advantage).__name__) == ("Mine", "Centred")
+    new, old, advantages = (torch.randn(2, 3, dtype=torch.float64) for _ in range(3))
+    mask, groups = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, dtype=torch.int64)
+    doubled, built_in = (
+        loss(new, old, advantages, mask, groups, torch.Generator(), method.aggregation)[0]
+        for loss in (method.loss, Clipped())
+    )
+    torch.testing.assert_close(doubled, 2.0 * built_in)
+
+
+def test_the_identity_names_the_copy_by_its_bytes_and_leaves_defaults_out(file: Path) -> None:
+    entry = resolve({"loss": {"file": str(file), "name": "mine"}})
+    loss = entry_of_run(entry)["loss"]
+    assert set(loss) == {"file", "name"} and loss["file"].startswith("results/components/")
+    file.write_text(LOSS + "\n")
+    assert entry_of_run(entry)["loss"]["file"] != loss["file"]
+    moved = file.with_name("elsewhere.py")
+    moved.write_text(LOSS)
+    assert entry_of_run(resolve({"loss": {"file": str(moved), "name": "mine"}}))["loss"] == loss
+
+
+def test_a_changed_file_is_imported_anew(file: Path) -> None:
+    part = {"loss": {"file": str(file), "name": "mine"}}
+    assert compose(resolve(part)).loss.beta == 0.5  # type: ignore[attr-defined]
+    file.write_text(LOSS.replace("1 / 2", "1 / 4"))
+    assert compose(resolve(part)).loss.beta == 0.25  # type: ignore[attr-defined]
+
+
+def test_an_entry_that_extends_one_with_a_file_changes_single_options(file: Path) -> None:
+    catalogue = {**load_catalogue(), "parent": resolve({"loss": {"file": str(file), "name": "mine"}}) | {"version": 1}}
+    entry = resolve_method("child", {"extends": "parent", "loss": {"beta": 3.0}}, catalogue, "study.yaml")
+    assert (entry["loss"]["file"], entry["loss"]["beta"]) == (str(file), 3.0)
+    other = resolve_method("other", {"extends": "parent", "loss": {"name": "sapo"}}, catalogue, "study.yaml")
+    assert "file" not in other["loss"]
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        ({"beta": 0.0}, "loss.beta", "is 0.0; accepted: above 0"),
+        (
+            {"gamma": 1.0},
+            "loss",
+            "unknown key gamma; accepted: aggregation, aggregation_constant, name, file, epsilon_low",
+        ),
+        ({"aggregation": "mean"}, "loss.aggregation", "is 'mean'"),
+        ({"name": "other"}, "loss.name", "has no loss of that name; accepted: mine"),
+        ({"name": "centred"}, "loss.name", "has no loss of that name; accepted: mine"),
+        ({"name": None}, "loss", "lacks name"),
+        ({"file": "/nowhere/loss.py"}, "loss.file", "is /nowhere/loss.py: No such file or directory"),
+    ],
+)
+def test_mistakes_are_one_line_as_for_built_in_components(
+    file: Path, change: dict[str, Any], key: str, words: str
+) -> None:
+    part = {"file": str(file), "name": "mine", **change}
+    with pytest.raises(InvalidInput) as error:
+        resolve({"loss": {name: value for name, value in part.items() if value is not None}})
+    assert (error.value.source, error.value.key) == ("study.yaml: methods.mine", key)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("x = (\n", "line 1: SyntaxError: '(' was never closed"),
+        ("import math\n\nmath.squareroot(2)\n", "line 3: AttributeError"),
+        ("import no_such_package_of_anybody\n", "line 1: ModuleNotFoundError"),
+        ("raise SystemExit(3)\n", "line 1: SystemExit: 3"),
+        ("x = 1\n", "has no loss of that name; accepted: a file with a class that has @component('mine')"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_one_line_with_the_place(tmp_path: Path, source: str, words: str) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(source)
+    with pytest.raises(InvalidInput) as error:
+        resolve({"loss": {"file": str(file), "name": "mine"}})
+    assert words in str(error.value) and str(file) in str(error.value)
+
+
+def test_a_second_file_of_the_users_is_refused_for_its_bytes_are_no_version(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))
+    (file.parent / "helper_beside_the_loss.py").write_text("X = 1\n")
+    file.write_text("import helper_beside_the_loss\n" + LOSS)
+    with pytest.raises(InvalidInput) as error:
+        resolve({"loss": {"file": str(file), "name": "mine"}})
+    assert "imports helper_beside_the_loss" in str(error.value)
+
+
+def test_a_file_has_a_page(file: Path) -> None:
+    page = "\n".join(show_file(file))
+    assert "Policy loss: mine" in page and "beta = 0.5: not a literal" in page
+    assert f"loss: {{file: {file}, name: mine}}" in page
