@@ -14,18 +14,15 @@ from hypothesis import strategies as st
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.cov import ClipCov, KLCov
 from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
+from rlvr.methods.losses.off_policy import TOPR, VESPO
 from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
-from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
+from rlvr.methods.losses.token_ratios import CISPO, Clipped, GRPOFix
 from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
 from tests.unit.methods.loss_references import Batch, aggregation_of, covariances
 
 ORTHOGONAL = DFPO(transform="advantage_orthogonal")
-ROLLOUT_LOSSES = [CISPO(), Clipped(), GMPO(), GRPOFix(), GSPO(), GSPOToken(), Reinforce(), SAPO()]
-OFF_POLICY_LOSSES = [DPPOTV(), DPPOKL(), IPO(), TOPR(), DRO(), VESPO()]
 GROUP_LOSSES = [DFPO(), ORTHOGONAL]
 MINI_BATCH_LOSSES = [ClipCov(clip_fraction=1.0, covariance_low=0.0), FIPO(dual_clip=1.5), KLCov(), M2PO(tau=0.5)]
-LOSSES = [*ROLLOUT_LOSSES, *OFF_POLICY_LOSSES, *GROUP_LOSSES, *MINI_BATCH_LOSSES]
 
 
 def call(loss: Any, inputs: Any, rows: Any = slice(None), log_probs: Any = None) -> Any:
@@ -52,30 +49,15 @@ def gradient_of(loss: Any, inputs: Any, parts: list[Any]) -> torch.Tensor:
     return log_probs.grad
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_micro_batches_that_keep_the_coupling_add_up_and_smaller_ones_do_not(
-    loss: Any, draw_loss_inputs: Callable[..., Any]
-) -> None:
+@pytest.mark.parametrize("loss", [*GROUP_LOSSES, *MINI_BATCH_LOSSES], ids=repr)
+def test_a_loss_says_no_wider_coupling_than_it_has(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs = draw_loss_inputs(4, 1.0)
-    cuts = {
-        "rollout": [torch.tensor([i]) for i in range(8)],
-        "group": [torch.arange(4), torch.arange(4, 8)],
-        "mini_batch": [torch.arange(8)],
+    finer = {
+        "group": [torch.tensor([i]) for i in range(8)],
+        "mini_batch": [torch.arange(4), torch.arange(4, 8)],
     }
-    whole = gradient_of(loss, inputs, cuts["mini_batch"])
-    torch.testing.assert_close(gradient_of(loss, inputs, cuts[loss.coupling]), whole, rtol=1e-12, atol=1e-14)
-    finer = {"group": "rollout", "mini_batch": "group"}.get(loss.coupling)
-    if finer is not None:
-        assert float((gradient_of(loss, inputs, cuts[finer]) - whole).abs().max()) > 1e-3
-
-
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_loss_and_metrics_are_numbers_and_zero_at_padding(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
-    inputs = draw_loss_inputs(9, 1.0)
-    token_loss, metrics = call(loss, inputs)
-    for values in (token_loss, *metrics.values()):
-        assert values.dtype == torch.float64
-        assert not values[~inputs.response_mask].any()
+    whole = gradient_of(loss, inputs, [torch.arange(8)])
+    assert float((gradient_of(loss, inputs, finer[loss.coupling]) - whole).abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -115,18 +97,6 @@ def test_cispo_bounds_weights_and_stops_no_gradient(draw_loss_inputs: Callable[.
         bounded = weights[metrics[f"clip_fraction_{side}"][acts] == 1]
         torch.testing.assert_close(bounded, torch.full_like(bounded, bound), rtol=1e-12, atol=0)
         assert bounded.numel() > 3
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("loss", [*LOSSES, DFPO(weight="product")], ids=repr)
-def test_extreme_log_ratios_stay_finite_in_low_precision(
-    loss: Any, dtype: torch.dtype, draw_loss_inputs: Callable[..., Any]
-) -> None:
-    inputs = draw_loss_inputs(2, 50.0).cast(dtype)
-    token_loss, metrics = call(loss, inputs)
-    gradient = gradient_of(loss, inputs, [torch.arange(8)])
-    for values in (token_loss, gradient, *metrics.values()):
-        assert bool(values[inputs.response_mask].isfinite().all())
 
 
 @given(
