@@ -33,7 +33,18 @@ _KINDS = {
 
 
 class UserError(Exception):
-    """Something that the user can fix: commands print it as a line ``error: <message>`` and exit with status 2."""
+    """Something that the user can fix: commands print it as a line ``error: <message>`` and exit with status 2.
+
+    A message may quote anything, such as a server's answer: it is made :func:`printable`.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+def printable(text: str) -> str:
+    """Escape what cannot be printed, or would move a terminal's cursor."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class InvalidInput(UserError):
@@ -48,7 +59,7 @@ class InvalidInput(UserError):
     def __init__(self, source: str, key: str, found: str, accepted: str = "") -> None:
         message = ": ".join(filter(None, [source, key, found])) + _likely(found, accepted.split(", "))
         message += f"; accepted: {accepted}" if accepted else ""
-        super().__init__(message.replace("\n", "\\n"))  # keys and names of columns may hold one
+        super().__init__(message)
         self.source, self.key, self.found, self.accepted = source, key, found, accepted
 
 

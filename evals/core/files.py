@@ -7,11 +7,13 @@ read-only directory becomes a one-line :class:`~evals.core.errors.UserError` and
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import hashlib
 import json
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,23 +24,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+TEMPORARY = ".tmp"
+"""The end of the names of files that are being written; they begin with a dot."""
+MOST_BYTES = 2**30
+"""The largest document that is read as a whole; one that is compressed may be no larger when it is unpacked."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; rename it onto ``path`` if the block succeeds, remove it otherwise."""
-    temporary: Path | None = None
+    """Yield a temporary path beside ``path``; rename it onto ``path`` if the block succeeds, remove it otherwise.
+
+    The writer holds a lock on it, which the operating system frees when the process dies, however it dies: what dead
+    writers of ``path`` left is removed first.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        os.chmod(temporary, 0o644)  # mkstemp makes 0600; an artifact is as readable as any other file
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
+        _remove_leftovers(path)
+        with open(temporary, "xb") as held:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(held, fcntl.LOCK_EX)
+            yield temporary
+            with open(temporary, "rb") as written:
+                os.fsync(written.fileno())
+            os.replace(temporary, path)
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)  # the rename survives a power cut
@@ -47,8 +57,16 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        if temporary is not None:
+        with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary files of ``path`` whose writers are dead."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{TEMPORARY}"):
+        with contextlib.suppress(OSError), open(leftover, "rb") as file:  # it is written, or another removes it
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leftover.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -130,8 +148,10 @@ def reading(path: Path) -> Iterator[None]:
 
 def read_json(path: Path) -> Any:
     """Read a JSON file; one that is missing or is not JSON is a :class:`UserError`, here and below."""
-    with reading(path):
-        content = path.read_bytes()
+    with reading(path), open(path, "rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise UserError(f"{path}: has more than {MOST_BYTES} bytes, which are the most that are read")
     return parse_json(content, str(path))
 
 

@@ -1,6 +1,7 @@
 """Manifests: what an artifact was made from, by which command, and the hash of every byte on both sides."""
 
 import contextlib
+import os
 import platform
 import subprocess
 import sys
@@ -86,11 +87,11 @@ def write_output_manifest(
     manifest.write(out.with_name(f"{out.name}.manifest.json"))
 
 
-def is_sealed(path: Path) -> bool | None:
-    """Return whether a manifest has the bytes it was written with; None if it is older than the checksum."""
+def is_sealed(path: Path) -> bool:
+    """Return whether a manifest has the bytes it was written with."""
     content = read_json(path)
     if not isinstance(content, dict) or "sha256" not in content:
-        return None
+        return False
     rest = {key: value for key, value in content.items() if key != "sha256"}
     try:
         return bool(content["sha256"] == fingerprint(rest) and path.read_bytes() == json_text(content).encode("utf-8"))
@@ -108,6 +109,8 @@ def read_manifest(path: Path, kind: str) -> Manifest:
 
 def read_any_manifest(path: Path) -> Manifest:
     """Read a manifest of any kind."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe, or a device without an end
+        raise UserError(f"{path}: is no file")
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise UserError(f"{path}: is not a manifest of schema {SCHEMA}")

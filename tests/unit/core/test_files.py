@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from evals.core.errors import UserError
-from evals.core.files import parse_json, read_json, read_jsonl, write_json, write_jsonl, write_text
+from evals.core import files
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import parse_json, read_json, read_jsonl, replacing, write_json, write_jsonl, write_text
 from evals.core.yaml_file import read_yaml
 from evals.grading import Case, GradingPool, Kind, Reason
 
@@ -26,6 +31,47 @@ def test_json_lines_hold_any_text(tmp_path: Path, text: str) -> None:
     write_json(tmp_path / "x.json", {"text": text})
     assert read_jsonl(tmp_path / "x.jsonl") == [{"text": pair}] * 2
     assert read_json(tmp_path / "x.json") == {"text": pair}
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write_and_a_living_one_is_left_alone(tmp_path: Path) -> None:
+    """No handler runs when a process is killed, and by a SIGTERM without one."""
+    path = tmp_path / "model[1].safetensors"
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        program = f"from evals.core.files import *\nwith replacing(Path({str(path)!r})):\n"
+        program += f"    os.kill(os.getpid(), {number:d})"
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -number
+        assert len(list(tmp_path.iterdir())) == 1, "the second has removed what the first one left"
+    with replacing(path) as living:
+        assert list(tmp_path.iterdir()) == [living]
+        living.write_text("mine")
+        write_text(path, "another's")
+        assert living.read_text() == "mine"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name] and path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o600), (0o002, 0o664), (0o022, 0o644)])
+def test_files_follow_the_umask(tmp_path: Path, mask: int, mode: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / "x", "")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == mode
+
+
+def test_a_document_is_read_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_BYTES", 10)
+    (tmp_path / "x.json").write_text("[1, 2, 3]  ")
+    with pytest.raises(UserError, match="has more than 10 bytes"):
+        read_json(tmp_path / "x.json")
+    (tmp_path / "x.json").write_text("[1, 2, 3]")
+    assert read_json(tmp_path / "x.json") == [1, 2, 3]
+
+
+def test_a_message_does_nothing_to_a_terminal() -> None:
+    for error in (UserError("a\x1b]0;owned\x07\n\u202e\ud800"), InvalidInput("f", "a\nb", "is \x1b[2J")):
+        assert str(error).isprintable()
+    assert str(UserError("80 ± 1 – ü")) == "80 ± 1 – ü"
 
 
 def test_plain_text_shows_a_question_mark(tmp_path: Path) -> None:
