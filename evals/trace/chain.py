@@ -19,12 +19,14 @@ from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, is_sealed, read_any_manifest
 
 _SOURCES = {
-    *("study.json", "runs.json", "status.json", "registration.json"),  # what was asked for, and what is current
+    *("study.json", "runs.json", "registration.json"),  # what was asked for
     *("published.csv", "settings.yaml"),  # of config/reference
     "disjoint.json",  # what evaluation shares with training
 }
 _COSTS = "costs"
 """The directory of Snakemake's measurements."""
+_BEGINNINGS = {"problems", "base_model", "corpus", "kept_rollouts"}
+"""Kinds of manifests that may be made from no file at all."""
 _ENTRIES = {"problems", "base_model", "samples", "decoding_sweep", "token_comparison", "contrast", "page"}
 """Kinds of manifests that may be made from files of elsewhere: local copies of benchmarks, solutions, checkpoints."""
 
@@ -50,7 +52,6 @@ class Chain:
         self.sources: dict[Path, str] = {}  # files that nothing here made -> SHA-256 they had when they were read
         self.elsewhere: list[Path] = []  # sources outside the study that are not on this machine
         self.faults: list[str] = []  # what does not fit, each a line that names a file
-        self.unsealed: list[Path] = []  # manifests without a checksum of their own, written before there was one
         # Kept for as long as the chain: several manifests name one file.
         self.digest, self.origin, self._read = cache(_digest), cache(self._origin), cache(self._read_maker)
         self.root = _root(top, [name for maker in first for name in maker.manifest.inputs])
@@ -104,11 +105,11 @@ class Chain:
 
         What was read is checked against its maker, or against the bytes there if nothing here made it.
         """
-        name, sealed = self.short(maker.path), is_sealed(maker.path)
-        if sealed is None:
-            self.unsealed.append(maker.path)
-        elif not sealed:
+        name = self.short(maker.path)
+        if not is_sealed(maker.path):
             self._fault(maker.path, "was changed after it was written")
+        if not maker.manifest.inputs and maker.manifest.kind not in _BEGINNINGS:
+            self._fault(maker.path, "does not say what it was made from")
         if maker.manifest.kind == "run":
             self._check_run(maker)
         for file, written in maker.files.items():
@@ -125,12 +126,13 @@ class Chain:
     def _check_source(self, file: Path, read: str, maker: Maker, is_manifest: bool) -> None:
         """Check a file that no manifest lists: that it may be one, and its bytes."""
         name, is_ours = self.short(maker.path), file.is_relative_to(self._results)
-        if not is_ours and not file.exists() and not file.is_relative_to(self.root):
+        is_there = os.path.isfile(file)
+        if not is_ours and not is_there and not file.is_relative_to(self.root):
             self.elsewhere.append(file)
             return
         self.sources.setdefault(file, read)
         declared = is_manifest or file.name in _SOURCES or _COSTS in file.parts[:-1]
-        if declared or (not is_ours and maker.manifest.kind in _ENTRIES) or not file.exists():
+        if declared or (not is_ours and maker.manifest.kind in _ENTRIES) or not is_there:
             self._check_bytes(file, read, f"{name} was made from it", f"{name} was made from", "then")
         else:
             self._fault(file, f"no manifest lists it, so nothing says what it was made from; {name} was made from it")
@@ -146,7 +148,7 @@ class Chain:
     def _check_run(self, maker: Maker) -> None:
         """Check that a run was trained as the run.json beside its manifest asks."""
         path = maker.path.parent / "run.json"
-        if not path.is_file():
+        if not os.path.isfile(path):
             return
         try:
             asked = read_json(path)
@@ -164,7 +166,7 @@ class Chain:
     def _origin(self, path: Path) -> Maker | None:
         """The manifest to go on with from an input: its maker, or itself if the input is a manifest of nothing else."""
         maker = _find_maker(path, self._read)
-        is_manifest = maker is None and path.name.endswith("manifest.json") and path.is_file()
+        is_manifest = maker is None and path.name.endswith("manifest.json") and os.path.isfile(path)
         return self._read(path) if is_manifest else maker
 
     def _read_maker(self, path: Path) -> Maker | None:
@@ -185,7 +187,7 @@ def follow(path: Path) -> tuple[Chain, Maker]:
         UserError: the file is missing, or no manifest beside it lists it.
     """
     path = path.absolute()
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UserError(f"{path}: no such file")
     maker = _find_maker(path, Maker.read)
     if maker is None:
@@ -209,14 +211,14 @@ def _root(top: Path, names: Iterable[str]) -> Path:
     """
     relative = [name for name in names if not Path(name).is_absolute()]
     above = list(top.parents)
-    return max(above, key=lambda each: (sum((each / name).is_file() for name in relative), -above.index(each)))
+    return max(above, key=lambda each: (sum(os.path.isfile(each / name) for name in relative), -above.index(each)))
 
 
 def _find_maker(path: Path, read: Callable[[Path], Maker | None]) -> Maker | None:
     """Find the manifest that lists a file: in its directory or, for checkpoints and the like, one above."""
     beside = path.with_suffix(".manifest.json")
     for candidate in dict.fromkeys([beside, path.parent / "manifest.json", path.parent.parent / "manifest.json"]):
-        if candidate.is_file() and candidate != path:
+        if os.path.isfile(candidate) and candidate != path:
             maker = read(candidate)
             if maker is not None and path in maker.files:
                 return maker
@@ -224,5 +226,5 @@ def _find_maker(path: Path, read: Callable[[Path], Maker | None]) -> Maker | Non
 
 
 def _digest(path: Path) -> str | None:
-    """SHA-256 of a file as it is now; None if it is missing."""
-    return sha256_file(path) if path.is_file() else None
+    """SHA-256 of a file as it is now; None if it is missing, or has a name that no file can have."""
+    return sha256_file(path) if os.path.isfile(path) else None

@@ -2,28 +2,39 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json
 from evals.trace.chain import Chain, Maker
-from evals.trace.crate import check_crate, write_crate
+from evals.trace.crate import METADATA, check_crate, write_crate
 from evals.trace.rows import print_verdict, refuse
 
 _RESULTS = "results"
-_NOT_RESULTS = {"state", "logs", "jobs", "mlflow-artifacts", ".snakemake", ".writer"}
-"""Directories of a study that hold no result: what it goes on from, and what tools keep for themselves."""
-_SHOWN = {"tables", "figures"}
-"""Directories of files that people look at, which need a manifest each; so do pages."""
+_NO_RESULTS = re.compile(
+    r"(logs|jobs|costs|mlflow-artifacts)/"
+    r"|(.*/)?\.[^/]*(/|$)"  # what Snakemake, writers and file managers keep for themselves
+    r"|((base|runs)/[^/]+|(decoding/)?samples/[^/]+/[^/]+)/state/"
+    r"|base/[^/]+/converted/"  # what the link checkpoint beside it leads to
+    r"|runs/[^/]+/(verl/|(checkpoints/step-\d+/)?(run|cluster)\.json$)"
+    r"|runs/[^/]+/(metrics_so_far\..*|(candidates|checkpoints/.*)\.kept)$"
+    r"|(problems|decoding)/[^/]+/disjoint\.json$"
+    r"|(.*/)?progress\.json$"
+    r"|(studies/[^/]+/(best/)?)?(study|runs|registration|tracking)\.json$"
+    rf"|(mlflow\.db[^/]*|README\.md|{METADATA})$"
+)
+"""Files below results/ that are no results: logs, settings, measurements, states to go on from, tools' own files."""
 
 
 def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     """Check every byte of a study's results: all manifests, what they list, and what that was made from.
 
-    Needs nothing but the files, so it can be run on a copy and on another machine. A table, figure or page without a
-    manifest is a fault too. The root hash stands for all of it: who publishes it with the results lets others check
-    that they have the same. With a fault the exit status is 2.
+    Needs nothing but the files, so it can be run on a copy and on another machine. A file that no manifest lists is a
+    fault too, but for logs, job files, measured costs, saved states and MLflow's copies. Who edits a file and every
+    manifest on the way passes, for hashes are no signatures, but the root hash is then another: who publishes it with
+    the results lets others check that they have the same. With a fault the exit status is 2.
 
     Args:
         directory: of the study, or its results/.
@@ -75,7 +86,7 @@ def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
     results = directory.absolute()
     results = results / _RESULTS if (results / _RESULTS).is_dir() else results
     makers, faults = list[Maker](), list[str]()
-    files = list(_files(results))
+    files = list(_files(results, results))
     for path in files:
         if path.name.endswith("manifest.json"):
             try:
@@ -92,13 +103,21 @@ def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
     chain.check()
     listed = {file for maker in chain.makers for file in maker.files} | chain.sources.keys()
     for path in files:
-        is_shown = path.suffix == ".html" or _SHOWN & set(path.relative_to(results).parts[:-1])
-        if is_shown and path not in listed and not path.name.endswith("manifest.json"):
+        if path not in listed and not path.name.endswith("manifest.json"):
             chain.faults.append(f"{chain.short(path)}: no manifest lists it, so nothing says what it was made from")
     return results, chain, list(dict.fromkeys([*faults, *chain.faults]))
 
 
-def _files(results: Path) -> Iterator[Path]:
-    for place, directories, names in os.walk(results):
-        directories[:] = sorted(set(directories) - _NOT_RESULTS)
-        yield from (Path(place, name) for name in sorted(names))
+def _files(directory: Path, results: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
+    """All files that are results, those behind links to directories too; a link to a directory above is passed over."""
+    above = (*above, os.path.realpath(directory))
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        path = directory / entry.name
+        is_directory = entry.is_dir()
+        if _NO_RESULTS.match(path.relative_to(results).as_posix() + "/" * is_directory):
+            continue
+        if not is_directory:
+            yield path
+        # An imported model is a link to its files, which have much that is not listed and not read.
+        elif os.path.realpath(path) not in above and not (entry.is_symlink() and entry.name == "checkpoint"):
+            yield from _files(path, results, above)

@@ -76,7 +76,6 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
             "manifests": len(chain.makers),
             "root_hash": root_hash,
         }
-        report["manifests_without_checksum"] = [chain.short(each) for each in chain.unsealed]
         report["sources_elsewhere"] = [str(each) for each in chain.elsewhere]
         report["sources"] = {chain.short(each): digest for each, digest in chain.sources.items()}
         reports.append(report | {"rows": [dataclasses.asdict(row) for row in rows]})
@@ -109,8 +108,6 @@ def print_verdict(chain: Chain, path: Path, faults: Sequence[str], root_hash: st
     state = f"{len(faults)} faults" if faults else "verified"
     sources = f"{len(chain.sources)} of them sources that nothing here made"
     print(f"{path}: {state}: {files} files behind {len(chain.makers)} manifests, {sources}")
-    if chain.unsealed:
-        print(f"{len(chain.unsealed)} manifests have no checksum of their own: they were written by an earlier version")
     if chain.elsewhere:
         names = ", ".join(sorted({each.name for each in chain.elsewhere}))
         print(f"{len(chain.elsewhere)} sources lie outside the study and are not on this machine: {names}")

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evals.core.errors import UserError
-from evals.core.files import parse_json
+from evals.core.files import parse_json, sha256_file
 from evals.core.manifest import Manifest, hash_files, is_sealed, read_any_manifest
 from evals.core.yaml_file import read_yaml
 from evals.trace.directory import verify
@@ -89,13 +89,18 @@ FIELDS = [
 @example("outputs", {"../../x": "a"})
 @example("inputs", {"\ud800": "a"})
 @example("inputs", {"": ""})
+@example("inputs", {"x" * 300: "a"})
+@example("outputs", {"x/" * 3000: "a"})
 def test_a_manifest_is_read_or_named(tmp_path: Path, field: str, value: Any) -> None:
     """Whatever stands in it, a changed manifest is a fault in one line."""
     results = tmp_path / "results"
     (results / "tables").mkdir(parents=True, exist_ok=True)
     (results / "tables/x.csv").write_text("method\n")
+    (results / "runs.json").write_text("[]")
     path = results / "tables/x.manifest.json"
-    Manifest("table", {}, hash_files(path.parent, results / "tables/x.csv"), {}, "f").write(path)
+    inputs = {"results/runs.json": sha256_file(results / "runs.json")}
+    Manifest("table", inputs, hash_files(path.parent, results / "tables/x.csv"), {}, "f").write(path)
+    verify(tmp_path)
     content = {**json.loads(path.read_text()), field: value}
     path.write_text(json.dumps(content), encoding="utf-8")
     try:

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
-from evals.core.manifest import Manifest, hash_files, is_sealed, write_output_manifest
+from evals.core.manifest import Manifest, hash_files, write_output_manifest
 from evals.trace.chain import root_hash_of
 from tests.commands import rlvr_bench
 
@@ -147,7 +147,6 @@ def test_an_untouched_study_is_verified_and_every_row_has_every_stage(
     main(["trace", "results/tables/main.csv", "--json"])
     (file,) = json.loads(capsys.readouterr().out)["files"]
     assert [row["title"] for row in file["rows"]] == ["BASE", "DAPO", "GRPO"]
-    assert file["manifests_without_checksum"] == []
     for row in file["rows"]:
         stages = {link["stage"] for link in row["links"]}
         trained = {"run", "checkpoint"} if row["title"] != "BASE" else set()
@@ -300,12 +299,53 @@ def test_verifying_names_whatever_was_changed(study: Path, capsys: pytest.Captur
 
 
 def test_a_table_or_page_that_no_manifest_lists_is_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("results/tables/mine.csv", "results/mine.html"):
-        write_text(Path(name), "mine")
-        assert [fault.split(":")[0] for fault in verified(capsys, ".")["faults"]] == [name]
-        Path(name).unlink()
-    write_text(Path("results/logs/mine.txt"), "no result")
+    names = ("tables/mine.csv", "mine.html", "mine.htm", "mine.PDF", "tables/logs/main.csv", "tables/state/main.csv")
+    for name in (*names, "samples/tiny-base/short/samples.csv", "state/main.csv", "mine"):
+        path = Path("results") / name
+        write_text(path, "mine")
+        assert [fault.split(":")[0] for fault in verified(capsys, ".")["faults"]] == [str(path)]
+        path.unlink()
+    no_results = (
+        "logs/mine.txt",
+        "runs/tiny-dapo-s1/state/x/values.json",
+        "tables/.main.csv.1a2b3c4d.tmp",
+        "mlflow.db",
+    )
+    for name in no_results:  # among them what a writer left that was killed
+        write_text(Path("results") / name, "no result")
     assert verified(capsys, "results")["faults"] == []
+
+
+def test_what_lies_behind_a_link_to_a_directory_is_verified(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("tables", "samples", "runs"):
+        Path("results", name).rename(tmp_path / name)
+        Path("results", name).symlink_to(tmp_path / name)
+    Path("results/tables/loop").symlink_to(Path("results").resolve())
+    assert verified(capsys, ".")["faults"] == []
+    for name in ("tables/main.csv", "runs/tiny-dapo-s1/metrics.parquet"):
+        with open(tmp_path / name, "ab") as file:
+            file.write(b" ")
+        assert any(fault.startswith(f"results/{name}: its bytes") for fault in verified(capsys, ".")["faults"])
+    write_text(tmp_path / "tables/mine.csv", "mine")
+    assert any(fault.startswith("results/tables/mine.csv: no manifest") for fault in verified(capsys, ".")["faults"])
+
+
+def test_what_is_no_file_and_names_that_no_file_has_are_faults(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe has no end, and nor has a device."""
+    manifest = Path(MANIFESTS[4])
+    for make in (lambda: os.mkfifo(manifest), lambda: manifest.symlink_to("/dev/zero")):
+        manifest.unlink()
+        make()
+        assert any(f"{manifest}: is no file" in fault for fault in verified(capsys, ".")["faults"])
+        assert faults(capsys)
+    manifest.unlink()
+    name = "x" * 300
+    Manifest("figure", {name: "0" * 64, f"{name}.manifest.json": "0" * 64}, {name: "0" * 64}, {}, "f").write(
+        Path("results/figures/long.manifest.json")
+    )
+    assert sum(name in fault and "is missing" in fault for fault in verified(capsys, ".")["faults"]) == 3
 
 
 def test_a_crate_says_what_the_specification_asks_for_and_is_verified_elsewhere(
@@ -517,13 +557,15 @@ def test_what_has_no_manifest_is_refused(study: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_manifests_of_an_earlier_version_are_counted_not_refused(
+def test_a_manifest_has_its_checksum_and_says_what_its_files_were_made_from(
     study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = Path("results/problems/long/manifest.json")
-    content = json.loads(path.read_text())
-    del content["sha256"]
-    write_json(path, content)
-    assert is_sealed(path) is None
-    assert main(["trace", "results/tables/main.csv"]) == 0
-    assert "1 manifests have no checksum" in capsys.readouterr().out
+    before = path.read_text()
+    write_json(path, {key: value for key, value in json.loads(before).items() if key != "sha256"})
+    assert any(fault == f"{path}: was changed after it was written" for fault in faults(capsys))
+    path.write_text(before)
+    table = Path("results/tables/by_seed")
+    write_output_manifest("table", table, [".md", ".csv"], [], {})
+    (fault,) = verified(capsys, ".")["faults"]
+    assert fault == f"{table}.manifest.json: does not say what it was made from"
