@@ -10,12 +10,15 @@ import re
 import signal
 import subprocess
 import sys
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from itertools import zip_longest
 
 SECONDS = 30
 """Wall-clock time of all tests of a response; each test has the processor time that the sandbox gives a process."""
 
 _BLOCK = re.compile(r"^```(?:python3?|py)?[ \t]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r"\n|[^\s]+")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 _PREAMBLE = """\
 import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
 from collections import *
@@ -137,16 +140,10 @@ def _text(value):
 
 def _same(found, wanted):
     """Equal line by line, but for white space; words that are equal numbers are equal."""
-    lines, reference = ([line.split() for line in text.strip().splitlines()] for text in (found, wanted))
-    return [len(words) for words in lines] == [len(words) for words in reference] and all(
-        word == other or (_number(word) is not None and _number(word) == _number(other))
-        for words, others in zip(lines, reference, strict=True)
-        for word, other in zip(words, others, strict=True)
-    )
+    words, others = (_WORD.finditer(text.strip()) for text in (found, wanted))
+    return all(word and other and _same_word(word[0], other[0]) for word, other in zip_longest(words, others))
 
 
-def _number(word):
-    try:
-        return Decimal(word) if len(word) < 100 else None
-    except InvalidOperation:
-        return None
+def _same_word(word, other):
+    is_number = len(word) < 100 and _NUMBER.fullmatch(word) and _NUMBER.fullmatch(other)
+    return word == other or (bool(is_number) and Decimal(word) == Decimal(other))

@@ -12,6 +12,9 @@ CODE = "code"
 VERIFIER = "verifier"
 """The kind of samples, however they look, that a user's verifier grades (docs/your_verifier.md)."""
 
+WALL_CLOCK = 20
+"""Seconds of wall-clock time that work may take for each second of processor time: others may have the processors."""
+
 _MAX_ANSWER_KEPT = 1_000
 
 

@@ -17,12 +17,9 @@ from typing import Any
 from pebble import ProcessExpired, ProcessPool
 
 from evals.core.errors import UserError
-from evals.grading.verdict import Reason
+from evals.grading.verdict import WALL_CLOCK, Reason
 
 _BACKSTOP = 10  # seconds beyond the wall-clock limit after which a worker that nobody has stopped ends itself
-_WALL_CLOCK = (
-    20  # wall-clock seconds that a worker may take for each second of processor time: others may have the cores
-)
 
 _SYMPY_ERRORS = ArithmeticError, AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError
 """The exceptions that SymPy raises where it cannot work an expression out."""
@@ -55,7 +52,7 @@ def limited(compare: Callable[[], Reason], time_limit: float) -> tuple[Reason, f
     The pool's owner keeps a far longer limit on wall-clock time; the alarm ends a worker whose owner has been killed.
     """
     signal.setitimer(signal.ITIMER_PROF, time_limit)
-    signal.alarm(math.ceil(_WALL_CLOCK * time_limit) + _BACKSTOP)
+    signal.alarm(math.ceil(WALL_CLOCK * time_limit) + _BACKSTOP)
     start = time.process_time()
     try:
         reason = compare()
@@ -127,7 +124,7 @@ class WorkerProcesses:
 
     def _ask(self, pairs: Sequence[Pair], outcomes: dict[Pair, Outcome], window: int) -> bool:
         """Fill in ``outcomes``; False if the pool broke on the way."""
-        remaining, wall_clock = iter(pairs), _WALL_CLOCK * self.time_limit
+        remaining, wall_clock = iter(pairs), WALL_CLOCK * self.time_limit
         asked: dict[Future[Any], Pair] = {}
         try:
             while True:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from evals.core.errors import UserError
 from evals.grading.code import run
 from evals.grading.code import sandbox as sandboxes
 from evals.grading.code.run import run_tests
@@ -32,7 +34,7 @@ SQUARE = {
     "entry_point": "f",
     "test": "def check(candidate):\n    for n in range(3, 9):\n        assert candidate(n) == n * n + 77\n",
 }
-SMALL = Limits(seconds=20.0, disk=4 * 1024**2, memory=512 * 1024**2)
+SMALL = Limits(disk=4 * 1024**2, memory=512 * 1024**2)
 BUILT_WITH_PYTHON = {"idlelib", "sitecustomize", "test", "xxlimited", "xxlimited_35"}
 """Modules beside the standard library that come with Python itself, with Debian's sitecustomize."""
 _marks = itertools.count(16 * 1024**2 + os.getpid())
@@ -41,15 +43,15 @@ _marks = itertools.count(16 * 1024**2 + os.getpid())
 @pytest.fixture(autouse=True)
 def a_slow_machine_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that come to an end may take long to: other work can share the processors."""
-    monkeypatch.setattr(run, "EXAMINER", replace(run.EXAMINER, seconds=200.0, cpu=100))
+    monkeypatch.setattr(run, "EXAMINER", replace(run.EXAMINER, cpu=100))
     monkeypatch.setattr(run, "CANDIDATE", replace(run.CANDIDATE, cpu=100))
-    monkeypatch.setattr(run, "CASE", replace(run.CASE, seconds=60.0, cpu=60))
+    monkeypatch.setattr(run, "CASE", replace(run.CASE, cpu=60))
 
 
 def told(program: str, limits: Limits = SMALL) -> Any:
     """The last line, as JSON, that a program prints in a sandbox."""
     files = {"/program.py": textwrap.dedent(program)}
-    sandbox = start("candidate.py", ["script", limits.inside()], limits, files)
+    sandbox = start("candidate.py", ["script"], limits, files)
     try:
         output, _ = sandbox.process.communicate(timeout=limits.seconds + 600)
     finally:
@@ -78,8 +80,7 @@ def comes_true(condition: Callable[[], bool], seconds: float = 600.0) -> bool:
 
 
 def started(program: str, limits: Limits) -> Sandbox:
-    arguments = ["script", limits.inside()]
-    return start("candidate.py", arguments, limits, {"/program.py": program}, stdout=subprocess.DEVNULL)
+    return start("candidate.py", ["script"], limits, {"/program.py": program}, stdout=subprocess.DEVNULL)
 
 
 @pytest.fixture
@@ -172,7 +173,8 @@ def test_every_user_has_as_many_processes() -> None:
         for child in children:
             os.kill(child, 9)
         print(json.dumps(len(children)))
-        """
+        """,
+        replace(SMALL, forks=True),
     )
     assert started == SMALL.processes - 1
 
@@ -185,8 +187,36 @@ def test_no_two_sandboxes_of_root_count_as_one(monkeypatch: pytest.MonkeyPatch) 
     assert len({json.loads(limits.inside())["user"] for limits in begun}) == 10
 
 
+def test_a_program_has_one_process_of_a_few_threads() -> None:
+    """Each process would have all the memory and processor time of the limits again."""
+    refused, threads = told(
+        """
+        import ctypes, json, os, subprocess, sys, threading
+        refused = []
+        command = [sys.executable, "-c", ""]
+        for start in (os.fork, lambda: subprocess.run(command), lambda: os.posix_spawn(command[0], command, {})):
+            try:
+                if start() == 0:
+                    os._exit(0)
+            except PermissionError:
+                refused.append(1)
+        refused.append(int(ctypes.CDLL(None).syscall(58) == -1 if os.uname().machine == "x86_64" else 1))
+        release, threads = threading.Event(), []
+        try:
+            for _ in range(20):
+                threads.append(threading.Thread(target=release.wait))
+                threads[-1].start()
+        except RuntimeError:
+            pass
+        release.set()
+        print(json.dumps([refused, len(threads) - 1]))
+        """
+    )
+    assert refused == [1, 1, 1, 1] and threads == SMALL.processes - 1
+
+
 def test_a_fork_bomb_is_small_and_ends() -> None:
-    limits = marked(SMALL)
+    limits = marked(replace(SMALL, forks=True))
 
     def forked() -> int:
         return sum("bwrap" not in process.info["cmdline"][0] for process in processes(limits))
@@ -236,7 +266,7 @@ if os.fork() == 0:
 def f(n):
     return n * n + 77
 """
-    limits = marked(run.CANDIDATE)
+    limits = marked(replace(run.CANDIDATE, forks=True))
     monkeypatch.setattr(run, "CANDIDATE", limits)
     assert run_tests(program, SQUARE) is Reason.MATCH
     assert comes_true(lambda: not processes(limits)), processes(limits)
@@ -273,9 +303,9 @@ def test_the_disk_is_a_few_megabytes_and_nothing_else_can_be_written() -> None:
 def test_a_program_that_makes_files_without_end_is_ended(make: str) -> None:
     """An empty file takes nothing of the disk, but a kilobyte of the kernel's memory."""
     program = f"import os\nfor n in range(10**9):\n    name = f'/tmp/{{n}}'\n    {make}\n"
-    running = start("candidate.py", ["script", SMALL.inside()], SMALL, {"/program.py": program})
+    running = start("candidate.py", ["script"], SMALL, {"/program.py": program})
     try:
-        assert running.process.wait(timeout=600) == -9  # and not by a limit on its time, which ends with another status
+        assert running.wait(600) == -9  # and not by a limit on its time, which ends with another status
     finally:
         running.kill()
 
@@ -435,10 +465,11 @@ def test_programs_get_the_verdict_that_they_deserve(program: str, reason: Reason
 def test_a_program_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = marked(run.CANDIDATE)
     monkeypatch.setattr(run, "CANDIDATE", limits)
-    monkeypatch.setattr(run, "EXAMINER", replace(run.EXAMINER, seconds=3.0))
+    monkeypatch.setattr(sandboxes, "WALL_CLOCK", 3.0)
+    monkeypatch.setattr(run, "EXAMINER", replace(run.EXAMINER, cpu=1))
     assert run_tests("import time\ndef f(n):\n    time.sleep(600)", SQUARE) is Reason.TIMEOUT
     assert comes_true(lambda: not processes(limits)), processes(limits)
-    monkeypatch.setattr(run, "CASE", replace(run.CASE, seconds=3.0))
+    monkeypatch.setattr(run, "CASE", replace(run.CASE, cpu=1))
     script = {"kind": "stdin", "cases": [{"input": "", "output": "3"}]}
     assert run_tests("import time\nprint(3, flush=True)\ntime.sleep(600)", script) is Reason.TIMEOUT
 
@@ -469,6 +500,49 @@ def test_calls_and_scripts() -> None:
     keys = {"kind": "calls", "entry_point": "f", "cases": [{"arguments": [], "expected": {"1": 2}}]}
     assert run_tests("def f(): return {1: 2}", keys) is Reason.MATCH
     assert run_tests("def f(): return {1: 2, '1': 2}", keys) is Reason.MISMATCH
+
+
+def test_a_sandbox_that_does_not_begin_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its empty output is not the program's: a limit on namespaces or processes may be reached at any time."""
+    script = {"kind": "stdin", "cases": [{"input": "", "output": "3"}]}
+    command = sandboxes._command
+    for broken in ("candidate.py", "examiner.py"):
+
+        def with_failure(disk: int, broken: str = broken) -> list[str]:
+            frame = sys._getframe(1)
+            return ["false"] if frame.f_locals["script"] == broken else command(disk)
+
+        monkeypatch.setattr(sandboxes, "_command", with_failure)
+        for tests in (SQUARE, script) if broken == "candidate.py" else (SQUARE,):
+            with pytest.raises(UserError, match="did not begin"):
+                run_tests("print(3)\ndef f(n): return n * n + 77", tests)
+
+
+def test_what_the_machine_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(UserError, match="Resource temporarily unavailable"):
+        run_tests("print(3)", {"kind": "stdin", "cases": [{"input": "", "output": "3"}]})
+
+
+def test_processor_time_decides_and_not_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "CASE", replace(run.CASE, cpu=1))
+    script = {"kind": "stdin", "cases": [{"input": "", "output": "3"}] * 2}
+    assert run_tests("import time\ntime.sleep(3)\nprint(3)", script) is Reason.MATCH
+    assert run_tests("while True: pass", script) is Reason.TIMEOUT
+
+
+def test_output_is_read_no_further_than_the_first_difference() -> None:
+    """Comparing is the grader's own work, which no limit of a sandbox bounds."""
+    tracemalloc.start()
+    begun = time.process_time()
+    assert not run.same_output("1\n" * 8_000_000, "1\n2\n")
+    assert not run.same_output("1 " * 8_000_000, "1\n2\n")
+    seconds, peak = time.process_time() - begun, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert seconds < 2 and peak < 100 * 2**20
 
 
 def test_tests_that_call_nothing_find_nothing_right() -> None:

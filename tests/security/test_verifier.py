@@ -98,6 +98,27 @@ for number in range(3, 64):
     "the function": "import verifier\nverifier.verify = lambda problem, response: 1",
     "builtins": "import builtins\nbuiltins.exec = lambda code, names: names.update(reward=1)",
     "its parent": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)",
+    "the limits of others": """
+import os, resource
+for process in (1, os.getppid(), os.getpid()):
+    for kind in (resource.RLIMIT_CPU, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_AS):
+        for change in (lambda: resource.prlimit(process, kind, (1, 1)), lambda: os.sched_setaffinity(process, [0]),
+                       lambda: os.sched_setscheduler(process, 3, os.sched_param(0)), lambda: os.nice(5),
+                       lambda: os.setpriority(os.PRIO_PROCESS, process, 19)):
+            try:
+                change()
+                raise SystemExit("could")
+            except OSError:
+                pass
+""",
+    "a deep answer": """
+import os
+for number in range(3, 64):
+    try:
+        os.write(number, b"[" * 4000 + b"\\n")
+    except OSError:
+        pass
+""",
     "what it leaves behind": """
 import os, time
 for _ in range(2):
@@ -113,6 +134,7 @@ def test_a_response_changes_no_verdict_but_its_own(judge: Judge, name: str) -> N
     attack, *others = judge(FORGERIES[name], *["reward = 0.25", "reward = 0"] * 3)
     assert [verdict.reward for verdict in others] == [0.25, 0.0] * 3
     assert attack.reward == 0 and {verdict.error for verdict in others} == {None}
+    assert "could" not in str(attack.error)
     assert (attack.reason is Reason.WORKER_DIED) == (name == "its parent")
 
 

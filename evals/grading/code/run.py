@@ -5,46 +5,45 @@ import os
 import re
 import select
 import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, replace
-from decimal import Decimal, InvalidOperation
+from dataclasses import asdict
+from decimal import Decimal
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.records import Sample
 from evals.grading.code import VERSION
-from evals.grading.code.sandbox import MAX_OUTPUT, Limits, Sandbox, start
+from evals.grading.code.sandbox import MAX_OUTPUT, Limits, Sandbox, in_memory, start
 from evals.grading.code.tests import read_tests
 from evals.grading.extraction import Extraction
 from evals.grading.verdict import CODE, Reason, Verdict
 from evals.grading.visible import visible_part
 
 CANDIDATE = Limits()
-EXAMINER = Limits(seconds=20.0, cpu=20, memory=2 * 1024**3)
-CASE = Limits(seconds=6.0, cpu=6)
-ALL_CASES_SECONDS = 60.0
-"""Seconds that all cases of one problem may take together."""
+EXAMINER = Limits(cpu=20, memory=2 * 1024**3)
+CASE = Limits(cpu=6)
 
 PARAMETERS: Mapping[str, Any] = {
     "grader_version": VERSION,
     "kind": CODE,
     "limits": {"candidate": asdict(CANDIDATE), "examiner": asdict(EXAMINER), "case": asdict(CASE)},
-    "all_cases_seconds": ALL_CASES_SECONDS,
 }
 """Everything that decides a verdict besides program and tests."""
 
-_GRACE = 0.5
+_GRACE = 10.0
+"""Seconds of wall-clock time in which a process that has closed its output ends."""
 _OUT_OF_TIME = {128 + signal.SIGXCPU, -signal.SIGXCPU}
 _FENCE = re.compile(r"^([ \t]{0,12})(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE)
 _FUTURE = re.compile(r"^from __future__ import (?:\([^)]*\)|[^\n;]*);?", re.MULTILINE)
 _PYTHON = ("", "python", "python3", "py")
+_WORD = re.compile(r"\n|[^\s]+")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) -> list[Verdict]:
@@ -124,11 +123,8 @@ def run_tests(program: str, tests: Mapping[str, Any]) -> Reason:
     source = f"{future}\n{tests.get('preamble', '')}\n{_FUTURE.sub('', program)}"
     if tests["kind"] != "stdin":
         return _examined(source, tests)
-    deadline = time.monotonic() + ALL_CASES_SECONDS
     for case in tests["cases"]:
-        limits = replace(CASE, seconds=min(CASE.seconds, deadline - time.monotonic()))
-        reason = _case(source, case, limits) if limits.seconds > 0 else Reason.TIMEOUT
-        if reason is not Reason.MATCH:
+        if (reason := _case(source, case)) is not Reason.MATCH:
             return reason
     return Reason.MATCH if tests["cases"] else Reason.INVALID_GOLD
 
@@ -140,36 +136,28 @@ def _examined(source: str, tests: Mapping[str, Any]) -> Reason:
     with ExitStack() as ends:
         calls, answers = (ends.enter_context(os.fdopen(end, "rb", 0)) for end in (call_reader, answer_reader))
         outgoing, incoming = (ends.enter_context(os.fdopen(end, "wb", 0)) for end in (call_writer, answer_writer))
-        served = ["serve", CANDIDATE.inside(), str(tests["entry_point"])]
+        served = ["serve", str(tests["entry_point"])]
         candidate = start("candidate.py", served, CANDIDATE, {"/program.py": source}, stdin=calls, stdout=incoming)
         ends.callback(candidate.kill)
         pipes = (outgoing.fileno(), answers.fileno())
         files = {"/test.json": json.dumps(dict(tests))}
-        examiner = start("examiner.py", [EXAMINER.inside(), *map(str, pipes)], EXAMINER, files, descriptors=pipes)
+        examiner = start("examiner.py", list(map(str, pipes)), EXAMINER, files, descriptors=pipes)
         ends.callback(examiner.kill)
         for end in (calls, answers, outgoing, incoming):  # ours: each side has to see the other one end
             end.close()
         line = _read(examiner, EXAMINER.seconds, 4096)
-        if line is None:
-            return Reason.TIMEOUT
-        try:
-            verdict = json.loads(line)  # the examiner's, to which no candidate can write
-        except ValueError:  # the examiner was killed: by its own limits, on what the candidate returned
-            return Reason.MISMATCH
-        reason = Reason(verdict["reason"])
+        # The examiner's, to which no candidate can write; nothing if it was killed, by its own limits, on what the
+        # candidate returned.
+        verdict = json.loads(line or b'{"reason": "mismatch", "raised": null}')
+        reason = Reason.TIMEOUT if line is None else Reason(verdict["reason"])
         if reason is Reason.MISMATCH and verdict["raised"] == "MemoryError":
-            return Reason.MEMORY
-        if reason is Reason.MISMATCH and verdict["raised"] == "ended" and _ended(candidate) in _OUT_OF_TIME:
-            return Reason.TIMEOUT
-        return reason
-
-
-def _ended(sandbox: Sandbox) -> int | None:
-    """The exit status of a process that has closed its output, or None if it goes on."""
-    try:
-        return sandbox.process.wait(timeout=_GRACE)
-    except subprocess.TimeoutExpired:
-        return None
+            reason = Reason.MEMORY
+        if reason is Reason.MISMATCH and verdict["raised"] == "ended" and candidate.wait(_GRACE) in _OUT_OF_TIME:
+            reason = Reason.TIMEOUT
+    examiner.require_begun()
+    if reason is not Reason.INVALID_GOLD:  # of tests that call nothing: they may be done before it has begun
+        candidate.require_begun()
+    return reason
 
 
 def _read(sandbox: Sandbox, seconds: float, limit: int) -> bytes | None:
@@ -189,17 +177,16 @@ def _read(sandbox: Sandbox, seconds: float, limit: int) -> bytes | None:
     return bytes(found)
 
 
-def _case(source: str, case: Mapping[str, str], limits: Limits) -> Reason:
-    """A script that reads standard input and writes standard output."""
-    with tempfile.TemporaryFile() as given:
-        given.write(case["input"].encode("utf-8", "replace"))
-        given.seek(0)
-        sandbox = start("candidate.py", ["script", limits.inside()], limits, {"/program.py": source}, stdin=given)
+def _case(source: str, case: Mapping[str, str]) -> Reason:
+    """Judge a script that reads standard input and writes standard output."""
+    with in_memory(case["input"].encode("utf-8", "replace")) as given:
+        sandbox = start("candidate.py", ["script"], CASE, {"/program.py": source}, stdin=given)
     try:
-        output = _read(sandbox, limits.seconds, MAX_OUTPUT)
-        status = None if output is None else _ended(sandbox)
+        output = _read(sandbox, CASE.seconds, MAX_OUTPUT)
+        status = None if output is None else sandbox.wait(_GRACE)
     finally:
         sandbox.kill()
+    sandbox.require_begun()
     if output is None or status in _OUT_OF_TIME:
         return Reason.TIMEOUT
     same = status == 0 and len(output) <= MAX_OUTPUT and same_output(output.decode("utf-8", "replace"), case["output"])
@@ -207,19 +194,20 @@ def _case(source: str, case: Mapping[str, str], limits: Limits) -> Reason:
 
 
 def same_output(found: str, expected: str) -> bool:
-    """Equal line by line, but for white space; in a line that differs, words that are equal numbers are equal."""
-    lines, reference = ([line.split() for line in text.strip().splitlines()] for text in (found, expected))
-    return [len(words) for words in lines] == [len(words) for words in reference] and all(
-        _same_word(word, wanted)
-        for words, wanted_words in zip(lines, reference, strict=True)
-        for word, wanted in zip(words, wanted_words, strict=True)
-    )
+    """Equal line by line, but for white space; words that are equal numbers are equal.
+
+    Both are read up to the first difference and no further, however long one of them is.
+    """
+    return all(_same_word(word, wanted) for word, wanted in zip_longest(_words(found), _words(expected), fillvalue=""))
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words of a text, and the ends of lines between them."""
+    return (match[0] for match in _WORD.finditer(text.strip()))
 
 
 def _same_word(found: str, expected: str) -> bool:
     if found == expected:
         return True
-    try:
-        return len(found) < 100 and Decimal(found) == Decimal(expected)
-    except InvalidOperation:
-        return False
+    is_number = len(found) < 100 and _NUMBER.fullmatch(found) and _NUMBER.fullmatch(expected)
+    return bool(is_number) and Decimal(found) == Decimal(expected)

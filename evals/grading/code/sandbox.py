@@ -9,15 +9,14 @@ import contextlib
 import json
 import os
 import secrets
+import select
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import IO
 
 from evals.core.errors import UserError
 from evals.grading.code.system_calls import seccomp_filter
+from evals.grading.verdict import WALL_CLOCK
 
 BUBBLEWRAP = "bwrap"
 MOST_FILES = 4096
@@ -35,6 +35,8 @@ _PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 """The interpreter itself, not the link that a virtual environment has to it."""
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+_APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+"""1 on Ubuntu from 24.04 on, where programs without a profile of AppArmor may make no user namespace."""
 _FIRST_USER = 2_000_000_000
 """Ids from here on belong to nobody: each sandbox that root starts has one of its own, so that its processes count."""
 _USERS = 2**27
@@ -44,37 +46,55 @@ _USERS = 2**27
 class Limits:
     """Bounds of one sandbox."""
 
-    seconds: float = 10.0  # wall-clock time, kept from outside
     cpu: int = 10  # seconds of processor time per process
     memory: int = 1024**3  # bytes of address space per process
     processes: int = 4  # processes and threads at a time
+    forks: bool = False  # whether it may start processes, each with all that memory, or threads alone
     file_size: int = 16 * 1024**2  # bytes of one file
     disk: int = 32 * 1024**2  # bytes of all files together, which are kept in memory; 0: nothing can be written
     open_files: int = 64  # of one process
 
     def inside(self) -> str:
         """The limits that the sandboxed process sets for itself before it runs anything (``sandboxed/limits.py``)."""
-        values = {key: value for key, value in asdict(self).items() if key not in ("seconds", "disk")}
-        if os.geteuid() == 0:
+        values = {key: value for key, value in asdict(self).items() if key not in ("disk", "forks")}
+        if _has_every_user():
             values["user"] = _FIRST_USER + secrets.randbelow(_USERS)  # kernels count over all containers
         else:
             values["processes"] += 1  # bubblewrap's own first process is of the same user, and counts
         return json.dumps(values)
 
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time, kept from outside: far more than processor time, for others may have the processors."""
+        return float(WALL_CLOCK * self.cpu)
+
 
 @dataclass
 class Sandbox:
-    """A running sandbox."""
+    """A running sandbox.
+
+    Attributes:
+        process: bubblewrap's.
+        ready: a byte comes here when everything is set up and our script begins.
+    """
 
     process: subprocess.Popen[bytes]
+    ready: IO[bytes]
+    _has_begun: bool = field(default=False, init=False)
 
     def watch(self) -> None:
         """End it when it has made too many files."""
-        while self.process.poll() is None:
-            with contextlib.suppress(OSError):  # it begins, or ends
-                if self._files() > MOST_FILES:
-                    os.killpg(self.process.pid, signal.SIGKILL)
-            time.sleep(_SECONDS_BETWEEN_COUNTS)
+        with contextlib.suppress(OSError), open(os.pidfd_open(self.process.pid), "rb", 0) as end:  # it has ended
+            while not select.select([end], [], [], _SECONDS_BETWEEN_COUNTS)[0]:  # its status is left to wait
+                with contextlib.suppress(OSError):  # it begins, or ends
+                    if self._files() > MOST_FILES:
+                        os.killpg(self.process.pid, signal.SIGKILL)
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status, or None if it goes on for longer."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        return self.process.returncode
 
     def _files(self) -> int:
         """The number of files in its /tmp, which only its own processes see."""
@@ -93,12 +113,19 @@ class Sandbox:
         which is killed as one; and with the first process of a namespace dies the rest. Killing the waiting one alone
         is not enough: the other asks to die with it only when it has set the sandbox up.
         """
-        if self.process.poll() is None:
+        if self.process.returncode is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+        if not self.ready.closed:
+            self._has_begun = self.ready.read(1) != b""
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr, self.ready):
             if stream is not None:
                 stream.close()
+
+    def require_begun(self) -> None:
+        """Refuse to judge by a sandbox that was ended, or ended, before anything ran in it."""
+        if not self._has_begun:
+            raise UserError(_refusal("one did not begin, though others had; is a limit on processes reached?"))
 
 
 def start(
@@ -112,48 +139,62 @@ def start(
 ) -> Sandbox:
     """Start ``sandboxed/{script}`` in a sandbox.
 
-    ``limits.inside()`` is to be among the ``arguments``; ``files`` maps a path in the sandbox to its content, read-only
-    there; ``descriptors`` are those of this process that it shall have too.
+    ``files`` maps a path in the sandbox to its content, read-only there; ``descriptors`` are those of this process that
+    it shall have too. What the machine refuses is a :class:`UserError`.
     """
-    handles = [_temporary(content.encode("utf-8", "replace")) for content in files.values()]
-    handles.append(rules := _temporary(seccomp_filter()))
+    with contextlib.ExitStack() as handles:
+        try:
+            reader, writer = os.pipe()
+            ready, begun = os.fdopen(reader, "rb", 0), handles.enter_context(os.fdopen(writer, "wb", 0))
+            contents = [handles.enter_context(in_memory(text.encode("utf-8", "replace"))) for text in files.values()]
+            rules = handles.enter_context(in_memory(seccomp_filter(limits.forks)))
+            data = [
+                word
+                for path, file in zip(files, contents, strict=True)
+                for word in ("--perms", "0444", "--ro-bind-data", str(file.fileno()), path)
+            ]
+            command = [*_command(limits.disk), *data, "--remount-ro", "/", "--seccomp", str(rules.fileno())]
+            # Modules are looked for beside the script first: /inside is read-only and has no name of Python's own.
+            command += ["--", _PYTHON, "-s", f"/inside/{script}", limits.inside(), str(begun.fileno()), *arguments]
+            process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.PIPE if script == "probe.py" else subprocess.DEVNULL,
+                pass_fds=[*descriptors, *(file.fileno() for file in (begun, rules, *contents))],
+                start_new_session=True,
+                env={},
+            )
+        except OSError as error:  # no process, descriptor or memory left
+            raise UserError(_refusal(str(error))) from None
+    sandbox = Sandbox(process, ready)
     try:
-        data = [
-            word
-            for path, handle in zip(files, handles, strict=False)
-            for word in ("--perms", "0444", "--ro-bind-data", str(handle.fileno()), path)
-        ]
-        command = [*_command(limits.disk), *data, "--remount-ro", "/", "--seccomp", str(rules.fileno())]
-        # Modules are looked for beside the script first: /inside is read-only and has no name of the standard library.
-        command += ["--", _PYTHON, "-s", f"/inside/{script}", *arguments]
-        process = subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE if script == "probe.py" else subprocess.DEVNULL,
-            pass_fds=[*descriptors, *(handle.fileno() for handle in handles)],
-            start_new_session=True,
-            env={},
-        )
-    finally:
-        for handle in handles:
-            handle.close()
-    sandbox = Sandbox(process)
-    threading.Thread(target=sandbox.watch, daemon=True).start()
+        threading.Thread(target=sandbox.watch, daemon=True).start()
+    except RuntimeError as error:  # no thread left
+        sandbox.kill()
+        raise UserError(_refusal(str(error))) from None
     return sandbox
 
 
-def _temporary(content: bytes) -> IO[bytes]:
-    file = tempfile.TemporaryFile()  # noqa: SIM115  (the caller closes it)
+def in_memory(content: bytes) -> IO[bytes]:
+    """A file of no directory, to be read from its start."""
+    file = open(os.memfd_create("sandbox"), "w+b", 0)  # noqa: SIM115  (the caller closes it)
     file.write(content)
     file.seek(0)
     return file
 
 
+@cache
+def _has_every_user() -> bool:
+    """Return whether this is root of the machine, or of a container in which all ids are users, as Docker's are."""
+    ids = Path("/proc/self/uid_map").read_text().split()
+    return os.geteuid() == 0 and len(ids) == 3 and int(ids[2]) > _FIRST_USER + _USERS
+
+
 def _command(disk: int) -> list[str]:
     """Bubblewrap's options: everything is made anew, and little is put into it."""
     names = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.geteuid() == 0:  # root needs no user namespace; the process inside becomes a user that is nobody
+    if _has_every_user():  # root needs no user namespace; the process inside becomes a user that is nobody
         names += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         names += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
@@ -205,11 +246,7 @@ def _hidden(shown: Sequence[tuple[str, str]]) -> list[str]:
 @cache
 def require_sandbox() -> None:
     """Try a sandbox once; where it does not work, a :class:`UserError` says why."""
-    limits = Limits()
-    try:
-        sandbox = start("probe.py", [limits.inside()], limits, {})
-    except OSError as error:
-        raise UserError(_refusal(str(error))) from None
+    sandbox = start("probe.py", [], Limits(), {})
     try:
         output, errors = sandbox.process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
@@ -222,6 +259,9 @@ def require_sandbox() -> None:
 
 
 def _refusal(reason: str) -> str:
+    with contextlib.suppress(OSError):
+        if _APPARMOR.read_text().strip() == "1" and os.geteuid() != 0:
+            reason += "; AppArmor may refuse it: the profile in docs/grading.md allows it"
     return (
         f"programs and verifiers run in a sandbox or not at all, and it does not work here: {reason}; needed: "
         "bubblewrap (Debian: apt install bubblewrap) and user namespaces, or root (docs/grading.md)"

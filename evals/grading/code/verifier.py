@@ -17,18 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError, first_line
-from evals.core.files import reading
+from evals.core.files import parse_json, reading
 from evals.grading.code.sandbox import Limits, Sandbox, require_sandbox, start
-from evals.grading.verdict import Case, Reason, Verdict
+from evals.grading.verdict import WALL_CLOCK, Case, Reason, Verdict
 
 ALLOWED_FAILURES, ALLOWED_SHARE = 10, 0.1
 """The number of responses, and the share of all so far, that may end in no verdict; more than both stop the work."""
 
 _SIGNATURE = "def verify(problem, response)"
-_LIMITS = Limits(cpu=24 * 3600, file_size=0, disk=0)
+_LIMITS = Limits(cpu=24 * 3600, file_size=0, disk=0, forks=True)
 """The limits of the process that loads the file and hands responses on; those that judge one have the pool's."""
 _SECONDS_TO_LOAD = 120.0
-_WALL_CLOCK = 20  # wall-clock seconds of a response for each second of processor time, as in evals.grading.workers
 _GRACE = 10.0
 _MAX_ANSWER = 4096
 _ENDED = {"timeout": (Reason.TIMEOUT, "it ran out of time"), "memory": (Reason.MEMORY, "it ran out of memory")}
@@ -118,10 +117,10 @@ class Verifier:
 
     def _begin(self) -> _Conversation:
         """Start a sandbox, and load the function in it."""
-        arguments = [self._limits.inside(), str(self._cpu), str(_WALL_CLOCK * self._cpu)]
+        arguments = [str(self._cpu), str(WALL_CLOCK * self._cpu)]
         files = {"/verifier.py": self._source}
         sandbox = start("verify.py", arguments, self._limits, files, stdin=subprocess.PIPE)
-        conversation = _Conversation(sandbox, _WALL_CLOCK * self._cpu + _GRACE)
+        conversation = _Conversation(sandbox, WALL_CLOCK * self._cpu + _GRACE)
         loaded = conversation.read(_SECONDS_TO_LOAD)
         if loaded != {}:
             sandbox.kill()
@@ -171,8 +170,8 @@ class _Conversation:
             if not part or len(found) > _MAX_ANSWER:
                 return None
         try:
-            answer = json.loads(found)
-        except ValueError:  # of a response that the function has run
+            answer = parse_json(found, "")
+        except UserError:  # of a response that the function has run
             answer = None
         return answer if isinstance(answer, dict) else {"failed": "its process wrote no verdict"}
 

@@ -123,17 +123,24 @@ def test_values_at_the_edges() -> None:
         ("", "0", False),
         ("nan", "nan", True),
         ("1" * 200, "2", False),
+        ("0_4", "4", False),
+        ("\uff14", "4", False),
+        ("Infinity", "inf", False),
+        ("1\v2", "1\n2", False),
+        ("\n1\r\n2", "1\n2", True),
+        ("1\n2\n3", "1\n2", False),
+        ("1\n\n2", "1\n2", False),
     ],
 )
 def test_output_is_compared_by_lines_and_numbers(found: str, expected: str, same: bool) -> None:
     assert same_output(found, expected) is same
 
 
-def decision(number: int, argument: int = 0, architecture: int | None = None) -> int:
+def decision(number: int, argument: int = 0, architecture: int | None = None, forks: bool = True) -> int:
     """What the filter answers to a system call: a slow reading of its instructions, one after the other."""
     machine = platform.machine()
     data = struct.pack("=IIQQ", number, architecture or system_calls._ARCHITECTURES[machine][1], 0, argument)
-    program = list(struct.iter_unpack("=HBBI", system_calls.seccomp_filter()))
+    program = list(struct.iter_unpack("=HBBI", system_calls.seccomp_filter(forks)))
     place = accumulator = 0
     while True:
         code, if_true, if_false, operand = program[place]
@@ -152,14 +159,19 @@ def test_the_filter_refuses_what_it_names_and_allows_the_rest(machine: str, monk
     monkeypatch.setattr(platform, "machine", lambda: machine)
     column = system_calls._ARCHITECTURES[machine][0]
     refused = {numbers[column] for numbers in system_calls._REFUSED.values()}
+    on_others = {numbers[column] for numbers in system_calls._REFUSED_ON_OTHERS.values()}
     clone, clone3, opened = (pair[column] for pair in (system_calls._CLONE, system_calls._CLONE3, system_calls._SOCKET))
     for number in range(600):
         if number in refused or number == clone3:
             assert decision(number) >> 16 == 0x5
+        elif number in on_others:
+            assert decision(number) == 0x7FFF0000 and decision(number, 2) >> 16 == 0x5
         elif number not in (clone, opened):
-            assert decision(number) == 0x7FFF0000
+            assert decision(number, 2) == 0x7FFF0000
+        alone = decision(number, 17, forks=False)
+        assert alone == (0x50001 if number in {clone, *system_calls._FORKS[machine]} else decision(number, 17))
     thread = 0x3D0F00
-    assert decision(clone, thread) == decision(clone, 17) == 0x7FFF0000
+    assert decision(clone, thread) == decision(clone, thread, forks=False) == decision(clone, 17) == 0x7FFF0000
     for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
         assert decision(clone, flag | 17) >> 16 == 0x5
     assert decision(opened, 1) == 0x7FFF0000
@@ -172,7 +184,7 @@ def test_the_filter_refuses_what_it_names_and_allows_the_rest(machine: str, monk
 def test_an_unknown_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(UserError, match="riscv64 processors; accepted: x86_64, aarch64"):
-        system_calls.seccomp_filter()
+        system_calls.seccomp_filter(False)
 
 
 def code_benchmark(root: Path) -> Path:

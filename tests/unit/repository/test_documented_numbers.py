@@ -19,7 +19,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from evals.core.yaml_file import read_yaml
-from evals.grading.code.run import CANDIDATE, CASE, EXAMINER
+from evals.grading.code.run import CANDIDATE, CASE
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_word_tokenizer
 from rlvr.study.evaluation import Distribution
@@ -157,24 +157,22 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         ),
         "the last {} characters are read first": "evals.grading.multiple_choice:_TAIL",
         "itself {} seconds after its limit": "evals.grading.workers:_BACKSTOP",
-        "{} times as much wall-clock time is": "evals.grading.workers:_WALL_CLOCK",
-        "{} s for all calls of a problem ({} s of processor time)": (int(EXAMINER.seconds), CANDIDATE.cpu),
-        "{} s for a script's case and {} s for all": (
-            int(CASE.seconds),
-            int(constant("evals.grading.code.run:ALL_CASES_SECONDS")),
+        "{} times as much wall-clock time is": "evals.grading.verdict:WALL_CLOCK",
+        "{} s for all calls of a problem and {} s for each case": (CANDIDATE.cpu, CASE.cpu),
+        "; {} times as much wall-clock time; {} GiB of": (
+            constant("evals.grading.verdict:WALL_CLOCK"),
+            CANDIDATE.memory // GIB,
         ),
-        "{} GiB of address space a process": CANDIDATE.memory // GIB,
         "`/tmp` of {} MiB and {} files": (
             CANDIDATE.disk // MIB,
             str(constant("evals.grading.code.sandbox:MOST_FILES")),
         ),
-        "{} processes and threads whoever starts it": CANDIDATE.processes,
-        "the use of {} GiB of memory": CANDIDATE.processes * CANDIDATE.memory // GIB,
+        "one process of {} threads": CANDIDATE.processes,
     },
     "docs/your_verifier.md": {
         "{} s of processor time for a response": int(constant("evals.grading.pool:DEFAULT_TIME_LIMIT")),
         "({} s of wall-clock time)": int(
-            constant("evals.grading.pool:DEFAULT_TIME_LIMIT") * constant("evals.grading.code.verifier:_WALL_CLOCK")
+            constant("evals.grading.pool:DEFAULT_TIME_LIMIT") * constant("evals.grading.verdict:WALL_CLOCK")
         ),
         "time), {} GiB of memory": constant("evals.grading.pool:DEFAULT_MEMORY_LIMIT") // GIB,
         "more than {} responses, and more than a tenth": "evals.grading.code.verifier:ALLOWED_FAILURES",

@@ -1,7 +1,7 @@
 """Runs a candidate's program: as a script, or as functions that are called by lines on standard input.
 
-``python candidate.py script LIMITS`` and ``python candidate.py serve LIMITS NAME``. Nothing in this process is secret:
-the program can read and change all of it, and can do no more than give other answers.
+``python candidate.py LIMITS READY script`` and ``python candidate.py LIMITS READY serve NAME``. Nothing in this process
+is secret: the program can read and change all of it, and can do no more than give other answers.
 """
 
 import json
@@ -17,14 +17,14 @@ PROGRAM = "/program.py"
 
 def main() -> None:
     """Run what the command line says."""
-    limits.apply(json.loads(sys.argv[2]))
+    limits.apply()
     with open(PROGRAM, encoding="utf-8") as file:
         source = file.read()
     if sys.argv[1] == "script":
         sys.argv = [PROGRAM]
         exec(compile(source, PROGRAM, "exec"), {"__name__": "__main__", "__file__": PROGRAM})
     else:
-        _serve(source, sys.argv[3])
+        _serve(source, sys.argv[2])
 
 
 def _serve(source: str, name: str) -> None:

@@ -1,7 +1,7 @@
 """Runs a problem's tests against a candidate in another sandbox; prints the verdict.
 
-``python examiner.py LIMITS TO FROM``: TO and FROM are descriptors of pipes to the candidate and back. No code of the
-candidate runs here, and what comes back is plain data, so that nothing but right values can lead to "match".
+``python examiner.py LIMITS READY TO FROM``: TO and FROM are descriptors of pipes to the candidate and back. No code of
+the candidate runs here, and what comes back is plain data, so that nothing but right values can lead to "match".
 """
 
 import json
@@ -45,12 +45,12 @@ class Candidate:
 
 def main() -> None:
     """Print one line: ``{"reason": "match" | "mismatch" | "invalid_gold", "raised": name or null}``."""
-    limits.apply(json.loads(sys.argv[1]))
+    limits.apply()
     verdict = os.fdopen(os.dup(1), "w")
     os.dup2(os.open("/dev/null", os.O_RDWR), 1)  # what tests print is no verdict
     with open("/test.json", encoding="utf-8") as file:
         tests = json.load(file)
-    candidate = Candidate(int(sys.argv[2]), int(sys.argv[3]))
+    candidate = Candidate(int(sys.argv[1]), int(sys.argv[2]))
     passed = True
     try:
         if tests["kind"] == "calls":

@@ -1,5 +1,6 @@
 """The first thing that happens inside a sandbox: give up what is not needed, for good."""
 
+import json
 import os
 import resource
 import sys
@@ -7,13 +8,15 @@ import sys
 sys.path.insert(1, "/packages")  # after this directory; numpy is there
 
 
-def apply(limits: dict[str, int]) -> None:
+def apply() -> None:
     """Bound this process and all that it starts; none of the bounds can be raised again.
 
-    Args:
-        limits: ``memory`` (bytes of address space) and ``cpu`` (seconds) of a process, ``processes``, ``file_size``
-            (bytes), ``open_files``; ``user``, the id to become where the sandbox was started by root.
+    Two words are taken from the command line. One is the limits, as JSON: ``memory`` (bytes of address space) and
+    ``cpu`` (seconds) of a process, ``processes``, ``file_size`` (bytes), ``open_files``; ``user``, the id to become
+    where the sandbox was started by root. The other is a descriptor, to which a byte is written when all is done.
     """
+    limits: dict[str, int] = json.loads(sys.argv.pop(1))
+    ready = int(sys.argv.pop(1))
     os.setsid()  # out of bubblewrap's own group, which it could signal otherwise
     for name, kind in (
         ("memory", resource.RLIMIT_AS),
@@ -30,3 +33,5 @@ def apply(limits: dict[str, int]) -> None:
         os.setgroups([])
         os.setgid(limits["user"])
         os.setuid(limits["user"])
+    os.write(ready, b"1")
+    os.close(ready)

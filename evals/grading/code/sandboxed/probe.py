@@ -1,13 +1,12 @@
-"""Shows that a sandbox works: ``python probe.py LIMITS`` prints "ready" if the world outside is out of reach."""
+"""Shows that a sandbox works: prints "ready" if the world outside is out of reach."""
 
-import json
 import os
 import socket
 import sys
 
 import limits  # type: ignore[import-not-found]
 
-limits.apply(json.loads(sys.argv[1]))
+limits.apply()
 if os.geteuid() == 0 or os.path.exists("/proc/1") or os.path.exists("/home") or os.path.exists("/etc"):
     sys.exit("the sandbox has more than it should")
 try:

@@ -1,4 +1,4 @@
-"""Judges responses by a user's function: ``python verify.py LIMITS CPU SECONDS``.
+"""Judges responses by a user's function: ``python verify.py LIMITS READY CPU SECONDS``.
 
 Questions and answers are lines of JSON, one each for a response. The file is loaded once. Each response is judged by a
 process of its own, a copy of the one that loaded the file, which has CPU seconds of processor time and SECONDS of
@@ -27,8 +27,8 @@ _LONGEST_COMPLAINT = 300
 
 def main() -> None:
     """Print whether the file could be loaded, then a verdict for each line of standard input."""
-    limits.apply(json.loads(sys.argv[1]))
-    cpu, seconds = int(sys.argv[2]), float(sys.argv[3])
+    limits.apply()
+    cpu, seconds = int(sys.argv[1]), float(sys.argv[2])
     questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
     nothing = os.open("/dev/null", os.O_RDWR)
     for stream in (0, 1, 2):  # what the function prints or reads is not part of the conversation
