@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +16,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.settings import Turn
 
 _ANSWER = "ANSWER"
+_TEMPLATE_SECONDS = 10
 
 
 def apply_chat_template(
@@ -22,13 +26,12 @@ def apply_chat_template(
 
     ``template`` is what the template is told.
     """
-    from jinja2 import TemplateError
     from transformers import AutoTokenizer
 
     directory = checkpoint.directory
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # whatever the library makes of files that anybody may have written
         raise UserError(f"{directory}: its tokenizer cannot be loaded ({first_line(error)})") from error
     if not getattr(tokenizer, "chat_template", None):
         raise InvalidInput(
@@ -38,11 +41,31 @@ def apply_chat_template(
     try:
         for chat in chats:
             turns = [{"role": role, "content": text} for role, text in chat]
-            prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=is_open, tokenize=False, **template)
+            with _limited_time():
+                prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=is_open, tokenize=False, **template)
             rendered.append(str(prompt))
         return rendered
-    except (TemplateError, TypeError) as error:
-        raise UserError(f"{directory}: its chat template fails ({error})") from error
+    except Exception as error:  # a template is a program of anybody's
+        raise UserError(f"{directory}: its chat template fails ({first_line(error)})") from error
+
+
+@contextlib.contextmanager
+def _limited_time() -> Iterator[None]:
+    """End a template's loops; Python has this for the main thread alone, where all jobs render prompts."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"it takes more than {_TEMPLATE_SECONDS} s of processor time")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, _TEMPLATE_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
 
 
 def has_chat_template(directory: Path) -> bool:

@@ -7,11 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, verify_outputs
+from evals.core.numbers import Count, Index, Positive
+from evals.core.record import ExtensibleRecord
 from evals.core.run_spec import Service
 from evals.generation.gguf_file import GGUF, convert
 
@@ -27,6 +31,43 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length
 """The names that families of models have for the longest sequence; some have none, as BLOOM."""
 UNLIMITED = 1 << 30
 """The context, in tokens, of a model without a longest sequence."""
+
+
+_Size = Annotated[Count, Field(le=2**24)] | None
+"""A size of a model, far above any that there is: what follows from it is worked out before the weights are read."""
+
+
+class _Rotation(ExtensibleRecord):
+    rope_type: str | None = None
+    type: str | None = None
+    rope_theta: Positive | None = None
+    factor: Positive | None = None
+    low_freq_factor: Positive | None = None
+    high_freq_factor: Positive | None = None
+    original_max_position_embeddings: Count | None = None
+
+
+class _Configuration(ExtensibleRecord):
+    """The keys of ``config.json`` and ``generation_config.json`` that are read here; others are transformers' own."""
+
+    model_type: str | None = None
+    dtype: str | None = None
+    torch_dtype: str | None = None
+    eos_token_id: Index | tuple[Index, ...] | None = None
+    num_hidden_layers: Annotated[Count, Field(le=10_000)] | None = None
+    hidden_size: _Size = None
+    intermediate_size: _Size = None
+    vocab_size: _Size = None
+    num_attention_heads: _Size = None
+    num_key_value_heads: _Size = None
+    head_dim: _Size = None
+    max_position_embeddings: _Size = None
+    layer_types: tuple[str, ...] | None = None
+    rms_norm_eps: Positive | None = None
+    rope_theta: Positive | None = None
+    rope_parameters: _Rotation | None = None
+    rope_scaling: _Rotation | None = None
+    text_config: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +97,7 @@ class Checkpoint:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The content of ``config.json``."""
-        return _read_object(self.directory / "config.json")
+        return _read_configuration(self.directory / "config.json")
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -70,7 +111,7 @@ class Checkpoint:
         A chat model often ends a turn with another token than a text; only the second file then names it.
         """
         found: set[int] = set()
-        for content in (self.config, _read_object(self.directory / "generation_config.json", optional=True)):
+        for content in (self.config, _read_configuration(self.directory / "generation_config.json", optional=True)):
             value = content.get("eos_token_id")
             found |= {value} if isinstance(value, int) else set(value or ())
         if not found:
@@ -94,7 +135,7 @@ class Checkpoint:
         """The id of the token that the tokenizer's configuration names for a role, such as ``bos_token``, if any."""
         token = _read_object(self.directory / "tokenizer_config.json", optional=True).get(role)
         name = token.get("content") if isinstance(token, dict) else token
-        identifier: int | None = None if name is None else self.tokenizer.token_to_id(name)
+        identifier: int | None = self.tokenizer.token_to_id(name) if isinstance(name, str) else None
         return identifier
 
     @property
@@ -171,7 +212,15 @@ class ServedModel(Checkpoint):
 
 
 def _read_object(path: Path, optional: bool = False) -> Mapping[str, Any]:
-    content: Mapping[str, Any] = {} if optional and not path.is_file() else read_json(path)
+    content = {} if optional and not path.is_file() else read_json(path)
+    if not isinstance(content, dict):
+        raise InvalidInput(str(path), "", "is no JSON object", "a Hugging Face checkpoint")
+    return content
+
+
+def _read_configuration(path: Path, optional: bool = False) -> Mapping[str, Any]:
+    content = _read_object(path, optional)
+    _Configuration.parse(content, str(path))
     return content
 
 
@@ -243,10 +292,7 @@ def checkpoint_files(directory: Path) -> list[Path]:
 def file_with_code(directory: Path) -> Path | None:
     """Return the first file by which a checkpoint brings code: Python, or a configuration with ``auto_map``."""
     for file in sorted([*directory.glob("*config.json"), *directory.glob("*.py")]):
-        content = {} if file.suffix == ".py" else read_json(file)
-        if not isinstance(content, dict):
-            raise UserError(f"{file}: is no JSON object; accepted: a Hugging Face checkpoint")
-        if file.suffix == ".py" or "auto_map" in content:
+        if file.suffix == ".py" or "auto_map" in _read_object(file):
             return file
     return None
 

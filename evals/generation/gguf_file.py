@@ -57,11 +57,18 @@ def convert(path: Path, directory: Path) -> None:
         raise InvalidInput(str(path), "general.architecture", f"is {kind!r}", ", ".join(_ARCHITECTURES))
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     try:
-        config = _config(kind, values, path, tied="output.weight" not in tensors)
-        tokenizer = _tokenizer(values, path)
-        ends = [values["tokenizer.ggml.tokens"][values["tokenizer.ggml.eos_token_id"]]]
+        _convert(kind, values, tensors, path, directory)
     except KeyError as error:
         raise UserError(f"{path}: lacks {error.args[0]}") from None
+    except (IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        found = f"has metadata that make no model ({type(error).__name__}: {first_line(error)})"
+        raise UserError(f"{path}: {found}") from None
+
+
+def _convert(kind: str, values: Mapping[str, Any], tensors: Mapping[str, Any], path: Path, directory: Path) -> None:
+    config = _config(kind, values, path, tied="output.weight" not in tensors)
+    tokenizer = _tokenizer(values, path)
+    ends = [values["tokenizer.ggml.tokens"][values["tokenizer.ggml.eos_token_id"]]]
     directory.mkdir(parents=True, exist_ok=True)
     write_json(directory / "config.json", config)
     write_json(directory / "generation_config.json", {"eos_token_id": config["eos_token_id"]})

@@ -275,8 +275,11 @@ def draw_tokens(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters
     After the temperature min-p, top-k and top-p keep tokens, in vLLM's order, each of those that the one before kept.
     """
     if parameters.temperature == 0:
-        return logits.argmax(dim=-1)
+        drawn = logits.argmax(dim=-1)
+        _require_numbers(logits.gather(-1, drawn[:, None]))  # NaN is the largest
+        return drawn
     probabilities = torch.softmax(logits.float() / parameters.temperature, dim=-1)
+    _require_numbers(probabilities[:, 0])  # a softmax is NaN as a whole
     order = None
     if parameters.min_p > 0:
         least = parameters.min_p * probabilities.amax(dim=-1, keepdim=True)
@@ -293,6 +296,12 @@ def draw_tokens(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters
     threshold = uniforms[:, None] * cumulative[:, -1:]
     drawn = (cumulative <= threshold).sum(dim=-1).clamp(max=cumulative.shape[-1] - 1)
     return drawn if order is None else order.gather(-1, drawn[:, None])[:, 0]
+
+
+def _require_numbers(values: Tensor) -> None:
+    if not bool(values.isfinite().all()):
+        found = "the model's logits are NaN or infinite: its weights are damaged, or its dtype is too narrow for it"
+        raise UserError(f"{found}; accepted: an intact checkpoint, or dtype float32")
 
 
 def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError, first_line
-from evals.core.files import fingerprint, write_json
+from evals.core.files import fingerprint, parse_json, write_json
 from evals.core.manifest import Manifest, hash_files
 from evals.core.run_spec import Service
 
@@ -24,7 +24,7 @@ def write_service(service: Service, out: Path) -> None:
     """Ask a server whether it has a model, and write down where it is: ``server.json`` and a manifest."""
     said = _models_of(service)
     if service.model not in said:
-        known = ", ".join(said) or "no model"
+        known = ", ".join(said)[:500] or "no model"
         raise UserError(f"{service.base_url}: has no model {service.model!r}; accepted: {known}")
     path = out / "server.json"
     write_json(path, service.to_json())
@@ -41,17 +41,19 @@ def _models_of(service: Service) -> dict[str, Mapping[str, Any]]:
 
     import httpx
 
-    from evals.generation.server_backend import make_client
+    from evals.generation.server_backend import ask, make_client
 
-    async def ask() -> Any:
+    async def asked() -> Any:
         async with make_client(service) as client:
-            answer = await client.get("models")
+            answer = await ask(client, service, "models")
             answer.raise_for_status()
-            return answer.json()
+            return parse_json(answer.content, service.base_url)
 
     try:
-        return {str(each["id"]): dict(each) for each in asyncio.run(ask())["data"]}
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+        said: dict[str, Mapping[str, Any]] = {str(model["id"]): dict(model) for model in asyncio.run(asked())["data"]}
+        fingerprint(said)  # what no manifest can hold, such as NaN, is no answer
+        return said
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{service.base_url}: cannot be asked for its models ({type(error).__name__}: {first_line(error)}); "
             "accepted: the address of a server with OpenAI's interface, such as http://127.0.0.1:8000/v1"

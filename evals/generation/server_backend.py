@@ -1,14 +1,16 @@
 """A server with OpenAI's interface as a backend: ``vllm serve``, SGLang, hosted models.
 
-The server encodes prompts and decodes tokens. Requests that fail for a while are sent again: connections that break,
-time-outs, statuses 408, 409, 429 and 5xx. A server that is restarted is waited for.
+The server encodes prompts and decodes tokens. A server that cannot be reached, or says that it is busy, is waited for.
+Whatever else may not last, connections that break, time-outs and status 500, is asked again a few times.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -16,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from evals.core.errors import InvalidInput, UserError, first_line
+from evals.core.errors import InvalidInput, UserError, first_line, printable
+from evals.core.files import parse_json
+from evals.core.numbers import Index
 from evals.core.random import stream_seed
+from evals.core.record import ExtensibleRecord
 from evals.core.run_spec import Service
 from evals.generation.backend import Backend, BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint, ServedModel
@@ -27,10 +32,18 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 1800.0
 """A server that answers no request for so long is given up: to start and to load a large model takes minutes."""
-_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-_MOST_TIMEOUTS = 3  # of one sample: asked again and again it would never be answered
+_BUSY, _FAILED = {408, 409, 425, 429, 502, 503, 504, 529}, 500
+_MOST_TIMEOUTS, _MOST_FAILURES = 3, 6  # of one sample: asked again and again it would never be answered
 _CONNECT_SECONDS = 10.0
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 30.0, 600.0
+_SECONDS_BETWEEN_LINES = 60.0
+_MOST_BYTES = 2**26
+"""The largest answer that is read."""
+
+
+class _Usage(ExtensibleRecord):
+    completion_tokens: Index
+    prompt_tokens: Index
 
 
 class ServerBackend(Backend):
@@ -41,7 +54,7 @@ class ServerBackend(Backend):
         assert isinstance(model, ServedModel), "a model behind an address"
         self._service, self._settings = model.service, settings
         self._last_answer = time.monotonic()
-        self._paused_until = 0.0
+        self._paused_until, self._said_at = 0.0, -math.inf
         self.patience_seconds = PATIENCE_SECONDS
 
     def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
@@ -69,33 +82,40 @@ class ServerBackend(Backend):
             loop.close()
 
     async def _answer(self, client: httpx.AsyncClient, request: Request) -> Response:
-        pause, timeouts = _FIRST_PAUSE_SECONDS, 0
+        pause, timeouts, failures = _FIRST_PAUSE_SECONDS, 0, 0
         while True:
             await asyncio.sleep(max(0.0, self._paused_until - time.monotonic()))
             asked_at = time.monotonic()
             try:
-                answer = await client.post(endpoint(request.body), json=self._body(request))
-                if answer.status_code not in _AGAIN:
+                answer = await ask(client, self._service, endpoint(request.body), self._body(request))
+                if answer.status_code not in (*_BUSY, _FAILED):
                     self._last_answer = time.monotonic()
                     return _read(answer, self._service)
-                trouble = f"status {answer.status_code} ({_message(answer)})"
+                failures += answer.status_code == _FAILED
+                trouble = f"status {answer.status_code} ({_message(answer, self._service)})"
                 asked_to_wait = _seconds(answer.headers.get("Retry-After"))
                 if asked_to_wait is not None or answer.status_code in (429, 503):
                     pause = max(pause, asked_to_wait or 0.0)
                     self._paused_until = max(self._paused_until, time.monotonic() + pause)
-            except httpx.ReadTimeout:
+            except TimeoutError:
                 timeouts += 1
                 trouble = f"a response took more than {self._service.timeout:g} s"
                 if timeouts == _MOST_TIMEOUTS:
                     found = f"{trouble}, {timeouts} times"
                     raise InvalidInput(self._service.base_url, "timeout", found, "more, or shorter responses") from None
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
+                failures += not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                 trouble = f"{type(error).__name__} ({first_line(error)})"
+            if failures == _MOST_FAILURES:
+                raise UserError(f"{self._service.base_url}: a request failed {failures} times, at last: {trouble}")
             if asked_at - self._last_answer > self.patience_seconds:
                 raise UserError(
                     f"{self._service.base_url}: no answer for {self.patience_seconds:.0f} s: {trouble}; finished "
                     "samples are kept, and the same command goes on from them"
                 )
+            if time.monotonic() - self._said_at > _SECONDS_BETWEEN_LINES:
+                self._said_at = time.monotonic()
+                print(printable(f"{self._service.base_url}: {trouble}; asking again"), flush=True)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # not all at the same moment
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
@@ -131,14 +151,36 @@ def endpoint(body: Mapping[str, Any]) -> str:
 
 def make_client(service: Service) -> httpx.AsyncClient:
     """A client of a server, with the key of the service's environment variable, if it is set."""
-    key = os.environ.get(service.api_key_variable)
+    key = os.environ.get(service.api_key_variable, "")
+    if not re.fullmatch(r"[!-~]*", key):
+        found = "has a character that no key has, such as a space or a line feed at its end"
+        raise InvalidInput(service.api_key_variable, "", found, "printable ASCII")
     return httpx.AsyncClient(
         base_url=f"{service.base_url.rstrip('/')}/",
-        headers={"Authorization": f"Bearer {key}"} if key else {},
-        timeout=httpx.Timeout(service.timeout, connect=_CONNECT_SECONDS, pool=None),
+        # Not compressed: a small answer can stand for more than the memory.
+        headers={"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})},
+        timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),  # of the whole answer: ask
         limits=httpx.Limits(max_connections=None),
         follow_redirects=False,  # a key goes to the address that was named, and nowhere else
     )
+
+
+async def ask(
+    client: httpx.AsyncClient, service: Service, path: str, body: Mapping[str, Any] | None = None
+) -> httpx.Response:
+    """Ask a server, with the ``body`` that it is posted, if there is one; the answer is read whole.
+
+    TimeoutError if that takes longer, from the connection to the last byte, than the service's limit; a UserError if
+    the answer is too large.
+    """
+    async with asyncio.timeout(service.timeout), client.stream("POST" if body else "GET", path, json=body) as answer:
+        content = bytearray()
+        async for part in answer.aiter_bytes():
+            content += part
+            if len(content) > _MOST_BYTES:
+                raise UserError(f"{service.base_url}: an answer has more than {_MOST_BYTES} bytes")
+        again = {name: value for name, value in answer.headers.items() if name == "retry-after"}
+        return httpx.Response(answer.status_code, headers=again, content=bytes(content), request=answer.request)
 
 
 def _read(answer: httpx.Response, service: Service) -> Response:
@@ -146,12 +188,12 @@ def _read(answer: httpx.Response, service: Service) -> Response:
     where = f"{service.base_url}: model {service.model}"
     if answer.status_code in (401, 403):
         accepted = f"a key in the environment variable {service.api_key_variable}"
-        raise InvalidInput(where, "", f"status {answer.status_code} ({_message(answer)})", accepted)
+        raise InvalidInput(where, "", f"status {answer.status_code} ({_message(answer, service)})", accepted)
     if answer.status_code != 200:
-        raise UserError(f"{where}: refuses a request with status {answer.status_code} ({_message(answer)})")
+        raise UserError(f"{where}: refuses a request with status {answer.status_code} ({_message(answer, service)})")
     try:
-        content = answer.json()
-        (choice,), usage = content["choices"], content["usage"]
+        content = parse_json(answer.content, where)
+        (choice,), usage = content["choices"], _Usage.parse(content["usage"], where, "usage")
         text = choice.get("text")
         if text is None:
             message = choice["message"]
@@ -163,27 +205,31 @@ def _read(answer: httpx.Response, service: Service) -> Response:
             [],
             finished=choice["finish_reason"] != "length",
             text=text.encode("utf-8", "replace").decode("utf-8"),
-            length=int(usage["completion_tokens"]),
-            prompt_length=int(usage["prompt_tokens"]),
+            length=usage.completion_tokens,
+            prompt_length=usage.prompt_tokens,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"its answer has no text, finish_reason and usage ({type(error).__name__}: {first_line(error)})"
         raise InvalidInput(where, "", found, "OpenAI's interface, version 1") from None
 
 
-def _message(answer: httpx.Response) -> str:
-    """The first line of what a server says about an error."""
+def _message(answer: httpx.Response, service: Service) -> str:
+    """The first line of what a server says about an error, without the key, which it may quote."""
     try:
-        content = answer.json()
+        content = parse_json(answer.content, "")
         error = content.get("error", content)
         text = error.get("message", "") if isinstance(error, dict) else error
-    except (ValueError, AttributeError):
+    except (UserError, AttributeError):
         text = answer.text
-    return (str(text).strip().splitlines() or ["no message"])[0][:200]
+    key = os.environ.get(service.api_key_variable)
+    said = (str(text).strip().splitlines() or ["no message"])[0]
+    return (said.replace(key, "[the key]") if key else said)[:200]
 
 
 def _seconds(text: str | None) -> float | None:
+    """The seconds of a header Retry-After; None where it says none, or a date, as some servers do."""
     try:
-        return None if text is None else min(600.0, max(0.0, float(text)))
-    except ValueError:  # a date, which some servers give
+        seconds = float(text or "nan")
+    except ValueError:
         return None
+    return min(_LONGEST_WAIT_SECONDS, max(0.0, seconds)) if math.isfinite(seconds) else None

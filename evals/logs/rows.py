@@ -12,10 +12,9 @@ from typing import Any
 from pydantic import ConfigDict
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import parse_json, read_lines, sha256_bytes
+from evals.core.files import MOST_BYTES, parse_json, read_lines, sha256_bytes
 from evals.core.record import ExtensibleRecord, read_rows
 from evals.logs.response import Judgement, Log, Response, number_of
-from evals.logs.unpacking import MOST_BYTES
 
 PARQUET = b"PAR1"
 """The first bytes of a parquet file."""

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
-from evals.core.files import parse_json, reading
-
-MOST_BYTES = 2**31
-"""The largest size of a document after decompression; a log with a larger one is refused."""
+from evals.core.files import MOST_BYTES, parse_json, reading
 
 ZSTANDARD = 93
 """The method of compression that inspect_ai uses within zip files (APPNOTE.TXT, 4.4.5); Python's zipfile lacks it."""
@@ -28,8 +25,9 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with reading(path), _errors(path), zipfile.ZipFile(path) as file:
-            self._entries = {entry.filename: entry for entry in file.infolist()}
+        with reading(path), _errors(path):
+            self._file = zipfile.ZipFile(path)  # closed with this object: its directory is read once
+            self._entries = {entry.filename: entry for entry in self._file.infolist()}
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -48,7 +46,7 @@ class Archive:
                 if zlib.crc32(content) != entry.CRC:
                     raise zipfile.BadZipFile(f"{name} has another checksum")
                 return parse_json(content, where)
-            with zipfile.ZipFile(self.path) as file, file.open(entry) as document:
+            with self._file.open(entry) as document:
                 return parse_json(document.read(MOST_BYTES), where)
 
     def _compressed(self, entry: zipfile.ZipInfo) -> bytes:

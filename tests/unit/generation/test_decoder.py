@@ -166,9 +166,6 @@ def test_greedy_output_is_that_of_generate(checkpoint: Path) -> None:
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"quantization_config": {"quant_method": "fp8"}}, "has a quantization_config"),
         ({"head_dim": None}, "lacks the key head_dim"),
-        ({"num_hidden_layers": "2"}, "num_hidden_layers: is '2'; accepted: a whole number of at least 1"),
-        ({"num_attention_heads": 0}, "num_attention_heads: is 0"),
-        ({"layer_types": 5}, "layer_types: is 5; accepted: a list"),
     ],
 )
 def test_other_architectures_are_refused_by_name(checkpoint: Path, change: dict[str, object], message: str) -> None:

@@ -230,15 +230,26 @@ def test_what_will_not_change_ends_in_one_line_and_keeps_what_is_finished(
 
 
 def test_a_server_that_never_answers_is_given_up(
-    server: StandIn, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StandIn,
+    problems: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     server.plan = lambda number, body: Trouble(seconds=1.0)
     with pytest.raises(UserError, match=r"more than 0\.1 s, 3 times; accepted: more"):
         sample(server, problems, tmp_path / "slow", {"timeout": 0.1})
     monkeypatch.setattr(server_backend, "PATIENCE_SECONDS", 0.3)
-    server.plan = lambda number, body: Trouble(disconnects=True)
-    with pytest.raises(UserError, match="no answer for 0 s"):
-        sample(server, problems, tmp_path / "dead")
+    for trouble in (Trouble(status=503), Trouble(status=429, headers={"Retry-After": "inf"})):
+        server.plan = lambda number, body, trouble=trouble: trouble
+        with pytest.raises(UserError, match="no answer for 0 s"):
+            sample(server, problems, tmp_path / "dead")
+    assert "status 503 (no); asking again" in capsys.readouterr().out
+    for trouble in (Trouble(status=500), Trouble(disconnects=True)):
+        server.plan = lambda number, body, trouble=trouble: trouble
+        monkeypatch.setattr(server_backend, "PATIENCE_SECONDS", 600.0)
+        with pytest.raises(UserError, match="a request failed 6 times, at last"):
+            sample(server, problems, tmp_path / "dead")
 
 
 def test_a_model_that_the_server_lacks_is_named(server: StandIn, tmp_path: Path) -> None:
