@@ -65,7 +65,7 @@ class StateStore:
     def __init__(self, directory: Path, fingerprint: str) -> None:
         """Use the run's state ``directory``, in which each fingerprint has a directory of its own."""
         self._root = directory
-        self._directory = directory / fingerprint[:16]
+        self._directory, self._fingerprint = directory / fingerprint[:16], fingerprint
 
     @contextmanager
     def single_writer(self, wait_seconds: float) -> Iterator[None]:
@@ -83,6 +83,7 @@ class StateStore:
                 save_tensors(temporary / "tensors.safetensors", tensors)
                 digest = sha256_file(temporary / "tensors.safetensors")
                 content = {"step": step, "tensors_sha256": digest, "values": dict(values)}
+                content["fingerprint"] = self._fingerprint
                 write_json(temporary / "values.json", content | {"sha256": fingerprint(content)})
                 if target.exists():  # saved by a run that was cut off before it could go on
                     shutil.rmtree(target)
@@ -100,13 +101,14 @@ class StateStore:
             path = self._path(step)
             try:
                 content = read_json(path / "values.json")
-                # States from before they had a hash of their own have none.
-                if "sha256" in content and content.pop("sha256") != fingerprint(content):
+                if content.pop("sha256") != fingerprint(content):
                     raise UserError(f"{path}: its values differ from the hash they were saved with")
+                if content["fingerprint"] != self._fingerprint:
+                    raise UserError(f"{path}: is a state of another run")
                 if sha256_file(path / "tensors.safetensors") != content["tensors_sha256"]:
                     raise UserError(f"{path}: its tensors differ from the hash they were saved with")
                 return State(step, load_file(path / "tensors.safetensors"), content["values"])
-            except (UserError, KeyError, TypeError) as error:
+            except (UserError, AttributeError, KeyError, TypeError) as error:
                 print(f"{path}: damaged ({error}); going back to the state before it", flush=True)
         return None
 

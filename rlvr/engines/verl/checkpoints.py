@@ -37,17 +37,18 @@ SAMPLED = "sampled.json"
 
 
 def record(state: Path, step: int) -> None:
-    """Write the manifest of a state that verl has just saved."""
+    """Write the manifest of a state that verl has just saved, in a directory that names the training's fingerprint."""
     files = sorted(path for path in state.rglob("*") if path.is_file() and path.name != MANIFEST)
     sizes = {path.relative_to(state).as_posix(): path.stat().st_size for path in files}
-    write_json(state / MANIFEST, {"step": step, "sizes": sizes})
+    write_json(state / MANIFEST, {"step": step, "training": state.parent.name, "sizes": sizes})
 
 
 def is_intact(state: Path) -> bool:
-    """Return whether every file of a state has the size that its manifest says."""
+    """Return whether a state is of the training that it lies with, and all its files have the sizes that it says."""
     try:
-        sizes = read_json(state / MANIFEST)["sizes"]
-        return bool(sizes) and all((state / name).stat().st_size == size for name, size in sizes.items())
+        content = read_json(state / MANIFEST)
+        sizes, is_ours = content["sizes"], content["training"] == state.parent.name
+        return is_ours and bool(sizes) and all((state / name).stat().st_size == size for name, size in sizes.items())
     except (UserError, OSError, TypeError, AttributeError, KeyError):  # no manifest, or another one's content
         return False
 

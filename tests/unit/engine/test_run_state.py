@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +13,6 @@ import pytest
 import torch
 
 from evals.core.errors import UserError
-from evals.core.files import read_json, write_json
 from rlvr.runs.state import StateStore, load_training_tensors, training_tensors
 
 
@@ -68,15 +68,15 @@ def test_a_damaged_state_falls_back_to_the_one_before(
     assert "step-00000002: damaged" in capsys.readouterr().out
 
 
-def test_a_state_from_before_its_values_had_a_hash_is_used(tmp_path: Path) -> None:
-    store = StateStore(tmp_path, "a" * 64)
-    store.save(1, {"model.w": torch.ones(1)}, {"seen": [1]})
-    path = tmp_path / ("a" * 16) / "step-00000001" / "values.json"
-    content = read_json(path)
-    del content["sha256"]
-    write_json(path, content)
-    found = store.latest()
-    assert found is not None and found.values == {"seen": [1]}
+def test_a_state_of_another_run_is_not_gone_on_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is intact, and lies where this run's states do."""
+    own, other = (StateStore(tmp_path, name * 64) for name in "ab")
+    own.save(1, {"model.w": torch.ones(1)}, {})
+    other.save(2, {"model.w": torch.zeros(1)}, {})
+    shutil.copytree(tmp_path / ("b" * 16) / "step-00000002", tmp_path / ("a" * 16) / "step-00000002")
+    found = own.latest()
+    assert found is not None and found.step == 1
+    assert "is a state of another run" in capsys.readouterr().out
 
 
 def test_an_earlier_state_is_found(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json, sha256_file, write_json
+from evals.core.files import fingerprint, read_json, sha256_file, write_json
 from evals.core.manifest import hash_files, verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.grading.trial import try_verifier
@@ -224,7 +224,7 @@ def test_a_repeated_step_that_is_not_the_run_s_is_refused(make_run: MakeRun, tmp
     for values in (tmp_path / "run").glob("state/*/step-00000004/values.json"):
         content = {key: value for key, value in read_json(values).items() if key != "sha256"}
         content["values"]["metrics"][0]["loss"] += 1.0  # as on a machine that computes otherwise
-        write_json(values, content)
+        write_json(values, content | {"sha256": fingerprint(content)})
     with pytest.raises(UserError, match="step 1 has loss"):
         train(make_run(), tmp_path / "run", EXECUTION, checkpoints_at=[1])
 

@@ -106,7 +106,7 @@ def test_a_kept_state_outlives_its_original(tmp_path: Path) -> None:
 def test_the_manifest_names_every_file(tmp_path: Path) -> None:
     state = save_state(tmp_path, 3)
     shards = {f"actor/{part}_world_size_2_rank_{rank}.pt": 200 for part in ("model", "optim") for rank in range(2)}
-    assert read_json(state / MANIFEST) == {"step": 3, "sizes": {**shards, "data.pt": 8}}
+    assert read_json(state / MANIFEST) == {"step": 3, "training": state.parent.name, "sizes": {**shards, "data.pt": 8}}
 
 
 def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, places: Places) -> None:
