@@ -4,15 +4,16 @@ PYTHON ?= $(or $(shell command -v python3.11 2>/dev/null),$(shell command -v pyt
 CORES ?=
 ARGS ?=
 
-BIN := $(CURDIR)/.venv/bin
+# Relative: the path of the clone may hold spaces and quotes.
+BIN := .venv/bin
 # The jobs of a study call `python`; it is this one, whether or not the environment is activated.
-export PATH := $(BIN):$(PATH)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # Ordinary snakemake, after a look whether another study, living or dead, holds the directory.
 SNAKEMAKE = $(BIN)/python -m rlvr.study.launch -- $(if $(CORES),--cores $(CORES))
 
 NEEDS_PYTHON = test -n "$(PYTHON)" || \
-	{ echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	{ echo "error: no Python on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
 .PHONY: help environment reproduce smoke test fuzz mutants coverage test-engines test-engines-short test-engines-gpu-pins gpu-check lint docs ui status clean-state lock lock-engines licences audit
@@ -34,12 +35,12 @@ smoke: environment ## run the same study cut down to about a minute, in results/
 test: environment ## run all tests that need no GPU
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore=tests/engines --numprocesses $(or $(CORES),auto) $(ARGS)
 
-fuzz: environment ## try a million hostile inputs (CASES=150000 a test): configurations, files, logs, texts of models
-	@HOSTILE_CASES=$(or $(CASES),150000) $(BIN)/python -m pytest tests/security/test_hostile_input.py \
-		tests/security/test_hostile_files.py --numprocesses $(or $(CORES),auto) $(ARGS)
+fuzz: environment ## try a million hostile inputs (CASES=150000 a test): configurations, files, logs, servers, checkpoints, texts
+	@HOSTILE_CASES=$(or $(CASES),150000) $(BIN)/python -m pytest tests/security/test_hostile_*.py \
+		--numprocesses $(or $(CORES),auto) $(ARGS)
 
 # A tool beside the environment's packages, in none of the lock files.
-WITH = OMP_NUM_THREADS=1 VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv run --quiet --no-project --active --with
+WITH = OMP_NUM_THREADS=1 VIRTUAL_ENV="$$PWD/.venv" $(BIN)/uv run --quiet --no-project --active --with
 
 mutants: environment ## change losses, token weights and statistics in 4,300 places: tests must notice 95 % (hours)
 	@rm -rf mutants
@@ -53,7 +54,7 @@ coverage: environment ## print the part of lines and branches of methods, statis
 		coverage report --include "$$package/*" --format total) %"; done
 
 # $(call engines_tests,ENVIRONMENT)
-engines_tests = PATH="$(CURDIR)/$(1)/bin:$$PATH" $(1)/bin/python -m pytest tests/engines \
+engines_tests = PATH="$$PWD/$(1)/bin:$$PATH" $(1)/bin/python -m pytest tests/engines \
 	tests/unit/engine/test_lora.py tests/unit/engine/test_vllm_rollouts.py tests/unit/generation/test_gguf.py \
 	--numprocesses 2 $(ARGS)
 
@@ -91,7 +92,7 @@ ui: environment ## show the runs in MLflow, on this machine only
 	@$(BIN)/python -m rlvr ui --results results $(ARGS)
 
 status: environment ## say what snakemake would make again, and why; then check every byte of the results
-	@$(BIN)/snakemake --dry-run --quiet rules $(ARGS)
+	@$(SNAKEMAKE) --dry-run --quiet rules $(ARGS)
 	@$(BIN)/python -m rlvr verify results
 
 clean-state: environment ## delete saved training state; finished results stay

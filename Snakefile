@@ -22,6 +22,8 @@ with one_line_errors():
     TARGETS = Targets(PLAN)
     JOBS = TARGETS.jobs
     SOFTWARE = {name: software(PLAN, name) for name in ("", "training", "sampling")}
+    if workflow.is_main_process:
+        JOBS.require_past()
 if not workflow.configfiles:
 
     configfile: FILES[0]

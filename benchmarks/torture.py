@@ -2,14 +2,16 @@
 
 ``python benchmarks/torture.py --points 200 --seed 1 [--config config/smoke.yaml] [--output torture.json]``
 
-A point is a kind of end (:data:`KINDS`, all of them in every eight points) and a moment: while Snakemake plans, or a
+A point is a kind of end (:data:`KINDS`, all of them before one is repeated) and a moment: while Snakemake plans, or a
 random time after a random one of the next jobs has started. The study is then started again, by the ordinary command;
-once it is complete, a new one begins. What was finished before a point may not be made again.
+once it is complete, a new one begins. What was finished before a point may not be made again, and what is complete has
+to verify.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -27,7 +29,9 @@ from typing import Any
 import pandas as pd
 import psutil
 
+from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_bytes, sha256_file, write_json
+from evals.trace.directory import verify
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 KINDS = {
@@ -39,11 +43,18 @@ KINDS = {
     "snakemake INT": ("snakemake", signal.SIGINT),
     "job -9": ("job", signal.SIGKILL),
     "job TERM": ("job", signal.SIGTERM),
+    "job SEGV": ("job", signal.SIGSEGV),
+    "group QUIT": ("group", signal.SIGQUIT),
+    "group HUP": ("group", signal.SIGHUP),
+    "group ABRT": ("group", signal.SIGABRT),
+    "group INT, five times fast": ("group", signal.SIGINT),
+    "group stopped, then -9": ("group", signal.SIGSTOP),
+    "snakemake stopped, then -9": ("snakemake", signal.SIGSTOP),
 }
 """Name of a kind -> who gets the signal, and which."""
 PLANNING_SHARE = 0.2
 TERMINATION_SECONDS = 10.0
-PATIENCE_SECONDS = 3600.0
+PATIENCE_SECONDS = 1200.0
 SAME_BYTES = (
     *(
         "base/*/checkpoint/*",
@@ -142,10 +153,15 @@ class Study:
             if process.returncode != 0:
                 sys.exit(f"the study failed\n{self.output()}")
             return point, True
-        if whom == "group":
-            os.killpg(process.pid, number)
-        elif targets:
-            chance.choice(targets).send_signal(number)
+        chosen = chance.choice(targets) if targets else None
+        numbers = [number] * (5 if "five" in kind else 1) + [signal.SIGKILL] * ("then -9" in kind)
+        for each in numbers:
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+                if whom == "group":
+                    os.killpg(process.pid, each)
+                elif chosen is not None:
+                    chosen.send_signal(each)
+            time.sleep(0.2 if len(numbers) > 1 else 0)
         process.wait(timeout=PATIENCE_SECONDS)
         point.seconds_to_the_end = round(time.monotonic() - started, 2)
         log = self.output()
@@ -205,6 +221,11 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
         found = study.outcome()
         names = sorted(expected.keys() | found.keys())
         differing.extend(f"{study.directory.name}/{name}" for name in names if expected.get(name) != found.get(name))
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                verify(study.results)
+        except UserError as error:
+            differing.append(str(error))
         shutil.rmtree(study.directory)
 
     study = Study(directory / "study-0", config, cores)

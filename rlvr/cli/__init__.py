@@ -1,5 +1,6 @@
 """The one command of the project: ``rlvr-bench``, or ``python -m rlvr`` where only the source is there."""
 
+import io
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +15,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0, 2 after an error that the user can mend (one line), or the status that the command asks for.
     """
+    if sys.platform == "win32":
+        print("error: RLVR Bench needs Linux or macOS; accepted on Windows: the same in WSL 2", file=sys.stderr)
+        return 2
+    for stream in (sys.stdout, sys.stderr):  # of a locale without the signs of a table, such as C
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     if namesake := _namesake():
         print(f"error: {namesake}", file=sys.stderr)
         return 2

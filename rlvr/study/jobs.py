@@ -7,7 +7,9 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +27,7 @@ RESOURCES = ("nodes", "gpu", "gres", "ray_cluster")
 """What a stage may need of a machine beside processors."""
 JOBS = Path("results/jobs")
 """The directory of the files of jobs."""
+_CLOCK_SECONDS = 10.0
 _REPORT_TEMPLATES = REPOSITORY / "rlvr/report/templates"
 
 
@@ -190,6 +193,20 @@ class Jobs:
                 stages[id(stage)] = stage
                 waiting += stage.inputs()
         return [path for stage in stages.values() for path in stage.paths() if not path.endswith("/")]
+
+    def require_past(self) -> None:
+        """Refuse files that were written after now, as where a clock was set back.
+
+        Snakemake would carry a job out, and delete its outputs, for they are older than what they were made from.
+        """
+        files = {Path(path) for stage in self.stages for path in (*inputs(stage), *stage.paths())}
+        late = [path for path in files if os.path.isfile(path) and path.stat().st_mtime > time.time() + _CLOCK_SECONDS]
+        if late:
+            latest = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(path.stat().st_mtime for path in late)))
+            places = sorted({str(REPOSITORY) if path.is_absolute() else path.parts[0] for path in late})
+            cure = f"find {shlex.join(places)} -newermt now -exec touch {{}} +"
+            found = f"{len(late)} files are of the future, such as {min(late)}, up to {latest}: was the clock set back?"
+            raise UserError(f"{found} Set it, or date them now, which makes nothing again: {cure}")
 
     def measured(self, wanted: bool) -> list[Kind]:
         """The kinds whose cost is measured, or the others."""

@@ -11,6 +11,7 @@ work in the directory, so that a plain ``snakemake``, which takes no lock of our
 """
 
 import contextlib
+import getpass
 import itertools
 import os
 import shutil
@@ -42,6 +43,7 @@ _SNAKEMAKES_JOBS_PER_SECOND = 100
 
 def main(arguments: list[str]) -> None:
     """Run snakemake with ``arguments``; exits with Snakemake's status, or with 1 if it may not run."""
+    _give_name_and_cache()
     from snakemake.cli import get_argument_parser
     from snakemake.cli import main as snakemake
 
@@ -57,6 +59,18 @@ def main(arguments: list[str]) -> None:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(1) from None
         snakemake(arguments)
+
+
+def _give_name_and_cache() -> None:
+    """Give Snakemake what it fails without, as in containers: a user's name, and a place for its cache."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["USER"] = str(os.getuid())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    existing = next(path for path in (cache, *cache.parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        os.environ["XDG_CACHE_HOME"] = os.path.abspath(".cache")
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

@@ -15,7 +15,6 @@ pyproject.toml changes.
 
 import ast
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -27,6 +26,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+try:
+    import fcntl
+except ModuleNotFoundError:
+    sys.exit("error: this needs Linux or macOS; accepted on Windows: the same in WSL 2")
 
 PYTHON = (3, 11)
 Run = Callable[..., str]
@@ -153,7 +157,7 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
             run([*uv, "--compile-bytecode", *others, "--requirement", str(pins)], variables)
         complete.unlink(missing_ok=True)
         # The build backend is in the lock file: without isolation it need not be fetched.
-        run([*uv, "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(root)], variables)
+        run([*uv, "--quiet", "--no-deps", "--no-build-isolation", "--editable", "."], variables)
         complete.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
         print(f"the environment {kind.folder} is complete", flush=True)
 
@@ -188,8 +192,20 @@ def uv_options(settings: Mapping[str, str]) -> list[str]:
 
 
 def uv_variables(settings: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that make uv reach and keep packages as pip does; those that the user has set hold."""
-    return {name: settings[key] for key, name in UV_VARIABLES.items() if key in settings and name not in os.environ}
+    """Environment variables that make uv reach and keep packages as pip does; those that the user has set hold.
+
+    Where the home directory cannot be written, packages are kept in .cache of the current directory.
+    """
+    found = {name: settings[key] for key, name in UV_VARIABLES.items() if key in settings}
+    if not _is_writable(Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))):
+        found.setdefault("UV_CACHE_DIR", os.path.abspath(".cache/uv"))
+    return {name: value for name, value in found.items() if name not in os.environ}
+
+
+def _is_writable(directory: Path) -> bool:
+    """Whether a directory can be written, or made."""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    return os.access(existing, os.W_OK | os.X_OK)
 
 
 def wanted_state(root: Path, kind: Environment) -> dict[str, str]:
@@ -260,9 +276,13 @@ def main() -> None:
     kind = ENVIRONMENTS[name]
     if sys.version_info[:2] != PYTHON:
         have = ".".join(map(str, sys.version_info[:2]))
-        sys.exit(f"error: Python 3.11 is needed, {sys.executable} is {have}; name one: make PYTHON=/path/to/python3.11")
+        get = "to get one: uv python install 3.11 (docs.astral.sh/uv), or conda with environment.yml"
+        found = f"Python 3.11 is needed, {sys.executable} is {have}; name one: make PYTHON=/path/to/python3.11; {get}"
+        sys.exit(f"error: {found}")
+    root = Path(__file__).resolve().parents[2]
+    os.chdir(root)  # uv takes a path with # in it for the beginning of a comment
     try:
-        (lock if is_locking else install)(Path(__file__).resolve().parents[2], _execute, kind)
+        (lock if is_locking else install)(root, _execute, kind)
     except subprocess.CalledProcessError as error:
         print(error.stdout, end="", file=sys.stderr, flush=True)  # venv says there, for one, that ensurepip is missing
         failed = f"{error.cmd[2]} failed (see above){kind.advice}"

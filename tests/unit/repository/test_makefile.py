@@ -53,7 +53,7 @@ def test_a_machine_without_python_gets_one_line(tmp_path: Path) -> None:
     (tmp_path / "sh").symlink_to("/bin/sh")
     answer = make("environment", path=str(tmp_path))
     assert answer.returncode != 0
-    assert answer.stderr.splitlines()[0].startswith("error: no python3.11 on the PATH")
+    assert answer.stderr.splitlines()[0].startswith("error: no Python on the PATH")
 
 
 def test_the_profile_resumes_after_a_kill_and_does_not_retrain_for_a_comment() -> None:

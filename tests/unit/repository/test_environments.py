@@ -1,0 +1,132 @@
+"""Machines and shells that are not as one expects: each imitated, as far as it can be."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from evals.core.config.sections import StudyExecution
+from evals.core.errors import UserError
+from evals.grading.code import sandbox
+from evals.grading.code.run import run_tests
+from evals.grading.verdict import Reason
+from rlvr import cli
+from rlvr.stages.shown import WriteRuns
+from rlvr.study import launch
+from rlvr.study.jobs import Jobs
+
+ROOT = Path(__file__).resolve().parents[3]
+_ECHO = '#!/bin/sh\necho ran: "$0" "$@"\ncommand -v python\n'
+
+
+@pytest.mark.parametrize("name", ["Müller files", "it's mine", "a #1 idea", '"quoted" & $HOME'])
+def test_a_clone_may_lie_anywhere(tmp_path: Path, name: str) -> None:
+    clone = tmp_path / name
+    for file in ("Makefile", "workflow/envs/install.py", "requirements.lock", "pyproject.toml"):
+        (clone / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, clone / file)
+    python = clone / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(_ECHO)
+    python.chmod(0o755)
+    for target, said in (
+        ("smoke", "-m rlvr.study.launch"),
+        ("status", "-m rlvr verify results"),
+        ("test", "-m pytest"),
+    ):
+        command = ["make", target, f"PYTHON={shutil.which('true')}"]
+        answer = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+        assert answer.returncode == 0 and not answer.stderr, answer.stderr
+        assert f"ran: .venv/bin/python {said}" in answer.stdout and str(python) in answer.stdout.splitlines()
+
+
+def test_a_home_that_cannot_be_written_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "file/home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    launch._give_name_and_cache()
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / ".cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    launch._give_name_and_cache()
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / "mine")
+
+
+def test_a_user_may_have_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])
+    launch._give_name_and_cache()
+    assert getpass.getuser() == str(os.getuid())
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "iso-8859-1"}])
+def test_tables_are_printed_in_every_locale(tmp_path: Path, locale: dict[str, str]) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("problem,correct\n" + "".join(f"p{number},{number % 2}\n" for number in range(40)))
+    environment = {**os.environ, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT), **locale}
+    command = [sys.executable, "-m", "rlvr", "score", str(log), "--columns", "problem=problem,correct=correct"]
+    answer = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert answer.returncode == 0 and b"50" in answer.stdout and b"Traceback" not in answer.stderr, answer.stderr
+    refused = subprocess.run([*command, "--score", "–"], capture_output=True, env=environment, check=False)
+    assert refused.returncode == 2 and refused.stderr.startswith(b"error: ")
+
+
+def test_windows_gets_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert cli.main(["methods"]) == 2
+    assert capsys.readouterr().err == "error: RLVR Bench needs Linux or macOS; accepted on Windows: the same in WSL 2\n"
+    script = f"import sys\nsys.modules['fcntl'] = None\nsys.path[0] = {str(ROOT / 'workflow/envs')!r}\nimport install"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert answer.stderr == "error: this needs Linux or macOS; accepted on Windows: the same in WSL 2\n"
+
+
+def test_programs_need_no_directory_of_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sandbox.require_sandbox()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "full"))
+    tests = {"kind": "stdin", "cases": [{"input": "1", "output": "2"}]}
+    assert run_tests("print(1 + int(input()))", tests) is Reason.MATCH
+
+
+def test_a_refusal_by_apparmor_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    setting = tmp_path / "apparmor_restrict_unprivileged_userns"
+    setting.write_text("1\n")
+    monkeypatch.setattr(sandbox, "_APPARMOR", setting)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "AppArmor may refuse it: the profile in docs/grading.md allows it" in sandbox._refusal("uid map")
+    assert "profile bwrap /usr/bin/bwrap" in (ROOT / "docs/grading.md").read_text()
+    setting.write_text("0\n")
+    assert "AppArmor" not in sandbox._refusal("uid map")
+
+
+def test_files_of_the_future_are_named_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a clock was set back: Snakemake deletes outputs that are older than their inputs, when they are made."""
+    monkeypatch.chdir(tmp_path)
+    jobs = Jobs([WriteRuns(folder="", sheet=())], StudyExecution())
+    jobs.require_past()
+    path = tmp_path / "results/runs.json"
+    path.parent.mkdir()
+    path.write_text("[]")
+    jobs.require_past()
+    os.utime(path, (time.time() + 3600,) * 2)
+    with pytest.raises(UserError, match=r"1 files are of the future, such as results/runs\.json") as refused:
+        jobs.require_past()
+    cure = str(refused.value).rpartition(": ")[2]
+    subprocess.run(cure, shell=True, check=True)
+    jobs.require_past()
+
+
+def test_output_of_another_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a notebook's, which has no encoding of its own."""
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert cli.main(["methods", "show", "dapo"]) == 0
