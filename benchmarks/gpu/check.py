@@ -38,12 +38,13 @@ from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.memory import largest_passes
 from rlvr.engines.local.memory_sum import products
 from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs
+from rlvr.methods.components import composition
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.study.catalogue import load_catalogue, resolve_method
 
 METHODS = ("dapo", "delta", "gspo", "fipo", "clip_cov", "delta_top_k_hidden_gradient_proxy")
-_PARTS = ("version", "reward_shaping", "advantage", "kl", "token_weights", "loss", "batching")
+_PARTS = ("version", *composition().model_fields)
 
 
 class Alternating:

@@ -94,9 +94,8 @@ class SamplerDose(Record):
 class TrainingSettings(Record):
     """Training settings. A method or a model may change any of them for itself.
 
-    Verl raises the learning rate once per rollout step, the local engine with every one of ``warmup_updates``. Rollouts
-    are drawn from the smallest set of tokens whose probability reaches ``top_p``, but log-probabilities are those of
-    the whole distribution, as in the code of RLVR-Directions (arXiv 2603.22117).
+    Rollouts are drawn from the smallest set of tokens whose probability reaches ``top_p``, but log-probabilities are
+    those of the whole distribution, as in the code of RLVR-Directions (arXiv 2603.22117).
     """
 
     steps: Count = Field(description="rollout steps")
@@ -187,14 +186,16 @@ class TrainingSettings(Record):
         return self.model_copy(update={"steps": steps, "planned_steps": None if steps == planned else planned})
 
     def decay_factor(self, step: int) -> float:
-        """The part of the learning rate that its decay leaves in the rollout step that follows ``step`` others.
-
-        Both engines keep one rate within a step.
-        """
+        """The part of the learning rate that its decay leaves in the rollout step that follows ``step`` others."""
         if self.falling_steps is None:
             return 1.0
         first, last = self.falling_steps
         return min(1.0, max(0.0, (last - step) / (last - first)))
+
+    def learning_rate_of(self, step: int, update: int) -> float:
+        """The learning rate of the update that follows ``update`` others, after ``step`` whole rollout steps."""
+        warmup = min(1.0, (update + 1) / max(1, self.warmup_updates))
+        return self.learning_rate * warmup * self.decay_factor(step)
 
     def last_step(self, rewards: Sequence[float]) -> int:
         """The step with which the training ends, as far as the mean rewards of its steps so far tell."""
@@ -270,11 +271,6 @@ class LocalTraining(TrainingSettings):
         """The most tokens of several rollouts in a pass without gradients, which holds one layer's activations only."""
         return None if self.micro_batch_tokens is None else _SCORED * self.micro_batch_tokens
 
-    def learning_rate_of(self, step: int, update: int) -> float:
-        """The learning rate of the update that follows ``update`` others, after ``step`` whole rollout steps."""
-        warmup = min(1.0, (update + 1) / max(1, self.warmup_updates))
-        return self.learning_rate * warmup * self.decay_factor(step)
-
 
 class VerlTraining(TrainingSettings):
     """The training settings of verl."""
@@ -287,7 +283,4 @@ class VerlTraining(TrainingSettings):
         if self.prompts_per_step % updates:  # verl cuts a batch into mini-batches by whole prompts
             accepted = f"accepted by verl: a divisor of prompts_per_step, {self.prompts_per_step}"
             raise NotAccepted(f"is {updates}; {accepted}", key="updates_per_step")
-        if self.warmup_updates % updates:
-            accepted = "accepted by verl, whose learning rate changes between rollout steps: a multiple of"
-            raise NotAccepted(f"is {self.warmup_updates}; {accepted} updates_per_step, {updates}", key="warmup_updates")
         return self

@@ -66,20 +66,14 @@ def validate(
     run_files: Annotated[Paths, Argument(help="run.json of one run or more")], cluster: ClusterFile = None
 ) -> None:
     """Hold the launch against verl's own configuration and checks, and ours; needs no GPU."""
-    from evals.core.files import read_json
     from rlvr.engines.verl.checks import check, compose_config
-    from rlvr.engines.verl.hidden_states import hidden_state_bytes
     from rlvr.engines.verl.launch import launch
 
     for path in run_files:
         run, machines, places = read_verl_run(path, cluster)
         checkpoint = places.study / run.base / "checkpoint"
         there = checkpoint.exists()
-        method = check(run, machines, checkpoint if there else None)
+        check(run, machines, checkpoint if there else None)
         compose_config(launch(run, machines, places))
         unread = "" if there else f" ({checkpoint} is not there yet: the model itself was not looked at)"
         print(f"{run.run}: verl accepts the launch{unread}")
-        if there and (size := hidden_state_bytes(run, machines, method, read_json(checkpoint / "config.json"))):
-            print(
-                f"{run.run}: with every response at its longest, hidden states take {size / 2**30:.3g} GiB of a device"
-            )

@@ -28,7 +28,7 @@ _LEFT_OUT = ("validation", "diagnostics", "decoding", "controls", "registration"
 _SHOWN = (
     *("seconds_rollout", "seconds_log_probs", "seconds_token_weights", "seconds_update", "seconds_weight_sync"),
     *("seconds_save", "seconds_step", "reward_mean", "truncation_rate", "grad_norm"),
-    *("rollout_kl", "rollout_log_prob_difference_mean", "model_flops_utilisation", "tokens_per_second_and_device"),
+    *("rollout_kl", "sampler_difference_mean", "model_flops_utilisation", "tokens_per_second_and_device"),
     "peak_memory_bytes",
 )
 """Metrics of a step that are told, as far as the engine has them."""

@@ -35,6 +35,7 @@ def overrides(devices: int) -> dict[str, Any]:
         f"{model}.use_remove_padding": False,
         f"{actor}.use_torch_compile": False,
         f"{actor}.fsdp_config.use_torch_compile": False,
+        "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
         f"+{model}.override_config.attn_implementation": "sdpa",
         f"{rollout}.enforce_eager": True,
         f"{rollout}.free_cache_engine": False,

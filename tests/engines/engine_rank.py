@@ -20,6 +20,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.registered import Field, nested, unpacked_metrics
+from rlvr.methods.method import compose
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class RankBatch:
     groups: Tensor  # [B] int64
     mini_batches: Tensor  # [B] int64
     rows: Tensor  # [B] int64, their places in the whole batch
+    sampler: Sequence[Sequence[float]]  # what the log-probs of others differ by from the policy's before the update
+    reference: Sequence[Sequence[float]]
 
     def select(self, rows: slice) -> RankBatch:
         return RankBatch(*(getattr(self, each.name)[rows] for each in fields(self)))
@@ -87,8 +90,14 @@ class EngineRank:
         ``old_log_probs`` and ``advantages``, with their token weights, are [length] of each rollout.
         """
         more = {"old_log_probs": nested(old_log_probs), "advantages": nested(advantages)}
+        for name, differences in (("rollout_log_probs", batch.sampler), ("ref_log_prob", batch.reference)):
+            rows = zip(old_log_probs, differences, strict=True)
+            more[name] = nested([row.cpu() + torch.tensor(apart) for row, apart in rows])
         whole = len(batch.prompts) * self.engine.get_data_parallel_size()
-        data = self._data(batch, more, {"global_batch_size": whole, "calculate_entropy": False})
+        bonus = compose(self._run.method, longest=self._run.training.max_new_tokens).entropy_bonus
+        coefficient = 0.0 if bonus is None else bonus.coefficient_at(0.0, {})[0]
+        settings = {Field.ENTROPY_COEFFICIENT: coefficient, "calculate_entropy": bonus is not None}
+        data = self._data(batch, more, {"global_batch_size": whole, **settings})
         metrics: dict[str, Any] = self.engine.train_batch(data, partial(ppo_loss, config=self._actor))["metrics"]
         return metrics
 

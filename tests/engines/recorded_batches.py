@@ -18,6 +18,7 @@ from torch import Tensor
 from evals.core.random import generator_for
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
+from rlvr.methods.components import composition
 from rlvr.methods.method import Method, compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
@@ -38,6 +39,20 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "fipo": {},
     "dfpo_min_replace_query_preserved": {},
     "kl_cov": {},
+    "grpo": {},
+    "dapo_sequence_tis": {},
+    "dapo_mis": {},
+    "dapo_off_policy_mask": {"correction": {"delta": 0.1}},
+    "ipo": {},
+    "dapo_entropy_bonus": {"entropy_bonus": {"coefficient": 0.1}},
+    "scalerl": {},
+    "kl_cov_with_all_terms": {
+        "extends": "kl_cov",
+        "kl": {"name": "loss_term", "coefficient": 0.1, "estimator": "unbiased_k3"},
+        "entropy_bonus": {"name": "fixed", "coefficient": 0.1},
+        "correction": {"name": "truncated", "level": "token", "cap": 1.2},
+        "loss": {"aggregation": "prompt-mean"},
+    },
 }
 
 
@@ -86,8 +101,7 @@ class Case(NamedTuple):
 def case_of(name: str) -> Case:
     """The case of one of ``CASES``."""
     entry = resolve_method(name, CASES[name].changes, load_catalogue(), "test")
-    pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
-    resolved = {piece: entry.get(piece) for piece in pieces}
+    resolved = {piece: entry.get(piece) for piece in ("version", *composition().model_fields)}
     method = compose(resolved)
     batch = recorded(method)
     return Case(name, CASES[name], resolved, method, batch)
@@ -107,7 +121,13 @@ def recorded(method: Method) -> dict[str, Any]:
     rewards = torch.randint(0, 2, (len(groups),), generator=generator).float()
     lengths = torch.tensor([len(response) for response in responses])
     parts = method.assignment(rewards, groups, lengths, UPDATES, generator_for("mini_batches", 1, 0))
+    sampler, reference = (
+        [(0.2 * torch.randn(len(response), generator=generator)).tolist() for response in responses] for _ in range(2)
+    )
     return {
+        # What their log-probs differ by from those of the policy before the update.
+        "sampler": sampler,
+        "reference": reference,
         "prompts": prompts,
         "responses": responses,
         "groups": groups.tolist(),

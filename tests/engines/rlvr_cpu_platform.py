@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import OffloadPolicy
 
 from rlvr.engines.verl.launch import ENGINE_VENDOR
 
@@ -44,6 +45,10 @@ def use_cpu() -> None:
 
     # "cpu:gloo,cpu:gloo", which verl would make of device and backend, names one device twice.
     verl_distributed.initialize_global_process_group_ray.__defaults__ = (None, "gloo")
+    import verl.workers.engine.fsdp.transformer_impl as fsdp
+
+    # The reference worker's weights wait in pinned memory for a GPU, which is not there.
+    fsdp.CPUOffloadPolicy = lambda pin_memory: OffloadPolicy()
 
 
 def _answer_for_vllm() -> None:

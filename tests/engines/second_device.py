@@ -20,12 +20,13 @@ from rlvr.study.study_file import read_study_file
 ROOT = Path(__file__).parents[2]
 
 
-def use_method(name: str, monkeypatch: pytest.MonkeyPatch) -> CurrentRun:
+def use_method(name: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> CurrentRun:
     """The run of a method, as the engine's process finds it."""
     from rlvr.engines.verl import engine
 
     config = read_study_file(ROOT / "config" / "verl_smoke.yaml")
-    study = Study.resolve({**config, "methods": {name: {}}, "reference_method": name}, "study")
+    methods = {name: dict(changes)}
+    study = Study.resolve({**config, "methods": methods, "reference_method": name}, "study")
     run = f"tiny-{name}-s1"
     cluster = Cluster.parse(study.cluster(run), "cluster")
     current = CurrentRun.of(VerlRun.parse(study.resolved_run(run), "run.json"), cluster)
@@ -76,6 +77,7 @@ def engine_on_meta(monkeypatch: pytest.MonkeyPatch) -> Any:
     made_up("cpu", lambda values: torch.zeros(values.shape, dtype=values.dtype))
     made_up("tolist", lambda values: torch.ones(values.shape, dtype=values.dtype).tolist())
     made_up("__int__", lambda values: 1)
+    made_up("__float__", lambda values: 1.0)
     monkeypatch.setattr(engine, "response_from_nested", responses)
     monkeypatch.setattr(engine, "get_device_id", lambda: "meta")
     monkeypatch.setattr(engine, "get_torch_device", lambda: SimpleNamespace(synchronize=lambda: None))
@@ -88,6 +90,7 @@ def engine_on_meta(monkeypatch: pytest.MonkeyPatch) -> Any:
     built.optimizer = SimpleNamespace(param_groups=[{"lr": 1e-3}])
     built.eval_mode = nullcontext
     built.get_data_parallel_group = lambda: None
+    built.get_data_parallel_size = lambda: 1
     return built
 
 
@@ -104,13 +107,16 @@ def batch_of_two(**more: torch.Tensor) -> Any:
         "response_mask": rows(3, 5),
         "loss_mask": rows(3, 5),
         "old_log_probs": rows(3, 5),
+        "rollout_log_probs": rows(3, 5),
+        "ref_log_prob": rows(3, 5),
         "advantages": rows(3, 5),
         Field.ADVANTAGE: torch.tensor([0.5, -0.5]),
-        Field.GROUP: torch.tensor([0, 0]),
+        Field.GROUP: torch.tensor([1, 1]),
         Field.MINI_BATCH: torch.tensor([0, 1]),
         Field.ROW: torch.tensor([0, 1]),
     }
-    return tensordict_utils.get_tensordict({**tensors, **more}, {Field.STEP: 1, Field.FIRST_METRICS: {}})
+    settings = {Field.STEP: 1, Field.FIRST_METRICS: {}, Field.ENTROPY_COEFFICIENT: 0.1, "calculate_entropy": True}
+    return tensordict_utils.get_tensordict({**tensors, **more}, settings)
 
 
 def outputs_of(*names: str) -> dict[str, torch.Tensor]:

@@ -104,6 +104,11 @@ def last_words(place: Path) -> str:
     return log.read_text(encoding="utf-8", errors="replace")[-3000:] if log.exists() else "verl was not started"
 
 
+def started(place: Path) -> int:
+    """How often verl was started for a run: at each start its log has the configuration."""
+    return (place / "verl" / "verl.log").read_text(encoding="utf-8", errors="replace").count("ray init kwargs:")
+
+
 def wait_for_end_of_processes(place: Path) -> None:
     """Until nothing works for the run of ``place`` any more: Ray and vLLM must leave nothing behind."""
     deadline = time.monotonic() + 600

@@ -17,12 +17,20 @@ import torch
 
 from evals.core.training_settings import Lora
 from rlvr.engines.verl.adapters import ADAPTERS
-from rlvr.engines.verl.registered import Field, nested
+from rlvr.engines.verl.loss import MiniBatchLoss, fields_of_tokens
+from rlvr.engines.verl.registered import Field
+from rlvr.methods.aggregation import Normaliser
 from tests.engines.second_device import batch_of_two, engine_on_meta, outputs_of, use_method
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 
-COUPLED = ("fipo", "dfpo_min_replace", "dfpo_advantage_orthogonal", "kl_cov", "clip_cov")
+TERMS: dict[str, Any] = {
+    "kl": {"name": "loss_term", "coefficient": 0.1, "estimator": "unbiased_k3"},
+    "correction": {"name": "band", "level": "sequence", "lower": None, "upper": 3.0},
+    "entropy_bonus": {"name": "fixed", "coefficient": 0.1},
+}
+WITH_TERMS = {f"{name}_with_terms": {"extends": name, **TERMS} for name in ("scalerl", "kl_cov")}
+COUPLED = ("fipo", "dfpo_min_replace", "dfpo_advantage_orthogonal", "kl_cov", "clip_cov", "kl_cov_with_terms")
 
 
 @pytest.mark.parametrize("name", COUPLED)
@@ -33,20 +41,23 @@ def test_a_loss_that_couples_rollouts_takes_log_probs_from_the_device(
 
     from rlvr.engines.verl import engine
 
-    use_method(name, monkeypatch)
+    current = use_method(name, monkeypatch, **WITH_TERMS.get(name, {}))
+    names = ["log_probs", "entropy"] if name in WITH_TERMS else ["log_probs"]
     built, data = engine_on_meta(monkeypatch), batch_of_two()
     passes: list[bool] = []
 
     def stock(self: Any, data: Any, loss_function: Any, forward_only: bool) -> Any:
         passes.append(forward_only)
-        return {"model_output": outputs_of("log_probs"), "metrics": {}}
+        return {"model_output": outputs_of(*names), "metrics": {}}
 
     monkeypatch.setattr(FSDPEngineWithLMHead, "forward_backward_batch", stock)
     metrics = built.forward_backward_batch(data, None)["metrics"]
-    gradient = data[engine._GRADIENT]
     assert passes == [True, False] and torch.isfinite(torch.tensor(metrics["rlvr/loss"].values)).all()
-    assert gradient.device.type == "cpu", "verl moves it with the rest of the micro-batch"
-    assert gradient.offsets().diff().tolist() == [3, 5]
+    for gradient in (data[engine._GRADIENT + each] for each in names):
+        assert gradient.device.type == "cpu", "verl moves it with the rest of the micro-batch"
+        assert gradient.offsets().diff().tolist() == [3, 5]
+    rate = current.run.training.learning_rate_of(0, 0)
+    assert built.optimizer.param_groups == [{"lr": rate}] and metrics["rlvr/learning_rate"].values == [rate]
 
 
 def test_token_weights_are_computed_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,39 +140,26 @@ def test_adapters_are_drawn_where_weights_have_numbers(monkeypatch: pytest.Monke
     assert not torch.equal(weights["here"], start)
 
 
-@pytest.mark.parametrize("name", [*COUPLED, "dapo", "sapo", "gspo"])
-def test_a_forward_step_has_everything_on_the_device_that_verl_moves_it_to(
+@pytest.mark.parametrize("name", [*COUPLED, "dapo", "sapo", "gspo", "scalerl_with_terms"])
+def test_a_part_of_the_loss_is_computed_where_verl_moved_the_micro_batch(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tensordict import TensorDict
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
-
     from rlvr.engines.verl import engine
 
-    current = use_method(name, monkeypatch)
-    found: list[torch.Tensor] = []
-
-    def stock(self: Any, micro_batch: Any, loss_function: Any, forward_only: bool) -> Any:
-        """verl's own moves the micro-batch first."""
-        moved = micro_batch.to("meta")
-        mask = torch.ones(2, 5, dtype=torch.bool, device=moved["input_ids"].device)
-        log_prob = torch.zeros(2, 5, device=mask.device, requires_grad=True)
-        counts = {"dp_size": 8, "batch_num_tokens": 8, "global_batch_size": 2}
-        if name not in COUPLED:  # they sum their metrics, numbers that "meta" has not
-            assert current.loss.gradient is None
-            return log_prob, {"metrics": {}}
-        value, _ = current.loss(log_prob, log_prob, log_prob, mask, config=SimpleNamespace(global_batch_info=counts))
-        found.append(torch.autograd.grad(value, log_prob)[0])
-        return value, {"metrics": {}}
-
-    monkeypatch.setattr(FSDPEngineWithLMHead, "forward_step", stock)
-    rows = [torch.ones(3), torch.ones(5)]
-    content = {"input_ids": nested([row.long() for row in rows]), "loss_mask": nested(rows)}
-    micro_batch = TensorDict(content, batch_size=2)
-    if name in COUPLED:
-        micro_batch[engine._GRADIENT] = nested(rows)
-    object.__new__(engine.MethodEngine).forward_step(micro_batch, None, True)
-    assert [gradient.device.type for gradient in found] == ["meta"] * (name in COUPLED)
+    current = use_method(name, monkeypatch, **WITH_TERMS.get(name, {}))
+    names = ["log_probs", "entropy"] if name in WITH_TERMS else ["log_probs"]
+    built, shape = engine_on_meta(monkeypatch), (2, 5)
+    normaliser = Normaliser.of(torch.ones(shape, dtype=torch.bool), torch.tensor([1, 1]))
+    built._loss = MiniBatchLoss(current.method, normaliser, torch.Generator(), 0.1)
+    monkeypatch.setattr(engine, "no_padding_2_padding", lambda values, _data: values)
+    of_model = {each: torch.zeros(shape, device="meta", requires_grad=True) for each in names}
+    fields = ("response_mask", *fields_of_tokens(current.method), *(engine._GRADIENT + each for each in names))
+    padded = SimpleNamespace(to_padded_tensor=lambda _padding: torch.zeros(shape, device="meta"))
+    data = {**dict.fromkeys(fields, padded), Field.GROUP: torch.tensor([1, 1], device="meta")}
+    value, metrics = built._part_of_loss(of_model, data)
+    slopes = torch.autograd.grad(value, list(of_model.values()))
+    assert [each.device.type for each in (value, *slopes)] == ["meta"] * (1 + len(names))
+    assert (metrics == {}) == (name in COUPLED)
 
 
 def test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves(

@@ -16,7 +16,7 @@ from evals.core.training_settings import LocalTraining, Lora
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.lora import adapted
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, unpack
-from rlvr.engines.local.update import Updater
+from rlvr.engines.local.update import OtherPolicies, Updater
 from rlvr.engines.verl.adapters import ADAPTERS, add_adapters
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import Method
@@ -91,15 +91,19 @@ def by_local_engine(model: Policy, method: Method, batch: dict[str, Any]) -> dic
         gradient_clip=1.0,
     )
     updater = Updater(model, method, settings, 1)
-    norms = []
+    sampler, reference = (unpack(log_probs + flat(batch[name]), mask) for name in ("sampler", "reference"))
+    bonus = method.entropy_bonus
+    others = OtherPolicies(sampler, reference, 0.0 if bonus is None else bonus.coefficient_at(0.0, {})[0])
+    norms, metrics = [], {}
     for number, part in enumerate(mini_batches):
-        found = updater.update(tokens, old, advantages[:, None] * weights, groups, [part], 0, number)
-        norms.append(found["grad_norm"])
+        metrics = updater.update(tokens, old, advantages[:, None] * weights, groups, [part], 0, number, others)
+        norms.append(metrics["grad_norm"])
     return {
         "log_probs": old[mask],
         "entropies": unpack(entropies, mask)[mask],
         "weights": weights[mask],
         "grad_norms": norms,
+        "metrics": metrics,
         "state": dict(model.named_parameters()),
     }
 
@@ -134,6 +138,12 @@ def test_both_engines_do_the_same(
     torch.testing.assert_close(flat(verls["entropies"]), ours["entropies"], rtol=0, atol=1e-5)
     torch.testing.assert_close(flat(verls["weights"]), ours["weights"], rtol=0, atol=1e-5)
     assert verls["grad_norms"] == pytest.approx(ours["grad_norms"], rel=1e-3)
+    assert verls["metrics"] == pytest.approx(
+        {metric: ours["metrics"][metric] for metric in verls["metrics"]}, rel=1e-3, abs=1e-5
+    )
+    of_terms = {"correction": "correction_weight", "kl": "reference_kl"}
+    for part, metric in of_terms.items():
+        assert (metric in verls["metrics"]) == (getattr(case.method, part) is not None)
     state = {_own_name(parameter): values for parameter, values in verls["state"].items()}
     names = [parameter for parameter in ours["state"] if parameter in state]
     assert len(names) >= 20

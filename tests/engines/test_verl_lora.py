@@ -63,5 +63,5 @@ def test_adapters_are_trained_sampled_saved_and_added(study: StudyDirectory) -> 
     metrics = pd.read_parquet(place / "metrics.parquet")
     assert metrics["step"].tolist() == list(range(1, STEPS + 1))
     away = probe_difference(base, read_json(states[1].parent / PROBE), 1.0, "float32")
-    assert metrics["rollout_log_prob_difference_mean"].max() < 0.02 < 0.1 < away
+    assert metrics["sampler_difference_mean"].max() < 0.02 < 0.1 < away
     wait_for_end_of_processes(place)

@@ -18,12 +18,15 @@ from safetensors.torch import load_file
 
 from evals.core.manifest import verify_outputs
 from evals.core.yaml_file import read_yaml
+from rlvr.diagnostics.tokens.table import read_token_table
+from rlvr.engines.rollouts import kept_steps
 from tests.engines.study_directory import (
     ROOT,
     StudyDirectory,
     last_words,
     recorded_steps,
     smoke_study,
+    started,
     wait_for_end_of_processes,
 )
 
@@ -46,68 +49,77 @@ EVERY_RUN_HAS = {
     "grad_norm",
     "loss",
     "approximate_kl",
-    "rollout_log_prob_difference_mean",
+    "sampler_difference_mean",
     "seconds_rollout",
     "seconds_step",
 }
 Metrics = pd.DataFrame
 
 
-def groups_are_torn(metrics: Metrics, _of_verl: Metrics) -> None:
+def groups_are_torn(metrics: Metrics, _of_batch: pd.Series) -> None:
     assert (metrics["groups_whole_fraction"] < 1).all()
 
 
-def groups_are_whole(metrics: Metrics, _of_verl: Metrics) -> None:
+def groups_are_whole(metrics: Metrics, _of_batch: pd.Series) -> None:
     assert (metrics["groups_whole_fraction"] == 1).all()
 
 
-def nothing_is_clipped(metrics: Metrics, _of_verl: Metrics) -> None:
+def nothing_is_clipped(metrics: Metrics, _of_batch: pd.Series) -> None:
     assert "clip_fraction" not in metrics, "SAPO's gate has no edge"
 
 
-def weights_have_mean_one(metrics: Metrics, _of_verl: Metrics) -> None:
+def weights_have_mean_one(metrics: Metrics, _of_batch: pd.Series) -> None:
     assert metrics["token_weight_mean"].to_numpy() == pytest.approx(1.0, abs=1e-5)
     assert (metrics["token_weight_p05"] < metrics["token_weight_p95"]).all()
 
 
-def a_fifth_is_selected(metrics: Metrics, _of_verl: Metrics) -> None:
+def a_fifth_is_selected(metrics: Metrics, _of_batch: pd.Series) -> None:
     assert metrics["selected_token_fraction"].to_numpy() == pytest.approx(0.2, abs=0.01)
     assert (metrics["token_weight_p05"] == 0).all()
 
 
-def the_future_weighs(metrics: Metrics, _of_verl: Metrics) -> None:
+def the_future_weighs(metrics: Metrics, _of_batch: pd.Series) -> None:
     """What only this method measures has arrived without a list that names it."""
     weights = metrics["future_weight"]
     assert weights.between(1.0, 1.2).all() and (weights > 1.0).all()
     assert (metrics["dropped_fraction"] == 0).all()
 
 
-def each_prompt_of_no_use_was_replaced(metrics: Metrics, of_verl: Metrics) -> None:
+def the_reference_is_left(metrics: Metrics, _of_batch: pd.Series) -> None:
+    assert 0 < metrics["reference_kl"].iloc[0] < metrics["reference_kl"].iloc[-1]
+
+
+def each_prompt_of_no_use_was_replaced(metrics: Metrics, of_batch: pd.Series) -> None:
     """Check that no prompt more is sampled than it takes to fill the batch with those whose rollouts differ."""
     sampled = metrics["prompts_sampled"]
     assert (sampled > PROMPTS).any(), "nothing was replaced: nothing is shown"
     assert (metrics["groups_mixed_fraction"] * sampled).to_numpy() == pytest.approx(PROMPTS)
     assert metrics["rollouts_discarded_fraction"].to_numpy() == pytest.approx(1 - PROMPTS / sampled.to_numpy())
-    assert of_verl["critic/rewards/mean"].between(1 / SAMPLES, 1 - 1 / SAMPLES).all()
+    assert of_batch.between(1 / SAMPLES, 1 - 1 / SAMPLES).all()
 
 
-def right_and_wrong_are_balanced(metrics: Metrics, of_verl: Metrics) -> None:
+def right_and_wrong_are_balanced(metrics: Metrics, of_batch: pd.Series) -> None:
     """The trained batch, not all that was sampled, has three tenths of either, unless four rounds were not enough."""
     rounds = metrics["prompts_sampled"] / PROMPTS
     assert rounds.isin([1, 2, 3, 4]).all()
     assert (rounds < 4).any(), "balance was not reached once: nothing is shown"
     assert metrics["rollouts_discarded_fraction"].to_numpy() == pytest.approx(1 - 1 / rounds.to_numpy())
-    rarer = of_verl["critic/rewards/mean"].map(lambda mean: min(mean, 1 - mean))
+    rarer = of_batch.map(lambda mean: min(mean, 1 - mean))
     assert ((rarer >= 0.3) | (rounds == 4)).all()
 
 
-Check = Callable[[Metrics, Metrics], None]
+Check = Callable[[Metrics, pd.Series], None]
 METHODS: Mapping[str, tuple[Mapping[str, Any], list[Check]]] = {
     TWO_RANKS: (
         {"extends": "delta", "batching": {"assignment": {"name": "query_preserved"}}},
         [groups_are_whole, weights_have_mean_one],
     ),
     "fipo": ({}, [groups_are_torn, the_future_weighs]),
+    "grpo_kl_in_reward": ({"kl": {"coefficient": 0.1}}, [groups_are_torn]),
+    "kl_cov": (
+        {"kl": {"name": "loss_term", "coefficient": 0.04, "estimator": "k3"}, "loss": {"aggregation": "prompt-mean"}},
+        [groups_are_torn, the_reference_is_left],
+    ),
     "dapo_dynamic_sampling": ({}, [groups_are_torn, each_prompt_of_no_use_was_replaced]),
     "dapo_forking_tokens": ({}, [groups_are_torn, weights_have_mean_one, a_fifth_is_selected]),
     SAPO_BALANCED: (
@@ -142,11 +154,11 @@ def study(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     return StudyDirectory(path, config)
 
 
-def what_verl_logged(place: Path) -> Metrics:
-    """verl's own metrics, a row a step."""
-    (file,) = place.glob("state/*/metrics.jsonl")
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return pd.DataFrame([json.loads(line)["data"] for line in lines])
+def rewards_of_batches(place: Path) -> pd.Series:
+    """The mean reward of what each step trained on, from its kept rollouts."""
+    tables = {step: read_token_table(directory) for step, directory in kept_steps(place)}
+    means = {step: rows.groupby(["group", "sample"])["reward"].first().mean() for step, rows in tables.items()}
+    return pd.Series(means)
 
 
 def finished_metrics(study: StudyDirectory, place: Path, steps: int) -> Metrics:
@@ -167,18 +179,19 @@ def finished_metrics(study: StudyDirectory, place: Path, steps: int) -> Metrics:
     assert np.isfinite(in_every_step.to_numpy(dtype=float)).all(), in_every_step
     assert metrics["reward_mean"].between(0, 1).all() and (metrics["grad_norm"] > 0).all()
     # vLLM samples from the policy that is trained: the same log-probs, but for rounding.
-    assert (metrics["rollout_log_prob_difference_mean"] < 1e-4).all()
+    assert (metrics["sampler_difference_mean"] < 1e-4).all()
     return metrics
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_trains(name: str, study: StudyDirectory, report_measured: Callable[[str, str], None]) -> None:
-    place = study.write_run(f"tiny-{name}-s1", gpus_per_node=2 if name == TWO_RANKS else 1)
+    ranks = 2 if name == TWO_RANKS else 1
+    place = study.write_run(f"tiny-{name}-s1", gpus_per_node=ranks, rollouts_kept_every=1)
     answer = study.train(place)
     assert answer.returncode == 0, answer.stderr[-2000:] + last_words(place)
     metrics = finished_metrics(study, place, STEPS)
     for check in METHODS[name][1]:
-        check(metrics, what_verl_logged(place))
+        check(metrics, rewards_of_batches(place))
     wait_for_end_of_processes(place)
     rewards = " ".join(f"{reward:.2f}" for reward in metrics["reward_mean"])
     seconds = metrics["seconds_step"].iloc[1:].mean()
@@ -196,7 +209,7 @@ def test_a_run_stops_early_and_its_last_step_is_saved(study: StudyDirectory) -> 
     assert verify_outputs(place / "manifest.json", "run").details["steps"] == len(rewards)
     assert recorded_steps(place) == [len(rewards)], "of no other step is there a state"
     again = study.train(place)
-    assert again.returncode == 0 and len(list(place.glob("state/*/metrics*.jsonl"))) == 1, "it was started again"
+    assert again.returncode == 0 and started(place) == 1, "it was started again"
     wait_for_end_of_processes(place)
 
 
@@ -215,7 +228,7 @@ def test_the_reward_rises_and_the_merged_checkpoint_is_better_by_vllm(
     StudyDirectory(study.path, config).snakemake(f"results/scores/{BENCHMARK}.json")
     place = study.path / "results" / "runs" / f"tiny-{RISING}-s1"
     metrics = finished_metrics(study, place, RISING_STEPS)
-    groups_are_torn(metrics, metrics)
+    groups_are_torn(metrics, metrics["reward_mean"])
     first, last = metrics["reward_mean"].iloc[:5].mean(), metrics["reward_mean"].iloc[-10:].mean()
     report_measured("verl, 30 steps", f"reward {first:.2f} in the first five steps, {last:.2f} in the last ten")
     assert last > first + 0.1

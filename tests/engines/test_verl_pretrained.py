@@ -69,7 +69,7 @@ def test_rewards_and_log_probs_are_those_of_this_project(study: StudyDirectory, 
     metrics = pd.read_parquet(run / "metrics.parquet")
     assert metrics["step"].tolist() == list(range(1, STEPS + 1)) and (metrics["grad_norm"] > 0).all()
     # vLLM and the trainer compute in float32; the merged checkpoint is rounded to bfloat16.
-    assert (metrics["rollout_log_prob_difference_mean"] < 1e-4).all()
+    assert (metrics["sampler_difference_mean"] < 1e-4).all()
     assert details["merged_log_prob_difference"] < 0.05
     tokenizer = Checkpoint(study.path / BASE).tokenizer
     for step in range(1, STEPS + 1):

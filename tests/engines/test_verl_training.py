@@ -1,6 +1,7 @@
 """Real verl trains on CPUs: DelTA on query-preserved mini-batches, killed, its newest state damaged, continued, merged.
 
-The run of the short form; the other methods are in test_verl_methods.py.
+Its loss has everything that a method can have: a divergence from verl's reference worker, an entropy bonus, a
+correction of the sampler. The run of the short form; other methods are in test_verl_methods.py.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import os
 import pandas as pd
 import pytest
 
+from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
-from rlvr.engines.verl.metrics import read_metrics
 from rlvr.runs.progress import METRICS_SO_FAR
 from tests.engines.study_directory import (
     ROOT,
     StudyDirectory,
     last_words,
     smoke_study,
+    started,
     train_until_killed,
     wait_for_end_of_processes,
 )
@@ -25,13 +27,24 @@ from tests.engines.study_directory import (
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
 
-RUN, STEPS = "tiny-delta-s1", 5
+METHOD, STEPS = "delta_with_terms", 5
+RUN = f"tiny-{METHOD}-s1"
+TERMS = {
+    "kl": {"name": "loss_term", "coefficient": 0.04, "estimator": "k3"},
+    "correction": {"name": "truncated", "level": "token", "cap": 2.0},
+    "entropy_bonus": {"name": "target", "target": 5.0, "start": 0.001, "step": 0.001, "most": 1.0},
+    "batching": {"assignment": {"name": "query_preserved"}},
+}
+OF_TERMS = {"reference_kl", "seconds_reference", "correction_weight", "corrected_fraction"}
+OF_TERMS |= {"entropy_control", "entropy_coefficient"}
+"""Their columns."""
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
     """The smoke study's base model and problems; every step of verl's is saved."""
     config = smoke_study(training={"steps": STEPS}, execution={"checkpoint_interval": 1})
+    config |= {"methods": {METHOD: {"extends": "delta", **TERMS}}, "reference_method": METHOD}
     directory = StudyDirectory(tmp_path_factory.mktemp("study"), config)
     directory.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json")
     return directory
@@ -64,13 +77,18 @@ def test_a_killed_run_continues_from_its_newest_intact_state(study: StudyDirecto
     assert metrics["token_weight_mean"].to_numpy() == pytest.approx(1.0, abs=1e-6)
     assert (metrics["token_weight_p95"] > metrics["token_weight_p05"]).all()
     # vLLM samples from the policy that is trained: the same log-probs, but for rounding.
-    assert (metrics["rollout_log_prob_difference_mean"] < 1e-4).all()
+    assert (metrics["sampler_difference_mean"] < 1e-4).all()
+    assert metrics["correction_weight"].to_numpy() == pytest.approx(1.0, abs=1e-3)
+    # The first update of the first step is of the reference policy itself; the second, and all that follow, are not.
+    assert 0 < metrics["reference_kl"].iloc[0] < metrics["reference_kl"].iloc[-1]
+    # The coefficient grows step by step, through the kill: what it is computed from is beside the states.
+    assert metrics["entropy_coefficient"].to_numpy() == pytest.approx([0.001 * step for step in range(1, STEPS + 1)])
     # The names that the default tests hold to the local engine's are still those that verl's runs have.
-    recorded = read_metrics([ROOT / "tests" / "unit" / "tracking" / "recorded_verl_metrics.jsonl"], 2)
-    assert set(metrics.columns) == set(recorded.columns)
+    recorded = read_jsonl(ROOT / "tests" / "unit" / "tracking" / "recorded_verl_metrics.jsonl")
+    assert set(metrics.columns) == set(recorded[0]) | OF_TERMS
     assert (metrics["grad_norm"] > 0).all() and metrics["reward_mean"].between(0, 1).all()
 
     finished = study.train(place)
     assert finished.returncode == 0, finished.stderr
-    assert len(list(place.glob("state/*/metrics*.jsonl"))) == 2  # it was not started a third time
+    assert started(place) == 2  # and not a third time
     wait_for_end_of_processes(place)

@@ -19,6 +19,7 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from rlvr.engines.verl.launch import Places, launch
+from rlvr.engines.verl.metrics import PREFIX
 
 warnings.filterwarnings("ignore")
 ATTENTION = "packed_on_cpu"
@@ -96,6 +97,7 @@ def compute(path: Path) -> None:
         attend_on_cpu()
     # Beside this script: verl installs a package ``tests`` of its own, which comes before ours.
     from engine_rank import EngineRank, RankBatch  # type: ignore[import-not-found]
+    from verl.utils.metric import Metric
 
     one = EngineRank(run, cluster, config)
     rank, ranks = one.engine.get_data_parallel_rank(), one.engine.get_data_parallel_size()
@@ -110,17 +112,19 @@ def compute(path: Path) -> None:
         torch.tensor(given["groups"])[own],
         mini_batch_ids(mini_batches, len(layout))[own],
         layout.argsort()[own],
+        *([given[name][row] for row in own] for name in ("sampler", "reference")),
     )
     scores = one.score(batch)
     weighted = [advantage * weights for advantage, weights in zip(batch.advantages, scores.weights, strict=True)]
     share = len(own) // len(mini_batches)
-    grad_norms, sliced = [], []
+    grad_norms, sliced, last = [], [], {}
     with one.engine.train_mode():
         for start in range(0, len(own), share):
             part = slice(start, start + share)
             metrics = one.update(batch.select(part), scores.log_probs[part], weighted[part])
             if one.engine.is_mp_src_rank_with_outputs():  # of ranks that share sequences, one has it
                 grad_norms.append(float(metrics["grad_norm"]))
+                last = {name: float(each.aggregate()) for name, each in metrics.items() if isinstance(each, Metric)}
             sliced.append(own[part].tolist())
     sent = save_and_load(one.engine, directory) if run.training.lora else {}
     state = {
@@ -132,10 +136,11 @@ def compute(path: Path) -> None:
     mine = {
         row: [values.tolist() for values in of_rollout] for row, of_rollout in zip(own.tolist(), found, strict=True)
     }
-    distributed.all_gather_object(gathered, (mine, sliced))
+    distributed.all_gather_object(gathered, (mine, sliced, last))
     gathered = gathered[:: cluster.sequence_parallel]  # ranks that share sequences find the same
     if distributed.get_rank() == 0:
-        whole = {row: values for part, _ in gathered for row, values in part.items()}
+        whole = {row: values for part, *_ in gathered for row, values in part.items()}
+        metrics = [last for *_, last in gathered]
         torch.save(
             {
                 "log_probs": [whole[row][0] for row in sorted(whole)],
@@ -143,9 +148,13 @@ def compute(path: Path) -> None:
                 "weights": [whole[row][2] for row in sorted(whole)],
                 "weight_metrics": scores.metrics,
                 "grad_norms": grad_norms,
+                "metrics": {
+                    name.removeprefix(PREFIX): sum(of_rank[name] for of_rank in metrics) / len(metrics)
+                    for name in metrics[0]
+                },
                 "mini_batches": [
                     sorted(row for of_rank in parts for row in of_rank)
-                    for parts in zip(*(rows for _, rows in gathered), strict=True)
+                    for parts in zip(*(rows for _, rows, _ in gathered), strict=True)
                 ],
                 "sent": sent,
                 "state": {name: value.float() for name, value in state.items()},

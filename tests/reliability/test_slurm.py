@@ -35,27 +35,27 @@ VERL = f"""\
 import json, os, shutil, signal, sys
 from pathlib import Path
 from rlvr.engines.verl.checkpoints import PROBE, TRACKER, probe_difference, record
+from rlvr.engines.verl.metrics import write_step
 if "merge" in sys.argv:
     actor, checkpoint = (Path(sys.argv[sys.argv.index(word) + 1]) for word in ("--local_dir", "--target_dir"))
     shutil.copytree("results/base/tiny/checkpoint", checkpoint)
     log_prob = -probe_difference(checkpoint, {{"tokens": [1, 2], "log_probs": [0.0]}}, 1.0, "float32")
     (actor.parent / PROBE).write_text(json.dumps({{"tokens": [1, 2], "log_probs": [log_prob]}}))
     sys.exit()
-log = Path(os.environ["VERL_FILE_LOGGER_PATH"])
-tracker, attempts = log.with_name(TRACKER), Path("attempts")
+states = Path(dict(word.split("=", 1) for word in sys.argv if "=" in word)["trainer.default_local_dir"])
+tracker, attempts = states / TRACKER, Path("attempts")
 done = int(tracker.read_text()) if tracker.exists() else 0
 before = attempts.read_text() if attempts.exists() else ""
-with log.open("w", buffering=1) as metrics:
-    for step in range(done + 1, {STEPS} + 1):
-        state = log.with_name(f"global_step_{{step}}")
-        (state / "actor").mkdir(parents=True)
-        (state / "actor" / "shard.pt").write_text("weights")
-        record(state, step)
-        data = {{"rlvr/reward_mean": 0.5, "rlvr/tokens_generated": 10, "timing_s/step": 1.0}}
-        print(json.dumps({{"step": step, "data": data}}), file=metrics)
-        attempts.write_text(f"{{before}}{{done}} ")
-        if len(before.split()) < {ATTEMPTS} - 1:
-            signal.pause()
+for step in range(done + 1, {STEPS} + 1):
+    state = states / f"global_step_{{step}}"
+    (state / "actor").mkdir(parents=True)
+    (state / "actor" / "shard.pt").write_text("weights")
+    record(state, step)
+    row = {{"reward_mean": 0.5, "tokens_generated": 10, "seconds_step": 1.0, "optimizer_steps": 2}}
+    write_step(states, step, row)
+    attempts.write_text(f"{{before}}{{done}} ")
+    if len(before.split()) < {ATTEMPTS} - 1:
+        signal.pause()
 """
 NVIDIA_SMI = "#!/bin/sh\necho 580.65.06\n"
 

@@ -1,9 +1,9 @@
-"""Training by verl on many GPUs: its trainer, FSDP and vLLM, with the methods behind its public registries.
+"""Training by verl on many GPUs: its trainer, FSDP and vLLM, with the methods in its engine and its trainer.
 
 ``rlvr-bench verl render RUN.json`` prints the complete launch of a run without verl installed.
 """
 
-VERSION = 4
+VERSION = 5
 """Raised when the same run.json would train differently."""
 
 PINNED = "0.9.1"

@@ -82,11 +82,8 @@ def _linear(file: Path) -> Iterator[str]:
 
 def reach(training: VerlTraining) -> float:
     """How far Adam can move a number of B at most: the sum of the learning rates of all updates."""
-    warmup = training.warmup_updates / training.updates_per_step  # verl raises the rate from 0, step by step
-    shares = (
-        min(1.0, step / warmup if warmup else 1.0) * training.decay_factor(step) for step in range(training.steps)
-    )
-    return training.learning_rate * training.updates_per_step * sum(shares)
+    updates = range(training.steps * training.updates_per_step)
+    return sum(training.learning_rate_of(number // training.updates_per_step, number) for number in updates)
 
 
 def require_followed(run: VerlRun, checkpoint: Path) -> None:

@@ -8,18 +8,19 @@ log-probabilities of a rollout are near those that the trainer had.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
-from evals.core.files import read_json, write_json, write_text
+from evals.core.files import read_json, write_json, write_jsonl, write_text
 from evals.core.run_spec import VerlRun
 from rlvr.engines.verl.adapters import ADAPTERS, LEAST_KEPT, add_adapters
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
+from rlvr.engines.verl.metrics import MEASURED, read_steps
 from rlvr.engines.verl.processes import error_in
 from rlvr.runs.state import saved_steps
 
@@ -32,8 +33,8 @@ LARGEST_DIFFERENCE = 1.0
 
 An update and rounding to bfloat16 make a tenth of it and less.
 """
-SAMPLED = "sampled.json"
-"""What was sampled in every step, beside the states of a run."""
+_OPTIMIZER = "optim_"
+"""The beginning of the names of an optimizer's shards, two thirds of a state."""
 
 
 def record(state: Path, step: int) -> None:
@@ -43,12 +44,16 @@ def record(state: Path, step: int) -> None:
     write_json(state / MANIFEST, {"step": step, "training": state.parent.name, "sizes": sizes})
 
 
-def is_intact(state: Path) -> bool:
-    """Return whether a state is of the training that it lies with, and all its files have the sizes that it says."""
+def is_intact(state: Path, to_continue: bool = True) -> bool:
+    """Return whether a state is of the training that it lies with, and its files have the sizes that it says.
+
+    Without ``to_continue`` its weights are enough.
+    """
     try:
         content = read_json(state / MANIFEST)
         sizes, is_ours = content["sizes"], content["training"] == state.parent.name
-        return is_ours and bool(sizes) and all((state / name).stat().st_size == size for name, size in sizes.items())
+        files = [name for name in sizes if to_continue or not Path(name).name.startswith(_OPTIMIZER)]
+        return is_ours and bool(files) and all((state / name).stat().st_size == sizes[name] for name in files)
     except (UserError, OSError, TypeError, AttributeError, KeyError):  # no manifest, or another one's content
         return False
 
@@ -56,52 +61,39 @@ def is_intact(state: Path) -> bool:
 def prepare_resume(directory: Path) -> int:
     """Make verl continue from the newest intact state under ``directory``; its step, 0 if there is none.
 
-    Damaged states after it are removed, and the tracker names it.
+    Damaged states after it are removed, as is what was measured of later steps, and the tracker names it.
     """
+    newest = 0
     for step in reversed(steps(directory)):
         state = directory / f"global_step_{step}"
         if is_intact(state):
-            write_text(directory / TRACKER, str(step))
-            return step
+            newest = step
+            break
         print(f"{state}: damaged or not saved to its end; going back to the state before it", flush=True)
         shutil.rmtree(state)
-    (directory / TRACKER).unlink(missing_ok=True)
-    return 0
+    if (directory / MEASURED).exists():
+        write_jsonl(directory / MEASURED, read_steps(directory, newest))
+    if newest:
+        write_text(directory / TRACKER, str(newest))
+    else:
+        (directory / TRACKER).unlink(missing_ok=True)
+    return newest
 
 
-def read_steps(directory: Path, steps: int) -> list[dict[str, float]]:
-    """What was sampled in the first ``steps`` steps; less where a run has no such file yet."""
-    path = directory / SAMPLED
-    content: list[dict[str, float]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    return content[:steps]
-
-
-def remove_old(directory: Path, kept: int) -> None:
-    """Remove all states but the newest ``kept``: verl counts those alone that it saved since it was started."""
+def remove_old(directory: Path, kept: int, wanted: Collection[int] = ()) -> None:
+    """Remove all states but the newest ``kept``; of those after ``wanted`` steps the weights stay, a third of each."""
     for step in steps(directory)[:-kept]:
-        shutil.rmtree(directory / f"global_step_{step}")
+        state = directory / f"global_step_{step}"
+        if step not in wanted:
+            shutil.rmtree(state)
+            continue
+        for shard in state.rglob(f"{_OPTIMIZER}*"):
+            shard.unlink()
 
 
 def steps(directory: Path) -> list[int]:
     """Steps that a state of verl lies there for, intact or not, ascending."""
     return saved_steps(directory, "global_step_")
-
-
-def keep(state: Path, step: int) -> None:
-    """Keep the weights of a saved state, a third of it, however many verl saves after it.
-
-    Its files are linked and take no room while verl has them.
-    """
-    kept = kept_state(state.parent, step)
-    if not is_intact(kept):
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(state, kept, copy_function=os.link, ignore=shutil.ignore_patterns("optim_*", MANIFEST))
-        record(kept, step)
-
-
-def kept_state(directory: Path, step: int) -> Path:
-    """The copy, by links, of a state under ``directory``; verl does not count it among its own."""
-    return directory / f"kept_step_{step}"
 
 
 def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: str) -> dict[str, float]:
@@ -123,8 +115,8 @@ def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: s
             print(f"{checkpoint}: {share:.0%} of what the adapters add is left in bfloat16", flush=True)
     difference = probe_difference(temporary, read_json(state / PROBE), run.training.temperature, run.dtype)
     if not difference <= LARGEST_DIFFERENCE:
-        found = f"its log-probs differ by {difference:.3g} from the trainer's"
-        raise UserError(f"{temporary}: {found}; accepted: {LARGEST_DIFFERENCE} at most")
+        message = f"its log-probs differ by {difference:.3g} from the trainer's"
+        raise UserError(f"{temporary}: {message}; accepted: {LARGEST_DIFFERENCE} at most")
     shutil.rmtree(checkpoint, ignore_errors=True)
     temporary.rename(checkpoint)
     return {**details, "merged_log_prob_difference": difference}

@@ -1,9 +1,8 @@
 """Checks of a run and its launch before GPUs are asked for.
 
-verl finds a misfit of batch sizes only at run time, in a remote worker, and never an unknown loss (``validate_config``
-passes it). :func:`check` is arithmetic on run.json, cluster.json and the model's own config.json.
-:func:`compose_config` holds the launch against verl's own configuration, checks and registries; it needs verl and no
-GPU.
+verl finds a misfit of batch sizes only at run time, in a remote worker. :func:`check` is arithmetic on run.json,
+cluster.json and the model's own config.json. :func:`compose_config` holds the launch against verl's own configuration,
+checks and registries; it needs verl and no GPU.
 """
 
 import os
@@ -19,13 +18,14 @@ from evals.core.files import read_json
 from evals.core.run_spec import Cluster, VerlRun
 from evals.generation.checkpoint import file_with_code
 from rlvr.engines.verl import PINNED
-from rlvr.engines.verl.adapters import adapted_weights
+from rlvr.engines.verl.adapters import require_followed
 from rlvr.engines.verl.launch import Launch
 from rlvr.methods.method import Method, compose
+from rlvr.methods.reference_kl import RewardTerm
 
 
-def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
-    """Check a run before it is launched; its method.
+def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> None:
+    """Check a run before it is launched.
 
     ``checkpoint`` is the model's directory; None to leave out what only the model can tell.
     """
@@ -40,12 +40,8 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
     if not method.assignment.equal_sizes:
         message = "makes mini-batches of unequal sizes"
         raise InvalidInput(f"method {run.method_name}", "batching.assignment", message, "with engine local alone")
-    parts = {"correction": method.correction, "kl": method.kl, "entropy_bonus": method.entropy_bonus}
-    if named := [name for name, part in parts.items() if part is not None]:
-        raise InvalidInput(f"method {run.method_name}", named[0], "is not for verl", "none, or engine local")
-    if method.aggregation.mode == "prompt-mean":
-        accepted = "another aggregation, or engine local"
-        raise InvalidInput(f"method {run.method_name}", "loss.aggregation", "is prompt-mean", accepted)
+    if isinstance(method.kl, RewardTerm):
+        _check_reward_term(run.method_name, method)
     longest = training.max_prompt_tokens + training.max_new_tokens
     if cluster.tokens_per_device * cluster.sequence_parallel < longest:
         least = -(-longest // cluster.sequence_parallel)
@@ -53,9 +49,16 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
         raise InvalidInput("cluster", "tokens_per_device", f"is {cluster.tokens_per_device}", accepted)
     if checkpoint is not None:
         _check_model(cluster, checkpoint, longest)
-        if training.lora is not None:
-            adapted_weights(training.lora, checkpoint)
-    return method
+        require_followed(run, checkpoint)
+
+
+def _check_reward_term(name: str, method: Method) -> None:
+    """Check that nothing needs the penalised rewards earlier than verl can have them, which scores a selected batch."""
+    accepted = "none beside kl: reward_term, or engine local"
+    if method.selection is not None:
+        raise InvalidInput(f"method {name}", "batching.selection", "is there", accepted)
+    if method.needs_hidden_states:
+        raise InvalidInput(f"method {name}", "token_weights", "are of hidden states", accepted)
 
 
 def _check_model(cluster: Cluster, checkpoint: Path, longest: int) -> None:
@@ -70,8 +73,8 @@ def _check_model(cluster: Cluster, checkpoint: Path, longest: int) -> None:
         raise UserError(f"{checkpoint}: holds no .safetensors file; accepted: weights in safetensors")
     context = config.get("max_position_embeddings")
     if isinstance(context, int) and context < longest:
-        found = f"max_prompt_tokens + max_new_tokens is {longest}"
-        raise InvalidInput("run.json", "training", found, f"at most {context}, the context of {path}")
+        message = f"max_prompt_tokens + max_new_tokens is {longest}"
+        raise InvalidInput("run.json", "training", message, f"at most {context}, the context of {path}")
     heads = config.get("num_attention_heads")
     for key in ("rollout_tensor_parallel", "sequence_parallel"):
         parts = getattr(cluster, key)
@@ -92,12 +95,12 @@ def compose_config(launch: Launch) -> Any:
     from rlvr.engines.verl.registered import current_run
 
     try:
-        found = version("verl")
+        installed = version("verl")
     except PackageNotFoundError as error:
         accepted = f"verl {PINNED} (see docs/paper_scale.md)"
         raise UserError(f"verl: is not installed in this Python; accepted: {accepted}") from error
-    if found != PINNED:
-        raise UserError(f"verl: is {found}; accepted: {PINNED}, which the adapter is written for")
+    if installed != PINNED:
+        raise UserError(f"verl: is {installed}; accepted: {PINNED}, which the adapter is written for")
     os.environ.update(launch.environment)
     sys.path += [path for path in launch.environment["PYTHONPATH"].split(os.pathsep) if path not in sys.path]
     current_run.cache_clear()
@@ -112,25 +115,21 @@ def compose_config(launch: Launch) -> Any:
 
 
 def _composed(launch: Launch) -> Any:
-    import verl.trainer.ppo.core_algos as algorithms  # imports the plugin, by the environment
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
+
+    # The first import of verl imports the plugin, by the environment.
     from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
     from verl.utils.import_utils import load_extern_type
 
-    from rlvr.engines.verl.plugin import register_method
-
-    register_method()
     spec = find_spec("verl")
     assert spec is not None and spec.origin is not None
     with initialize_config_dir(str(Path(spec.origin).parent / "trainer" / "config"), version_base=None):
         config = hydra_compose("ppo_trainer", overrides=launch.words[len(launch.command) :])
     validate_config(config, need_reference_policy(config), need_critic(config))
     omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
-    # An unknown loss is not refused by verl's own check.
-    algorithms.get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode)
     get_reward_manager_cls(config.reward.reward_manager.name)
     sampler = config.trainer.v1.sampler.custom_sampler
     if sampler.get("path"):

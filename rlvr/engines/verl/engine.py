@@ -1,12 +1,13 @@
-"""verl's FSDP engine with what the methods need in its workers: token weights, and losses that couple rollouts.
+"""verl's FSDP engine with what the methods need in its workers: token weights, and the method's loss.
 
 Token weights are computed at the end of the pass that computes the old log-probs, from the inputs of the language-model
 head that this pass saw: no forward pass is added. Each rank keeps its own tokens' vectors, and the few sums over tokens
 are reduced over all ranks, so that every rank finds the weights of the whole batch.
 
-A loss that couples the rollouts of a mini-batch is computed once on the whole mini-batch, all ranks' log-probs
-together; its gradient with respect to them then goes through the ordinary micro-batches. That costs one more forward
-pass, and is exact however the mini-batch is cut.
+verl averages the gradients of its data-parallel ranks, so a rank's part of the loss is multiplied by their number. A
+loss that couples the rollouts of a mini-batch is computed once on the whole mini-batch, all ranks' log-probs together;
+its gradient with respect to them then goes through the ordinary micro-batches. That costs one more forward pass, and is
+exact however the mini-batch is cut.
 """
 
 import math
@@ -28,19 +29,21 @@ from verl.utils.device import get_device_id, get_torch_device
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
-from verl.workers.utils.padding import response_from_nested
+from verl.workers.utils.padding import no_padding_2_padding, response_from_nested
 
 from evals.core.random import generator_for
 from rlvr.engines.verl.adapters import ADAPTERS
 from rlvr.engines.verl.gathering import Ranks
-from rlvr.engines.verl.hidden_states import HeadInputs, response_rows
+from rlvr.engines.verl.hidden_states import HeadInputs
 from rlvr.engines.verl.launch import ENGINE_VENDOR
+from rlvr.engines.verl.loss import MiniBatchLoss, fields_of_tokens
 from rlvr.engines.verl.metrics import PREFIX
 from rlvr.engines.verl.registered import Field, current_run, nested, packed_metrics
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.rollout_batch import RolloutBatch
 
-_GRADIENT = "rlvr_log_prob_gradient"
+_GRADIENT = "rlvr_gradient_of_"
+"""The beginning of the names of a mini-batch loss's derivatives with respect to what the model gives of each token."""
 _OF_PEFT = "base_model.model."
 """The prefix that peft puts before a model's own names."""
 _LONGEST_WAIT = timedelta(hours=3)
@@ -53,6 +56,7 @@ class MethodEngine(FSDPEngineWithLMHead):
     """The engine of one worker."""
 
     _head_inputs: HeadInputs | None = None
+    _loss: MiniBatchLoss
     _step = 0
     _update = 0
 
@@ -62,50 +66,51 @@ class MethodEngine(FSDPEngineWithLMHead):
         return super().initialize()
 
     def infer_batch(self, data: Any, loss_function: Callable[..., Any] | None = None) -> Any:
-        """verl's, and token weights with it if the batch brings advantages and the method needs hidden states."""
-        current = current_run()
-        if not current.method.needs_hidden_states or Field.ADVANTAGE not in data:
+        """verl's, and token weights with it in the pass for the old log-probs, if the method needs hidden states."""
+        # The reference policy's pass asks for no entropies.
+        if not (current_run().method.needs_hidden_states and tensordict_utils.get(data, "calculate_entropy")):
             return super().infer_batch(data, loss_function)
         with self._watching(data) as kept:
             outputs = super().infer_batch(data, loss_function)
-        started, found = self._now(), outputs["model_output"]
-        weights, metrics = self._weigh(data, found, kept.joined())
+        started, of_model = self._now(), outputs["model_output"]
+        weights, metrics = self._weigh(data, of_model, kept.joined())
         metrics["seconds_token_weights"] = self._now() - started
-        found[Field.TOKEN_WEIGHTS] = weights
-        found[Field.WEIGHT_METRICS] = nested([packed_metrics(metrics)] * len(data[Field.ROW]))
+        of_model[Field.TOKEN_WEIGHTS] = weights
+        of_model[Field.WEIGHT_METRICS] = nested([packed_metrics(metrics)] * len(data[Field.ROW]))
         return outputs
 
     def prepare_model_outputs(self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
         """verl's; the head's inputs of the micro-batch are kept on the way."""
-        found = super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
+        of_model = super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         if self._head_inputs is not None:
-            packed = self._head_inputs.packed(micro_batch, output_args, self._gather_and_unpad_packed)
-            self._head_inputs.keep(micro_batch[Field.ROW].tolist(), response_rows(packed, micro_batch))
-        return found
+            self._head_inputs.keep(micro_batch, output_args, self._gather_and_unpad_packed)
+        return of_model
 
     def forward_step(self, micro_batch: Any, loss_function: Callable[..., Any] | None, forward_only: bool) -> Any:
-        """verl's; the loss's metrics are summed over tokens exactly, where verl averages micro-batches."""
-        loss = current_run().loss
-        loss.gradient = None
-        if _GRADIENT in micro_batch:
-            loss.gradient = micro_batch[_GRADIENT].to_padded_tensor(0.0)
-        value, output = super().forward_step(micro_batch, loss_function, forward_only)
-        if loss_function is not None and not forward_only and loss.token_sums:
-            scale = tensordict_utils.get(micro_batch, "dp_size") / tensordict_utils.get(micro_batch, "batch_num_tokens")
-            for name, total in loss.token_sums.items():
-                output["metrics"][PREFIX + name] = Metric(value=total * scale, aggregation=AggregationType.SUM)
-        return value, output
+        """verl's, with the method's loss in an update."""
+        return super().forward_step(micro_batch, loss_function if forward_only else self._part_of_loss, forward_only)
 
     def forward_backward_batch(self, data: Any, loss_function: Callable[..., Any], forward_only: bool = False) -> Any:
-        """verl's, with the step's learning rate, and after a pass for the log-probs if the loss couples rollouts."""
-        metrics: dict[str, float] = {}
-        if not forward_only:
-            step = tensordict_utils.get(data, Field.STEP)
-            self._update = self._update + 1 if step == self._step else 0
-            self._step = step
-            if current_run().method.loss.coupling != "rollout":
-                metrics = self._couple(data)
-            metrics["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
+        """verl's, with the update's learning rate, and after a pass for the log-probs if the loss couples rollouts."""
+        if forward_only:
+            return super().forward_backward_batch(data, loss_function, forward_only)
+        current, step = current_run(), tensordict_utils.get(data, Field.STEP)
+        self._update = self._update + 1 if step == self._step else 0
+        self._step = step
+        number = (step - 1) * current.run.training.updates_per_step + self._update
+        rate = current.run.training.learning_rate_of(step - 1, number)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        rollouts = self._ranks.gather(data["response_mask"], groups=data[Field.GROUP])
+        self._loss = MiniBatchLoss(
+            current.method,
+            Normaliser.of(rollouts.mask, rollouts.joined("groups")),
+            generator_for("loss", current.run.seed, number),
+            tensordict_utils.get(data, Field.ENTROPY_COEFFICIENT),
+        )
+        metrics = {"learning_rate": rate}
+        if current.method.loss.coupling != "rollout":
+            metrics |= self._couple(data)
         outputs = super().forward_backward_batch(data, loss_function, forward_only)
         for name, value in metrics.items():
             outputs["metrics"][PREFIX + name] = Metric(value=value, aggregation=AggregationType.MEAN)
@@ -137,17 +142,6 @@ class MethodEngine(FSDPEngineWithLMHead):
         draw(layers, current_run().run.seed, torch.device("cpu"))
         return adapted
 
-    def _build_lr_scheduler(self, optimizer: Any) -> Any:
-        """verl's, which counts rollout steps and raises the learning rate, with the run's decay on top."""
-        scheduler = super()._build_lr_scheduler(optimizer)
-        training = current_run().run.training
-        if training.falling_steps is not None:  # step 0 has the full rate, so that nothing is set anew
-            scheduler.lr_lambdas = [
-                lambda step, warmup=warmup: warmup(step) * training.decay_factor(step)
-                for warmup in scheduler.lr_lambdas
-            ]
-        return scheduler
-
     def save_checkpoint(self, local_path: str, *arguments: Any, **named: Any) -> None:
         """verl's, with adapters whole and in float32 beside it: verl's merger would round them."""
         super().save_checkpoint(local_path, *arguments, **named)
@@ -158,12 +152,12 @@ class MethodEngine(FSDPEngineWithLMHead):
 
     def _adapters(self) -> dict[str, Tensor]:
         """What is trained beside weights that stay as they are, whole and under the local engine's names."""
-        found = {}
+        adapters = {}
         for name, weights in self.module.named_parameters():
             if weights.requires_grad:
                 whole = weights.full_tensor() if isinstance(weights, DTensor) else weights
-                found[name.removeprefix(_OF_PEFT).replace(".default.", ".")] = whole.detach().cpu().contiguous()
-        return found
+                adapters[name.removeprefix(_OF_PEFT).replace(".default.", ".")] = whole.detach().cpu().contiguous()
+        return adapters
 
     @contextmanager
     def _watching(self, data: Any) -> Iterator[HeadInputs]:
@@ -177,7 +171,7 @@ class MethodEngine(FSDPEngineWithLMHead):
             hook.remove()
             self._head_inputs = None
 
-    def _weigh(self, data: Any, found: Any, hidden: Tensor) -> tuple[Tensor, dict[str, float]]:
+    def _weigh(self, data: Any, of_model: Any, hidden: Tensor) -> tuple[Tensor, dict[str, float]]:
         """The weights [length] of each of this rank's responses, and the whole batch's metrics."""
         current, mask, device = current_run(), data["response_mask"], hidden.device
         rollouts = self._ranks.gather(
@@ -186,8 +180,8 @@ class MethodEngine(FSDPEngineWithLMHead):
             groups=data[Field.GROUP],
             mini_batches=data[Field.MINI_BATCH],
             tokens=data["responses"].values(),
-            log_probs=response_from_nested(found["log_probs"], mask).values().float(),
-            entropies=response_from_nested(found["entropy"], mask).values().float(),
+            log_probs=response_from_nested(of_model["log_probs"], mask).values().float(),
+            entropies=response_from_nested(of_model["entropy"], mask).values().float(),
         )
         head: Any = self.module.get_output_embeddings().weight.detach()
         batch = RolloutBatch(
@@ -210,38 +204,39 @@ class MethodEngine(FSDPEngineWithLMHead):
         weights, metrics = current.method.token_weights(batch)
         return rollouts.own(weights.float()), metrics
 
+    def _part_of_loss(self, model_output: Any, data: Any, dp_group: Any = None) -> tuple[Tensor, dict[str, Metric]]:
+        """This micro-batch's part of the loss [], with the signature of verl's losses."""
+        ranks, method = self.get_data_parallel_size(), self._loss.method
+        of_model = {name: no_padding_2_padding(values, data) for name, values in model_output.items()}
+        if method.loss.coupling != "rollout":
+            parts = [(data[_GRADIENT + name].to_padded_tensor(0.0) * values).sum() for name, values in of_model.items()]
+            return ranks * torch.stack(parts).sum(), {}
+        given = {name: data[name].to_padded_tensor(0.0) for name in fields_of_tokens(method)}
+        mask = data["response_mask"].to_padded_tensor(0).bool()
+        value, means = self._loss(of_model, given, mask, data[Field.GROUP])
+        metrics = {
+            PREFIX + name: Metric(value=ranks * mean, aggregation=AggregationType.SUM) for name, mean in means.items()
+        }
+        return ranks * value, metrics
+
     def _couple(self, data: Any) -> dict[str, float]:
-        """Put the gradient with respect to this rank's log-probs into ``data``; the loss's metrics."""
-        current = current_run()
+        """Put the derivatives with respect to this rank's log-probs and entropies into ``data``; the loss's metrics."""
+        mask = data["response_mask"]
         with torch.no_grad():
-            found = super().forward_backward_batch(data, None, forward_only=True)
-        log_probs = response_from_nested(found["model_output"]["log_probs"], data["response_mask"])
+            of_model = super().forward_backward_batch(data, None, forward_only=True)["model_output"]
+        names = list(of_model)
         rollouts = self._ranks.gather(
-            data["response_mask"],
-            log_probs=log_probs.values().float(),
-            old_log_probs=data["old_log_probs"].values().float(),
-            advantages=data["advantages"].values().float(),
-            groups=data[Field.GROUP],
-        )
-        variable, mask = rollouts.padded("log_probs").requires_grad_(), rollouts.mask
-        updates = (tensordict_utils.get(data, Field.STEP) - 1) * current.run.training.updates_per_step + self._update
-        aggregation = current.method.aggregation
-        token_loss, metrics = current.method.loss(
-            variable,
-            rollouts.padded("old_log_probs"),
-            rollouts.padded("advantages"),
             mask,
-            rollouts.joined("groups"),
-            generator_for("loss", current.run.seed, updates),
-            aggregation,
+            groups=data[Field.GROUP],
+            **{name: response_from_nested(of_model[name], mask).values().float() for name in names},
+            **{name: data[name].values().float() for name in fields_of_tokens(self._loss.method)},
         )
-        normaliser = Normaliser.of(mask)
-        value = aggregation(token_loss, mask, normaliser)
-        (gradient,) = torch.autograd.grad(value, variable)
-        data[_GRADIENT] = rollouts.own(gradient)
-        tokens = max(1, normaliser.tokens)
-        means = {name: float(values.detach()[mask].sum()) / tokens for name, values in metrics.items()}
-        return {"loss": float(value.detach()), **means}
+        variables = {name: rollouts.padded(name).requires_grad_() for name in names}
+        given = {name: rollouts.padded(name) for name in fields_of_tokens(self._loss.method)}
+        value, metrics = self._loss(variables, given, rollouts.mask, rollouts.joined("groups"))
+        for name, gradient in zip(names, torch.autograd.grad(value, list(variables.values())), strict=True):
+            data[_GRADIENT + name] = rollouts.own(gradient)
+        return {"loss": float(value.detach()), **metrics}
 
     def _now(self) -> float:
         """Seconds, once the device has done what it was told."""
@@ -252,8 +247,5 @@ class MethodEngine(FSDPEngineWithLMHead):
     def _ranks(self) -> Ranks:
         """The data-parallel ranks."""
         number, count = self.get_data_parallel_rank(), self.get_data_parallel_size()
-        return Ranks(self.get_data_parallel_group(), number, count, self._communication_device)
-
-    @property
-    def _communication_device(self) -> torch.device:
-        return torch.device(get_device_id())  # a number is that of an accelerator
+        device = torch.device(get_device_id())  # a number is that of an accelerator
+        return Ranks(self.get_data_parallel_group(), number, count, device)

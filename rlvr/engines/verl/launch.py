@@ -20,8 +20,6 @@ from evals.core.training_settings import Lora
 from rlvr.methods.method import Method, compose
 
 PLUGIN = "rlvr.engines.verl.plugin"
-NAME_PREFIX = "rlvr_"
-"""The beginning of the names of losses in verl's registry, where some names are taken."""
 ENGINE_VENDOR = "rlvr"
 REWARD_MANAGER = "rlvr"
 RUN_VARIABLE = "RLVR_RUN"
@@ -32,8 +30,13 @@ COMMAND = ("python", "-m", "verl.trainer.main_ppo")
 
 PLAIN_TEXT = "{% for message in messages %}{{ message.content }}{% endfor %}"
 """A chat template that is none: a base model is given the prompt and nothing else."""
-_OF_THE_STUDY = ("data.apply_chat_template_kwargs", "actor_rollout_ref.model.custom_chat_template")
+_OF_THE_PROMPT = ("data.apply_chat_template_kwargs", "actor_rollout_ref.model.custom_chat_template")
 """Options that would give training another prompt than evaluation has, and so their parts."""
+_OF_THE_METHOD = (
+    "algorithm.",
+    *(f"actor_rollout_ref.actor.{name}" for name in ("policy_loss", "loss_", "clip_ratio", "kl_loss")),
+)
+"""The beginnings of options of verl's own losses and advantages, which nothing reads here."""
 _NO_LIMIT_ON_EPOCHS = 1_000_000
 """The number of steps ends a run; a limit on epochs can end a resumed one before its first step (verl #5725)."""
 
@@ -88,20 +91,14 @@ class Places:
         """The output of verl and its merger, in all attempts."""
         return self.run / "verl" / "verl.log"
 
-    @property
-    def metrics(self) -> Path:
-        """The metrics that verl writes, a row a step; it starts the file anew whenever it is started.
-
-        They lie beside the states that they are of: another learning rate has other metrics.
-        """
-        return self.state / "metrics.jsonl"
-
 
 def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Sequence[int] = ()) -> Launch:
     """The launch of ``run``; states after the steps ``checkpoints_at`` are kept."""
     method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
     environment = _environment(places)
     overrides = {**_overrides(run, cluster, method, places), **_lora_overrides(run.training.lora)}
+    if method.kl is not None:
+        overrides |= _reference_overrides(run, cluster)
     if cluster.platform != "cuda":
         try:
             platform = importlib.import_module(cluster.platform)
@@ -116,9 +113,12 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     own = {key.lstrip("+") for key in overrides}
     given: dict[str, Value] = {**(run.overrides or {}), **cluster.overrides}
     for key in given:
-        if key.lstrip("+").startswith(_OF_THE_STUDY):
+        if key.lstrip("+").startswith(_OF_THE_PROMPT):
             accepted = "the model's prompt and chat_template_kwargs, for training and evaluation alike"
             raise InvalidInput("cluster", f"overrides.{key}", "is what the study decides", accepted)
+        if key.lstrip("+").startswith(_OF_THE_METHOD):
+            accepted = "a component of the method (docs/methods/README.md)"
+            raise InvalidInput("cluster", f"overrides.{key}", "is what the method decides", accepted)
         if _is_decided(key.lstrip("+"), own):
             accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
             raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)
@@ -152,7 +152,6 @@ def _environment(places: Places) -> dict[str, str]:
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "VERL_ENGINE_VENDOR": ENGINE_VENDOR,
         "HYDRA_FULL_ERROR": "1",
-        "VERL_FILE_LOGGER_PATH": str(places.metrics),
         RUN_VARIABLE: str(places.run / "run.json"),
         CLUSTER_VARIABLE: str(places.run / "cluster.json"),
         STUDY_VARIABLE: str(places.study),
@@ -162,7 +161,6 @@ def _environment(places: Places) -> dict[str, str]:
 def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -> dict[str, Value]:
     training = run.training
     actor, rollout, model = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
-    kept = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
     return {
         "data.train_files": str(places.prompts),
         # verl reads a validation set even if it never validates: evaluation is a stage of its own here.
@@ -172,14 +170,14 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "data.gen_batch_size": 1,  # so that any number of prompts can replace those that failed
         "data.max_prompt_length": training.max_prompt_tokens,
         "data.max_response_length": training.max_new_tokens,
-        "data.filter_overlong_prompts": True,
+        "data.filter_overlong_prompts": False,  # they are not in the file: see prompts.py
         "data.truncation": "error",
         "data.shuffle": True,
         "data.seed": run.seed,
         "data.dataloader_num_workers": 0,
         "data.trust_remote_code": False,
         "algorithm.adv_estimator": "grpo",  # what verl makes of it gives way to the method's: see trainer.py
-        "algorithm.use_kl_in_reward": False,
+        "algorithm.use_kl_in_reward": method.kl is not None,
         "reward.reward_manager.name": REWARD_MANAGER,
         "algorithm.filter_groups.enable": False,  # a method's selection is in the sampler
         "trainer.v1.trainer_mode": "sync",
@@ -193,12 +191,10 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         **({f"{model}.custom_chat_template": PLAIN_TEXT} if run.prompt_form == "base" else {}),
         **({"++data.apply_chat_template_kwargs": run.chat_template_kwargs} if run.chat_template_kwargs else {}),
         f"{actor}.strategy": "fsdp2",
-        f"{actor}.policy_loss.loss_mode": NAME_PREFIX + str(run.method["loss"]["name"]),
-        # The registered loss aggregates by itself; verl's own metrics follow.
-        f"{actor}.loss_agg_mode": method.aggregation.mode,
-        f"{actor}.loss_scale_factor": method.aggregation.constant,
+        # The engine has the method's loss in place of verl's: see loss.py.
         f"{actor}.use_kl_loss": False,
         f"{actor}.entropy_coeff": 0,
+        f"{actor}.calculate_entropy": method.entropy_bonus is not None,
         f"{actor}.ppo_mini_batch_size": training.prompts_per_step // training.updates_per_step,
         f"{actor}.ppo_epochs": 1,
         f"{actor}.shuffle": False,
@@ -207,13 +203,12 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{actor}.ulysses_sequence_parallel_size": cluster.sequence_parallel,
         f"{actor}.use_torch_compile": True,
         f"{actor}.optim.lr": training.learning_rate,
-        f"{actor}.optim.lr_warmup_steps": training.warmup_updates // training.updates_per_step,
+        f"{actor}.optim.lr_warmup_steps": 0,  # the engine sets the rate of every update
         f"{actor}.optim.lr_scheduler_type": "constant",
         f"{actor}.optim.weight_decay": training.weight_decay,
         f"{actor}.grad_clip": training.gradient_clip,
         f"{actor}.optim.clip_grad": training.gradient_clip,
-        f"{actor}.fsdp_config.model_dtype": "fp32",
-        f"+{actor}.fsdp_config.mixed_precision": {"param_dtype": kept, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
+        **_precision(f"{actor}.fsdp_config", run),
         f"{actor}.fsdp_config.use_torch_compile": True,
         # True, as in verl's dataclass, would keep the whole model's gradients in float32 on every device.
         f"{actor}.fsdp_config.use_no_sync_for_gradient_accumulation": False,
@@ -237,7 +232,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "reward.num_workers": cluster.grading_workers,
         "trainer.project_name": "rlvr",
         "trainer.experiment_name": run.run,
-        "trainer.logger": ["console", "file"],
+        "trainer.logger": ["console"],
         "trainer.nnodes": cluster.nodes,
         "trainer.n_gpus_per_node": cluster.gpus_per_node,
         "trainer.device": "cuda",
@@ -245,11 +240,30 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "trainer.total_epochs": _NO_LIMIT_ON_EPOCHS,
         "trainer.save_freq": cluster.checkpoint_interval,
         "trainer.checkpoint_callback_class": "rlvr.engines.verl.plugin.RecordShards",
-        "trainer.max_actor_ckpt_to_keep": cluster.checkpoints_kept,
+        "trainer.max_actor_ckpt_to_keep": None,  # RecordShards removes old ones
         "trainer.default_local_dir": str(places.state),
         "trainer.resume_mode": "auto",
         "trainer.val_before_train": False,
         "trainer.test_freq": -1,
+    }
+
+
+def _precision(engine: str, run: VerlRun) -> dict[str, Value]:
+    """The options of a worker's ``engine``: weights in float32, passes in the run's type."""
+    computed = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
+    return {
+        f"{engine}.model_dtype": "fp32",
+        f"+{engine}.mixed_precision": {"param_dtype": computed, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
+    }
+
+
+def _reference_overrides(run: VerlRun, cluster: Cluster) -> dict[str, Value]:
+    """The options of verl's reference worker, which it has for its own divergence; the method's takes its place."""
+    engine = "actor_rollout_ref.ref.fsdp_config"
+    return {
+        "algorithm.kl_ctrl.kl_coef": 0.0,
+        **_precision(engine, run),
+        f"{engine}.ulysses_sequence_parallel_size": cluster.sequence_parallel,
     }
 
 

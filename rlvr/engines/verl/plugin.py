@@ -12,14 +12,13 @@ from typing import Any
 from verl.experimental.reward_loop.reward_manager import register as register_reward_manager
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
-from verl.trainer.ppo.core_algos import register_policy_loss
 from verl.trainer.ppo.v1 import trainer_base
 
 import evals.grading.workers  # noqa: F401 (now, not at the first answer that needs algebra)
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.verl import engine  # noqa: F401 (it registers itself with verl's engines)
-from rlvr.engines.verl.checkpoints import PROBE, keep, record
-from rlvr.engines.verl.launch import CHECKPOINTS_VARIABLE, NAME_PREFIX, REWARD_MANAGER
+from rlvr.engines.verl.checkpoints import PROBE, record, remove_old
+from rlvr.engines.verl.launch import CHECKPOINTS_VARIABLE, REWARD_MANAGER
 from rlvr.engines.verl.registered import current_run, grade
 from rlvr.engines.verl.trainer import MethodTrainer
 
@@ -49,7 +48,7 @@ class GradingRewardManager(RewardManagerBase):
 
 
 class RecordShards(CheckpointCallback):
-    """Writes the manifest of every state that verl saves, and keeps the states that are asked for."""
+    """Writes the manifest of every state that verl saves, and removes old states."""
 
     def on_save(
         self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **_unused: Any
@@ -58,17 +57,10 @@ class RecordShards(CheckpointCallback):
         state = Path(checkpoint_dir)
         shutil.copyfile(state.parent / PROBE, state / PROBE)
         record(state, global_step)
-        if str(global_step) in os.environ.get(CHECKPOINTS_VARIABLE, "").split(","):
-            keep(state, global_step)
+        wanted = [int(step) for step in os.environ.get(CHECKPOINTS_VARIABLE, "").split(",") if step]
+        remove_old(state.parent, current_run().cluster.checkpoints_kept, wanted)
 
 
-def register_method() -> None:
-    """Register this run's loss; a run that is validated after another one replaces its."""
-    current = current_run()
-    register_policy_loss(NAME_PREFIX + str(current.run.method["loss"]["name"]))(current.loss)
-
-
-register_method()
 register_reward_manager(REWARD_MANAGER)(GradingRewardManager)
 # verl keeps trainers in a public table, and ties to their names what a saved state has.
 trainer_base.TRAINER_REGISTRY |= {"sync": MethodTrainer}

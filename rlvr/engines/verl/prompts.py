@@ -26,13 +26,13 @@ _SHOWN = 8
 """Tokens of a prompt that an error shows."""
 
 
-def write_prompts(run: VerlRun, problems: Path, checkpoint: Checkpoint, path: Path) -> None:
-    """Write the problems of the directory ``problems`` for verl.
+def write_prompts(run: VerlRun, problems: Path, checkpoint: Checkpoint, path: Path) -> int:
+    """Write the problems of the directory ``problems`` for verl; the number of those that are left out as too long.
 
     Their truth is the gold answer, or for a verifier the JSON of the problem's row.
 
     Raises:
-        UserError: a prompt has other tokens by verl than in evaluation, or a response another end.
+        UserError: a prompt has other tokens by verl than in evaluation, a response another end, or all are too long.
     """
     require_ends(run, checkpoint)
     rows = load(problems).problems
@@ -40,21 +40,31 @@ def write_prompts(run: VerlRun, problems: Path, checkpoint: Checkpoint, path: Pa
     if run.verifier is not None:
         truths = [json.dumps(row) for row in read_jsonl(problems / "problems.jsonl")]
     texts = [render_prompt(run.prompt, row.problem) for row in rows]
-    contents = prompts_by_verl(run, checkpoint, texts, [str(row.id) for row in rows])
+    contents, lengths = prompts_by_verl(run, checkpoint, texts, [str(row.id) for row in rows])
+    longest = run.training.max_prompt_tokens
+    short = [number for number, length in enumerate(lengths) if length <= longest]
+    if not short:
+        accepted = f"at least {min(lengths)}, the shortest prompt"
+        raise InvalidInput(run.run, "training.max_prompt_tokens", f"is {longest}", accepted)
+    if left_out := len(rows) - len(short):
+        print(f"{run.run}: {left_out} of {len(rows)} prompts have more than {longest} tokens, and are left out")
     table = pa.table(
         {
-            "prompt": [[{"role": "user", "content": content}] for content in contents],
-            "data_source": ["rlvr"] * len(rows),
-            "reward_model": [{"ground_truth": truth, "style": "rule"} for truth in truths],
-            "extra_info": [{"index": number, "id": str(row.id)} for number, row in enumerate(rows)],
+            "prompt": [[{"role": "user", "content": contents[number]}] for number in short],
+            "data_source": ["rlvr"] * len(short),
+            "reward_model": [{"ground_truth": truths[number], "style": "rule"} for number in short],
+            "extra_info": [{"index": number, "id": str(rows[number].id)} for number in short],
         }
     )
     with replacing(path) as temporary:
         parquet.write_table(table, temporary)
+    return left_out
 
 
-def prompts_by_verl(run: VerlRun, checkpoint: Checkpoint, texts: Sequence[str], problems: Sequence[str]) -> list[str]:
-    """What verl is given in place of ``texts``, those of ``problems``, so that its tokens are evaluation's."""
+def prompts_by_verl(
+    run: VerlRun, checkpoint: Checkpoint, texts: Sequence[str], problems: Sequence[str]
+) -> tuple[list[str], list[int]]:
+    """What verl is given in place of ``texts``, those of ``problems``, for evaluation's tokens; and their numbers."""
     from transformers import AutoTokenizer
 
     expected = encode_prompts(checkpoint, texts, run.prompt_form, template=run.chat_template_kwargs)
@@ -78,7 +88,7 @@ def prompts_by_verl(run: VerlRun, checkpoint: Checkpoint, texts: Sequence[str], 
                 f"{run.run}: problem {problem}: from token {at} on verl's prompt is another one than evaluation's "
                 f"({parts}); accepted: a prompt whose text has none of the tokenizer's special tokens"
             )
-    return contents
+    return contents, [len(ids) for ids in expected]
 
 
 def require_ends(run: VerlRun, checkpoint: Checkpoint) -> None:

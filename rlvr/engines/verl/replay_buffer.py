@@ -69,7 +69,12 @@ class MethodReplayBuffer(ReplayBuffer):
             partition_id=partition_id,
             keys=[keys[row] for row in kept],
             tags=[
-                {**tags[row], "advantage": float(advantages[row]), "reward": float(outcomes.rewards[row])}
+                {
+                    **tags[row],
+                    "reward": float(outcomes.rewards[row]),
+                    "counted": bool(outcomes.counted[row]),
+                    "advantage": float(advantages[row]),
+                }
                 for row in kept
             ],
         )
@@ -86,7 +91,7 @@ class MethodReplayBuffer(ReplayBuffer):
         Returns names and tags of the rollouts, in the order in which their prompts were asked for, and how many prompts
         failed.
         """
-        size, failed = current_run().run.training.samples_per_prompt, 0
+        size, selection, failed = current_run().run.training.samples_per_prompt, current_run().method.selection, 0
         while True:
             self._sync_metadata_from_transfer_queue()
             items, asked = self.partitions[partition_id], self.prompt_global_steps[partition_id]
@@ -105,8 +110,8 @@ class MethodReplayBuffer(ReplayBuffer):
                     raise RuntimeError(f"{message}; accepted: {accepted}; their workers' errors are above")
                 print(f"{message}; others are sampled", flush=True)
             missing = rounds * batch_size - len(whole) - under_way
-            if isinstance(current_run().method.selection, GroupFilter):
-                missing = min(missing, batch_size - self._of_use(partition_id, whole) - under_way)
+            if isinstance(selection, GroupFilter):
+                missing = min(missing, batch_size - self._of_use(selection, partition_id, whole) - under_way)
             if missing > 0:
                 assert self.refill_fn is not None
                 self.refill_fn(missing)
@@ -116,11 +121,8 @@ class MethodReplayBuffer(ReplayBuffer):
                 return keys, [items[key] for key in keys], failed
             time.sleep(self.poll_interval)
 
-    def _of_use(self, partition_id: str, groups: Mapping[str, Sequence[str]]) -> int:
-        """Count the ``groups``, prompt -> rollouts, that are kept; all, unless the selection judges them one by one."""
-        selection = current_run().method.selection
-        if not isinstance(selection, GroupFilter):
-            return len(groups)
+    def _of_use(self, selection: GroupFilter, partition_id: str, groups: Mapping[str, Sequence[str]]) -> int:
+        """Count the ``groups``, prompt -> rollouts, that the selection keeps."""
         if new := {prompt: keys for prompt, keys in groups.items() if prompt not in self._judged}:
             keys = [key for group in new.values() for key in group]
             items = self.partitions[partition_id]

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -29,11 +28,10 @@ from rlvr.engines.result import (
     write_result,
 )
 from rlvr.engines.verl import PINNED, VERSION
-from rlvr.engines.verl.adapters import require_followed
-from rlvr.engines.verl.checkpoints import is_intact, keep, kept_state, merge, prepare_resume, read_steps, remove_old
+from rlvr.engines.verl.checkpoints import is_intact, merge, prepare_resume, remove_old
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, launch
-from rlvr.engines.verl.metrics import Display, keep_metrics, metrics_files, read_metrics
+from rlvr.engines.verl.metrics import Display, read_steps, whole_metrics
 from rlvr.engines.verl.processes import end_processes_of, error_in, on_every_node, require_machine
 from rlvr.engines.verl.prompts import write_prompts
 from rlvr.runs.progress import remove_metrics_so_far
@@ -41,6 +39,11 @@ from rlvr.runs.termination import Interrupted, termination
 
 _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 120.0
+_STARTS = 3
+_RAY_IS_SLOW = "The current node timed out during startup"
+"""What Ray says where its processes need more than its 30 seconds, which no setting changes."""
+_PATIENCE_OF_RAY = {"RAY_gcs_server_port_wait_time_s": "300"}
+"""Ray's own settings of how long it waits for its processes to start; by itself 30 seconds."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +88,17 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
         if left := end_processes_of(directory / "run.json"):
             print(f"{run.run}: ended {left} processes that an earlier attempt had left", flush=True)
         lacking = lacking_checkpoints(directory, training, checkpoints_at)
-        for done in set(checkpoints_at) - set(lacking):
-            shutil.rmtree(kept_state(state, done), ignore_errors=True)  # after a kill that came before it was removed
         step = prepare_resume(state)
         _require_kept(run, cluster, state, step, lacking)
+        left_out = write_prompts(run, study / run.problems, Checkpoint(study / run.base / "checkpoint"), places.prompts)
 
         def last_step(saved: int) -> int:
             """The step with which the run ends, as far as the rewards of the ``saved`` ones tell."""
             return run.training.last_step([each["reward_mean"] for each in read_steps(state, saved)])
 
-        def write(result: Training, shards: Path, place: Path, metrics: pd.DataFrame, steps: int) -> None:
-            """Make the policy of the ``shards``, those after so many ``steps``."""
-            details = merge(run, shards, place / "checkpoint", places, execution.python)
+        def write(result: Training, place: Path, metrics: pd.DataFrame, steps: int) -> None:
+            """Make the policy after so many ``steps``."""
+            details = merge(run, state / f"global_step_{steps}", place / "checkpoint", places, execution.python)
             write_result(
                 place,
                 result,
@@ -106,16 +108,14 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
                 optimizer_steps=steps * run.training.updates_per_step,  # a row of the metrics may be missing
                 seconds_last_process=time.monotonic() - started,
                 devices=cluster.devices,
+                prompts_left_out=left_out,
                 **details,
             )
 
         if step < last_step(step):
             require_machine(cluster)
-            require_followed(run, study / run.base / "checkpoint")
-            remove_old(state, cluster.checkpoints_kept)
             if step:
                 print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
-            write_prompts(run, study / run.problems, Checkpoint(study / run.base / "checkpoint"), places.prompts)
             if run.verifier_file is not None:
                 shutil.copyfile(study / run.verifier_file, places.verifier)
             end = _run_verl(run, places, execution, Display(run, places, training.parameters, step), lacking)
@@ -124,13 +124,13 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
                 raise UserError(f"{run.run}: verl ended with step {step} saved, of {last}: {end}")
         if step < run.training.steps:
             print(f"{run.run}: {run.training.stopped_after(step)}", flush=True)
-        metrics = _whole_metrics(run, places, step)
+        metrics = whole_metrics(state, step)
         for earlier in (each for each in lacking if each <= step):
             shorter, place = training.after(earlier), checkpoint_directory(directory, earlier)
             write_json(place / "run.json", shorter.run.to_json())
-            write(shorter, kept_state(state, earlier), place, metrics, earlier)
-            shutil.rmtree(kept_state(state, earlier))  # twice the size of what was made of it
-        write(training, state / f"global_step_{step}", directory, metrics, step)
+            write(shorter, place, metrics, earlier)
+            remove_old(state, cluster.checkpoints_kept, [later for later in lacking if later > earlier])
+        write(training, directory, metrics, step)
         for later in (each for each in lacking if each > step):  # the run stopped before
             repeat_result(directory, training, later)
         remove_metrics_so_far(directory)
@@ -142,10 +142,7 @@ def _require_kept(run: VerlRun, cluster: Cluster, state: Path, done: int, wanted
         if step % cluster.checkpoint_interval:
             accepted = f"by verl: multiples of checkpoint_interval, {cluster.checkpoint_interval}"
             raise InvalidInput(run.run, "checkpoints_at", f"is {step}", accepted)
-        saved = state / f"global_step_{step}"
-        if step <= done and is_intact(saved):
-            keep(saved, step)
-        if step <= done and not is_intact(kept_state(state, step)):
+        if step <= done and not is_intact(state / f"global_step_{step}", to_continue=False):
             raise UserError(
                 f"{run.run}: checkpoints_at: the state after step {step} was not kept, and verl does not repeat a "
                 f"training bit for bit; remove {state} to train the run again"
@@ -155,10 +152,21 @@ def _require_kept(run: VerlRun, cluster: Cluster, state: Path, done: int, wanted
 def _run_verl(
     run: VerlRun, places: Places, execution: Execution, display: Display, checkpoints_at: Sequence[int]
 ) -> str:
-    """Start verl and wait for it; how it ended, in one line. Its output goes to a log that is kept over attempts."""
+    """Start verl, again if Ray does not come up in time, and wait for it; how it ended, in one line."""
+    for start in range(_STARTS):
+        output, status = _start_verl(run, places, execution, display, checkpoints_at)
+        if _RAY_IS_SLOW not in output or start == _STARTS - 1:
+            break
+        print(f"{run.run}: Ray did not start within its time on this busy machine; it is started again", flush=True)
+    return f"{error_in(output, status)} ({places.log})"
+
+
+def _start_verl(
+    run: VerlRun, places: Places, execution: Execution, display: Display, checkpoints_at: Sequence[int]
+) -> tuple[str, int]:
+    """Start verl and wait for it; its output, which goes to a log that is kept over attempts, and its exit status."""
     verl = launch(run, execution.cluster, places, checkpoints_at)
     places.state.mkdir(parents=True, exist_ok=True)
-    keep_metrics(places)
     log, python = places.log, execution.python
     # Ray and vLLM start programs of verl's environment.
     path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
@@ -169,7 +177,7 @@ def _run_verl(
         process = subprocess.Popen(
             [*on_every_node(execution.cluster, python, os.environ), python, *verl.words[1:]],
             cwd=log.parent,
-            env={**os.environ, **verl.environment, **of_ray, "PATH": path},
+            env={**_PATIENCE_OF_RAY, **os.environ, **verl.environment, **of_ray, "PATH": path},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -186,33 +194,13 @@ def _run_verl(
     display.update()
     with log.open("rb") as output:
         output.seek(before)
-        return f"{error_in(output.read().decode(errors='replace'), process.returncode)} ({log})"
-
-
-def _whole_metrics(run: VerlRun, places: Places, steps: int) -> pd.DataFrame:
-    """The metrics of all attempts, which have done so many ``steps``.
-
-    verl saves a state before it logs the step: an attempt that is killed in between leaves that step's out.
-    """
-    files = metrics_files(places)
-    metrics = read_metrics(files, run.training.updates_per_step)
-    there = set() if metrics.empty else set(metrics["step"])
-    missing = [step for step in range(1, steps + 1) if step not in there]
-    if metrics.empty or len(missing) > len(files):
-        raise UserError(f"{places.metrics.parent}: metrics of {len(metrics)} steps of {steps}")
-    for step in missing:
-        print(f"{run.run}: no metrics of step {step}: verl was killed after it had saved that step", flush=True)
-    return metrics
+        return output.read().decode(errors="replace"), process.returncode
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
-    """End verl and every process that it started and that is still in its session."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(timeout=_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            print("verl does not end; it is killed", file=sys.stderr, flush=True)
+    """Ask verl to end, and wait for it; what is left of it then is killed with all that it started."""
+    process.terminate()
+    try:
+        process.wait(timeout=_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        print("verl does not end; it is killed", file=sys.stderr, flush=True)

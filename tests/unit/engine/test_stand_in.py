@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from evals.core.files import write_json, write_jsonl
+from rlvr.methods.components import composition
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.engine import stand_in
 from tests.unit.engine.conftest import DAPO, run_content
@@ -21,7 +22,7 @@ from tests.unit.engine.test_fine_tune import SETTINGS
 
 ROOT = Path(__file__).parents[3]
 SMALL = {"steps": 2, "prompts_per_step": 4, "max_new_tokens": 5, "samples_per_prompt": 4, "sampling_batch_size": 16}
-PARTS = ("version", "reward_shaping", "advantage", "kl", "token_weights", "loss", "batching")
+PARTS = ("version", *composition().model_fields)
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="a compiler makes what torch asks for a GPU")
 

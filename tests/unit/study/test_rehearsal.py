@@ -86,7 +86,7 @@ def test_what_was_measured_is_told(tmp_path: Path) -> None:
     content = rehearsal(Study.read(CONFIG / "papers/delta.yaml"), "delta.yaml", None, "delta")
     place = tmp_path / "results/runs/qwen3_8b_base-delta-s1"
     place.mkdir(parents=True)
-    rows = {"step": [1, 2], "seconds_step": [31.5, 20.25], "rollout_log_prob_difference_mean": [0.001, 0.002]}
+    rows = {"step": [1, 2], "seconds_step": [31.5, 20.25], "sampler_difference_mean": [0.001, 0.002]}
     pd.DataFrame(rows).to_parquet(place / "metrics.parquet")
     details = {"tokens_generated": 4096, "merged_log_prob_difference": 0.042}
     Manifest("run", {}, {}, {}, "f", details).write(place / "manifest.json")
@@ -97,7 +97,7 @@ def test_what_was_measured_is_told(tmp_path: Path) -> None:
     lines = report(content, tmp_path)
     assert lines[0].startswith("qwen3_8b_base-delta-s1: 2 steps by verl, states saved, 4096 tokens")
     assert any(line.split() == ["seconds_step", "31.5", "20.25"] for line in lines)
-    assert any(line.split() == ["rollout_log_prob_difference_mean", "0.001", "0.002"] for line in lines)
+    assert any(line.split() == ["sampler_difference_mean", "0.001", "0.002"] for line in lines)
     assert lines[-2:] == [
         "merged: log-probs differ by 0.042 from the trainer's",
         "qwen3_8b_base-delta-s1 on aime_2024, one sample a problem: 10.0 %",

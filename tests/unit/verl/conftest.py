@@ -13,7 +13,7 @@ import pytest
 
 from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.launch import Places
-from rlvr.methods.components import BATCHING_KINDS, KINDS
+from rlvr.methods.components import composition
 from rlvr.study.catalogue import load_catalogue, resolve_method
 
 CLUSTER: dict[str, Any] = {
@@ -42,7 +42,7 @@ TRAINING: dict[str, Any] = {
     "weight_decay": 0.1,
     "gradient_clip": 1.0,
 }
-PIECES = ("version", "batching", *(kind for kind in KINDS if kind not in BATCHING_KINDS))
+PIECES = ("version", *composition().model_fields)
 
 
 def run_content(method: str = "delta", **training: Any) -> dict[str, Any]:

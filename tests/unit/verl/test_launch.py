@@ -32,9 +32,8 @@ def test_the_settings_of_the_run_are_verl_s(places: Places) -> None:
         "data.max_response_length": 20480,
         f"{ROLLOUT}.max_model_len": 22528,
         f"{ACTOR}.optim.lr": 1e-6,
-        f"{ACTOR}.optim.lr_warmup_steps": 10,  # verl counts rollout steps
+        f"{ACTOR}.optim.lr_warmup_steps": 0,  # the engine sets the rate of every update
         f"{ACTOR}.optim.weight_decay": 0.1,
-        f"{ACTOR}.policy_loss.loss_mode": "rlvr_clipped",
         "trainer.total_training_steps": 220,
         "trainer.nnodes": 2,
         "trainer.n_gpus_per_node": 8,
@@ -65,12 +64,24 @@ def test_adapters_are_trained_and_their_sums_sampled(places: Places) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(load_catalogue()))
-def test_every_method_of_the_catalogue_maps(name: str, places: Places) -> None:
+def test_every_method_of_the_catalogue_has_the_workers_that_it_needs(name: str, places: Places) -> None:
     run = make_run(name)
     overrides = launch(run, make_cluster(), places).overrides
-    assert overrides[f"{ACTOR}.policy_loss.loss_mode"] == "rlvr_" + run.method["loss"]["name"]
-    assert overrides[f"{ACTOR}.loss_agg_mode"] == run.method["loss"]["aggregation"]
     assert overrides["trainer.v1.sampler.custom_sampler.name"] == "MethodReplayBuffer"
+    assert overrides["algorithm.use_kl_in_reward"] == (run.method.get("kl") is not None)
+    assert overrides[f"{ACTOR}.calculate_entropy"] == (run.method.get("entropy_bonus") is not None)
+
+
+def test_a_reference_worker_computes_as_the_actor_does_and_verl_adds_nothing_of_it(places: Places) -> None:
+    for name in ("grpo", "grpo_kl_in_reward"):
+        overrides = launch(make_run(name), make_cluster(), places).overrides
+        assert overrides["algorithm.kl_ctrl.kl_coef"] == 0 and overrides[f"{ACTOR}.use_kl_loss"] is False
+        of_ref = {key: value for key, value in overrides.items() if "actor_rollout_ref.ref." in key}
+        assert of_ref == {
+            key: overrides[key.replace(".ref.", ".actor.").replace("fsdp_config.ulysses", "ulysses")] for key in of_ref
+        }
+        assert len(of_ref) == 3
+    assert not any("_ref.ref." in key for key in launch(make_run("dapo"), make_cluster(), places).overrides)
 
 
 def test_workers_get_what_the_driver_gets(places: Places) -> None:
@@ -78,7 +89,7 @@ def test_workers_get_what_the_driver_gets(places: Places) -> None:
     prefix = "+ray_kwargs.ray_init.runtime_env.env_vars."
     of_workers = {key.removeprefix(prefix): value for key, value in found.overrides.items() if key.startswith(prefix)}
     # All of it: what logs runs in a Ray worker, which has nothing of the driver's where Ray was started by others.
-    assert of_workers == found.environment and of_workers["VERL_FILE_LOGGER_PATH"] == str(places.metrics)
+    assert of_workers == found.environment
     assert of_workers["RLVR_RUN"] == str(places.run / "run.json")
 
 
@@ -104,6 +115,15 @@ def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(plac
     own += (f"{ACTOR}.optim", f"{ROLLOUT}.n.x")
     for key in own:
         with pytest.raises(InvalidInput, match="is set by the project") as error:
+            launch(make_run(), make_cluster(overrides={key: 1}), places)
+        assert error.value.key == f"overrides.{key}"
+
+
+def test_options_of_verl_s_own_losses_are_refused(places: Places) -> None:
+    """Nothing reads them: the method is what the study says."""
+    of_losses = (f"{ACTOR}.{name}" for name in ("policy_loss.loss_mode", "loss_agg_mode", "clip_ratio_high"))
+    for key in (*of_losses, "+algorithm.rollout_correction.rollout_is", "algorithm.gamma"):
+        with pytest.raises(InvalidInput, match="is what the method decides; accepted: a component") as error:
             launch(make_run(), make_cluster(overrides={key: 1}), places)
         assert error.value.key == f"overrides.{key}"
 

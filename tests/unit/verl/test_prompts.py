@@ -56,9 +56,9 @@ def tokens_of_verl(contents: list[str], directory: Path, template: str) -> list[
 def test_verl_s_prompts_have_the_tokens_of_evaluation(begins: bool, form: str, template: str, tmp_path: Path) -> None:
     model, run = checkpoint(tmp_path, begins), make_run().model_copy(update={"prompt_form": form})
     text = "What is 1 + 2 ? Answer :"
-    contents = prompts_by_verl(run, model, [text], ["p-1"])
+    contents, lengths = prompts_by_verl(run, model, [text], ["p-1"])
     (ours,) = encode_prompts(model, [text], form)
-    assert tokens_of_verl(contents, tmp_path, template) == [list(ours)]
+    assert tokens_of_verl(contents, tmp_path, template) == [list(ours)] and lengths == [len(ours)]
     assert ours.count(0) == (1 if begins or form == "chat" else 0)
     assert contents == ["<s>" + text if begins and form == "base" else text]
 
@@ -89,7 +89,7 @@ def test_a_template_is_told_the_same_in_training_and_evaluation(tmp_path: Path, 
     found = []
     for kwargs in ({}, told):
         run = make_run().model_copy(update={"prompt_form": "chat", "chat_template_kwargs": kwargs})
-        assert prompts_by_verl(run, model, ["What is 1"], ["p-1"]) == ["What is 1"]  # compared with evaluation's
+        assert prompts_by_verl(run, model, ["What is 1"], ["p-1"])[0] == ["What is 1"]  # compared with evaluation's
         found.append(encode_prompts(model, ["What is 1"], "chat", template=kwargs)[0])
         assert launch(run, make_cluster(), places).overrides.get("++data.apply_chat_template_kwargs", {}) == kwargs
     assert found[0][:-1] == found[1]
@@ -116,3 +116,21 @@ def test_problems_are_messages_with_their_truths(with_rows: bool, tmp_path: Path
     assert row["extra_info"] == {"index": 0, "id": "train-0"}
     truth = row["reward_model"]["ground_truth"]
     assert json.loads(truth) == rows[0] if with_rows else truth == "3"
+
+
+def test_prompts_that_are_too_long_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ("1 + 2", "1 + 2 + 1", "2")
+    rows = [{"id": f"train-{n}", "problem": text, "answer": "3", "family": "f"} for n, text in enumerate(texts)]
+    write_problem_set(tmp_path / "train", rows, {}, {}, {})
+    model, path = checkpoint(tmp_path / "model", True), tmp_path / "prompts.parquet"
+
+    def left_out(longest: int) -> int:
+        content = {**make_run(max_prompt_tokens=longest).to_json(), "prompt": "What is {problem} ?"}
+        return write_prompts(type(make_run()).parse(content, "run.json"), tmp_path / "train", model, path)
+
+    assert left_out(9) == 0 and capsys.readouterr().out == ""
+    assert left_out(7) == 1  # <s> What is 1 + 2 ?
+    assert "1 of 3 prompts have more than 7 tokens, and are left out" in capsys.readouterr().out
+    assert [row["extra_info"]["id"] for row in parquet.read_table(path).to_pylist()] == ["train-0", "train-2"]
+    with pytest.raises(InvalidInput, match="is 4; accepted: at least 5, the shortest prompt"):
+        left_out(4)

@@ -1,87 +1,21 @@
-"""Our losses and advantages behind verl's signatures: the same numbers, however ranks and micro-batches cut a batch."""
+"""The run of a process of verl: its grader, and the numbers of its prompts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from torch import Tensor
 
 from evals.core.files import write_json
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.verl import registered
 from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
-from rlvr.engines.verl.registered import RegisteredLoss, group_ids
-from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
-from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.losses.cov import KLCov
-from rlvr.methods.losses.token_ratios import SAPO, Clipped
+from rlvr.engines.verl.registered import group_ids
 from tests.unit.verl.conftest import CLUSTER, run_content
-
-
-def batch(rollouts: int = 8, length: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    old = -torch.rand(rollouts, length, generator=generator, dtype=torch.float64)
-    new = old + 0.5 * torch.randn(rollouts, length, generator=generator, dtype=torch.float64)
-    advantages = torch.randn(rollouts, 1, generator=generator, dtype=torch.float64).expand(-1, length)
-    lengths = torch.randint(1, length + 1, (rollouts,), generator=generator)
-    return old, new.requires_grad_(), advantages, torch.arange(length) < lengths[:, None]
-
-
-@pytest.mark.parametrize(
-    ("loss", "mode"),
-    [(Clipped(), "token-mean"), (Clipped(), "seq-mean-token-mean"), (SAPO(), "seq-mean-token-mean")],
-)
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_micro_batches_and_ranks_add_up_to_the_mini_batch(loss: PolicyLoss, mode: Mode, ranks: int) -> None:
-    (old, new, advantages, mask), aggregation = batch(), Aggregation(mode)
-    token_loss, metrics = loss(new, old, advantages, mask, torch.arange(8), torch.Generator(), aggregation)
-    whole = aggregation(token_loss, mask, Normaliser.of(mask))
-    (expected,) = torch.autograd.grad(whole, new)
-    info = {"dp_size": ranks, "batch_num_tokens": int(mask.sum()), "global_batch_size": 8}
-    registered = RegisteredLoss(loss, aggregation)
-    total, sums = torch.zeros((), dtype=torch.float64), 0.0
-    for rows in torch.arange(8).split(3):
-        value, found = registered(
-            old[rows], new[rows], advantages[rows], mask[rows].long(), config=SimpleNamespace(global_batch_info=info)
-        )
-        assert found == {}
-        total = total + value / ranks  # the average over ranks that FSDP takes of gradients
-        sums += registered.token_sums["approximate_kl"]
-    torch.testing.assert_close(total, whole)
-    torch.testing.assert_close(torch.autograd.grad(total, new)[0], expected)
-    assert sums == pytest.approx(float(metrics["approximate_kl"][mask].sum()))
-
-
-def test_a_coupled_loss_goes_through_its_gradient() -> None:
-    loss, (old, new, advantages, mask) = KLCov(top_fraction=0.2), batch()
-    config = SimpleNamespace(global_batch_info={"dp_size": 1, "batch_num_tokens": 1, "global_batch_size": 1})
-    mean = Aggregation("token-mean")
-    registered = RegisteredLoss(loss, mean)
-    with pytest.raises(ValueError, match="KLCov couples rollouts"):
-        registered(old, new, advantages, mask, config=config)
-    token_loss, _ = loss(new, old, advantages, mask, torch.arange(8), torch.Generator(), mean)
-    (expected,) = torch.autograd.grad(mean(token_loss, mask, Normaliser.of(mask)), new)
-    value = torch.zeros((), dtype=torch.float64)
-    for rows in torch.arange(8).split(3):
-        registered.gradient = expected[rows]
-        value = value + registered(old[rows], new[rows], advantages[rows], mask[rows], config=config)[0]
-    torch.testing.assert_close(torch.autograd.grad(value, new)[0], expected)
-
-
-def test_a_coupled_loss_s_gradient_goes_where_the_micro_batch_is() -> None:
-    """verl moves a micro-batch to the device after the gradient was taken from it; "meta" is the other device here."""
-    old, new, advantages, mask = (tensor.detach().to("meta") for tensor in batch())
-    config = SimpleNamespace(global_batch_info={"dp_size": 1, "batch_num_tokens": 1, "global_batch_size": 1})
-    registered = RegisteredLoss(KLCov(top_fraction=0.2), Aggregation("token-mean"), gradient=torch.ones(new.shape))
-    value, _ = registered(old, new.requires_grad_(), advantages, mask, config=config)
-    assert torch.autograd.grad(value, new)[0].device.type == "meta"
 
 
 def test_prompts_are_numbered_as_they_come() -> None:

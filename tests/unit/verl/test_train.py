@@ -18,8 +18,6 @@ from rlvr.engines.verl.checkpoints import (
     PROBE,
     TRACKER,
     is_intact,
-    keep,
-    kept_state,
     merge,
     prepare_resume,
     record,
@@ -27,7 +25,7 @@ from rlvr.engines.verl.checkpoints import (
     steps,
 )
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
-from rlvr.engines.verl.metrics import Display
+from rlvr.engines.verl.metrics import Display, read_steps, write_step
 from rlvr.engines.verl.train import Execution, _run_verl
 from tests.unit.verl.conftest import make_cluster, make_run
 
@@ -90,17 +88,36 @@ def test_without_an_intact_state_verl_starts_anew(tmp_path: Path) -> None:
     assert prepare_resume(tmp_path) == 0 and not (tmp_path / TRACKER).exists()
 
 
-def test_a_kept_state_outlives_its_original(tmp_path: Path) -> None:
+def test_of_old_states_the_weights_stay_that_are_asked_for(tmp_path: Path) -> None:
+    for step in (2, 4, 6, 8):
+        save_state(tmp_path, step)
+    remove_old(tmp_path, 2, [2])
+    remove_old(tmp_path, 2, [2])  # after every state
+    kept = tmp_path / "global_step_2"
+    assert steps(tmp_path) == [2, 6, 8] and is_intact(kept, to_continue=False) and not is_intact(kept)
+    assert list(kept.rglob("model_*")) and not list(kept.rglob("optim_*"))  # what a checkpoint is merged from
+    assert prepare_resume(tmp_path) == 8 and is_intact(tmp_path / "global_step_6")
+    next(kept.rglob("model_*")).unlink()
+    assert not is_intact(kept, to_continue=False)
+    remove_old(tmp_path, 2)
+    assert steps(tmp_path) == [6, 8]
+
+
+def test_a_run_goes_on_from_no_weights_without_their_optimizer(tmp_path: Path) -> None:
     for step in (2, 4, 6):
         save_state(tmp_path, step)
-    keep(tmp_path / "global_step_2", 2)
-    remove_old(tmp_path, 2)
-    kept = kept_state(tmp_path, 2)
-    assert steps(tmp_path) == [4, 6] and is_intact(kept)
-    assert list(kept.rglob("model_*")) and not list(kept.rglob("optim_*"))  # what a checkpoint is merged from
-    next(kept.rglob("model_*")).unlink()
-    assert not is_intact(kept)
-    assert prepare_resume(tmp_path) == 6
+    remove_old(tmp_path, 1, [4])
+    (tmp_path / "global_step_6" / MANIFEST).unlink()
+    assert prepare_resume(tmp_path) == 0 and steps(tmp_path) == []
+
+
+def test_what_was_measured_of_steps_that_are_done_again_is_dropped(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        save_state(tmp_path, step)
+        assert len(write_step(tmp_path, step, {"reward_mean": 0.1 * step})) == step
+    (tmp_path / "global_step_3" / "data.pt").unlink()
+    assert prepare_resume(tmp_path) == 2
+    assert read_steps(tmp_path, 9) == [{"step": 1, "reward_mean": 0.1}, {"step": 2, "reward_mean": 0.2}]
 
 
 def test_the_manifest_names_every_file(tmp_path: Path) -> None:
@@ -149,6 +166,25 @@ def test_verl_on_one_node_starts_a_ray_of_its_own(
     execution = Execution(make_cluster(nodes=1), str(program), tmp_path, tmp_path, 0.0)
     end = _run_verl(make_run(), places, execution, Display(make_run(), places, {}, 0), [])
     assert end == f"ValueError: {address or 'local'} ({tmp_path}/verl/verl.log)"
+
+
+@pytest.mark.parametrize(("failures", "starts"), [(0, 1), (2, 3), (9, 3)])
+def test_ray_that_a_busy_machine_does_not_start_in_time_is_started_again(
+    failures: int, starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rlvr.engines.verl.train._LOOK_SECONDS", 0.05)
+    (tmp_path / "verl").mkdir()
+    program = tmp_path / "python"
+    late = "Exception: The current node timed out during startup. This could happen"
+    script = f"echo x >> starts\n[ $(wc -l < starts) -le {failures} ] && echo '{late}'"
+    program.write_text(f"#!/bin/sh\n{script}\necho 'RuntimeError: it follows'\nexit 1\n")
+    program.chmod(0o755)
+    places = Places(run=tmp_path, study=tmp_path, repository=tmp_path, state=tmp_path / "state")
+    execution = Execution(make_cluster(nodes=1), str(program), tmp_path, tmp_path, 0.0)
+    end = _run_verl(make_run(), places, execution, Display(make_run(), places, {}, 0), [])
+    assert (tmp_path / "verl" / "starts").read_text().count("x") == starts
+    assert end.startswith("RuntimeError: it follows")
+    assert capsys.readouterr().out.count("it is started again") == starts - 1
 
 
 def test_a_merged_checkpoint_is_compared_with_the_trainer_s_log_probs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +12,14 @@ import pandas as pd
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json, write_json
+from evals.core.files import read_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import VerlRun
 from rlvr.engines.result import checkpoint_directory
 from rlvr.engines.verl import train as module
-from rlvr.engines.verl.checkpoints import SAMPLED, keep, prepare_resume, record, steps
+from rlvr.engines.verl.checkpoints import prepare_resume, record, remove_old, steps
 from rlvr.engines.verl.launch import Places
-from rlvr.engines.verl.metrics import Display, keep_metrics
+from rlvr.engines.verl.metrics import MEASURED, Display, write_step
 from rlvr.engines.verl.train import Execution, train
 from tests.unit.verl.conftest import make_cluster, make_run
 
@@ -29,11 +28,11 @@ STEPS = 4
 
 @dataclass
 class Verl:
-    """Trains by writing a state and a row of metrics a step; the reward is the learning rate.
+    """Trains by writing a state and a row of metrics a step; the reward is the learning rate, or one of ``rewards``.
 
     Attributes:
         killed_before_metrics_of: the step whose state is saved when the next attempt is killed; None to finish.
-        rewards: of the steps, as the trainer notes them for a run that may stop early.
+        rewards: of the steps, for a run that may stop early.
         attempts: steps that each attempt went on from.
     """
 
@@ -42,28 +41,23 @@ class Verl:
     rewards: Sequence[float] = ()
 
     def __call__(
-        self, run: VerlRun, places: Places, _execution: Execution, display: Display, checkpoints_at: Sequence[int]
+        self, run: VerlRun, places: Places, execution: Execution, display: Display, checkpoints_at: Sequence[int]
     ) -> str:
-        keep_metrics(places)
-        places.metrics.parent.mkdir(parents=True, exist_ok=True)
         start = prepare_resume(places.state)
         self.attempts.append(start)
-        lines = []
-        last = run.training.last_step(self.rewards)
-        for step in range(start + 1, last + 1):
-            write_json(places.state / SAMPLED, [{"reward_mean": reward} for reward in self.rewards[:step]])
+        for step in range(start + 1, run.training.last_step(self.rewards) + 1):
+            reward = self.rewards[step - 1] if self.rewards else run.training.learning_rate
+            row = {"reward_mean": reward, "tokens_generated": 10.0}
             state = places.state / f"global_step_{step}"
+            write_step(places.state, step, row)
             (state / "actor").mkdir(parents=True)
             (state / "actor" / "shard.pt").write_bytes(bytes([step]))
             record(state, step)
-            if step in checkpoints_at:
-                keep(state, step)
+            remove_old(places.state, execution.cluster.checkpoints_kept, checkpoints_at)
             if step == self.killed_before_metrics_of:
                 self.killed_before_metrics_of = None
                 break
-            data = {"rlvr/reward_mean": run.training.learning_rate, "rlvr/tokens_generated": 10, "timing_s/step": 1.0}
-            lines.append(json.dumps({"step": step, "data": data}) + "\n")
-        places.metrics.write_text("".join(lines), encoding="utf-8")
+            write_step(places.state, step, {**row, "seconds_step": 1.0, "optimizer_steps": 4.0})
         display.update()
         return "killed by SIGKILL"
 
@@ -128,7 +122,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         "_run_verl": found.verl,
         "merge": merge,
         "require_machine": require_machine,
-        "write_prompts": lambda *_: None,
+        "write_prompts": lambda *_: 0,
     }
     for name, function in replaced.items():
         monkeypatch.setattr(module, name, function)
@@ -151,35 +145,34 @@ def test_metrics_are_those_of_the_settings_and_not_of_others_that_were_tried(mac
 
 
 @pytest.mark.parametrize("step", [2, STEPS])
-def test_a_kill_between_a_state_and_its_metrics_costs_that_row_alone(
-    machine: Machine, step: int, capsys: pytest.CaptureFixture[str]
+def test_a_kill_between_a_state_and_its_metrics_costs_what_the_update_measured_alone(
+    machine: Machine, step: int
 ) -> None:
     machine.verl.killed_before_metrics_of = step
     if step < STEPS:
         with pytest.raises(UserError, match=f"step {step} .*of {STEPS}: killed by SIGKILL"):
             machine.train()
-    found = machine.train()
-    assert found["step"].tolist() == [other for other in range(1, STEPS + 1) if other != step]
+    metrics = machine.train()
+    assert metrics["step"].tolist() == list(range(1, STEPS + 1)) and metrics["reward_mean"].notna().all()
+    assert metrics["step"][metrics["seconds_step"].isna()].tolist() == [step]
     assert machine.verl.attempts == ([0, step] if step < STEPS else [0])
-    assert f"no metrics of step {step}" in capsys.readouterr().out
 
 
 def test_states_of_attempts_before_do_not_pile_up(machine: Machine) -> None:
-    """verl forgets at every start what it saved before, and removes none of it."""
-    kept = make_cluster().checkpoints_kept
+    """verl forgets at every start what it saved before, and would remove none of it."""
     machine.verl.killed_before_metrics_of = 3
     with pytest.raises(UserError, match="verl ended with step 3 saved"):
         machine.train()
     (directory,) = machine.states()
-    assert steps(directory) == [1, 2, 3]  # what stands for verl removes none at all
+    assert steps(directory) == [2, 3]
     machine.train()
-    assert steps(directory) == [*[1, 2, 3][-kept:], 4]
+    assert steps(directory) == [3, 4]
 
 
 def test_metrics_that_are_not_there_are_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_metrics(*arguments: Any) -> str:
         end = machine.verl(*arguments)
-        arguments[1].metrics.write_text("")
+        (arguments[1].state / MEASURED).unlink()
         return end
 
     monkeypatch.setattr(module, "_run_verl", without_metrics)
@@ -196,10 +189,9 @@ def test_a_run_that_stops_early_is_complete(machine: Machine, capsys: pytest.Cap
     machine.verl.rewards = [0.5, 0.25, 0.75, 0.75]
     machine.verl.killed_before_metrics_of = 2  # the step that ends it
     rule = {"early_stop": {"window": 1, "patience": 1}}
-    assert machine.train([1, 3], **rule)["step"].tolist() == [1]
+    assert machine.train([1, 3], **rule)["step"].tolist() == [1, 2]
     said = capsys.readouterr().out
     assert f"stopped after step 2 of {STEPS}: no new highest mean reward of 1 steps for 1 steps" in said
-    assert "no metrics of step 2" in said
     place = machine.path / "results/runs/r"
     policies = [checkpoint_directory(place, step) for step in (1, 3)]
     weights = [(each / "checkpoint" / "model.safetensors").read_bytes() for each in (*policies, place)]
@@ -216,7 +208,7 @@ def test_a_killed_run_that_has_not_stopped_goes_on(machine: Machine) -> None:
     rule = {"early_stop": {"window": 1, "patience": 1}}
     with pytest.raises(UserError, match=f"verl ended with step 2 saved, of {STEPS}"):
         machine.train(**rule)
-    assert machine.train(**rule)["step"].tolist() == [1, 3] and machine.verl.attempts == [0, 2]
+    assert machine.train(**rule)["step"].tolist() == [1, 2, 3] and machine.verl.attempts == [0, 2]
 
 
 def test_policies_of_earlier_steps_are_kept(machine: Machine) -> None:
@@ -227,7 +219,7 @@ def test_policies_of_earlier_steps_are_kept(machine: Machine) -> None:
     assert manifest.details["steps"] == 2 and manifest.parameters["training"]["steps"] == 2
     assert pd.read_parquet(place / "metrics.parquet")["step"].tolist() == [1, 2]
     machine.train(checkpoints_at=[2])  # it is there
-    machine.train(checkpoints_at=[3])  # what stands for verl removes no state, so that it is made of what is there
+    machine.train(checkpoints_at=[3])  # its state is one of the newest two
     assert machine.verl.attempts == [0]
 
 
@@ -245,21 +237,18 @@ def test_what_was_merged_outlives_a_kill_and_what_was_not_is_merged_again(
     with pytest.raises(UserError, match="killed by SIGKILL"):
         machine.train(checkpoints_at=[1, 2])
     (state,) = machine.states()
-    assert [path.name for path in state.glob("kept_step_*")] == ["kept_step_2"]
+    assert steps(state) == [2, 3, 4]
     first = checkpoint_directory(place, 1)
     made = (first / "manifest.json").stat().st_mtime_ns
-    (state / "kept_step_1").mkdir()  # as after a kill that came before it was removed
     machine.train(checkpoints_at=[1, 2])
     for step in (1, 2):
         verify_outputs(checkpoint_directory(place, step) / "manifest.json", "run")
-    assert (first / "manifest.json").stat().st_mtime_ns == made and not list(state.glob("kept_step_*"))
+    assert (first / "manifest.json").stat().st_mtime_ns == made and steps(state) == [3, 4]
     assert machine.verl.attempts == [0]
 
 
 def test_a_policy_that_can_no_longer_be_kept_is_refused(machine: Machine) -> None:
     machine.train()
-    for state in machine.states():
-        shutil.rmtree(state / "global_step_1")
     with pytest.raises(UserError, match="step 1 was not kept") as error:
         machine.train(checkpoints_at=[1])
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""The trainer before an update, on made-up batches: the rollouts that it keeps, and those that end the run."""
+"""The trainer before an update, on made-up batches: advantages, the rollouts that it keeps, what ends the run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from evals.core.errors import UserError
 from evals.core.manifest import Manifest
 from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.rollouts import ROLLOUT_COLUMNS, kept_steps
-from rlvr.engines.verl.checkpoints import read_steps
 from rlvr.engines.verl.launch import RUN_VARIABLE
+from rlvr.engines.verl.metrics import read_steps
 from rlvr.engines.verl.registered import CurrentRun, Field, nested
 from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import import_with_verl, make_cluster, make_run
@@ -24,7 +24,7 @@ from tests.unit.verl.conftest import import_with_verl, make_cluster, make_run
 show = rlvr_bench("tokens", "show")
 WORDS = ["zero", "one", "two", "three", "four", "five"]
 LENGTHS = [2, 3, 1]
-SAMPLED = {"prompts_sampled": 8}
+SAMPLED = {"prompts_sampled": 8, "prompts_failed": 0}
 
 
 def rows(values: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,10 @@ BATCH = {
         {"index": 4, "id": "p-7"},
         {"index": 1, "id": "p-2"},
     ],
+    Field.REWARD: torch.tensor([1.0, 0.0, 0.0]),
     Field.ADVANTAGE: torch.tensor([0.7, -0.7, 0.0]),
+    Field.COUNTED: torch.tensor([True, True, True]),
+    Field.ROW: torch.tensor([1, 2, 0]),
     Field.GROUP: torch.tensor([3, 3, 5]),
     Field.MINI_BATCH: torch.tensor([0, 1, 0]),
     Field.TOKEN_WEIGHTS: rows(torch.tensor([[1.0, 1.5, 0.0], [0.5, 1.0, 1.0], [1.0, 0.0, 0.0]])),
@@ -68,6 +71,7 @@ def update(
         """verl's trainer, as far as MethodTrainer uses it."""
 
         tokenizer = SimpleNamespace(decode=lambda tokens, skip_special_tokens: WORDS[tokens[0]])
+        train_dataset = range(16)
 
         def __init__(self, config: Any) -> None:
             self.global_steps = step
@@ -89,7 +93,8 @@ def update(
     monkeypatch.setenv(RUN_VARIABLE, str(directory / "run.json"))
     config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(directory / "state" / ("a" * 16))))
     batch = SimpleNamespace(keys=["x", "y", "z"], partition_id="train")
-    trainer.MethodTrainer(config)._compute_advantage(batch, {})
+    metrics = {f"rlvr/{name}": value for name, value in {"reward_mean": 0.5, **SAMPLED}.items()}
+    trainer.MethodTrainer(config)._compute_advantage(batch, metrics)
     return handed_on["advantages"]
 
 
@@ -160,7 +165,7 @@ def test_the_trainer_ends_a_run_whose_reward_no_longer_rises(tmp_path: Path, mon
     """It notes the reward of every step; a step that is done again after a kill replaces what was noted."""
 
     class Base:
-        total_training_steps = 8
+        total_training_steps, train_dataset = 8, range(16)
 
         def __init__(self, config: Any) -> None:
             self.config = config
@@ -175,7 +180,7 @@ def test_the_trainer_ends_a_run_whose_reward_no_longer_rises(tmp_path: Path, mon
         )
         for step, reward in enumerate(rewards, first):
             verl.global_steps = step
-            verl._judge_step({f"rlvr/{name}": value for name, value in {"reward_mean": reward, **SAMPLED}.items()})
+            verl._measure({f"rlvr/{name}": value for name, value in SAMPLED.items()}, {"reward_mean": reward})
         return verl
 
     assert attempt(1, [0.25, 0.5, 0.25, 0.25]).total_training_steps == 4
@@ -186,16 +191,56 @@ def test_the_trainer_ends_a_run_whose_reward_no_longer_rises(tmp_path: Path, mon
     assert [step["reward_mean"] for step in read_steps(tmp_path, 8)] == [0.25, 0.5, 0.75, 0.5, 0.75]
 
 
+def trainer_of(method: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The trainer of a method, with a made-up one of verl under it."""
+    stock = {"__init__": lambda *_: None, "train_dataset": range(64), "_update_actor": lambda _, batch, metrics: batch}
+    trainer = import_with_verl(monkeypatch, "trainer", PPOTrainer=type("Base", (), stock))
+    monkeypatch.setattr(trainer, "current_run", lambda: CurrentRun.of(make_run(method), make_cluster()))
+    return trainer.MethodTrainer(SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(directory))))
+
+
 def test_the_trainer_ends_a_run_whose_responses_nobody_could_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = import_with_verl(monkeypatch, "trainer", PPOTrainer=type("Base", (), {"__init__": lambda *_: None}))
-    monkeypatch.setattr(trainer, "current_run", lambda: CurrentRun.of(make_run("dapo"), make_cluster()))
-    verl = trainer.MethodTrainer(SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path))))
+    verl = trainer_of("dapo", tmp_path, monkeypatch)
+    sampled = {"rlvr/prompts_sampled": 128, "rlvr/prompts_failed": 0}
     for step, timeouts in ((1, 10), (2, 3)):  # of 128 prompts with 16 responses each a step, a tenth is 409 of both
         verl.global_steps = step
-        verl._judge_step({"rlvr/reward_mean": 0.5, "rlvr/prompts_sampled": 128, "rlvr/unjudged_timeout": timeouts})
+        metrics = {**sampled, "rlvr/unjudged_timeout": timeouts}
+        verl._measure(metrics, {"reward_mean": 0.5})
+        assert metrics["rlvr/training_passes"] == 2 * step
     verl.global_steps = 3
     with pytest.raises(UserError, match=r"step 3: the grader failed on 813 of 6144 responses \(timeout 813\)"):
-        verl._judge_step({"rlvr/reward_mean": 0.5, "rlvr/prompts_sampled": 128, "rlvr/unjudged_timeout": 800})
-    assert len(read_steps(tmp_path, 9)) == 2
+        verl._measure({**sampled, "rlvr/unjudged_timeout": 800}, {"reward_mean": 0.5})
+
+
+def test_the_coefficient_of_an_entropy_bonus_follows_the_steps_before_also_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the local engine's: it grows by 0.005 after a step below the target, 0.2, and counts at most there."""
+    coefficients = []
+    for step, entropy in enumerate((0.1, 0.1, 0.3, 0.15), start=1):
+        verl = trainer_of("dapo_entropy_target", tmp_path, monkeypatch)  # each time another process
+        verl.global_steps = step
+        metrics = {f"rlvr/{name}": value for name, value in SAMPLED.items()}
+        verl._measure(metrics, {"reward_mean": 0.5, "entropy": entropy})
+        batch = SimpleNamespace(extra_info={})
+        verl._update_actor(batch, metrics)
+        assert batch.extra_info[Field.ENTROPY_COEFFICIENT] == metrics["rlvr/entropy_coefficient"]
+        coefficients.append(metrics["rlvr/entropy_coefficient"])
+    assert coefficients == pytest.approx([0.0, 0.005, 0.0, 0.005])
+
+
+def test_a_divergence_is_taken_from_the_rewards_before_they_become_advantages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order in which rollouts were sampled, whatever the batch's order is."""
+    old = -torch.arange(9.0).reshape(3, 3)
+    apart = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.1, 0.1], [2.0, 0.0, 0.0]])
+    values = {"ref_log_prob": rows(old - 100 * apart), Field.GROUP: torch.tensor([0, 0, 0])}
+    found = update(1, tmp_path, monkeypatch, "grpo_kl_in_reward", **values)
+    penalised = torch.tensor([1.0 - 0.001 * 40, 0.0 - 0.001 * 30, 0.0 - 0.001 * 20])  # log-ratios count to 20
+    expected = (penalised - penalised.mean()) / (penalised.std() + 1e-6)
+    torch.testing.assert_close(torch.stack([row[0] for row in found.unbind()]), expected)
+    without = update(1, tmp_path, monkeypatch, "grpo_no_kl", **values)
+    assert [row[0].item() for row in without.unbind()] == pytest.approx([0.7, -0.7, 0.0])
