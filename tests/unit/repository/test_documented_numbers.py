@@ -148,8 +148,6 @@ CONSTANTS: dict[str, dict[str, Any]] = {
             constant("evals.grading.exact:ROUNDED_DECIMALS"),
             constant("evals.grading.exact:ROUNDED_DIGITS"),
         ),
-        "integers go up to {}": max(constant("evals.grading.points:_INTEGERS")),
-        "is taken, {} at least": "evals.grading.symbolic:_ENOUGH",
         "names the first {} disagreements": "evals.audit.run:DISAGREEMENTS_LISTED",
         "longer than {} characters or nested deeper than {} are": (
             constant("evals.grading.normalisation:MAX_LENGTH"),
