@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evals.grading.verdict import Case
-from evals.grading.visible import THINKING_TAGS, opens_thinking
+from evals.grading.visible import is_thinking_tag, opens_thinking
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -59,5 +59,5 @@ def _special_tags(tokenizer: Tokenizer) -> dict[int, str]:
     """The tags of thinking that are special tokens, by their ids."""
     added = tokenizer.get_added_tokens_decoder()
     return {
-        number: token.content for number, token in added.items() if token.special and token.content in THINKING_TAGS
+        number: token.content for number, token in added.items() if token.special and is_thinking_tag(token.content)
     }

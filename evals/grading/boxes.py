@@ -120,7 +120,7 @@ def last_boxes(text: str, lenient: bool = False) -> list[str] | None:
             return []
         if "box" in content:
             bare = _BOX.sub("", content).strip()
-            content = bare[1:-1] if bare.startswith("{") and matching_brace(bare, 0) == len(bare) - 1 else bare
+            content = bare[1:-1] if bare.startswith("{") and matching(bare, 0) == len(bare) - 1 else bare
         if not parts or parts[0] != content:
             parts.insert(0, content)
         following = box.begin
@@ -140,14 +140,13 @@ def ends_in_bare_box(text: str) -> bool:
     return boxes(text)[-1].end == len(text) and not text.endswith("}")
 
 
-def matching_brace(text: str, opening: int) -> int | None:
-    r"""Index of the brace that closes the one at ``opening``; ``\{`` and ``\}`` are characters, not braces."""
-    depth = 0
-    for match in _BRACES.finditer(text, opening):
-        if match[0] == "{":
-            depth += 1
-        elif match[0] == "}":
-            depth -= 1
-            if depth == 0:
-                return match.start()
+def matching(text: str, opening: int) -> int | None:
+    r"""The place of the brace or parenthesis that closes the one at ``opening``; ``\{`` and ``\}`` are characters."""
+    opened, closed = text[opening], {"{": "}", "(": ")"}[text[opening]]
+    depth, place = 0, opening
+    while place < len(text):
+        depth += (text[place] == opened) - (text[place] == closed)
+        if depth == 0:
+            return place
+        place += 2 if text[place] == "\\" else 1
     return None

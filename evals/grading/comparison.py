@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from evals.grading import equations
 from evals.grading.exact import canonical_integer, compact, decide, plain_number
 from evals.grading.structure import (
     Group,
@@ -42,17 +43,7 @@ _INTEGER_NAME = re.compile(r"(?<![A-Za-z\\])[kmnl](?![A-Za-z(])")
 _INTEGERS = re.compile(r"\\in\s*\\math\w+\s*\{?\s*[ZN]")
 _UNIT_LETTER = re.compile(r"(?<=\d) (?:[mgsLJNWV]|\\Omega)$")
 _TWICE = re.compile(r"(?P<value>[^()]+?)\s+\((?P<other>[^()]+)\)")
-_FUNCTION = re.compile(r"(\\?[A-Za-z]+)\(([a-z])\)")
-_LETTER_COMMAND = re.compile(
-    r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|angle|overline|triangle|sigma|rho|tau|epsilon)"
-)
-_CALL = re.compile(r"\\?[A-Za-z]+\s*\([^()]*\)")
-_VARIABLE = re.compile(
-    r"\\(?:alpha|beta|gamma|delta|theta|phi|lambda|mu|omega)(?![a-zA-Z])|(?<!\\)(?<![A-Za-z])[A-Za-z]+"
-)
-_NOT = re.compile(r"\bnot\b", re.IGNORECASE)
 _NUMBERED = re.compile(r"\s*([A-Za-z])_\{?\d+\}?\s*=")
-_SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*\}|\w)")
 
 
 def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
@@ -80,7 +71,7 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     sides = [answer] if group else split_top_level(answer, ("=",))
     gold_sides = [gold] if gold_group else split_top_level(gold, ("=",))
     if max(len(sides), len(gold_sides)) > 1 and all(sides) and all(gold_sides):
-        if any(map(_NOT.search, sides[:-1])):
+        if any(map(equations.NOT.search, sides[:-1])):
             return False
         if len(gold_sides) > 1 or not _RELATION.search(answer):
             return _compare_equations(sides, gold_sides, answer, gold, leaf)
@@ -129,9 +120,9 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
         return (all(related) and _unordered(ours.items, theirs.items, leaf)) or leaf(answer, gold)
     if ours.unordered and theirs.unordered:
         ours, theirs = _unnumbered(ours, theirs), _unnumbered(theirs, ours)
-        mine, reference = expand_signs(_shared_label(ours.items)), expand_signs(_shared_label(theirs.items))
-        labels = _labels(mine), _labels(reference)
-        if (labels[0] is None) != (labels[1] is None):  # only one names its parts: then their order is all there is
+        mine, reference = (expand_signs(equations.shared_label(group.items)) for group in (ours, theirs))
+        names = equations.labels(mine), equations.labels(reference)
+        if (names[0] is None) != (names[1] is None):  # only one names its parts: then their order is all there is
             return _ordered(mine, reference, leaf)
         together = _unordered(mine, reference, leaf)
         if together is False and len(reference) == 2 * len(mine):
@@ -222,97 +213,26 @@ def _distinct(items: dict[str, str], leaf: Leaf) -> tuple[dict[str, str], bool]:
 
 def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: str, leaf: Leaf) -> bool | None:
     """Compare by the sides of equations, where at least one of the two answers is one."""
-    ours, theirs = _in_order(ours, theirs)
+    ours, theirs = equations.in_order(ours, theirs)
     if len(ours) > 1 and None not in (integers := {canonical_integer(side) for side in ours}) and len(integers) > 1:
         return False  # ``8 = 7`` is none of the two
-    if is_label(theirs[-1]) and not is_label(theirs[0]):
+    if equations.is_label(theirs[-1]) and not equations.is_label(theirs[0]):
         theirs = theirs[::-1]  # ``2 = x``
-    if len(theirs) == 1 and _is_condition(ours):
+    if len(theirs) == 1 and equations.is_condition(ours):
         return False
     if len(theirs) == 1:  # the last side of an equation; the first one of ``7 = n``
-        named_last = is_label(ours[-1]) and not is_label(ours[0])
+        named_last = equations.is_label(ours[-1]) and not equations.is_label(ours[0])
         return compare(ours[0] if named_last else ours[-1], gold, leaf)
     if len(ours) == 1:
-        labelled = is_label(theirs[0]) or not _has_letters(gold)
+        labelled = equations.is_label(theirs[0]) or not equations.has_letters(gold)
         return compare(answer, theirs[-1], leaf) if labelled else leaf(answer, gold)
-    if variables := _variables(ours, theirs):
+    if variables := equations.function_variables(ours, theirs):
         mine, other = (re.compile(rf"(?<![A-Za-z\\]){variable}(?![A-Za-z])") for variable in variables)
         if not other.search(ours[-1]):
             ours = [mine.sub(variables[1], side) for side in ours]
-    if is_label(theirs[0]) and _same_label(ours, theirs):
+    if equations.is_label(theirs[0]) and equations.same_label(ours, theirs):
         return compare(ours[-1], theirs[-1], leaf)
     return leaf(answer, gold)
-
-
-def _is_condition(sides: Sequence[str]) -> bool:
-    """Return whether an equation is to be solved (``2x = 5``, ``... = 0``), instead of naming its last side's value."""
-    left, right = _CALL.sub("", _SUBSCRIPT.sub("", sides[0])), sides[-1]
-    if len(sides) != 2 or not _has_letters(left) or is_label(sides[0]) or is_label(right):
-        return False
-    names = _VARIABLE.findall(
-        re.sub(r"\\(?:frac|sqrt|cdot|times|left|right|sin|cos|tan|log|ln)(?![a-zA-Z])", " ", left)
-    )
-    variables = {letter for name in names for letter in ([name] if name.startswith("\\") else name)}
-    return canonical_integer(right) == "0" or (len(variables) == 1 and bool(re.search(r"\d|\^", left)))
-
-
-def _in_order(ours: list[str], theirs: list[str]) -> tuple[list[str], list[str]]:
-    """Tuples with names (``(y,x)=(2,1)``) in the order of the names, unless only the gold answer has names."""
-    if len(ours) != 2 or not (len(theirs) == 1 or _named(theirs)):
-        return ours, theirs
-    return _named(ours) or ours, _named(theirs) or theirs
-
-
-def _named(sides: Sequence[str]) -> list[str] | None:
-    """The values of ``(y,x)=(2,1)`` in the order of x, y, z or a, b, c; None for anything else."""
-    groups = [split_group(side) for side in sides]
-    if len(groups) != 2 or groups[0] is None or groups[1] is None or len(groups[0].items) != len(groups[1].items):
-        return None
-    names = groups[0].items
-    if len(set(names)) != len(names) or not (
-        "".join(sorted(names)) in "xyz abcd" and len("".join(names)) == len(names)
-    ):
-        return None
-    return [f"({','.join(value for _, value in sorted(zip(names, groups[1].items, strict=True)))})"]
-
-
-def _variables(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, str] | None:
-    """The variables n and x of ``f(n) = ...`` and ``f(x) = ...``; None if not both are functions of one name."""
-    mine, other = (_FUNCTION.fullmatch(compact(sides[0])) for sides in (ours, theirs))
-    return (mine[2], other[2]) if mine and other and mine[1] == other[1] else None
-
-
-def _same_label(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Return whether two equations name the same thing; ``W(x)`` and ``W(n)`` do if no value depends on x or n."""
-    variables = _variables(ours, theirs)
-    independent = variables and variables[0] not in ours[-1] and variables[1] not in theirs[-1]
-    return compact(ours[0]) == compact(theirs[0]) or bool(independent)
-
-
-def is_label(text: str) -> bool:
-    r"""Return whether the left side of an equation only names the right one: ``x``, ``f(x)``, ``|AB|``."""
-    bare = _SUBSCRIPT.sub("", text)
-    if _NOT.search(bare):
-        return False
-    return not re.search(r"[\d+\-^]|\\(?:pi|sqrt|sum|int|prod|lim)(?![a-zA-Z])", bare) and _has_letters(bare)
-
-
-def _has_letters(text: str) -> bool:
-    return bool(re.search(r"[A-Za-z]", re.sub(r"\\[a-zA-Z]+", "", text)) or _LETTER_COMMAND.search(text))
-
-
-def _labels(items: Sequence[str]) -> frozenset[str] | None:
-    """The names that the items are given, if there are at least two different ones."""
-    names = frozenset(compact(sides[0]) for item in items if len(sides := split_top_level(item, ("=",))) > 1)
-    return names if len(names) > 1 else None
-
-
-def _shared_label(items: Sequence[str]) -> Sequence[str]:
-    """``x = 2, 3`` names both: drop the name."""
-    sides = [split_top_level(item, ("=",)) for item in items]
-    if items and len(sides[0]) == 2 and is_label(sides[0][0]) and all(len(parts) == 1 for parts in sides[1:]):
-        return [sides[0][1], *items[1:]]
-    return items
 
 
 def _without_approximation(text: str) -> str:
@@ -321,6 +241,6 @@ def _without_approximation(text: str) -> str:
     if match is None:
         return text
     before, after = text[: match.start()].strip(), text[match.end() :].strip()
-    if before and "=" not in before and is_label(before):
+    if before and "=" not in before and equations.is_label(before):
         return f"{before} = {after}"
     return before or after

@@ -40,10 +40,6 @@ _VERDICT = re.compile(
 _OPTION = re.compile(r"\(?\s*([A-Z])\s*\)?[.:]?")
 _OPTION_WITH_TEXT = re.compile(r"\(\s*([A-J])\s*\)\s*[^\s,;+*/^=-](?!.*\([A-J]\)).*", re.DOTALL)
 _IN_BASE = re.compile(r"\(?([0-9A-Z]+)\)?\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))")
-_BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
-_BASE_WORDS |= {"twelve": 12, "sixteen": 16}
-_BASE_IN_PARENTHESES = re.compile(r"_\s*\{\s*\(?\s*(?:base\s*)?(\w+)\s*\)?\s*\}$")
-_BASE_WORD = re.compile(rf"_\s*\{{?\s*({'|'.join(_BASE_WORDS)})\s*\}}?", re.IGNORECASE)
 _PROPORTION = re.compile(r"(\d+)\s*:\s*(\d+)")
 
 
@@ -190,7 +186,7 @@ def is_rounding_of(number: PlainNumber, value: Fraction) -> bool:
 
 def _decide_in_base(answer: str, gold: str) -> bool | None:
     """Compare numerals with a base (``204_5``) digit by digit; a base that only one side names is the question's."""
-    ours, theirs = _IN_BASE.fullmatch(_base_in_digits(answer)), _IN_BASE.fullmatch(_base_in_digits(gold))
+    ours, theirs = _IN_BASE.fullmatch(answer), _IN_BASE.fullmatch(gold)
     if ours is None and theirs is None:
         return None
     values = _value_in_base(ours, answer), _value_in_base(theirs, gold)
@@ -207,14 +203,6 @@ def _decide_in_base(answer: str, gold: str) -> bool | None:
     if digits != expected_digits:
         return False if ours and theirs else None
     return base is None or expected_base is None or base == expected_base
-
-
-def _base_in_digits(text: str) -> str:
-    """``(1010)_{\\text{base two}}`` as ``1010_{2}``."""
-    if "_" not in text:
-        return text
-    text = _BASE_IN_PARENTHESES.sub(r"_{\1}", text)
-    return _BASE_WORD.sub(lambda match: f"_{{{_BASE_WORDS[match[1].lower()]}}}", text)
 
 
 def _value_in_base(numeral: re.Match[str] | None, text: str) -> int | None:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from evals.grading.boxes import REVISION, ends_in_bare_box, last_boxes
-from evals.grading.languages import ANSWER_WORDS, COPULAS, small_letters
+from evals.grading.languages import ANSWER_WORDS, COPULAS, LAST_COPULAS, NEGATIONS, small_letters
 from evals.grading.remarks import stated_number
 from evals.grading.verdict import Kind, Reason
 from evals.grading.visible import visible_part, without_next_task
@@ -18,13 +18,15 @@ _MARKS = {  # by what the text then has to hold; fast where they begin with it
     "NSWER": re.compile(r"NSWER(?:(?:\*\*|__| )?[:\uff1a]|(?<=FINAL ANSWER) IS)"),
     "答案": re.compile(r"答案(?:(?:\*\*|__| )?[:\uff1a]|是)"),
 }
+_VALUE = r"(?=[ \t*_]*(?:[-+.\d$\\(\[{€£¥₹√π\u2212\n]|[:\uff1a]))"  # and no words as in "is near 7"
 _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark of the word for "answer" of any language
     r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]"
     r"|s?(?:[ \t]\([^()\n]{1,40}\)|[ \t](?:to|for|of|in|that|which|i|we|you)\b[^.!?:\n]{0,60}?|"
-    r"[ \t][^\W\d_]{2,12}){0,2}"
+    rf"[ \t](?!(?:{'|'.join(NEGATIONS)})\s)[^\W\d_][^\s\d_.,:;!?$\\(){{}}\[\]]{{1,13}}){{0,2}}"
     rf"(?:[ \t](?:(?:would|must|should|will) be|{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\])|[ \t]?(?:"
-    rf"{'|'.join(word for word in COPULAS if not word.isascii())}|[=:\uff1a]))"
-    r"(?=[ \t*_]*(?:[-+.\d$\\(\[{€£¥₹√π\u2212\n]|[:\uff1a]))"  # a value, and no words as in "is near 7"
+    rf"{'|'.join(word for word in COPULAS if not word.isascii())}|[=:\uff1a])){_VALUE}"
+    # or the verb is last
+    rf"|(?<=[\u0600-\u0dff])[ \t]{_VALUE}(?=[^\n]*(?:{'|'.join(LAST_COPULAS)})[.\u0964\u3002]?[ \t]*(?:\n|$))"
 )
 _SUPPOSED = re.compile(r"\b(?:if|whether|suppos\w+|assum\w+|thought|unless|doubt|not|until|guess\w*)\b[^.!?\n]*$")
 _NUMERIC_GOLD = re.compile(r"answer is\s+([-+]?[\d.][\d.,\s+\-*/^()]*)$")
@@ -37,6 +39,11 @@ _HEADING = re.compile(  # ``### Final Answer`` alone on its line, ``**Answer.** 
 _FENCE = re.compile(r"```\w*[ \t]*\n\s*")
 _HASHES = re.compile(r"(?<!#)####[ \t]*(?!#)(?=[^\n]*\d)([^\n]+)\s*$")
 _OPENING_TAG, _CLOSING_TAG = (re.compile(rf"<{slash}(?:final_)?answer>", re.IGNORECASE) for slash in ("", "/"))
+_EMPHASIS = re.compile(  # ``**56** apples``, and not ``2**3``
+    r"(?<![\w)\]}*^\\])(?:\*{2,3}|_{2,3})(?=\S)|"
+    r"(?<=[^\s^\\{])(?:(?:\*{2,3}|_{2,3})(?:!\s*$|(?![\w(\[{\\]))|[*_`](?=[.,;:!]?\s*$))"
+)
+_VERB_LAST = re.compile(rf"\s?(?:{'|'.join(LAST_COPULAS)})[.\u0964\u3002]?$")
 _HTML = re.compile(r"</?(?:b|i|u|em|strong|br|p|span|div|code|mark|answer|final_answer)\s*/?>", re.IGNORECASE)
 _ORNAMENTS = " \t\r\n*_`>\u2192\u25a0\u25a1\u25aa\u220e\ufe0f" + "".join(
     map(chr, (*range(0x2600, 0x27C0), *range(0x1F300, 0x1FB00)))
@@ -153,7 +160,7 @@ def _last_mark(text: str) -> int:
     for word in ANSWER_WORDS:
         place, found = len(tail), False
         while not found and (place := tail.rfind(word, 0, place)) >= 0:  # the last one is enough
-            joined = "" < tail[max(place - 1, 0) : place] < "\u0e00" and tail[place - 1].isalpha()  # "reanswer"
+            joined = "" < tail[max(place - 1, 0) : place] < "\u0590" and tail[place - 1].isalpha()  # "reanswer"
             statement = _AFTER_ANSWER.match(tail, place + len(word))
             if statement and not joined and not _SUPPOSED.search(tail, max(0, place - 60), place):
                 found = True
@@ -168,6 +175,8 @@ def _first_line(text: str) -> str:
     display = _DISPLAY.match(rest)
     line = _I_HOPE.split(display[0] if display else rest.split("\n", 1)[0])[0]
     line = (_HTML.sub("", line) if "<" in line else line).strip(_ORNAMENTS)
+    line = _EMPHASIS.sub("", line) if "*" in line or "_" in line or "`" in line else line
+    line = line if line.isascii() else _VERB_LAST.sub("", line)
     sentences = _SENTENCES.match(line)
     after = sentences.end(1) + 1 if sentences else 0
     return sentences[1] if sentences and not (REVISION.search(line, after) or _MORE.search(line, after)) else line

@@ -1,35 +1,37 @@
-"""Words that mark answers and begin tasks, in the languages in which models answer: closed lists for every kind."""
+"""Words that mark answers, deny them and begin tasks, in the languages in which models answer (``languages.json``)."""
 
-ANSWER_WORDS = (
-    "answer", "réponse", "respuesta", "antwort", "risposta", "resposta", "antwoord", "odpowiedź", "cevap", "jawaban",
-    "svar", "jibu", "vastaus", "đáp án", "đáp số", "ответ", "відповідь", "odpověď", "απάντηση", "答案", "答え", "回答",
-    "解答", "正解", "정답", "답", "คำตอบ", "উত্তর", "సమాధానం", "उत्तर", "الجواب", "الإجابة", "پاسخ", "תשובה",
-)  # fmt: skip
-"""The word for "answer", in small letters."""
+import json
+from collections.abc import Iterable
+from pathlib import Path
 
-COPULAS = (
-    "is", "are", "was", "est", "ist", "lautet", "es", "è", "é", "são", "jest", "adalah", "ialah", "är",
-    "là", "ni", "είναι", "—", "是", "为", "為", "は", "은", "는", "คือ", "হল", "হলো", "है", "هو", "هي",
-)  # fmt: skip
-"""The word between "answer" and the answer."""
+_LANGUAGES = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
 
-TASK_WORDS = (
-    "problem", "question", "exercise", "task", "instruction", "prompt", "problème", "exercice", "problema", "pregunta",
-    "ejercicio", "aufgabe", "frage", "übung", "domanda", "esercizio", "pergunta", "questão", "exercício", "vraag",
-    "opgave", "zadanie", "pytanie", "soru", "soal", "pertanyaan", "uppgift", "fråga", "swali", "câu hỏi", "bài toán",
-    "задача", "задание", "вопрос", "问题", "問題", "题目", "題目",
-    "质问", "質問", "例题", "练习", "문제", "질문", "โจทย์", "คำถาม",
-    "প্রশ্ন", "ప్రశ్న", "प्रश्न", "سؤال",
-)  # fmt: skip
-"""The words for a task in a heading, in small letters."""
 
-ORDERS = ("next", "new", "another", "second", "third", "bonus", "follow-up")
-"""The words that may stand before the word for a task."""
+def _words(kind: str) -> tuple[str, ...]:
+    """The words of all languages, in small letters, each once."""
+    return tuple(dict.fromkeys(word for words in _LANGUAGES.values() for word in words.get(kind, ())))
 
-SPEAKERS = ("human", "user", "assistant", "system", "student", "teacher", "q")
-"""The names before a colon with which a turn of a conversation begins."""
+
+ANSWER_WORDS, OPTION_WORDS, ARTICLES = _words("answer"), _words("option"), _words("article")
+RIGHT_WORDS, WRONG_WORDS, NEGATIONS = _words("right"), _words("wrong"), _words("not")
+COPULAS = _words("is")
+"""What stands between "answer" and the answer; some as patterns, for they are other words elsewhere."""
+LAST_COPULAS = _words("is, last")
+"""What stands behind an answer, where the verb comes last."""
+TASK_WORDS, NUMBER_WORDS, SPEAKERS = _words("task"), _words("number"), _words("speaker")
+EXAMPLE_WORDS = _words("example")
+"""An example with a number is a task; another may be one of the answer."""
+ORDERS = _words("order")
+"""What may stand before the word for a task."""
 
 
 def small_letters(text: str) -> str:
     """The text in small letters, of the same length: the one letter that would become two is replaced before."""
     return text.replace("\u0130", "i").lower()
+
+
+def any_of(*lists: Iterable[str]) -> str:
+    """A pattern for one of these words: a whole one in alphabets that part words by spaces, anywhere in others."""
+    words = sorted({word for words in lists for word in words}, key=len, reverse=True)
+    parted, joined = ("|".join(word for word in words if (word[0] < "\u0900") is apart) for apart in (True, False))
+    return rf"(?:\b(?:{parted})\b|(?:{joined}))"

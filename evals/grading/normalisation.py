@@ -4,49 +4,18 @@ Everything here takes time linear in the text, and is applied to answers of at m
 """
 
 import re
-import unicodedata
 from fractions import Fraction
-from functools import cache
 from itertools import accumulate
 
-from evals.grading.boxes import matching_brace
-from evals.grading.exact import ascii_digit
+from evals.grading.boxes import matching
+from evals.grading.calculator import FUNCTION, latex_of_ascii, without_periods
+from evals.grading.characters import in_ascii
 from evals.grading.remarks import without_asides, without_lead, without_plain_unit, without_text_unit
 
 MAX_LENGTH = 2_000
 MAX_DEPTH = 60
 
 _NESTING = dict.fromkeys("{([", 1) | dict.fromkeys("})]", -1)
-_UNICODE = str.maketrans(
-    {
-        "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "∕": "/",
-        "≤": r"\le ", "≥": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∞": r"\infty ", "±": r"\pm ",
-        "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ",
-        "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
-        "⅛": r"\frac{1}{8}", "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}", "⅕": r"\frac{1}{5}",
-        "⅖": r"\frac{2}{5}", "⅗": r"\frac{3}{5}", "⅘": r"\frac{4}{5}", "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}",
-        "°": r"^\circ ", "º": r"^\circ ", "٫": ".", "٬": ",", "•": r"\cdot ", "∙": r"\cdot ", "∠": r"\angle ",
-        "ℝ": r"\mathbb{R}", "ℕ": r"\mathbb{N}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
-        "△": r"\triangle ", "∖": r"\setminus ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
-        "⌋": r"\rfloor ",
-        "⌈": r"\lceil ", "⌉": r"\rceil ", "∧": r"\land ", "∨": r"\lor ", "∀": r"\forall ", "≡": r"\equiv ",
-        "∼": r"\sim ", "\u20e3": None, "\ufe0f": None, "~": " ", "⁄": "/", "\u2010": "-", "\u2011": "-", "\ufe63": "-",
-        "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
-        "\u00a0": " ", "\u202f": " ", "\u2009": " ", "，": ",", "；": ";", "：": ":", "（": "(",
-        "）": ")", "％": "%", "′": "'", "’": "'", "．": ".", "。": ".", "、": ",",
-        "＋": "+", "－": "-", "＝": "=", "／": "/",
-        "＜": "<", "＞": ">", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}", "√": r"\sqrt ",
-        "\u3000": " ", "\u200b": None, "\u200c": None,
-        "\u200d": None, "\u2060": None, "\ufeff": None,
-        **dict.fromkeys("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"),  # directions
-    }
-)  # fmt: skip
-_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋"
-_OVERLINED = re.compile(r"(?:\d\u0305)+")
-_GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER (?:FINAL )?(\w+)")
-_RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED}]+")
-_ON_THE_LINE = str.maketrans(_RAISED + _LOWERED, "0123456789+-n0123456789+-")
-
 _DOUBLED_COMMAND = re.compile(r"\\\\(?=[a-zA-Z{}()\[\]])")
 _THOUSANDS_GAP = re.compile(r"(?<=\d)(?:,\\!\s*|\\!,|\\,|(?:\\text\w*)?\{\s*,\s*\}|\\ )(?=\d{3})")
 _BRACED_COMMA = re.compile(r"\{\s*,\s*\}")
@@ -57,8 +26,26 @@ _NO_CONTENT = re.compile(
 )
 _QUANTITY = re.compile(r"\\(?:qty|SI)\s*\{([^{}]*)\}\s*\{[^{}]*\}")
 _OPERATOR = re.compile(r"\\operatorname\*?\s*\{\s*([A-Za-z]+)\s*\}|\\(Re|Im)(?![a-zA-Z])")
+_POINT = r"\s*([A-Z](?:'+|_(?:\d|\{\d\}))?)\s*"
 _ANGLE = re.compile(
-    r"(?<![A-Za-z\\])(?:m\s*)?\\(?:measured)?angle\s*\{?\s*([A-Z])\s*([A-Z])\s*([A-Z])(?![A-Za-z])\s*\}?"
+    rf"(?<![A-Za-z\\])(?:m\s*)?(?:\\(?:measured)?angle(?![A-Za-z])(?:\s*\{{{_POINT}{_POINT}{_POINT}\}}|{_POINT}{_POINT}{_POINT}(?![A-Za-z]))"
+    rf"|\\(?:wide)?hat\s*\{{{_POINT}{_POINT}{_POINT}\}})"
+)
+_ANGLE_FONT = re.compile(
+    r"(\\(?:(?:measured)?angle|triangle)\s*)\\(?:text\w*|math\w+|mbox|operatorname)\s*(\{[^{}]*\})"
+)
+_SIMILAR = re.compile(r"\\(?:sim|cong|simeq)(?![A-Za-z])")
+_FIGURE = re.compile(r"(?<![A-Za-z\\])[A-Z]{3,}(?![A-Za-z])")
+_SCRIPT = re.compile(r"\\text(super|sub)script\s*(?=\{)|<(sup|sub)>([^<>]{0,99})</\2>")
+_BASE_WORDS = (
+    *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen"),
+    *("fourteen", "fifteen", "sixteen"),
+)
+_BASE = re.compile(  # 204_{\text{base five}}, 204_{(5)}, 204 (base 5), 204 in base 5
+    r"(?<=[\w)}])\s*(?:_\s*\{[\s(]*(?:base[\s-]*)?(NUMBER)[\s)]*\}|"
+    r"(\()?\s*(?:in\s+)?(?<=[\s(])[Bb]ase[\s-]*(NUMBER)\s*(?(2)\)))$".replace(
+        "NUMBER", rf"\d{{1,2}}|{'|'.join(_BASE_WORDS)}"
+    )
 )
 _TRANSPOSED_ROW = re.compile(
     r"^(?:\[([^\[\]()&]*)\]|\(([^\[\]()&]*)\)|"
@@ -67,17 +54,6 @@ _TRANSPOSED_ROW = re.compile(
 _ROWS = re.compile(
     r"^(?:(?:np\.)?(?:array|matrix)\s*\(\s*|Matrix\s*\(\s*)?\[\s*(\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*)\s*\]\s*\)?$"
 )
-_PYTHON_COMPLEX = re.compile(r"^\(?\s*(-?[\d.]*\s*[-+]?\s*[\d.]*)j\s*\)?$")
-_EXPONENT = re.compile(r"\^\s*(-\s*\d+|\d{2,})(?![\d.])")
-_FUNCTION_CALL = re.compile(r"(?<![\\A-Za-z])(abs|floor|ceil|cbrt)\(")
-_CALLS = {
-    "abs": ("|", "|"),
-    "floor": (r"\lfloor ", r"\rfloor "),
-    "ceil": (r"\lceil ", r"\rceil "),
-    "cbrt": (r"\sqrt[3]{", "}"),
-}
-_INVERSE = re.compile(r"(?<![\\A-Za-z])a(?:rc)?(sinh?|cosh?|tanh?)(?![A-Za-z])")
-_LOG_BASE = re.compile(r"(?<![\\A-Za-z])log_?(2|10)(?=\s*\()")
 _SIZE = re.compile(
     r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|hfill|tiny|small|normalsize|large|"
     r"Large|LARGE|huge|Huge)(?![a-zA-Z])\.?"
@@ -123,19 +99,7 @@ _TRAILING = " \t\r\n.,;:\\"
 _SHORT = r"(?:(\d|[a-zA-Z]|\\(?!frac|sqrt)[a-zA-Z]+)|\{([^{}]*)\})"
 _SHORT_FRACTION = re.compile(rf"\\frac\s*{_SHORT}\s*{_SHORT}")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\d+|[a-zA-Z])")
-_PARENTHESIS_ARGUMENT = re.compile(r"(\\sqrt\s*|\^\s*)\(")
-_ASCII_FUNCTION = re.compile(
-    r"(?<![\\A-Za-z])(sqrt|pi|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp)(?![A-Za-z])"
-)
-_NUMPY = re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])")
-_EXPONENT_NOTATION = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+))[eE]([-+]?\d+)(?![\w.])")
 _TIMES_TEN = re.compile(r"(?<=\d)\s*[xX]\s*10\s*\^")
-_BARE_POINT = re.compile(r"(?<=\d)\.(?=\s*[/*\\^)+-])")
-_REPEATING = re.compile(r"(?<!\d)(\d{0,30})\.(\d{0,30})\\(?:overline|bar|dot|overbar)\s*\{\s*(\d{1,30})\s*\}")
-_PERIOD = re.compile(r"(?<![\d.])(\d{0,30})\.(\d{0,30})\((\d{1,30})\)$")
-_DOTTED_PERIOD = re.compile(  # 0.1666..., 0.1212...
-    r"(?<![\d.])(\d{0,30})\.(\d{0,30}?)(?:(\d)\3\3+|(\d{2,15})\4+)\s*(?:\.\.\.|\\[lc]?dots|\u2026)$"
-)
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\(?:R|Reals?)(?![a-zA-Z])|\ball real numbers\b")
 _EMPTY_SET = re.compile(r"\\varnothing(?![a-zA-Z])|^\\\{\s*\\\}$")
 _SEGMENT = re.compile(r"\\(?:overline|overleftrightarrow)\s*\{\s*([A-Z]{2,})\s*\}")
@@ -159,7 +123,7 @@ _LAYOUT = re.compile(
     re.DOTALL,
 )
 _ROW = re.compile(r"\\\\(?:\[[^\[\]]*\])?")
-_TRIANGLE = re.compile(r"\\triangle\s*(?=[A-Z]{3}(?![A-Za-z]))")
+_TRIANGLE = re.compile(r"\\triangle\s*(?=\{?[A-Z]{3}(?![A-Za-z])|\\theta_)")
 _CHOOSE_IN_WORDS = re.compile(r"(?<![\w)}\]])(\w+) choose (\w+)(?!\w)")
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|boldsymbol|bm|hat|vec)\s*(?:\{\s*(?:\\(?:hat|vec|mathbf)\s*\{)?\s*\\?([ijk])(?:math)?\s*\}{1,2})"
@@ -178,19 +142,25 @@ def is_readable(text: str) -> bool:
     return max(accumulate(_NESTING.get(character, 0) for character in text), default=0) <= MAX_DEPTH
 
 
-def normalise(text: str) -> str:
-    """The canonical spelling of an answer: no sizes, fonts, units, degrees, currency or thousands separators."""
+def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
+    """The canonical spelling of an answer: no sizes, fonts, units, degrees, currency or thousands separators.
+
+    ``variables``: the letters of the reference answer, which are no units.
+    """
     text = text.strip()
     for opening, closing in (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)")):  # around the whole text
         if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
             text = text[len(opening) : -len(closing)].strip()
             break
-    text = _in_ascii(_PER_MILLE.sub(r"\\frac{\1}{1000}", _COMMENT.sub(" ", text)))
+    text = in_ascii(_PER_MILLE.sub(r"\\frac{\1}{1000}", _COMMENT.sub(" ", text)))
     if "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED_COMMAND.sub(r"\\", text)
     if not re.search(r"\\(?:epsilon|phi|theta|rho|sigma|kappa)(?![a-zA-Z])", text):
         text = _VARIANT.sub(r"\\", text)  # one letter in two shapes, unless the text has both
-    text = _components(_TRIANGLE.sub("", text.replace(r"\backslash", r"\setminus")))
+    text = _ANGLE_FONT.sub(r"\1\2", _SCRIPT.sub(_script, text.replace(r"\backslash", r"\setminus")))
+    if _SIMILAR.search(text):  # the order of the letters says which points correspond
+        text = _FIGURE.sub(r"\\theta_{\g<0>}", text)
+    text = _components(_TRIANGLE.sub("", text))
     text = _CHOSEN_FROM.sub(r"\\binom{\1}{\2}", _RATIO.sub(":", _PERCENT_IN_TEXT.sub("%", text)))
     text = without_lead(_CURRENCY.sub("", _WRAPPED.sub(r"\1\2", text)))
     text = text.replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
@@ -203,42 +173,52 @@ def normalise(text: str) -> str:
     text = _ANGLE.sub(_angle, _ARC.sub(_degrees_of_arc, text))
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE_ARGUMENT.sub(r"(\\frac{\1\\pi}{180})", text)
-    text = _DEGREES.sub("", text)
-    for repeating in (_REPEATING, _PERIOD, _DOTTED_PERIOD):
-        text = repeating.sub(_repeating_decimal, text)
+    text = without_periods(_DEGREES.sub("", text))
     text = _SEGMENT.sub(r"\1", _EMPTY_SET.sub(r"\\emptyset ", _REALS.sub(r"(-\\infty,\\infty)", text)))
     text = _PERCENT.sub("%", text)
     text = _HALF_DAY.sub(lambda match: f" {match[1].lower()}m", text.rstrip(_TRAILING))
-    text = _TIMES_TEN.sub(r"\\times 10^", without_text_unit(text))
+    text = _TIMES_TEN.sub(r"\\times 10^", without_text_unit(text, variables))
     text = _SPACE.sub(" ", _THIN_SPACE.sub("", _unwrap_fonts(_flat(text)))).strip()
-    text = without_asides(without_lead(_ARTICLE.sub("", text)))
+    text = without_asides(without_lead(_ARTICLE.sub("", _BASE.sub(_in_base, text.rstrip(_TRAILING)))))
     text = _NOT_EQUAL.sub(r"\\neq ", _INFINITY.sub(r"\\infty", text))
     text = _GE.sub(r"\\ge ", _LE.sub(r"\\le ", text))
     text = _LT_GT.sub(lambda match: "<" if match.group(1) == "lt" else ">", text)
     text = _PERCENT.sub("%", text.rstrip(_TRAILING))
-    text = _join_parts(without_plain_unit(text))
-    text = _matrix(_latex_of_ascii(text))
+    text = _join_parts(without_plain_unit(text, variables))
+    text = _matrix(latex_of_ascii(text))
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
     text = _SHORT_FRACTION.sub(r"\\frac{\1\2}{\3\4}", _FRACTION.sub(r"\\frac", text))
     text = _BARE_ROOT.sub(r"\1{\2}", _SHORT_ROOT.sub(r"\\sqrt{\1}", text))
     text = _CHOOSE_IN_WORDS.sub(r"\\binom{\1}{\2}", text)
     text = _ABSENT.sub("does not exist", _NO_SOLUTION.sub(r"\\emptyset ", text))
-    if text.startswith("(") and "=" in text and "," not in text and _matching_parenthesis(text, 0) == len(text) - 1:
+    if text.startswith("(") and "=" in text and "," not in text and matching(text, 0) == len(text) - 1:
         text = text[1:-1].strip()
-    while text.startswith("((") and text.endswith("))") and _matching_parenthesis(text, 1) == len(text) - 2:
+    while text.startswith("((") and text.endswith("))") and matching(text, 1) == len(text) - 2:
         text = text[1:-1].strip()
     return _MULTIPLE_SPACE.sub(" ", text).strip()
 
 
 def _function_name(name: str) -> str:
     """LaTeX's command for a function that it has, else the name."""
-    return rf"\{name} " if _ASCII_FUNCTION.fullmatch(name) or name in ("max", "min", "gcd", "lcm", "det") else name
+    return rf"\{name} " if FUNCTION.fullmatch(name) or name in ("max", "min", "gcd", "lcm", "det") else name
+
+
+def _script(match: re.Match[str]) -> str:
+    """A raised or lowered text as LaTeX's exponent or index."""
+    if match[1]:
+        return "^" if match[1] == "super" else "_"
+    return f"{'^' if match[2] == 'sup' else '_'}{{{match[3]}}}"
 
 
 def _angle(match: re.Match[str]) -> str:
     r"""``\angle CBA`` as one name, the same as of ``\angle ABC``: its letters are points and no factors."""
-    first, last = sorted((match[1], match[3]))
-    return rf"\theta_{{{first}{match[2]}{last}}}"
+    first, vertex, last = (point.replace("{", "").replace("}", "") for point in match.groups() if point)
+    return rf"\theta_{{{min(first, last)}{vertex}{max(first, last)}}}"
+
+
+def _in_base(match: re.Match[str]) -> str:
+    base = match[1] or match[3]
+    return f"_{{{_BASE_WORDS.index(base) + 2 if base in _BASE_WORDS else base}}}"
 
 
 def _degrees_of_arc(match: re.Match[str]) -> str:
@@ -288,28 +268,6 @@ def _flat(text: str) -> str:
     return text
 
 
-def _in_ascii(text: str) -> str:
-    """Symbols of Unicode in LaTeX, and the digits of all scripts as ours."""
-    if text.isascii():
-        return text.translate(_UNICODE)
-    text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_ON_THE_LINE)}}}", text)
-    text = _LOWERED_RUN.sub(lambda run: f"_{{{run[0].translate(_ON_THE_LINE)}}}", text)
-    text = _OVERLINED.sub(lambda run: r"\overline{" + run[0].replace("\u0305", "") + "}", text)
-    return "".join(map(_plain_character, text.translate(_UNICODE)))
-
-
-@cache
-def _plain_character(character: str) -> str:
-    """Our digit for a digit of any script, LaTeX's command for a Greek letter, the letter itself for one in a font."""
-    if character.isascii() or character.isdecimal():
-        return ascii_digit(character)
-    plain = unicodedata.normalize("NFKC", character)
-    if (letter := _GREEK.fullmatch(unicodedata.name(plain, "") if len(plain) == 1 else "")) is None:
-        return plain
-    name = letter[2].lower().replace("lamda", "lambda")
-    return rf"\{name} " if letter[1] == "SMALL" else rf"\{name.capitalize()} "
-
-
 def _join_parts(text: str) -> str:
     r"""Write "and" and "or" as commas; between inequalities, where they mean two things, as ``\land`` and ``\lor``."""
     if r"\begin" in text or "matrix" in text:
@@ -326,55 +284,9 @@ def _unwrap_fonts(text: str) -> str:
         begin, end = match.span()
         while end < len(text) and text[end] == " ":
             end += 1
-        closing = matching_brace(text, end) if text.startswith("{", end) else None
+        closing = matching(text, end) if text.startswith("{", end) else None
         content, rest = (" ", end) if closing is None else (text[end + 1 : closing], closing + 1)
         spaced = f" {content} " if re.search(r"[a-zA-Z]{2}", content) else content
         text = text[:begin] + spaced + text[rest:]
         position = begin
     return text
-
-
-def _latex_of_ascii(text: str) -> str:
-    """Rewrite calculator spelling (``sqrt(2)``, ``2**3``, ``3*x``, ``8.7e8``, ``pi``) in LaTeX."""
-    if (complex_number := _PYTHON_COMPLEX.match(text)) and any(map(str.isdigit, text)):
-        text = complex_number[1] + "i"
-    text = _LOG_BASE.sub(r"\\log_{\1}", _INVERSE.sub(r"\\arc\1 ", text))
-    while call := _FUNCTION_CALL.search(text):
-        closing = _matching_parenthesis(text, call.end() - 1)
-        if closing is None:
-            break
-        opened, closed = _CALLS[call[1]]
-        text = text[: call.start()] + opened + text[call.end() : closing] + closed + text[closing + 1 :]
-    text = _EXPONENT_NOTATION.sub(_power_of_ten, _BARE_POINT.sub("", _NUMPY.sub("", text)))
-    text = _ASCII_FUNCTION.sub(r"\\\1 ", text.replace("**", "^"))
-    position = 0
-    while (match := _PARENTHESIS_ARGUMENT.search(text, position)) is not None:
-        position = match.end()
-        closing = _matching_parenthesis(text, position - 1)
-        if closing is None:
-            break
-        text = text[: match.end(1)] + "{" + text[position:closing] + "}" + text[closing + 1 :]
-    return re.sub(r"\s*\*\s*", r"\\cdot ", _EXPONENT.sub(r"^{\1}", text))
-
-
-def _matching_parenthesis(text: str, opening: int) -> int | None:
-    depth = 0
-    for index in range(opening, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[index], 0)
-        if depth == 0:
-            return index
-    return None
-
-
-def _power_of_ten(match: re.Match[str]) -> str:
-    """``8.7e08`` as a product; the exponent loses its leading zeros."""
-    mantissa, exponent = match.groups()
-    sign = "-" if exponent.startswith("-") else ""
-    return rf"{mantissa}\times 10^{{{sign}{exponent.lstrip('+-0') or '0'}}}"
-
-
-def _repeating_decimal(match: re.Match[str]) -> str:
-    r"""``0.1\overline{6}`` as a fraction."""
-    whole, fixed, period = [group for group in match.groups() if group is not None]
-    top = int(whole + fixed + period or "0") - int(whole + fixed or "0")
-    return rf"\frac{{{top}}}{{{'9' * len(period)}{'0' * len(fixed)}}}"

@@ -21,6 +21,7 @@ from evals.grading.comparison import compare
 from evals.grading.exact import canonical_integer, decide
 from evals.grading.extraction import extract_answer, extract_gold
 from evals.grading.normalisation import is_readable, normalise
+from evals.grading.remarks import letters
 from evals.grading.verdict import Case, Kind, Reason, Verdict
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def examine(case: Case) -> Verdict | Undecided:
     elif not is_readable(gold):
         outcome = Reason.INVALID_GOLD
     else:
-        ours, theirs = normalise(answer), normalise(gold)
+        theirs = normalise(gold)
+        ours = normalise(answer, letters(theirs))
         decision = compare(ours, theirs, decide)
         if decision is None:
             return Undecided(answer, ours, theirs, time.perf_counter() - start)

@@ -6,7 +6,9 @@ the whole is no number.
 """
 
 import re
-from itertools import pairwise
+from itertools import chain, pairwise
+
+from evals.grading.languages import NEGATIONS, WRONG_WORDS, any_of
 
 _PREFIXED = r"(?:[nmcdhkMGT]|µ|\\mu\s?)?(?:m|g|s|L|l|N|J|W|V|Hz|Pa|eV|mol|bar|cal|Wh|T)"  # SI: "cm", "kJ"
 _UNITS = (  # of at most three letters: all others are products of variables
@@ -42,6 +44,8 @@ _NEEDS_SPACE = frozenset("LlNJWVTACFhK")  # beside a digit they are variables: `
 _NAMED = re.compile(rf"[^\W\d_]{{4,}}|{_UNITS}|{_NOUNS}")
 _SHORT = re.compile(_FUNCTION_WORDS)
 _LETTERS = re.compile(r"[^\W\d_]+")
+_SYMBOLS = re.compile(r"(?<![A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])")  # and products of them
+_COMMAND = re.compile(r"\\(?:text\w*|mbox|hbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _COMMANDS = re.compile(rf"{_FONT}|\\(?:frac|[,;:! ]|q?quad|cdot|times|circ|Omega|AA)(?![A-Za-z])|[{{}}~^]")
 _NAMES = re.compile(  # of constants, functions and letters
     r"(?:pi|alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|omega|infinity|sqrt|sin|cos|tan|cot|sec|csc|log|"
@@ -59,10 +63,10 @@ _DENIAL = (
 )
 _NUMBER_WORD = (
     r"zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|"
-    r"fifty|sixty|seventy|eighty|ninety|hundred\w*|thousand\w*|[mbtr]+illion\w*|quadrillion\w*|dozens?|half|halves|"
+    r"fifty|sixty|seventy|eighty|ninety|hundred\w*|thousand\w*|\w*illions?|\w*illionths?|\w*illiards?|dozens?|half|halves|"
     r"thirds?|fourths?|fifths?|"
     r"sixths?|sevenths?|eighths?|ninths?|tenths?|\w+tieths?|once|twice|thrice|doubled?|tripled?|quadrupled?|halved|"
-    r"tens|lakhs?|crores?|gross|quarters?|squared?|cubed|factorial|reciprocal|inverse|plus|minus|divided|"
+    r"tens|lakhs?|crores?|gross|mega|giga|quarters?|squared?|cubed|factorial|reciprocal|inverse|plus|minus|divided|"
     r"multiplied|modulo|power|complement|octal|binary|hexadecimal|hex"
 )
 _REFUSED = re.compile(rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most)\b|^!|[?=<>+*|]", re.IGNORECASE)
@@ -70,8 +74,27 @@ _DENIED = re.compile(rf"\b(?:{_DENIAL}|or)\b|\?", re.IGNORECASE)
 _SQUARE_UNIT = re.compile(  # "square meters", "feet squared"
     r"\b(?:squared?|cubed)(?=\s+[A-Za-z]{2})|(?<=[A-Za-z]{2}\s)(?:squared|cubed)\b", re.IGNORECASE
 )
+_SCALES = {  # what the words multiply a number by; in a font or not, the short ones in a font alone
+    r"\cdot 12": "dozens?",
+    r"\cdot 20": "score",
+    r"\cdot 144": "gross",
+    r"\times 10^{2}": "hundred",
+    r"\times 10^{3}": "thousand|grand|thou",
+    r"\times 10^{4}": "myriad",
+    r"\times 10^{5}": "lakh|lac",
+    r"\times 10^{6}": "million|mill|mio|mln|mn",
+    r"\times 10^{7}": "crore",
+    r"\times 10^{9}": "billion|milliard|bill|mrd|bn",
+    r"\times 10^{12}": "trillion|trill|trn|tn",
+}
+_SCALE_WORDS = "|".join(_SCALES.values())
+_SCALE = re.compile(
+    rf"(?<=[\d}}])(?:\s|\\[,;: ]|~)*(?:(?P<font>{_FONT}\{{)\s*|(?=[a-z]{{4}}))(?P<word>{_SCALE_WORDS})"
+    r"(?![A-Za-z])(?P<rest>[^{}\d]*\}?)\s*$",
+    re.IGNORECASE,
+)
 _REFUSED_FIRST = re.compile(
-    r"(?:and|at|over|under|above|below|beyond|almost|nearly|off|too|short|to|by|is|are|was|were|be|"
+    rf"(?:{_SCALE_WORDS}|and|at|over|under|above|below|beyond|almost|nearly|off|too|short|to|by|is|are|was|were|be|"
     r"does|did|do|has|had|have|can|"
     r"could|would|should|might|must|exceeds?|times\s+(?!as\b|larger|bigger|more|the\b)\w)\b"
     r"|(?:more|less|fewer|greater|smaller|bigger|larger|higher|lower)\s*$|(?!\w*eed\b)\w{3,}ed\b(?!\s+\w+s\b)",
@@ -80,13 +103,6 @@ _REFUSED_FIRST = re.compile(
 _WORD_OPERATORS = re.compile(
     r"\b(?:and|or|in|mod|sin|cos|tan|log|ln|exp|sqrt|pi|if|for|choose|infinity|inf|oo|is|are)\b"
 )
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "lakh": 5, "crore": 7}
-_SHORT_SCALE = re.compile(rf"(?<=\d)\s*(?:\\[,;: ]|~)*\s*{_FONT}\{{\s*(?P<scale>[bm])n\s*\}}\s*$")
-_SCALE = re.compile(
-    rf"(?<=\d)\s*(?:\\[,;: ]|~)*\s*(?:{_FONT}\{{\s*)?(?P<scale>{'|'.join(_SCALES)})(?![A-Za-z])"
-    r"[^{}\d]*\}?\s*$"
-)
-_DOZEN = re.compile(rf"(?<=\d)\s*(?:\\[,;: ]|~)*\s*(?:{_FONT}\{{\s*)?dozens?(?![A-Za-z])[^{{}}\d]*\}}?\s*$")
 _APPROXIMATION = (
     r"about|approx\w*\.?|roughly|around|circa|ca\.|nearly|or about|or approximately|exact(?:ly)?|"
     r"in decimals?|see|by|as|from|since|because"
@@ -124,23 +140,29 @@ _NO_SENTENCE = re.compile(r"(?!\\[$%])[=<>*+|\\{}_~^/]|[1-9]|(?<![A-Za-z'])(?![a
 _CHANGES = re.compile(
     rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most|more|less|fewer|greater|smaller|larger|between|below|"
     rf"under|above|"
-    r"over|exceeds?|negative|am|pm)\b|[?!]",
+    rf"over|exceeds?|negative|am|pm)\b|[?!]|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
     re.IGNORECASE,
 )
 _WHERE = re.compile(r"^(?P<name>[A-Za-z])\s*,?\s+(?:where|with|for)\s+(?P=name)\s*=\s*(?P<value>[^=]+)$")
 
 
-def without_text_unit(text: str) -> str:
-    r"""Remove a trailing ``\text{ cm}^2``, and read ``4\text{ million}`` as a number."""
-    text = _DOZEN.sub(r"\\cdot 12", text)
-    text = _SHORT_SCALE.sub(lambda match: rf"\times 10^{{{9 if match['scale'] == 'b' else 6}}}", text)
-    text = _SCALE.sub(lambda match: rf"\times 10^{{{_SCALES[match['scale']]}}}", text)
+def without_text_unit(text: str, variables: frozenset[str] = frozenset()) -> str:
+    r"""Remove a trailing ``\text{ cm}^2``, and read ``4\text{ million}`` as a number; ``variables`` are no units."""
+    while scale := _SCALE.search(text):
+        factor = next(factor for factor, words in _SCALES.items() if re.fullmatch(words, scale["word"].lower()))
+        rest = "" if scale["font"] and scale["rest"] == "}" else (scale["font"] or "") + scale["rest"]
+        text = text[: scale.start()] + factor + rest
     match = _TEXT_UNIT.search(text)
-    if match is None or not _is_unit(match["unit"]):
+    if match is None or not _is_unit(match["unit"], variables | letters(text[: match.start()])):
         return text
     value = text[: match.start()].strip()
     is_number = r"\pi" in value or any(map(str.isdigit, value))
     return value.rstrip(" \t\r\n.,;:\\") if is_number and value.count("{") == value.count("}") else text
+
+
+def letters(text: str) -> frozenset[str]:
+    """The letters that stand for something in a formula, or on the last side of an equation."""
+    return frozenset(chain.from_iterable(_SYMBOLS.findall(_COMMAND.sub(" ", text.rpartition("=")[2]))))
 
 
 def _is_run(word: str) -> bool:
@@ -148,12 +170,14 @@ def _is_run(word: str) -> bool:
     return len(word) > 1 and word in _ALPHABET
 
 
-def _is_unit(text: str) -> bool:
+def _is_unit(text: str, variables: frozenset[str]) -> bool:
     r"""Return whether what follows a value is units, words, and nothing else: ``\text{ m}^2``, and not ``\text{n}``."""
     plain = _COMMANDS.sub(" ", _EXPONENTS.sub(" ", text))
     words = _LETTERS.findall(plain)
     named = [word for word in words if _NAMED.fullmatch(word) and not _is_run(word)]
     if len(words) == 1 and words[0] in _NEEDS_SPACE and not _SPACE.search(text):
+        return False
+    if any(len(word) < 4 and variables.issuperset(word) for word in words):
         return False
     if any(map(_NAMES.fullmatch, words)) or not (named or not words):
         return False
@@ -163,13 +187,16 @@ def _is_unit(text: str) -> bool:
     )
 
 
-def without_plain_unit(text: str) -> str:
+def without_plain_unit(text: str, variables: frozenset[str] = frozenset()) -> str:
     """Remove trailing words after a value: ``125 miles``; one-letter words may be variables and stay."""
     match = _PLAIN_UNIT.match(text)
     if match is None:
         return text
-    words = text[match.end("value") :].strip()
+    words, symbols = text[match.end("value") :].strip(), letters(match["value"])
     if _WORD_OPERATORS.search(words) or _is_run(words) or _NAMES.fullmatch(words):  # "3 abcd" is a product
+        return text
+    first = _LETTERS.match(words)
+    if first and len(first[0]) < 4 and ((symbols and len(first[0]) == 1) or (variables | symbols).issuperset(first[0])):
         return text
     has_words = re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", match["value"]))
     return match["value"].strip() if _says_nothing(words) and not has_words else text

@@ -2,28 +2,29 @@
 
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import chain
 
-from evals.grading.languages import ORDERS, SPEAKERS, TASK_WORDS
+from evals.grading.languages import EXAMPLE_WORDS, NUMBER_WORDS, ORDERS, SPEAKERS, TASK_WORDS
 
-_NAMES_OF_THINKING = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think", "analysis", "scratchpad")
-_THINKING = {
-    **{f"<{name}>": f"</{name}>" for name in (*_NAMES_OF_THINKING, "reflection")},
-    "<|thinking|>": "<|/thinking|>",
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-    "<|START_THINKING|>": "<|END_THINKING|>",
-    "[THINK]": "[/THINK]",
-    "\u25c1think\u25b7": "\u25c1/think\u25b7",
-}
-_OPENING, _CLOSING = (
-    re.compile("|".join(map(re.escape, tags)), re.IGNORECASE) for tags in (_THINKING, _THINKING.values())
+_THINKING = (
+    r"(?:think(?:ing)?|thoughts?|reasoning|seed:think|analysis|scratch_?pad|reflection|(?:inner_)?monologue|"
+    r"thought_process|chain_of_thought)"
+)
+_ATTRIBUTES = r"(?:\s[^<>\]\u25b7]{0,200}(?<!/))?\|?[>\]\u25b7]"
+_OPENING = re.compile(  # ``<think>``, ``<think type="x">``, ``<|begin_of_thought|>``, ``[THINK]``
+    rf"(?:<\|?|\u25c1|\[(?=think\]))\s{{0,9}}(?:(?:begin|start)_(?:of_)?)?{_THINKING}{_ATTRIBUTES}", re.IGNORECASE
+)
+_CLOSING = re.compile(
+    rf"(?:<\|?|\u25c1|\[(?=/think\]))\s{{0,9}}(?:/|end_(?:of_)?)\s{{0,9}}{_THINKING}{_ATTRIBUTES}", re.IGNORECASE
 )
 _CHANNEL = "<|channel|>"
 """In gpt-oss's format (harmony) each message names its channel; a reader sees the channel ``final`` alone."""
-THINKING_TAGS = frozenset((*_THINKING, *_THINKING.values(), _CHANNEL, "<|message|>"))
-"""The tags around thinking; where a tokenizer has them as special tokens, a sample's text has to keep them."""
+_MESSAGE = "<|message|>"
 
 _FINAL_CHANNEL = re.compile(r"<\|channel\|>\s{0,9}final\b[^<]{0,200}(?:<\|constrain\|>[^<]{0,200})?<\|message\|>")
+_OTHER_CHANNEL = re.compile(r"<\|channel\|>\s{0,9}(?!final\b)[^<]{1,200}<\|message\|>$")
 _BARE_CHANNEL = re.compile(r"(?:assistant)?analysis(?![a-z\s:.,;!?_-])")
 _BARE_FINAL = "assistantfinal"
 """The same format without its special tokens: ``analysisWe add ... assistantfinalThe sum is 4.``"""
@@ -35,25 +36,54 @@ _ENDS_OF_TURNS = re.compile(  # and the beginnings of the user's next one
 _FIRST_HEADER = re.compile(
     r"\s*(?:<\|(?:im_start|start_header_id|start)\|>\s*assistant\s*(?:<\|end_header_id\|>)?|<\|assistant\|>)"
 )
-_NUMBER = r"[ \t]*(?:\#|No\.?|n°)?[ \t]*(?:\d{1,4}|[IVX]{1,5}\b)"
-_BOLD = r"(?:\*\*|__)?"
 
 
-def _cased(words: Iterable[str]) -> str:
-    """A pattern for words in small letters, with a capital, in capitals; faster than without regard to case."""
-    return "|".join(spelling for word in words for spelling in dict.fromkeys((word, word.capitalize(), word.upper())))
+def _words(*lists: Iterable[str]) -> str:
+    """A pattern for words in small letters, with a capital, in capitals; by first letters, which is faster."""
+    spellings = dict.fromkeys(form for word in chain(*lists) for form in (word, word.capitalize(), word.upper()))
+    initials: dict[str, list[str]] = defaultdict(list)
+    for spelling in sorted(spellings, key=len, reverse=True):
+        initials[spelling[0]].append(spelling[1:])
+    return "(?:" + "|".join(f"{initial}(?:{'|'.join(ends)})" for initial, ends in initials.items()) + ")"
 
 
-_FIRST = "".join(sorted({letter for word in (*TASK_WORDS, *SPEAKERS, *ORDERS) for letter in word[0] + word[0].upper()}))
-_HEADING = rf"\n(?=[ \t>#*_{_FIRST}])[ \t>]{{0,9}}(?:\#{{1,6}}[ \t]{{0,3}})?{_BOLD}(?=[{_FIRST}])"
-_TASK = rf"(?:(?:{_cased(ORDERS)})[ \t]+)?(?:{_cased((*TASK_WORDS, *SPEAKERS))})"
-_NEXT_TASK = re.compile(  # a line that begins with the name of a task or a speaker, and its number, colon or end
-    rf"{_HEADING}{_TASK}(?:(?:{_NUMBER})?[ \t]*{_BOLD}[ \t]*[:\uff1a]|"
-    rf"{_NUMBER}(?:[.)\uff0e\u3001](?!\d)|[ \t]+[-\u2013\u2014][ \t]|[ \t]*{_BOLD}[ \t]*(?=\n|$)))"
-    rf"|\n[ \t>]{{0,9}}(?:\#{{1,6}}[ \t]{{0,3}}{_BOLD}|\*\*|__){_TASK}{_BOLD}[ \t]*(?=\n|$)"
+_FIRST = "".join(
+    sorted(
+        {letter for word in (*TASK_WORDS, *EXAMPLE_WORDS, *SPEAKERS, *ORDERS) for letter in word[0] + word[0].upper()}
+    )
 )
-_TURN = re.compile(r"\[/?INST\]|<start_of_turn>|<\|[A-Za-z_]{1,40}\|>")
+_NUMERAL = r"[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,4}"
+_NUMBER = (  # "2", "#2", "Nr. 3", "(2)", "IV", "Two", "B"
+    r"[ \t]*(?:(?:\#|\u2116|[Nn](?:umber|o|r|\u00b0|\u00ba)\.?)[ \t]*)?[(\[\uff08]?"
+    rf"(?:\d{{1,4}}(?:\.\d{{1,2}})?[a-z]?\ubc88?|[IVX]{{1,5}}|{_words(NUMBER_WORDS)}|{_NUMERAL}|[A-H]|(?<=[(\[])[a-h])(?![^\W_])"
+    r"[)\]\uff09]?"
+)
+_BEFORE = r"[ \t>=\u2022-]{0,9}"
+_DRESS = r"(?:\#{1,6}[ \t]{0,3}[*_]{0,3}|[*_\u3010\[]{1,3}|\\[a-z]{4,13}\*?\{|<(?:b|strong|h\d)>)"
+_UNDRESS = r"[ \t]*(?:[*_\u3011\]}]{1,3}|</(?:b|strong|h\d)>)?"
+_REMARK = r"(?:[ \t]*[(\[\uff08][^()\[\]\n]{1,60}[)\]\uff09])?"
+_COLON, _LINE_END = r"[ \t]*[:\uff1a]", r"[ \t=~-]{0,20}(?=\n|$)"
+_ORDER = rf"(?:{_words(ORDERS)}[ \t]+){{0,2}}"
+_TASK = rf"{_words(TASK_WORDS, SPEAKERS)}(?:[ \t]statement)?"
+_NUMBERED = (
+    rf"(?:(?:{_words(TASK_WORDS, EXAMPLE_WORDS, SPEAKERS)}\.?{_NUMBER}|"
+    rf"\u7b2c[ \t]?(?:\d{{1,3}}|{_NUMERAL})[ \t]?[\u9053\u4e2a]?[\u9898\u984c\u95ee\u554f])"
+    rf"(?:[.)\uff0e\u3001](?!\d)|[ \t]+[-\u2013\u2014][ \t]|{_UNDRESS}{_REMARK}{_UNDRESS}(?:{_COLON}|{_LINE_END})))"
+)
+_NEXT_TASK = re.compile(  # a line that begins with the name of a task or a speaker, and its number, colon or end
+    rf"\n(?=[ \t>#*_=\u2022\u3010\[\\<\u7b2c{_FIRST}-]){_BEFORE}"
+    rf"(?:{_DRESS}?{_ORDER}(?:{_NUMBERED}|{_TASK}{_UNDRESS}{_COLON})|{_DRESS}{_ORDER}{_TASK}{_UNDRESS}{_LINE_END}|"
+    r"(?:[Uu]ser|[Hh]uman|[Aa]ssistant)[ \t]*(?=\n))"
+)
+_TURN = re.compile(
+    rf"\[/?INST\]|<start_of_turn>|<\|[A-Za-z_]{{1,40}}\|>|</?{_words(filter(str.isascii, (*TASK_WORDS, *SPEAKERS)))}>"
+)
 """The tokens that begin a turn; those of no format known here are of some format too."""
+
+
+def is_thinking_tag(token: str) -> bool:
+    """Return whether a token stands around thinking: one that is special has to be kept in a sample's text."""
+    return token in (_CHANNEL, _MESSAGE) or any(tag.fullmatch(token) for tag in (_OPENING, _CLOSING))
 
 
 def visible_part(text: str, in_thinking: bool = False) -> str:
@@ -63,7 +93,7 @@ def visible_part(text: str, in_thinking: bool = False) -> str:
         text: the response.
         in_thinking: the prompt ended in an opening tag, so that the response begins inside thinking.
     """
-    if text.startswith("a") and _BARE_CHANNEL.match(text):
+    if (text.startswith("a") and _BARE_CHANNEL.match(text)) or (in_thinking and _BARE_FINAL in text):
         return text.partition(_BARE_FINAL)[2]
     if "<" not in text and ("]" not in text or "think]" not in text.lower()) and "\u25c1" not in text:
         return "" if in_thinking else text  # as most texts, which are long
@@ -99,5 +129,6 @@ def without_next_task(text: str, is_answered: Callable[[str], bool]) -> str:
 
 def opens_thinking(prompt: str) -> bool:
     """Return whether a prompt ends in the opening of thinking, as templates of reasoning models do."""
-    *_, last = (None, *_OPENING.finditer(prompt.rstrip()[-40:]))
-    return last is not None and last.end() == len(prompt.rstrip()[-40:])
+    end = prompt.rstrip()[-300:]
+    *_, last = (None, *_OPENING.finditer(end))
+    return (last is not None and last.end() == len(end)) or _OTHER_CHANNEL.search(end) is not None

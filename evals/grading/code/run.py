@@ -5,6 +5,7 @@ import os
 import re
 import select
 import signal
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,9 @@ PARAMETERS: Mapping[str, Any] = {
 _GRACE = 10.0
 """Seconds of wall-clock time in which a process that has closed its output ends."""
 _OUT_OF_TIME = {128 + signal.SIGXCPU, -signal.SIGXCPU}
-_FENCE = re.compile(r"^([ \t]{0,12})(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE)
+_FENCE = re.compile(  # also behind the mark of a list
+    r"^([ \t]{0,24}(?:(?:[*+-]|\d{1,3}[.)])[ \t]{1,4})?)(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE
+)
 _FUTURE = re.compile(r"^from __future__ import (?:\([^)]*\)|[^\n;]*);?", re.MULTILINE)
 _PYTHON = ("", "python", "python3", "py")
 _WORD = re.compile(r"\n|[^\s]+")
@@ -100,6 +103,7 @@ def extract_program(text: str, entry_point: str | None, truncated: bool, in_thin
             content = text[opened.end() + 1 : fence.start()]
             if opened[1]:
                 content = re.sub(rf"^[ \t]{{1,{len(opened[1])}}}", "", content, flags=re.MULTILINE)
+            content = textwrap.dedent(content)
             if opened[3].lower() in _PYTHON and content.strip():
                 blocks.append(content)
             opened = None

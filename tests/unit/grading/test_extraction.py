@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.grading import multiple_choice
+from evals.grading import multiple_choice, statements
 from evals.grading.extraction import extract_answer, extract_gold
 from evals.grading.languages import TASK_WORDS, small_letters
 from evals.grading.multiple_choice import choice_letter
@@ -154,7 +154,7 @@ def test_each_rule_finds_what_its_pattern_finds() -> None:
     ]
     found = Counter[int]()
     for text in ("".join(f"{one}\n" for one in texts), *texts):
-        for number, rule in enumerate(multiple_choice._RULES):
+        for number, rule in enumerate(statements._RULES):
             spans = [match.span() for match in rule.pattern.finditer(text)]
             assert spans == [match.span() for match in rule.finditer(text, small_letters(text), 0)]
             found[number] += len(spans)
@@ -197,6 +197,10 @@ _REPEATED = (
     "\n",
     "B or ",
     "wait ", "**Answer**\n", "```python\n", "<|im_start|>", "1 ", "1 and ", "\\[1\\]", "10, ", "1.5 ", "x. ",
+    "<think ", "<|think ", "<user>", "\nExample 2:", "\n**Problem 2** (", "\n第二题", "\nnew ", "\nuser", "**1** ",
+    "__", "**!", "if it is so, the answer is A. ", "the wrong answer is A. ", "उत्तर 1 ", "उत्तर B ",
+    "respuesta correcta es la ", "a answer ", "<|channel|>analysis<|message|>", "(A)", "1 million ", "\\angle A",
+    "base 5 ", "ABC \\sim ",
 )  # fmt: skip
 
 

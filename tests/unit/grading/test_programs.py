@@ -60,6 +60,9 @@ def block(code: str, language: str = "python") -> str:
             "x = 2\n",
         ),
         (block("   "), None, None),
+        (f"        {FENCE}python\n        x = 1\n        {FENCE}\n", None, "x = 1\n"),
+        (block("        x = 1\n        y = 2"), None, "x = 1\ny = 2\n"),
+        (f"1. {FENCE}python\n   x = 1\n   {FENCE}\n", None, "x = 1\n"),
         ("", None, None),
     ],
 )

@@ -202,7 +202,13 @@ VERL_ROW = {"input": "Find x.", "output": "so \\boxed{1} hmm", "gts": "1", "scor
 
 
 def test_thinking_that_a_prompt_opened_counts_for_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for prompt, mean in (("1 + 0? ", 1.0), ("1 + 0? <think>\n", 0.0)):
+    for prompt, mean in (
+        ("1 + 0? ", 1.0),
+        ("1 + 0? <think>\n", 0.0),
+        ('1 + 0? <think type="x">', 0.0),
+        ("1 + 0?<|start|>assistant<|channel|>analysis<|message|>", 0.0),
+        ("1 + 0?<|start|>assistant<|channel|>final<|message|>", 1.0),
+    ):
         rows = [{**LM_EVAL_ROW, "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": {}}}}]
         for path in (
             written(tmp_path / "samples_sums_2026-11-22T17.jsonl", rows),

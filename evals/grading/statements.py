@@ -1,0 +1,268 @@
+"""Statements in words that name an option, A to J: "Answer: C", "so we choose option C", "la respuesta es la C".
+
+A statement that is denied ("Answer A is wrong", "is the answer A?") is none, and so is a formula that begins with a
+letter. One that holds on a condition only, or is of another answer ("a common wrong answer"), is a remark.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from evals.grading import languages
+from evals.grading.languages import COPULAS, NEGATIONS, OPTION_WORDS, RIGHT_WORDS, WRONG_WORDS, any_of
+
+OPEN = (
+    r"[\\$({*\[\"'`\u201c\u300c\u3010]{0,6}"
+    r"(?:(?:text\w{0,6}|mathrm|mathbf|boxed)\{ {0,2}(?:[Oo]ption |[Cc]hoice )?\(?)?"
+)
+CLOSE = r"[)\]}$*\"'`\u201d\u300d\u3011]{0,6}"
+_CLOSING = re.compile(CLOSE)
+_LETTER = rf"{OPEN}(?P<letter>[A-J])(?![A-Za-z\u00c0-\u024f]){CLOSE}"
+_NOUN = rf"(?:(?:{'|'.join(OPTION_WORDS)})(?![^\W\d_])[ \t]{{0,3}}[:\uff1a]?[ \t]{{0,2}})?"
+_ARTICLE = (
+    rf"(?:(?:the|la|le|die)[ \t]{{1,3}}|(?:{'|'.join(languages.ARTICLES)})[ \t]{{0,3}}(?={'|'.join(OPTION_WORDS)}))?"
+)
+_ADVERB = (
+    r"(?:[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|"
+    r"actually|also|still|obviously|for sure|certainly|only|both|just|,))?"
+)
+_MODAL = "would|could|might|may|should"
+_IS = (
+    rf"(?:(?:{'|'.join(word for word in COPULAS if not word.isascii())})|(?:{'|'.join(filter(str.isascii, COPULAS))}|"
+    rf"(?:must|(?P<modal>{_MODAL})|will|has to|have to|can only)\b{_ADVERB}[ \t]{{1,3}}be)(?![a-z])){_ADVERB}"
+)
+_VERBS = "|".join(word for word in COPULAS if word.isalpha() and word < "\u0250")
+_MARK = r"[*_\"']{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
+_LINK = rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}{_ARTICLE}{_NOUN}"
+_ASIDE = (  # between "answer" and "is"
+    r"(?:[ \t]{1,3}(?:to|for|of|among|from|in|that|which|I|we|you|corresponding|here|choice|option|"
+    r"letter|(?:\([^()\n]{1,30}\)))\b[^.!?:;\n]{0,60}?[ \t])?"
+)
+_DETERMINERS = "correct|right|best|final|chosen|selected|my|our|the"
+_CHOICES = "option|choice|selection|alternative|letter|pick"
+_CONCLUDING = "actually|rather|instead|thus|so|therefore|hence|only|that|then|conclude"
+_BE_RIGHT = (
+    r"(?:is|must be|has to be|would be|seems|appears to be)\s{1,3}(?:(?:thus|therefore|clearly|indeed|"
+    r"also|definitely)\s{1,3})?(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:one that\s{1,3})?"
+    r"(?:correct|right|best|true|accurate|answer|works|fits|appropriate|suitable|valid)\b"
+)
+_END = r"(?=[.!]?\s{0,3}(?:$|\n)|[.!](?:\s|$))"
+
+
+STRONG, _OWN, _REMARK = 2, 1, 0
+"""A box, a tag, a line or "the answer is C"; "C is correct" or "we choose C"; "the answer is C only if"."""
+
+
+class Statement(NamedTuple):
+    """A letter that a text names as its choice."""
+
+    begin: int  # of the statement
+    end: int  # of its letter
+    letter: str
+    strength: int
+
+
+class _Rule(NamedTuple):
+    """One form of statement, and the strings of small letters that its matches begin with."""
+
+    beginnings: tuple[str, ...]
+    pattern: re.Pattern[str]
+    strong: bool
+
+    def finditer(self, text: str, small: str, start: int) -> Iterator[re.Match[str]]:
+        """Find what ``pattern.finditer(text, start)`` does, in less time; ``small`` is the text in small letters."""
+        places, end = {start}, start
+        for beginning in filter(str.isascii, self.beginnings) if small.isascii() else self.beginnings:
+            place = start - 1
+            while (place := small.find(beginning, place + 1)) >= 0:
+                places.add(place)
+        for place in sorted(places):
+            if place >= end and (match := self.pattern.match(text, place)):
+                end = match.end()
+                yield match
+
+
+def _rule(beginnings: str, pattern: str, strong: bool = False) -> _Rule:
+    """Make a rule of a pattern, in which WORDS stands for the beginnings, in either case."""
+    each = beginnings.split("|")
+    shortest = [one for one in each if not any(one != other and one.startswith(other) for other in each)]
+    return _Rule(tuple(shortest), re.compile(pattern.replace("WORDS", f"(?i:{beginnings})")), strong)
+
+
+_RULES = (  # white space is bounded: three optional gaps in a row would take cubic time
+    _rule(
+        "|".join(languages.ANSWER_WORDS),
+        rf"WORDS(?i:s?(?:[ \t]?(?:{'|'.join(RIGHT_WORDS)})(?![a-z\u00c0-\u0dff])){{0,2}}{_ASIDE}"
+        rf"(?:{_LINK}|\s{{0,3}}{_NOUN}))\s{{0,4}}{_LETTER}",
+        strong=True,
+    ),
+    _rule(
+        f"{_DETERMINERS}|{_CHOICES}",
+        rf"(?i:\b(?:(?:{_DETERMINERS})[ \t]{{1,3}})?(?:{_CHOICES}){_ASIDE}{_LINK})\s{{0,4}}{_LETTER}",
+        strong=True,
+    ),
+    _rule(
+        "choose|chose|chosen|select|selected|pick|picked|go with|going with|opt for|opted for|settle on|mark",
+        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
+    ),
+    _rule(
+        "it|this|that",
+        r"\bWORDS(?i:(?:'s|\u2019s|[ \t](?:is|must be|has to be|should be|can only be))(?:[ \t]for sure)?"
+        rf"{_ADVERB}\s{{1,4}}(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
+    ),
+    _rule(
+        f".|!|?|\n|;|:|{_CONCLUDING}",
+        rf"(?:^|[.!?\n;:]\s{{0,4}}|\b(?i:{_CONCLUDING})[,:]?\s{{1,4}})(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}"
+        rf"(?:\s{{1,4}}{_BE_RIGHT}|[ \t]?[:\u2013-][ \t]?(?i:correct|true)\b)",
+    ),
+    _rule(
+        "thus|so|therefore|hence|no|rather|instead|actually",
+        rf"\b(?:(?i:thus|so|therefore|hence)|No|Rather|Instead|Actually),?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN})"
+        rf"{_LETTER}{_END}",
+    ),
+    _rule(
+        "corresponds to|matches|agrees with|corresponding to|which is|that is|gives|is given by",
+        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}",
+    ),
+    _rule(
+        "is|be|represented by|described by|or",
+        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}{_END}",
+    ),
+    _rule(
+        "correct|right|best",
+        rf"\bWORDS\s{{1,3}}(?i:option|choice|answer)\s{{1,3}}(?=[(]){_LETTER}{_END}",
+    ),
+    _rule("(", r"[(]\s{0,2}(?i:option|choice|answer)\s{1,4}(?P<letter>[A-J])[).*]{1,4}\s{0,9}$"),
+    _rule(
+        "\u6545|\u5e94|\u9009|\uc815\ub2f5\uc740",
+        r"(?:\u6545?\u5e94?\u9009\u62e9?(?:\u9879)?(?:\u662f|\u4e3a)?|\uc815\ub2f5\uc740)\s{0,4}[:\uff1a]?\s{0,4}"
+        rf"{_LETTER}",
+    ),
+)
+_LAST_LINE = re.compile(rf"(?:^|\n)[ \t]{{0,9}}[#>-]{{0,4}}[ \t]{{0,3}}{_LETTER}[.,:]?{CLOSE}\s*$")
+_WHOLE_LINE = re.compile(
+    rf"\s*(?i:(?:the\s{{1,3}})?{_NOUN}){OPEN}(?P<letter>[A-J])(?:[)\]}}$*\"'`\u201d\u300d\u3011]{{1,6}}|"
+    rf"[.:,\u3002\uff0c\u4e0d]|\s*$)[^\n]*(?:\n\s*)?$"
+)
+
+_LISTED = re.compile(r"[(\s][A-J][).:]\s")
+
+_MAY_FOLLOW = re.compile(
+    r"\s{0,4}(?:$|\n)|\s{0,3}[.!,;:?](?![\w])|[\u3002\uff0c\uff1b\uff1a\u3001]|[<`\"'\u201d]|"
+    r"[)\]}.:,;!?]\s{0,3}[^\s=+^_*/\\]|\s{1,3}[-\u2013\u2014]+\s{1,3}(?:\w{2}|a\s)"
+    r"|\s{1,3}[(\[<\"'\u201c\uff08]|\s{1,3}[A-Z][a-z]"
+    r"|\s{1,4}(?:because|since|as|is|was|are|due|for|which|with|and|or|but|not|given|by|over|from|"
+    r"that|this|it|so|where|when|"
+    r"if|has|have|follows|would|will|must|here|there|therefore|thus|in|on|to|at|after|instead|rather|"
+    r"cannot|can|could|does|"
+    r"fails|isn't|seems|only|based|according|among|were|non|pas|et|car|parce|no|porque|nicht|weil|und|da)\b"
+    r"|\s{0,2}[\u0400-\u1fff\u3040-\ud7ff]",  # a word in letters that no formula has
+)
+_DENIED_BEFORE = re.compile(
+    r"(?:(?:n't|n\u2019t|\b(?:not|never|wrong to|mistake to|incorrect to|cannot|neither|nor|if|"
+    r"whether|unless|(?<!\bis )(?<!['\u2019]s )why|how|suppose|assume|assuming|eliminates?|reject|exclude|discard|"
+    r"rule[sd]? out|instead of|rather than|either|or)\b)(?:\s{1,3}(?:that|to|would|could|"
+    r"should|the|can|be|we|you|I|one))*"
+    r"|\b(?:mistake|error|trap|temptation)\s{1,3}(?:is|was|would\s{1,3}be)\s{1,3}to|\btempt(?:ing|ed)\s{1,3}to"
+    r"|\b(?:one|some|many|someone|somebody|students?|people|they)\s{1,3}(?:(?:might|may|could|would|will|"
+    r"often)\s{1,3})?"
+    r"(?:think|say|believe|assume|argue|claim|guess|conclude|choose|pick|select)s?(?:\s{1,3}(?:that|the|correct))*"
+    r"|[\u4e0d\u975e]|\u6392\u9664)\s{0,3}$",
+    re.IGNORECASE,
+)
+_WRONG_BEFORE = re.compile(rf"{any_of(WRONG_WORDS)}\s{{1,3}}$", re.IGNORECASE)
+_PLAINLY = re.compile(  # what may stand before "answer"; another word says whose answer it is, or which of several
+    rf"(?:^|[^\w\s'\u2019]\s*|\n\s*|\b(?:{'|'.join((*languages.ARTICLES, *filter(str.isascii, COPULAS)))}|our|my|this|"
+    r"so|thus|hence|therefore|and|that|then|conclude|i|we|say|be|have|final|[^\x00-\x7f]+)\s+)"
+    rf"(?:(?:{'|'.join(RIGHT_WORDS)}|right|best|most|appropriate|likely|only|single|closest|expected|required|true|"
+    r"proper|suggested|chosen|selected|actual|accurate|suitable|multiple|choice|answer|remaining|reasonable|plausible|"
+    r"logical|nearest|optimal|preferred|resulting|ultimate|overall|given)\s+){0,3}$",
+    re.IGNORECASE,
+)
+_UNDER_A_CONDITION = re.compile(
+    r"(?:\b(?:if|unless|suppos\w+|assuming|provided that)|(?:^|[.!?;,\n]\s*)(?:had|were|without))\b"
+    r"[^.!?;\n]{0,100},\s*(?:[a-z]{1,7}\s+){0,4}$",
+    re.IGNORECASE,
+)
+_ON_A_CONDITION = re.compile(
+    rf"{CLOSE}[ \t]{{0,3}}[,(]?[ \t]{{0,2}}(?:only|just|except)?[ \t]{{0,2}}\b(?:if|unless|when|provided|assuming|"
+    r"supposing|as long as|in case|(?<=only )(?:for|in|at))\b",
+    re.IGNORECASE,
+)
+REJECTED = re.compile(
+    rf"{CLOSE}\s{{0,3}}(?:(?:is|was|are|were|would be|must be|seems|appears|looks)\s{{1,3}}"
+    r"(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|"
+    r"then)\s{1,3}){0,2}(?:not|n't|wrong|incorrect|false|invalid|impossible|ruled|eliminated|excluded|rejected|"
+    r"discarded|out|irrelevant|inaccurate|unlikely|untrue|mistaken|a distractor|a trap)\b"
+    r"|(?:isn't|isn\u2019t|cannot|can't|can not|couldn't|doesn't|does not|won't|fails|violates|contradicts|"
+    r"(?:can|must|should|has to|could|has been|have been) (?:be )?(?:eliminated|ruled|excluded|"
+    r"rejected|discarded|wrong))\b|\s{0,3}[:\u2013-]\s{0,3}(?i:wrong|incorrect|false|no)\b|\?)"
+)
+_DENIED_AFTER = re.compile(  # in other languages: "B no es", "B ist falsch", "B गलत है"
+    rf"{CLOSE}(?:\s{{1,3}}(?:{_VERBS})\s{{1,3}}{any_of(NEGATIONS, WRONG_WORDS)}|"
+    rf"\s{{1,3}}{any_of(NEGATIONS)}\s{{1,3}}(?:{_VERBS})\b|(?:(?![\x00-\u024f])[^\W\d_]){{0,4}}\s{{0,3}}"
+    rf"{any_of(word for word in (*NEGATIONS, *WRONG_WORDS) if word[0] >= 'Ͱ' and word not in '不非')})",
+    re.IGNORECASE,
+)
+REVOKED = re.compile(
+    rf"{CLOSE}[.!,\s]{{0,3}}(?:(?:wait|no|hmm+|but|oh|sorry|actually|on second thought)[,.!\s]{{1,4}}){{0,3}}"
+    r"(?:that|this|it|which)(?:'s|\u2019s| is| was| seems| must be| cannot be| can't be)\s{1,3}"
+    r"(?:wrong|incorrect|not|false|a mistake|right\?|impossible)",
+    re.IGNORECASE,
+)
+_CONDITIONAL = re.compile(
+    r"[^.!?\n]{0,80}\b(?:if|unless|had|were|provided|when)\b|\W{0,4}\s(?:is|was)\s[^.!?\n]{0,30}\bonly\s(?:if|at|"
+    r"when|for|in)\b"
+)
+_OF_ANOTHER = re.compile(
+    r"\b(?:similar|other|another|different|previous|next|last|related|modified|harder)\b", re.IGNORECASE
+)
+_REMARK_WITHIN = 140  # characters before a statement that may make it a remark
+
+
+def stated(text: str, start: int = 0) -> Iterator[Statement]:
+    """Statements in words from ``start`` on, those that are denied left out."""
+    small = languages.small_letters(text)
+    for rule in _RULES:
+        for match in rule.finditer(text, small, start):
+            end = match.end("letter")
+            if not _is_statement(text, end) or _DENIED_BEFORE.search(text, max(0, match.start() - 60), match.start()):
+                continue
+            stated = rule.strong and match["modal"] is None
+            if stated and _WRONG_BEFORE.search(text, max(0, match.start() - 20), match.start()):
+                continue
+            if stated or not _CONDITIONAL.match(text, end):
+                strength = _OWN if not stated else STRONG if _is_plain(text, match) else _REMARK
+                yield Statement(match.start(), end, match["letter"], strength)
+    last = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
+    whole = _WHOLE_LINE.match(text)
+    if last and _is_statement(text, last.end("letter")):
+        yield Statement(last.start(), last.end("letter"), last["letter"], STRONG)
+    if whole and not _LISTED.search(text, whole.end("letter")) and _is_statement(text, whole.end("letter")):
+        yield Statement(whole.start("letter"), whole.end("letter"), whole["letter"], STRONG)
+
+
+def _is_plain(text: str, match: re.Match[str]) -> bool:
+    """Return whether a statement is the text's own: of no condition, and of no other answer (``a common answer``)."""
+    before = text[max(0, match.start() - _REMARK_WITHIN) : match.start()]
+    conditional = _UNDER_A_CONDITION.search(before) or _ON_A_CONDITION.match(text, match.end("letter"))
+    return bool(_PLAINLY.search(before)) and not (conditional or _OF_ANOTHER.search(match[0]))
+
+
+def _is_statement(text: str, end: int) -> bool:
+    """Return whether the letter that ends here is an option that is not denied: no formula, no word."""
+    return not (
+        _is_formula(text, end)
+        or REJECTED.match(text, end)
+        or _DENIED_AFTER.match(text, end)
+        or REVOKED.match(text, end)
+    )
+
+
+def _is_formula(text: str, end: int) -> bool:
+    """Return whether the letter that ends here begins a formula or a word: ``C2H6``, ``A = 5``, ``A triangle``."""
+    close = _CLOSING.match(text, end)
+    after = close.end() if close else end
+    if after > end and text[after - 1] in ")]}*" and (after == len(text) or text[after] not in "=+^_"):
+        return False
+    return _MAY_FOLLOW.match(text, after) is None
