@@ -175,7 +175,8 @@ def _is_unit(text: str, variables: frozenset[str]) -> bool:
     plain = _COMMANDS.sub(" ", _EXPONENTS.sub(" ", text))
     words = _LETTERS.findall(plain)
     named = [word for word in words if _NAMED.fullmatch(word) and not _is_run(word)]
-    if len(words) == 1 and words[0] in _NEEDS_SPACE and not _SPACE.search(text):
+    slanted = len(words) == 1 == len(words[0]) and re.search(r"\\(?:math|text)(?:bf|it)", text)  # units are upright
+    if len(words) == 1 and (words[0] in _NEEDS_SPACE or slanted) and not _SPACE.search(text):
         return False
     if any(len(word) < 4 and variables.issuperset(word) for word in words):
         return False
