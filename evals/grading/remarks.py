@@ -66,7 +66,7 @@ _NUMBER_WORD = (
     r"fifty|sixty|seventy|eighty|ninety|hundred\w*|thousand\w*|\w*illions?|\w*illionths?|\w*illiards?|dozens?|half|halves|"
     r"thirds?|fourths?|fifths?|"
     r"sixths?|sevenths?|eighths?|ninths?|tenths?|\w+tieths?|once|twice|thrice|doubled?|tripled?|quadrupled?|halved|"
-    r"tens|lakhs?|crores?|gross|mega|giga|quarters?|squared?|cubed|factorial|reciprocal|inverse|plus|minus|divided|"
+    r"tens|lakhs?|crores?|gross|mega|giga|quad|tril|quarters?|squared?|cubed|factorial|reciprocal|inverse|plus|minus|divided|"
     r"multiplied|modulo|power|complement|octal|binary|hexadecimal|hex"
 )
 _REFUSED = re.compile(rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most)\b|^!|[?=<>+*|]", re.IGNORECASE)
@@ -89,7 +89,7 @@ _SCALES = {  # what the words multiply a number by; in a font or not, the short 
 }
 _SCALE_WORDS = "|".join(_SCALES.values())
 _SCALE = re.compile(
-    rf"(?<=[\d}}])(?:\s|\\[,;: ]|~)*(?:(?P<font>{_FONT}\{{)\s*|(?=[a-z]{{4}}))(?P<word>{_SCALE_WORDS})"
+    rf"(?<=[\d}}])(?:\s|\\[,;: ]|~)*(?:(?P<font>{_FONT}\{{)(?:\s|\\[,;: ]|-)*|-?(?=[a-z]{{4}}))(?P<word>{_SCALE_WORDS})"
     r"(?![A-Za-z])(?P<rest>[^{}\d]*\}?)\s*$",
     re.IGNORECASE,
 )
@@ -177,6 +177,8 @@ def _is_unit(text: str, variables: frozenset[str]) -> bool:
     named = [word for word in words if _NAMED.fullmatch(word) and not _is_run(word)]
     slanted = len(words) == 1 == len(words[0]) and re.search(r"\\(?:math|text)(?:bf|it)", text)  # units are upright
     if len(words) == 1 and (words[0] in _NEEDS_SPACE or slanted) and not _SPACE.search(text):
+        return False
+    if len(words) > 1 and words[0] in ("K", "T") and len(words[1]) > 3:  # thousands, trillions
         return False
     if any(len(word) < 4 and variables.issuperset(word) for word in words):
         return False

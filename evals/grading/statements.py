@@ -171,9 +171,10 @@ _DENIED_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _WRONG_BEFORE = re.compile(rf"{any_of(WRONG_WORDS)}\s{{1,3}}$", re.IGNORECASE)
-_PLAINLY = re.compile(  # what may stand before "answer"; another word says whose answer it is, or which of several
-    rf"(?:^|[^\w\s'\u2019]\s*|\n\s*|\b(?:{'|'.join((*languages.ARTICLES, *filter(str.isascii, COPULAS)))}|our|my|this|"
-    r"so|thus|hence|therefore|and|that|then|conclude|i|we|say|be|have|final|[^\x00-\x7f]+)\s+)"
+_PLAINLY = re.compile(  # the sentence begins with "the answer", or concludes; others say whose it is, or of what
+    r"(?:^|[.!?:;\n\u3002\uff0c\uff1a][\s*_#>(\[-]*|\b(?:so|thus|hence|therefore|then|conclude|means|implies|shows|is|and),?"
+    r"(?:\s+that)?,?\s+|[^\x00-\u036f]\s*)[*_\"]{0,3}"
+    rf"(?:(?:{'|'.join(languages.ARTICLES)}|our|my|this|{'|'.join(filter(str.isalpha, COPULAS))})\s+){{0,2}}"
     rf"(?:(?:{'|'.join(RIGHT_WORDS)}|right|best|most|appropriate|likely|only|single|closest|expected|required|true|"
     r"proper|suggested|chosen|selected|actual|accurate|suitable|multiple|choice|answer|remaining|reasonable|plausible|"
     r"logical|nearest|optimal|preferred|resulting|ultimate|overall|given)\s+){0,3}$",
@@ -186,14 +187,15 @@ _UNDER_A_CONDITION = re.compile(
 )
 _ON_A_CONDITION = re.compile(
     rf"{CLOSE}[ \t]{{0,3}}[,(]?[ \t]{{0,2}}(?:only|just|except)?[ \t]{{0,2}}\b(?:if|unless|when|provided|assuming|"
-    r"supposing|as long as|in case|(?<=only )(?:for|in|at))\b",
+    r"supposing|as long as|in|for|at|under|until|without)\b",
     re.IGNORECASE,
 )
 REJECTED = re.compile(
     rf"{CLOSE}\s{{0,3}}(?:(?:is|was|are|were|would be|must be|seems|appears|looks)\s{{1,3}}"
     r"(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|"
     r"then)\s{1,3}){0,2}(?:not|n't|wrong|incorrect|false|invalid|impossible|ruled|eliminated|excluded|rejected|"
-    r"discarded|out|irrelevant|inaccurate|unlikely|untrue|mistaken|a distractor|a trap)\b"
+    r"discarded|out|irrelevant|inaccurate|unlikely|untrue|mistaken|"
+    r"an? (?:\w+ ){0,2}(?:distractor|trap|mistake|error|misconception))\b"
     r"|(?:isn't|isn\u2019t|cannot|can't|can not|couldn't|doesn't|does not|won't|fails|violates|contradicts|"
     r"(?:can|must|should|has to|could|has been|have been) (?:be )?(?:eliminated|ruled|excluded|"
     r"rejected|discarded|wrong))\b|\s{0,3}[:\u2013-]\s{0,3}(?i:wrong|incorrect|false|no)\b|\?)"
@@ -215,7 +217,13 @@ _CONDITIONAL = re.compile(
     r"when|for|in)\b"
 )
 _OF_ANOTHER = re.compile(
-    r"\b(?:similar|other|another|different|previous|next|last|related|modified|harder)\b", re.IGNORECASE
+    r"\b(?:similar|other|another|different|previous|next|last|related|modified|harder|part|first|initially|once)\b",
+    re.IGNORECASE,
+)
+_SUBJECT = re.compile(  # "answer A is for those who", of which nothing says that it is right
+    rf"answer (?:choice |option )?{OPEN}[A-J]{CLOSE}\s{{1,3}}(?:is|was|has|does|gives|seems|describes|ignores)\b"
+    r"(?!\s{1,3}(?:(?:the|also|thus|therefore|indeed|clearly|most|only)\s{1,3}){0,3}(?:correct|right|best|answer|true|one)\b)",
+    re.IGNORECASE,
 )
 _REMARK_WITHIN = 140  # characters before a statement that may make it a remark
 
@@ -246,7 +254,8 @@ def _is_plain(text: str, match: re.Match[str]) -> bool:
     """Return whether a statement is the text's own: of no condition, and of no other answer (``a common answer``)."""
     before = text[max(0, match.start() - _REMARK_WITHIN) : match.start()]
     conditional = _UNDER_A_CONDITION.search(before) or _ON_A_CONDITION.match(text, match.end("letter"))
-    return bool(_PLAINLY.search(before)) and not (conditional or _OF_ANOTHER.search(match[0]))
+    of_another = _OF_ANOTHER.search(match[0]) or _SUBJECT.match(text, match.start())
+    return bool(_PLAINLY.search(before)) and not (conditional or of_another)
 
 
 def _is_statement(text: str, end: int) -> bool:

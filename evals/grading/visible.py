@@ -54,16 +54,20 @@ _FIRST = "".join(
 )
 _NUMERAL = r"[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,4}"
 _NUMBER = (  # "2", "#2", "Nr. 3", "(2)", "IV", "Two", "B"
-    r"[ \t]*(?:(?:\#|\u2116|[Nn](?:umber|o|r|\u00b0|\u00ba)\.?)[ \t]*)?[(\[\uff08]?"
+    r"[ \t]*(?:[-\u2013\u2014][ \t]*)?(?:(?:\#|\u2116|[Nn]\.?(?:umber|o|r|\u00b0|\u00ba)\.?)[ \t]*)?[(\[\uff08]?"
     rf"(?:\d{{1,4}}(?:\.\d{{1,2}})?[a-z]?\ubc88?|[IVX]{{1,5}}|{_words(NUMBER_WORDS)}|{_NUMERAL}|[A-H]|(?<=[(\[])[a-h])(?![^\W_])"
-    r"[)\]\uff09]?"
+    r"(?:[ \t]*(?:of|/)[ \t]*\d{1,4})?[)\]\uff09]?"
 )
 _BEFORE = r"[ \t>=\u2022-]{0,9}"
-_DRESS = r"(?:\#{1,6}[ \t]{0,3}[*_]{0,3}|[*_\u3010\[]{1,3}|\\[a-z]{4,13}\*?\{|<(?:b|strong|h\d)>)"
-_UNDRESS = r"[ \t]*(?:[*_\u3011\]}]{1,3}|</(?:b|strong|h\d)>)?"
+_DRESS = r"(?:\#{1,6}[ \t]{0,3}[*_]{0,3}|[*_\u3010\[(]{1,3}|\\[a-z]{4,13}\*?\{|<(?:b|strong|h\d)>)"
+_UNDRESS = r"[ \t]*(?:[*_\u3011\]})]{1,3}|</(?:b|strong|h\d)>)?"
 _REMARK = r"(?:[ \t]*[(\[\uff08][^()\[\]\n]{1,60}[)\]\uff09])?"
 _COLON, _LINE_END = r"[ \t]*[:\uff1a]", r"[ \t=~-]{0,20}(?=\n|$)"
-_ORDER = rf"(?:{_words(ORDERS)}[ \t]+){{0,2}}"
+_ORDER = rf"(?:{_words(ORDERS)}[ \t]+)"
+_LEAD = (  # "Here is another problem:"
+    r"(?:[Hh]ere(?:'s| is)|[Tt]he|[Nn]ow|[Ll]et(?:'s| us)|[Tt]ry|[Cc]onsider|[Aa]nd|[Aa]|2nd|3rd)[ \t]+"
+    rf"(?:[a-z']{{1,8}}[ \t]+){{0,3}}?(?={_words(ORDERS, TASK_WORDS)})"
+)
 _TASK = rf"{_words(TASK_WORDS, SPEAKERS)}(?:[ \t]statement)?"
 _NUMBERED = (
     rf"(?:(?:{_words(TASK_WORDS, EXAMPLE_WORDS, SPEAKERS)}\.?{_NUMBER}|"
@@ -71,8 +75,10 @@ _NUMBERED = (
     rf"(?:[.)\uff0e\u3001](?!\d)|[ \t]+[-\u2013\u2014][ \t]|{_UNDRESS}{_REMARK}{_UNDRESS}(?:{_COLON}|{_LINE_END})))"
 )
 _NEXT_TASK = re.compile(  # a line that begins with the name of a task or a speaker, and its number, colon or end
-    rf"\n(?=[ \t>#*_=\u2022\u3010\[\\<\u7b2c{_FIRST}-]){_BEFORE}"
-    rf"(?:{_DRESS}?{_ORDER}(?:{_NUMBERED}|{_TASK}{_UNDRESS}{_COLON})|{_DRESS}{_ORDER}{_TASK}{_UNDRESS}{_LINE_END}|"
+    rf"\n(?=[ \t>#*_=\u2022\u3010\[(\\<\u7b2c23HhTtNnLlCc{_FIRST}-]){_BEFORE}"
+    rf"(?:{_DRESS}?{_ORDER}{{0,2}}(?:{_NUMBERED}|{_TASK}{_UNDRESS}{_COLON})|{_LEAD}{_ORDER}{{0,2}}"
+    rf"{_words(TASK_WORDS, EXAMPLE_WORDS)}{_UNDRESS}{_COLON}|{_ORDER}{{1,2}}{_words(EXAMPLE_WORDS)}{_COLON}|Q\.[ \t]|"
+    rf"(?:{_DRESS}{_ORDER}{{0,2}}|{_ORDER}{{1,2}}|(?=[A-Z])){_TASK}{_UNDRESS}{_LINE_END}|"
     r"(?:[Uu]ser|[Hh]uman|[Aa]ssistant)[ \t]*(?=\n))"
 )
 _TURN = re.compile(
