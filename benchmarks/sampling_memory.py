@@ -19,10 +19,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from evals.generation.backend import Backend, Request, Response
+from evals.generation.backend import Backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_plan
-from evals.generation.plan import Plan
+from evals.generation.plan import SamplePlan
+from evals.generation.request import Request, Response
 from evals.generation.settings import EvaluationSettings
 
 
@@ -57,7 +58,7 @@ class MadeUpModel:
     tokenizer = MadeUpTokenizer()
 
 
-def make_plan(problems: int, samples: int, tokens: int) -> Plan:
+def make_plan(problems: int, samples: int, tokens: int) -> SamplePlan:
     """A plan of ``problems`` x ``samples`` responses of ``tokens`` tokens."""
     content = {
         "samples_per_problem": samples,
@@ -71,7 +72,7 @@ def make_plan(problems: int, samples: int, tokens: int) -> Plan:
     ids = [f"p{number}" for number in range(problems)]
     prompts = [(1, 2, 3)] * problems
     models = [cast(Checkpoint, MadeUpModel())]
-    return Plan(models, settings, ids, prompts, 10 * tokens, {0: "<end>"}, {}, {"engine": "made up"}, 0, False)
+    return SamplePlan(models, settings, ids, prompts, 10 * tokens, {0: "<end>"}, {}, {"engine": "made up"}, 0, False)
 
 
 def peak_mebibytes() -> float:

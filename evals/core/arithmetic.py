@@ -59,24 +59,24 @@ def processor() -> tuple[str, str]:
 def describe() -> dict[str, Any]:
     """The numerical environment of this process, for a manifest."""
     name, obstacle = processor()
-    found: dict[str, Any] = {"processor": name, "code_paths": PORTABLE if in_use() else OWN}
+    environment: dict[str, Any] = {"processor": name, "code_paths": PORTABLE if in_use() else OWN}
     if obstacle:
-        found["obstacle"] = obstacle
+        environment["obstacle"] = obstacle
     if (torch := sys.modules.get("torch")) is not None:
-        found |= {"threads": torch.get_num_threads(), "torch_kernels": torch.backends.cpu.get_cpu_capability()}
-    return found | {"libc": " ".join(platform.libc_ver())}
+        environment |= {"threads": torch.get_num_threads(), "torch_kernels": torch.backends.cpu.get_cpu_capability()}
+    return environment | {"libc": " ".join(platform.libc_ver())}
 
 
 def label(environment: Mapping[str, Any]) -> str:
     """Name the code paths and library versions behind a result, from the environment in its manifest."""
-    found, packages = environment.get("arithmetic"), environment.get("packages", {})
-    if found is None:
+    recorded, packages = environment.get("arithmetic"), environment.get("packages", {})
+    if recorded is None:
         return "code paths that were not recorded"
     versions = ", ".join(f"{name} {packages[name]}" for name in ("torch", "numpy") if name in packages)
-    if found["code_paths"] == PORTABLE:
+    if recorded["code_paths"] == PORTABLE:
         return f"portable code paths ({versions})"
-    because = f"; {found['obstacle']}" if "obstacle" in found else ""
-    return f"the code paths of {found['processor']} ({versions}{because})"
+    because = f"; {recorded['obstacle']}" if "obstacle" in recorded else ""
+    return f"the code paths of {recorded['processor']} ({versions}{because})"
 
 
 def summary(labels: Iterable[str]) -> str:
@@ -85,7 +85,7 @@ def summary(labels: Iterable[str]) -> str:
     if not counts:
         return ""
     if len(counts) > 1:
-        parts = "; ".join(f"{count} of {counts.total()} results with {each}" for each, count in counts.most_common())
+        parts = "; ".join(f"{count} of {counts.total()} results with {label}" for label, count in counts.most_common())
         return f"Arithmetic is mixed, so that these digits cannot be had again on one machine: {parts}."
     only = next(iter(counts))
     if only.startswith(PORTABLE):

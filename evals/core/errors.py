@@ -103,15 +103,15 @@ def invalid_input(
 def _refused(error: ValidationError, model: type[BaseModel], content: Any, source: str) -> InvalidInput:
     complaints = error.errors(include_url=False)
     order = {"extra_forbidden": 2, "missing": 0}
-    chosen = max(complaints, key=lambda each: (len(_place(each, content)), order.get(each["type"], 1)))
-    place, kind, found, context = _place(chosen, content), chosen["type"], chosen["input"], chosen.get("ctx", {})
-    key = ".".join(map(str, place))
+    chosen = max(complaints, key=lambda complaint: (len(_place(complaint, content)), order.get(complaint["type"], 1)))
+    keys, kind, found, context = _place(chosen, content), chosen["type"], chosen["input"], chosen.get("ctx", {})
+    key = ".".join(map(str, keys))
     if kind == "missing":
-        beside = [each for each in complaints if each["type"] == "missing" and _place(each, content) == place]
-        return InvalidInput(source, key, f"lacks {', '.join(dict.fromkeys(str(each['loc'][-1]) for each in beside))}")
+        lacking = [str(row["loc"][-1]) for row in complaints if row["type"] == kind and _place(row, content) == keys]
+        return InvalidInput(source, key, f"lacks {', '.join(dict.fromkeys(lacking))}")
     if kind == "extra_forbidden":
-        accepted = ", ".join(_fields(model, place[:-1], content, chosen["loc"])) or "none"
-        return InvalidInput(source, ".".join(map(str, place[:-1])), f"unknown key {place[-1]}", accepted)
+        accepted = ", ".join(_fields(model, keys[:-1], content, chosen["loc"])) or "none"
+        return InvalidInput(source, ".".join(map(str, keys[:-1])), f"unknown key {keys[-1]}", accepted)
     if kind == "value_error":
         refused = context["error"]
         if isinstance(refused, NotAccepted):
@@ -134,12 +134,12 @@ def _refused(error: ValidationError, model: type[BaseModel], content: Any, sourc
         return InvalidInput(source, key, f"has {context.get('actual_length', len(found))}", f"{word} {context[bound]}")
     if kind == "string_pattern_mismatch":
         return InvalidInput(source, key, f"is {found!r}", f"text that matches {context['pattern']}")
-    kinds = [each["type"] for each in complaints if _place(each, content) == place]  # one for each branch of a union
+    kinds = [row["type"] for row in complaints if _place(row, content) == keys]  # one for each branch of a union
     words = [word for kind in kinds for name, word in _KINDS.items() if kind.startswith(name)]
     accepted = " or ".join(dict.fromkeys(words)) or chosen["msg"]
     if words == ["a mapping"]:
-        texts = filter(lambda each: isinstance(each, str), found) if isinstance(found, list) else ()
-        names = [each for each in texts if each.isprintable()]
+        texts = filter(lambda text: isinstance(text, str), found) if isinstance(found, list) else ()
+        names = [text for text in texts if text.isprintable()]
         if names or found is None:
             accepted += f", such as {{{', '.join(f'{name}: {{}}' for name in names)}}}"
     return InvalidInput(source, key, f"is {found!r}", accepted)
@@ -147,32 +147,32 @@ def _refused(error: ValidationError, model: type[BaseModel], content: Any, sourc
 
 def _place(complaint: Mapping[str, Any], content: Any) -> tuple[str | int, ...]:
     """The keys that lead to what a complaint is about; of a missing key, those that lead to where it is missing."""
-    place: list[str | int] = []
+    keys: list[str | int] = []
     for part in complaint["loc"]:
         if isinstance(content, Mapping):
             if part not in content:  # the name of a union's branch, or the key that is missing
                 continue
         elif not (isinstance(content, list | tuple) and isinstance(part, int) and part < len(content)):
             continue
-        place.append(part)
+        keys.append(part)
         content = content[part]
-    return tuple(place)
+    return tuple(keys)
 
 
 def _fields(
-    model: type[BaseModel], place: tuple[str | int, ...], content: Any, location: tuple[str | int, ...]
+    model: type[BaseModel], keys: tuple[str | int, ...], content: Any, location: tuple[str | int, ...]
 ) -> list[str]:
-    """The keys that are accepted at ``place`` of ``content``; pydantic's ``location`` names branches of unions too."""
+    """The keys that are accepted at ``keys`` of ``content``; pydantic's ``location`` names branches of unions too."""
     models: list[type[BaseModel]] = [model]
-    for part in place:
-        fields = [each.model_fields[str(part)] for each in models if str(part) in each.model_fields]
+    for part in keys:
+        fields = [model.model_fields[str(part)] for model in models if str(part) in model.model_fields]
         kinds = [kind for field in fields for kind in (field.annotation, *field.metadata)]
         models = [inner for kind in kinds for inner in _models(kind)] or models
         content = content[part]
-    fitting = [each for each in models if each.__name__ in location] or [
-        each for each in models if _fits(each, content)
+    fitting = [model for model in models if model.__name__ in location] or [
+        model for model in models if _fits(model, content)
     ]
-    return list(dict.fromkeys(name for each in fitting or models for name in each.model_fields))
+    return list(dict.fromkeys(name for model in fitting or models for name in model.model_fields))
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

@@ -114,7 +114,7 @@ def read_any_manifest(path: Path) -> Manifest:
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise UserError(f"{path}: is not a manifest of schema {SCHEMA}")
-    keys = [each.name for each in fields(Manifest)]
+    keys = [field.name for field in fields(Manifest)]
     missing = [key for key in keys if key not in content and key != "sizes"]
     if missing:
         raise UserError(f"{path}: lacks {', '.join(missing)}")
@@ -123,10 +123,10 @@ def read_any_manifest(path: Path) -> Manifest:
         if not isinstance(value, kind):
             raise InvalidInput(str(path), key, f"is {value!r:.80}", "text" if kind is str else "a mapping")
         if of is not object and isinstance(value, dict):
-            for name, each in value.items():
-                if not isinstance(each, of) or not name.isprintable():
+            for name, entry in value.items():
+                if not isinstance(entry, of) or not name.isprintable():
                     raise InvalidInput(
-                        str(path), f"{key}.{name!r:.80}", f"is {each!r:.80}", f"file names with {of.__name__}"
+                        str(path), f"{key}.{name!r:.80}", f"is {entry!r:.80}", f"file names with {of.__name__}"
                     )
     return Manifest(**{key: content[key] for key in keys if key in content})
 
@@ -174,6 +174,6 @@ def source_commit() -> str | None:
     command = ["git", "--no-optional-locks", "-C", str(clone)]  # the user may be committing
     command += ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        return found.stdout.strip()
+        described = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return described.stdout.strip()
     return None

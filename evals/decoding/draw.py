@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from evals.core.config.named_study import Criterion
+from evals.core.config.decoding import Criterion
 from evals.core.sampling import SamplingParameters
 from evals.decoding.settings import Decoding
 from evals.generation.sampler import draw_tokens, uniform_streams
@@ -25,7 +25,7 @@ _BLOCK_ELEMENTS = 2**24
 
 
 class PairDraw:
-    """The rule (:class:`evals.generation.sampler.Draw`) of one batch of samples of a base and a trained model.
+    """The rule (:class:`evals.generation.request.Draw`) of one batch of samples of a base and a trained model.
 
     A sample has up to three streams of uniform numbers, all functions of its identity:
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from evals.core.config.named_study import Criterion
+from evals.core.config.decoding import Criterion
 from evals.decoding.choose import read_sweeps
 from evals.decoding.settings import Sweep
 from evals.figures import style

@@ -11,10 +11,11 @@ from evals.core.errors import InvalidInput
 from evals.core.sampling import SamplingParameters
 from evals.decoding import VERSION
 from evals.decoding.settings import Decoding
-from evals.generation.backend import Backend, Request, Response
+from evals.generation.backend import Backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_plan
 from evals.generation.plan import make_plan
+from evals.generation.request import Request, Response
 from evals.generation.settings import EvaluationSettings
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from evals.core.config.named_study import Criterion
+from evals.core.config.decoding import Criterion
 from evals.core.record import Record
 
 if TYPE_CHECKING:

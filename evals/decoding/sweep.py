@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evals.core.config.named_study import Criterion
+from evals.core.config.decoding import Criterion
 from evals.core.files import fingerprint, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
 from evals.core.record import read_rows

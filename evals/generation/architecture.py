@@ -45,8 +45,8 @@ class Rotation:
         theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", "linear", "llama3") or rope.get("partial_rotary_factor", 1.0) != 1.0:
-            found = f"rope_type is {kind!r}" if kind != "default" else "rotates parts of the heads"
-            raise UnknownArchitecture(f"{source}: {found}; the batched decoder accepts default, linear and llama3")
+            reason = f"rope_type is {kind!r}" if kind != "default" else "rotates parts of the heads"
+            raise UnknownArchitecture(f"{source}: {reason}; the batched decoder accepts default, linear and llama3")
         if kind == "default":
             return cls(theta)
         if kind == "linear":

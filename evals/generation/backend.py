@@ -8,41 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evals.core.errors import InvalidInput, UserError
 from evals.generation import VERSION
+from evals.generation.request import Draws, Request, Response
 
 if TYPE_CHECKING:
     from evals.core.sampling import SamplingParameters
     from evals.generation.checkpoint import Checkpoint
-    from evals.generation.sampler import Draws
-
-
-@dataclass(frozen=True)
-class Response:
-    """One sampled response."""
-
-    tokens: list[int]  # token ids, the end token included if there is one
-    finished: bool  # False if it was cut at ``max_new_tokens``
-    replaced: int | None = None  # tokens that were drawn again, where two models decoded together
-    text: str | None = None  # of a server, which decodes tokens itself and says how many there were
-    length: int | None = None
-    prompt_length: int | None = None
-    log_probs: list[float] | None = None  # of the tokens, as the engine that drew them says, if it was asked to
-
-
-@dataclass(frozen=True)
-class Request:
-    """One sample that is wanted."""
-
-    prompt: tuple[int, ...]  # token ids, passed on unchanged, so that no backend can add a second BOS
-    identity: str  # decides the sample's random numbers; nothing else does
-    max_new_tokens: int  # longest response, its end token included
-    body: Mapping[str, Any] = field(default_factory=dict)  # what a server is told, which encodes prompts itself
 
 
 @dataclass(frozen=True)

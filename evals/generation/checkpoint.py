@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
-    from evals.generation.decoder import Decoder, DecoderModel
+    from evals.generation.decoder import Decoder
+    from evals.generation.decoder_model import DecoderModel
 
 _PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt")
 """Files that are fetched and hashed: weights in safetensors, never pickles, never code."""
@@ -110,13 +111,13 @@ class Checkpoint:
 
         A chat model often ends a turn with another token than a text; only the second file then names it.
         """
-        found: set[int] = set()
+        ends: set[int] = set()
         for content in (self.config, _read_configuration(self.directory / "generation_config.json", optional=True)):
             value = content.get("eos_token_id")
-            found |= {value} if isinstance(value, int) else set(value or ())
-        if not found:
+            ends |= {value} if isinstance(value, int) else set(value or ())
+        if not ends:
             raise UserError(f"{self.directory}: config.json and generation_config.json name no eos_token_id")
-        return sorted(found)
+        return sorted(ends)
 
     def dtype(self, wanted: str) -> str:
         """``wanted``, or for ``auto`` the type that the checkpoint was saved in."""
@@ -128,8 +129,8 @@ class Checkpoint:
         """Longest prompt and response together: the model's, or ``limit`` if that is shorter."""
         parts = (self.config, self.config.get("text_config") or {})
         named = (part.get(key) for key in _CONTEXT for part in parts)
-        own = next((length for length in named if isinstance(length, int)), UNLIMITED)
-        return own if limit is None else min(own, limit)
+        length = next((length for length in named if isinstance(length, int)), UNLIMITED)
+        return length if limit is None else min(length, limit)
 
     def special_token(self, role: str) -> int | None:
         """The id of the token that the tokenizer's configuration names for a role, such as ``bos_token``, if any."""
@@ -153,14 +154,14 @@ class Checkpoint:
         """
         from evals.generation.architecture import DecoderConfig, UnknownArchitecture  # here, for it imports torch
 
-        found = _read_shapes(self.directory)
+        shapes = _read_shapes(self.directory)
         try:
             expected = DecoderConfig.from_json(self.config, str(self.directory / "config.json")).shapes
         except UnknownArchitecture:
-            return found
-        others = {name: (found[name], shape) for name, shape in expected.items() if found.get(name, shape) != shape}
-        refuse_incomplete(self.directory, expected.keys() - found.keys(), others)
-        return {name: shape for name, shape in found.items() if name in expected}
+            return shapes
+        others = {name: (shapes[name], shape) for name, shape in expected.items() if shapes.get(name, shape) != shape}
+        refuse_incomplete(self.directory, expected.keys() - shapes.keys(), others)
+        return {name: shape for name, shape in shapes.items() if name in expected}
 
     def decoder(self, device: str, dtype: str = "float32") -> Decoder:
         """The model as the local sampler's decoder."""
@@ -174,7 +175,7 @@ class Checkpoint:
         from safetensors.torch import load_file
 
         from evals.generation.architecture import DecoderConfig
-        from evals.generation.decoder import DecoderModel
+        from evals.generation.decoder_model import DecoderModel
 
         config = DecoderConfig.from_json(self.config, str(self.directory / "config.json"))
         shapes = self.shapes
@@ -268,8 +269,8 @@ def refuse_incomplete(
     """Raise a UserError if weights are ``missing``, or ``others`` have a shape that is not the model's (the second)."""
     if missing:
         raise UserError(f"{directory}: lacks {len(missing)} of the model's weights, such as {min(missing)}")
-    for name, (found, expected) in others.items():
-        raise InvalidInput(str(directory), name, f"has the shape {list(found)}", f"{list(expected)}, by config.json")
+    for name, (shape, expected) in others.items():
+        raise InvalidInput(str(directory), name, f"has the shape {list(shape)}", f"{list(expected)}, by config.json")
 
 
 def say_left_over(directory: Path, names: Collection[str]) -> None:
@@ -304,24 +305,24 @@ def _say_what_is_unknown(checkpoint: Checkpoint) -> None:
     kind, file = checkpoint.config.get("model_type"), file_with_code(checkpoint.directory)
     code = "" if file is None else f"{file}: brings code of its own, which is never run; "
     if kind not in CONFIG_MAPPING:
-        found = f"{checkpoint.directory}/config.json: model_type is {kind!r}, which transformers {__version__} does"
-        print(f"{code}{found} not know: neither it nor the local engine computes such a model", flush=True)
+        message = f"{checkpoint.directory}/config.json: model_type is {kind!r}, which transformers {__version__} does"
+        print(f"{code}{message} not know: neither it nor the local engine computes such a model", flush=True)
     elif code:
         print(f"{code}the model is computed as {kind!r} of transformers {__version__}", flush=True)
 
 
-def import_model(model: str, out: Path, revision: str | None = None) -> None:
+def import_model(source: str, out: Path, revision: str | None = None) -> None:
     """Link or fetch a Hugging Face checkpoint, or convert a GGUF file into one, and hash it.
 
     Args:
-        model: directory, GGUF file, or id on the Hugging Face Hub.
+        source: directory, GGUF file, or id on the Hugging Face Hub.
         revision: commit, branch or tag on the Hub; none with a directory.
     """
-    if revision is None and Path(model).suffix == GGUF:
+    if revision is None and Path(source).suffix == GGUF:
         directory = out / "converted"
-        convert(Path(model), directory)
+        convert(Path(source), directory)
     else:
-        directory = Path(model) if revision is None else _fetch(model, revision)
+        directory = Path(source) if revision is None else _fetch(source, revision)
     files = checkpoint_files(directory)
     checkpoint = Checkpoint(directory)
     # Read here, so that what is missing is said before any work.
@@ -335,7 +336,7 @@ def import_model(model: str, out: Path, revision: str | None = None) -> None:
         raise UserError(f"{link}: is the checkpoint of another base model; delete it, or use another name")
     os.symlink(directory.resolve(), link)
     outputs = {f"checkpoint/{path.name}": sha256_file(path) for path in files}
-    parameters = {"source": "hugging_face", "model": model, "revision": revision}
+    parameters = {"source": "hugging_face", "model": source, "revision": revision}
     if revision is not None and directory.name != revision:  # the Hub's cache names a snapshot by its commit
         parameters["commit"] = directory.name
     identity = fingerprint({"parameters": parameters, "outputs": outputs})

@@ -82,13 +82,13 @@ def drivers() -> list[str]:
     return [line.strip() for line in said.splitlines() if _DRIVER.fullmatch(line.strip())]
 
 
-def require_driver(cuda: str | None, found: Iterable[str]) -> None:
+def require_driver(cuda: str | None, versions: Iterable[str]) -> None:
     """Check the drivers that were ``found`` where torch brings CUDA 13.
 
     vLLM finds an old one in a process of its own, and says only that its engine did not start. ``cuda`` is the version
     that torch names, None of a torch without CUDA.
     """
-    for driver in found:
+    for driver in versions:
         if cuda and cuda.startswith("13.") and _numbers(driver) < _numbers(LEAST_DRIVER):
             raise UserError(
                 f"the NVIDIA driver of this machine is {driver}; accepted: {LEAST_DRIVER} or newer, for CUDA {cuda}"
@@ -109,17 +109,17 @@ def _visible_devices() -> list[str]:
 
 def _free(devices: Iterable[str], count: int, directory: Path) -> list[str]:
     """Lock ``count`` devices and name them; lock none if there are fewer, so that nobody waits for half of its own."""
-    found: dict[str, FileLock] = {}
+    locks: dict[str, FileLock] = {}
     for name in devices:
         lock = FileLock(directory / f"{name.replace('/', '_')}.lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
             continue
-        found[name] = lock
-        if len(found) == count:
-            _held.extend(found.values())
-            return list(found)
-    for lock in found.values():
+        locks[name] = lock
+        if len(locks) == count:
+            _held.extend(locks.values())
+            return list(locks)
+    for lock in locks.values():
         lock.release()
     return []

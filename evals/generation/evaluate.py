@@ -14,17 +14,18 @@ from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
 from evals.core.records import Sample
 from evals.core.single_writer import single_writer
-from evals.generation.backend import BACKENDS, Backend, Response
+from evals.generation.backend import BACKENDS, Backend
 from evals.generation.chat import ends_in_words
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.finished import FinishedSamples
-from evals.generation.plan import Plan, make_plan
+from evals.generation.plan import SamplePlan, make_plan
+from evals.generation.request import Response
 from evals.generation.served import NOT_PROMISED
 from evals.generation.settings import EvaluationSettings
 from evals.generation.thinking import graded_text
 
 if TYPE_CHECKING:
-    from evals.generation.sampler import Draws
+    from evals.generation.request import Draws
 
 
 def sample_benchmarks(
@@ -57,7 +58,7 @@ def sample_benchmarks(
 
 
 def sample_plan(
-    plan: Plan,
+    plan: SamplePlan,
     load: Callable[[], Backend],
     out: Path,
     draws: Draws | None = None,
@@ -97,12 +98,12 @@ def sample_plan(
     _write(plan, done, out, {"seconds": round(seconds, 3), "rows_kept_from_earlier": before})
 
 
-def _sample(plan: Plan, job: tuple[int, int], response: Response) -> Sample:
+def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sample:
     if plan.bodies:  # a server has decoded it, and its chat template is not known here
         text, in_thinking = response.text or "", False
     else:
         text, in_thinking = graded_text(plan.models[-1].tokenizer, plan.prompts[job[0]], response.tokens)
-    ends = [place for stop in plan.settings.stop if (place := text.find(stop)) >= 0]
+    ends = [start for stop in plan.settings.stop if (start := text.find(stop)) >= 0]
     text = text[: min(ends)] if ends else text
     truncated = not response.finished and not ends
     return Sample(
@@ -131,7 +132,7 @@ def withheld(text: str, truncated: bool, in_thinking: bool = False) -> dict[str,
     return {"text": kept, "text_sha256": sha256_bytes(text.encode("utf-8"))}
 
 
-def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, Any]) -> None:
+def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[str, Any]) -> None:
     """Write the samples in the order of the problems, and their manifest.
 
     A prompt that leaves no room for an answer has empty responses of length 0, cut by the context: they count as

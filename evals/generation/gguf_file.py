@@ -83,24 +83,24 @@ def _convert(kind: str, values: Mapping[str, Any], tensors: Mapping[str, Any], p
 def _config(kind: str, values: Mapping[str, Any], path: Path, tied: bool) -> dict[str, Any]:
     """The content of config.json."""
 
-    def own(key: str) -> Any:
+    def of_family(key: str) -> Any:
         return values[f"{kind}.{key}"]
 
     scaling = values.get(f"{kind}.rope.scaling.type", "none")
     if scaling != "none":
         raise InvalidInput(str(path), f"{kind}.rope.scaling.type", f"is {scaling!r}", "none")
-    heads = own("attention.head_count")
+    heads = of_family("attention.head_count")
     return {
         "architectures": [_ARCHITECTURES[kind]],
         "model_type": kind,
         "vocab_size": len(values["tokenizer.ggml.tokens"]),
-        "hidden_size": own("embedding_length"),
-        "intermediate_size": own("feed_forward_length"),
-        "num_hidden_layers": own("block_count"),
+        "hidden_size": of_family("embedding_length"),
+        "intermediate_size": of_family("feed_forward_length"),
+        "num_hidden_layers": of_family("block_count"),
         "num_attention_heads": heads,
         "num_key_value_heads": values.get(f"{kind}.attention.head_count_kv", heads),
-        "max_position_embeddings": own("context_length"),
-        "rms_norm_eps": own("attention.layer_norm_rms_epsilon"),
+        "max_position_embeddings": of_family("context_length"),
+        "rms_norm_eps": of_family("attention.layer_norm_rms_epsilon"),
         "rope_theta": values.get(f"{kind}.rope.freq_base", 10000.0),
         "tie_word_embeddings": tied,
         "hidden_act": "silu",
@@ -142,17 +142,17 @@ def _write_weights(tensors: Mapping[str, Any], config: Mapping[str, Any], path: 
     permuted = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     weights: dict[str, Any] = {}
     for name, tensor in tensors.items():
-        *place, layer, kind = ["", "", *name.split(".")][-4:]
+        *block, layer, kind = ["", "", *name.split(".")][-4:]
         try:
             numbers = np.asarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
         except (NotImplementedError, ValueError, KeyError) as error:
-            found = f"is of type {tensor.tensor_type.name} ({first_line(error)})"
-            raise InvalidInput(str(path), name, found, "a type that the package gguf can read") from error
-        if place[0] == "blk":
+            message = f"is of type {tensor.tensor_type.name} ({first_line(error)})"
+            raise InvalidInput(str(path), name, message, "a type that the package gguf can read") from error
+        if block[0] == "blk":
             if config["model_type"] == "llama" and (heads := permuted.get(layer)):
                 pairs = numbers.reshape(heads, -1, 2, *numbers.shape[1:])
                 numbers = pairs.swapaxes(1, 2).reshape(numbers.shape)
-            target = f"model.layers.{place[1]}.{_TENSORS.get(layer, layer)}.{kind}"
+            target = f"model.layers.{block[1]}.{_TENSORS.get(layer, layer)}.{kind}"
         else:
             target = f"{_OUTER.get(layer, layer)}.{kind}"
         weights[target] = np.array(numbers, order="C")

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import LOCAL_DTYPES
 from evals.generation.architecture import UnknownArchitecture
-from evals.generation.backend import Backend, BackendSettings, Request, Response
+from evals.generation.backend import Backend, BackendSettings
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draws, decode_in_step, own_draws
+from evals.generation.request import Draws, Request, Response
+from evals.generation.sampler import decode_in_step, own_draws
 
 
 class LocalBackend(Backend):
@@ -25,7 +26,7 @@ class LocalBackend(Backend):
             print(f"{reason}; transformers' own model samples instead", flush=True)
             self._instead = TransformersBackend(checkpoints, settings)
         self._end_tokens = settings.end_tokens
-        self._own = own_draws(checkpoints[0], settings)
+        self._own = own_draws(settings.sampling, settings.stop, checkpoints[0].tokenizer, settings.end_tokens)
 
     def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
         """Answer each request; requests of equal length limit are decoded together, those of one prompt share rows."""

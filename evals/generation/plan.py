@@ -11,16 +11,17 @@ from typing import Any, Self
 from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.generation import VERSION, arithmetic
-from evals.generation.backend import Backend, BackendSettings, Request, engine_version, load_backend
+from evals.generation.backend import Backend, BackendSettings, engine_version, load_backend
 from evals.generation.chat import apply_chat_template, end_tokens
 from evals.generation.checkpoint import UNLIMITED, Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
+from evals.generation.request import Request
 from evals.generation.settings import DECISIVE, EvaluationSettings, Turn
 from evals.problems.problem_set import load
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplePlan:
     """All samples that are wanted, and what identifies them."""
 
     models: Sequence[Checkpoint]  # one, or several that decode in step
@@ -100,7 +101,7 @@ class Plan:
         return dataclasses.replace(self, parameters=decisive).fingerprint
 
 
-def make_plan(models: Sequence[Checkpoint], problems: Path, settings: EvaluationSettings) -> Plan:
+def make_plan(models: Sequence[Checkpoint], problems: Path, settings: EvaluationSettings) -> SamplePlan:
     """Plan the samples of a problem set; prompts are those of the last model."""
     problem_set, model = load(problems), models[-1]
     texts = problem_set.prompts(settings.prompt)
@@ -120,27 +121,27 @@ def make_plan(models: Sequence[Checkpoint], problems: Path, settings: Evaluation
         bodies = [_body(text, settings) for text in texts]
         parameters = {**parameters, "requests_sha256": fingerprint(bodies), **model.parameters}
         none, unlimited = [()] * len(ids), settings.max_new_tokens
-        return Plan(models, settings, ids, none, unlimited, {}, inputs, parameters, 0, problem_set.gated, bodies)
+        return SamplePlan(models, settings, ids, none, unlimited, {}, inputs, parameters, 0, problem_set.gated, bodies)
     prompts = encode_prompts(model, texts, settings.prompt_form, settings.turns_before, settings.chat_template_kwargs)
-    context = min(each.context_length(settings.max_model_len) for each in models)
+    context = min(model.context_length(settings.max_model_len) for model in models)
     if context == UNLIMITED:  # what is needed, for engines that make room for all of it
         context = max(map(len, prompts), default=0) + settings.max_new_tokens
     told = settings.chat_template_kwargs
-    ends = {number: text for each in models for number, text in end_tokens(each, settings.prompt_form, told).items()}
+    ends = {number: text for model in models for number, text in end_tokens(model, settings.prompt_form, told).items()}
     unknown = model.special_token("unk_token")
     parameters |= {
         "dtype": model.dtype(settings.dtype),
         "prompt_tokens_sha256": fingerprint(prompts),
         "end_tokens": sorted(ends),
     }
-    return Plan(
+    return SamplePlan(
         models,
         settings,
         ids,
         prompts,
         context,
         ends,
-        {name: digest for each in models for name, digest in each.hashes.items()} | inputs,
+        {name: digest for model in models for name, digest in model.hashes.items()} | inputs,
         parameters,
         sum(prompt.count(unknown) for prompt in prompts) if unknown is not None else 0,
         problem_set.gated,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -19,41 +18,14 @@ from torch import Tensor
 
 from evals.core.errors import UserError
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import Response
-
-if TYPE_CHECKING:
-    from evals.generation.backend import BackendSettings
-    from evals.generation.checkpoint import Checkpoint
-    from evals.generation.decoder import Decoder, KeyValueCache
-
-
-class Draw(Protocol):
-    """A rule that draws the next token of every running sample of a batch."""
-
-    @property
-    def replaced(self) -> Tensor | None:
-        """Tokens drawn again so far, [B]; None if the rule never draws again."""
-
-    def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
-        """Draw the tokens [R] of the running samples.
-
-        Args:
-            logits: [P, V] of every model, a row for each different history.
-            row_of: the history of every running sample, [R].
-            running: places of these samples in the batch, [R].
-            step: how many tokens they have drawn.
-        """
-        ...
-
+from evals.generation.decoder import Decoder, KeyValueCache
+from evals.generation.request import Draw, Draws, Response
 
 _KEPT_SHARE = 0.8
 """Share of running rows below which those that have ended leave the batch."""
 
 _CANDIDATES = 1024
 """Tokens among which a nucleus is looked for before the whole vocabulary is sorted."""
-
-Draws = Callable[[Sequence[str], int, torch.device], Draw]
-"""Makes the rule for a batch from its samples' identities, their longest response and the device."""
 
 Sampler = Callable[
     [Sequence[Sequence[int]], Sequence[Sequence[str]], SamplingParameters, Sequence[int], Draws], list[list[Response]]
@@ -112,14 +84,14 @@ class StoppingDraw:
         return drawn
 
 
-def own_draws(checkpoint: Checkpoint, settings: BackendSettings) -> Draws:
+def own_draws(
+    sampling: SamplingParameters, stop: Sequence[str], tokenizer: Tokenizer, end_tokens: Sequence[int]
+) -> Draws:
     """The rule of one model: its own distribution, until an end token or a stop string."""
 
     def make(identities: Sequence[str], length: int, device: torch.device) -> Draw:
-        draw = OwnDraw(settings.sampling, identities, length, device)
-        if not settings.stop:
-            return draw
-        return StoppingDraw(draw, identities, settings.stop, checkpoint.tokenizer, settings.end_tokens[0])
+        draw = OwnDraw(sampling, identities, length, device)
+        return StoppingDraw(draw, identities, stop, tokenizer, end_tokens[0]) if stop else draw
 
     return make
 
@@ -190,7 +162,7 @@ def decode_in_step(
     """
     device = decoders[0].device
     read = [_read_prompts(decoder, prompts, rows, limit) for decoder in decoders]
-    logits, caches = [each[0] for each in read], [each[1] for each in read]
+    logits, caches = [logits for logits, *_ in read], [cache for _, cache, *_ in read]
     _, _, bias, positions, row_of = read[0]
     end_token, ends = end_tokens[0], torch.tensor(end_tokens, device=device)
     tokens = torch.full((len(rows), limit), end_token, device=device)

@@ -24,11 +24,12 @@ from evals.core.numbers import Index
 from evals.core.random import stream_seed
 from evals.core.record import ExtensibleRecord
 from evals.core.run_spec import Service
-from evals.generation.backend import Backend, BackendSettings, Request, Response
+from evals.generation.backend import Backend, BackendSettings
 from evals.generation.checkpoint import Checkpoint, ServedModel
+from evals.generation.request import Request, Response
 
 if TYPE_CHECKING:
-    from evals.generation.sampler import Draws
+    from evals.generation.request import Draws
 
 PATIENCE_SECONDS = 1800.0
 """A server that answers no request for so long is given up: to start and to load a large model takes minutes."""
@@ -66,8 +67,8 @@ class ServerBackend(Backend):
         self._last_answer = time.monotonic()
         try:
             while True:
-                for place, request in islice(waiting, self._settings.sampling.sampling_batch_size - len(places)):
-                    places[loop.create_task(self._answer(client, request))] = place
+                for number, request in islice(waiting, self._settings.sampling.sampling_batch_size - len(places)):
+                    places[loop.create_task(self._answer(client, request))] = number
                 if not places:
                     return
                 done, _ = loop.run_until_complete(asyncio.wait(places, return_when=asyncio.FIRST_COMPLETED))
@@ -101,8 +102,9 @@ class ServerBackend(Backend):
                 timeouts += 1
                 trouble = f"a response took more than {self._service.timeout:g} s"
                 if timeouts == _MOST_TIMEOUTS:
-                    found = f"{trouble}, {timeouts} times"
-                    raise InvalidInput(self._service.base_url, "timeout", found, "more, or shorter responses") from None
+                    message = f"{trouble}, {timeouts} times"
+                    accepted = "more, or shorter responses"
+                    raise InvalidInput(self._service.base_url, "timeout", message, accepted) from None
             except httpx.RequestError as error:
                 failures += not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                 trouble = f"{type(error).__name__} ({first_line(error)})"
@@ -209,8 +211,8 @@ def _read(answer: httpx.Response, service: Service) -> Response:
             prompt_length=usage.prompt_tokens,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        found = f"its answer has no text, finish_reason and usage ({type(error).__name__}: {first_line(error)})"
-        raise InvalidInput(where, "", found, "OpenAI's interface, version 1") from None
+        message = f"its answer has no text, finish_reason and usage ({type(error).__name__}: {first_line(error)})"
+        raise InvalidInput(where, "", message, "OpenAI's interface, version 1") from None
 
 
 def _message(answer: httpx.Response, service: Service) -> str:

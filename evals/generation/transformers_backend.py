@@ -18,18 +18,19 @@ from transformers import __version__ as transformers_version
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import Backend, BackendSettings, Request, Response, in_order
+from evals.generation.backend import Backend, BackendSettings, in_order
 from evals.generation.checkpoint import Checkpoint, refuse_incomplete, say_left_over
-from evals.generation.sampler import Draw, Draws, as_responses, in_batches, own_draws
+from evals.generation.request import Draw, Draws, Request, Response
+from evals.generation.sampler import as_responses, in_batches, own_draws
 
 
 class TransformersBackend(Backend):
     """See :class:`evals.generation.backend.Backend`."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
-        self._models = [load_model(each.directory, settings.dtype, settings.device) for each in checkpoints]
+        self._models = [load_model(checkpoint.directory, settings.dtype, settings.device) for checkpoint in checkpoints]
         self._end_tokens = torch.tensor(list(settings.end_tokens), device=settings.device)
-        self._own = own_draws(checkpoints[0], settings)
+        self._own = own_draws(settings.sampling, settings.stop, checkpoints[0].tokenizer, settings.end_tokens)
 
     def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
         """Answer each request, all as one batch padded on the left."""
@@ -49,9 +50,9 @@ def load_model(directory: Path, dtype: str, device: str) -> Module:
     checkpoint = Checkpoint(directory)
     config = checkpoint.config
     if (kind := config.get("model_type")) not in CONFIG_MAPPING:
-        own = " and its code is in the checkpoint (auto_map), which is never run" if "auto_map" in config else ""
+        code = " and its code is in the checkpoint (auto_map), which is never run" if "auto_map" in config else ""
         accepted = f"a model type that transformers {transformers_version} knows"
-        raise InvalidInput(f"{directory}/config.json", "model_type", f"is {kind!r}{own}", accepted)
+        raise InvalidInput(f"{directory}/config.json", "model_type", f"is {kind!r}{code}", accepted)
     safe = {"trust_remote_code": False, "use_safetensors": True, "local_files_only": True}
     checkpoint.shapes  # noqa: B018  (files that are not whole are refused)
     as_found = {"output_loading_info": True, "ignore_mismatched_sizes": True}
@@ -66,14 +67,14 @@ def load_model(directory: Path, dtype: str, device: str) -> Module:
         logger.disabled = False
     model: Module = loaded[0]
     report: Mapping[str, Any] = loaded[1]
-    others = {name: (found, expected) for name, found, expected in report["mismatched_keys"]}
+    others = {name: (shape, expected) for name, shape, expected in report["mismatched_keys"]}
     refuse_incomplete(directory, report["missing_keys"], others)
     if left_over := report["unexpected_keys"]:
         say_left_over(directory, left_over)
     if "past_key_values" not in inspect.signature(model.forward).parameters:
-        found = f"is {kind!r}, which keeps another state than keys and values"
+        message = f"is {kind!r}, which keeps another state than keys and values"
         accepted = "an architecture whose forward pass takes past_key_values"
-        raise InvalidInput(f"{directory}/config.json", "model_type", found, accepted)
+        raise InvalidInput(f"{directory}/config.json", "model_type", message, accepted)
     model.to(torch.device(device))
     return model.eval()
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from evals.core.errors import UserError, first_line
 from evals.core.random import stream_seed
-from evals.generation.backend import Backend, BackendSettings, Request, Response
+from evals.generation.backend import Backend, BackendSettings
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draws
+from evals.generation.request import Draws, Request, Response
 
 _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
@@ -77,10 +77,10 @@ class VllmBackend(Backend):
         assert draws is None, "a backend of one model"
         waiting, places = enumerate(requests), dict[str, int]()
         while True:
-            for place, request in islice(waiting, self.sampling.sampling_batch_size - len(places)):
+            for number, request in islice(waiting, self.sampling.sampling_batch_size - len(places)):
                 prompt = {"prompt_token_ids": list(request.prompt)}
                 (name,) = self._engine.enqueue(prompt, self._parameters(request), use_tqdm=False)
-                places[name.split("-")[0]] = place  # the engine adds a suffix for its own use
+                places[name.split("-")[0]] = number  # the engine adds a suffix for its own use
             if not places:
                 return
             finished = [output for output in self._engine.llm_engine.step() if output.finished]

@@ -35,7 +35,10 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words after repeating the option before each of its values, as Typer wants it."""
         several = {
-            name for each in self.params if isinstance(each, TyperOption) and each.multiple for name in each.opts
+            name
+            for option in self.params
+            if isinstance(option, TyperOption) and option.multiple
+            for name in option.opts
         }
         return super().parse_args(ctx, list(_repeated(args, several)))
 
@@ -167,7 +170,7 @@ def _command_function(
             given_by: Any = kind
             fields = list(_fields(given_by))
             flat += fields
-            makers[name] = functools.partial(_made, given_by, given_by is not kind, [each.name for each in fields])
+            makers[name] = functools.partial(_made, given_by, given_by is not kind, [field.name for field in fields])
         else:
             if kind is not typer.Context:
                 parameter = _option(option, kind, parameter.default, texts.get(name, ""), option in arguments)
@@ -237,11 +240,11 @@ def _fields(kind: Any) -> Iterable[inspect.Parameter]:
             yield _option(name, annotation, inspect.Parameter.empty if field.is_required() else default, text)
         return
     hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
-    for each in dataclasses.fields(kind):
-        default = inspect.Parameter.empty if each.default is dataclasses.MISSING else each.default
-        if each.default_factory is not dataclasses.MISSING:
-            default = each.default_factory()
-        yield _option(each.name, hints[each.name], default, texts.get(each.name, ""))
+    for field in dataclasses.fields(kind):
+        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        yield _option(field.name, hints[field.name], default, texts.get(field.name, ""))
 
 
 def describe(error: typer.TyperException) -> str:

@@ -156,10 +156,10 @@ def audit(
 
     audits, rows = [], []
     with SecondGrader(grading.workers) as second:
-        for own in grading.reader(problems).read_samples(samples):
-            graded = GradedSamples(own.run, own.benchmark, own.kind, own.samples, own.grades)
-            audits.append(audit_run(graded, own.golds, second))
-            rows.append({"benchmark": own.benchmark, **audits[-1].to_json()})
+        for read in grading.reader(problems).read_samples(samples):
+            graded = GradedSamples(read.run, read.benchmark, read.kind, read.samples, read.grades)
+            audits.append(audit_run(graded, read.golds, second))
+            rows.append({"benchmark": read.benchmark, **audits[-1].to_json()})
     table = own_audit_table(audits, f"{second_grader.NAME} {second_grader.VERSION}")
     print_rows(printed.form, rows, table, "audits")
 

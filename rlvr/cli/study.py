@@ -80,8 +80,8 @@ def plan(
     planned = Plan.read(read_study([config], {}), str(config))
     jobs = Targets(planned).jobs
     jobs.write(out.with_name("jobs"))
-    own = {run.run for run in planned.study.trained_runs}
-    for stage in (stage for stage in jobs.stages if isinstance(stage, Train) and stage.run_id in own):
+    runs = {run.run for run in planned.study.trained_runs}
+    for stage in (stage for stage in jobs.stages if isinstance(stage, Train) and stage.run_id in runs):
         files = {"run.json": stage.resolved, **({"cluster.json": stage.cluster} if stage.cluster else {})}
         for name, content in files.items():
             path = out / stage.run_id / name

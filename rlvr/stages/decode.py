@@ -73,6 +73,7 @@ class Sweep(Stage):
     target = "results/decoding/sweeps/{decoded}"
     cost = "results/costs/decoding/{decoded}.tsv"
     version = [SAMPLER_VERSION, GRADER_VERSION, DECODING_VERSION]
+    threads_of = "sampling_threads"
 
     decoded: str
     base: str
@@ -84,10 +85,6 @@ class Sweep(Stage):
     own: OfBenchmark
     grid: dict[str, Any]
     grading: str
-
-    def threads(self, machine: StudyExecution) -> int:
-        """Those of a job that samples."""
-        return machine.sampling_threads
 
     def run(self, machine: StudyExecution) -> None:
         """Sample and grade what is missing."""

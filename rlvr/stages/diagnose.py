@@ -12,7 +12,6 @@ from rlvr.stages.stage import ASIDE, File, Files, Stage
 from rlvr.stages.train import is_portable
 
 _CLAIM_FIGURES = Path("results/figures/phenomena")
-_ON_PAGES = "rlvr/diagnostics/templates/coloured_text.html.jinja"
 
 
 class OfReplay(Stage):
@@ -34,12 +33,10 @@ class TokenTable(OfReplay):
     kind = "token_table"
     outputs = ("results/diagnostics/{replayed}/manifest.json", "results/diagnostics/{replayed}/tokens.parquet")
 
+    threads_of = "training_threads"
+
     trained: File
     steps: tuple[int, ...]
-
-    def threads(self, machine: StudyExecution) -> int:
-        """Those of the training, for the same rounding."""
-        return machine.training_threads or 1
 
     def run(self, machine: StudyExecution) -> None:
         """Repeat the training in memory, and write down its steps."""

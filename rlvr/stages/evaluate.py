@@ -50,21 +50,14 @@ class Sample(PolicyStage):
     cost = "results/costs/sample/{policy}.tsv"
     environment = "sampling"
     version: ClassVar[Any] = SAMPLER_VERSION
+    order = 20  # after trainings, before everything that is cheap
+    threads_of = "sampling_threads"
 
     source: str
     checkpoint: File
     disjoint: FileByName
     sampling: Sampling
     own: dict[str, OfBenchmark]
-
-    @property
-    def priority(self) -> float:
-        """After trainings, before everything that is cheap."""
-        return 20
-
-    def threads(self, machine: StudyExecution) -> int:
-        """Those of the study."""
-        return machine.sampling_threads
 
     def resources(self, machine: StudyExecution) -> dict[str, Any]:
         """The GPUs that one model is spread over."""
@@ -113,15 +106,11 @@ class Grade(PolicyStage):
     target = "results/grades/{policy}"
     cost = "results/costs/grade/{policy}.tsv"
     version = AUDIT_VERSION
+    order = 30  # as soon as there are samples
 
     samples: FileByName
     verifiers: FileByName = {}
     grading: dict[str, GradingOf]
-
-    @property
-    def priority(self) -> float:
-        """As soon as there are samples."""
-        return 30
 
     def run(self, machine: StudyExecution) -> None:
         """Grade and audit one benchmark after the other."""

@@ -26,41 +26,27 @@ class WriteCorpus(Stage):
     corpus: Corpus
     count: int
 
-    def arguments(self) -> dict[str, Any]:
-        """The corpus is the function's ``settings``."""
-        return {"settings": self.corpus, "count": self.count}
-
 
 class BaseStage(Stage):
     """A stage that makes a base model."""
 
     target = "results/base/{model}"
+    order = 100  # before trainings and samples, which need it
 
     model: str
 
-    @property
-    def priority(self) -> float:
-        """Before trainings and samples, which need it."""
-        return 100
-
 
 class TrainBaseModel(BaseStage):
-    """A base model, trained from scratch on its corpus.
-
-    The number of threads is the study's, not the machine's: it is part of how sums are rounded.
-    """
+    """A base model, trained from scratch on its corpus."""
 
     kind = "base_model"
     outputs = ("results/base/{model}/manifest.json", "results/base/{model}/metrics.parquet")
     cost = "results/costs/base/{model}.tsv"
     version = BASE_MODEL_VERSION
+    threads_of = "base_threads"
 
     corpus: File
     training: dict[str, Any]
-
-    def threads(self, machine: StudyExecution) -> int:
-        """Those of the study."""
-        return machine.base_threads or 1
 
     def run(self, machine: StudyExecution) -> None:
         """Train, or continue; after a SIGTERM the state is saved, and the status is 143."""
@@ -81,14 +67,11 @@ class ImportModel(BaseStage):
     kind = "import_model"
     outputs = ("results/base/{model}/manifest.json",)
     call = "evals.generation.checkpoint:import_model"
+    unused = ("files",)
 
     source: str
     revision: str | None = None
     files: Files = ()
-
-    def arguments(self) -> dict[str, Any]:
-        """The source is the function's ``model``."""
-        return {"model": self.source, "revision": self.revision}
 
 
 class ReachServer(BaseStage):
@@ -114,6 +97,7 @@ class FineTuneModel(BaseStage):
     outputs = ("results/base/{model}/manifest.json", "results/base/{model}/metrics.parquet")
     cost = "results/costs/base/{model}.tsv"
     version = LOCAL_ENGINE_VERSION
+    threads_of = "training_threads"
 
     base: File
     solutions: Files
@@ -122,10 +106,6 @@ class FineTuneModel(BaseStage):
     def settings(self) -> dict[str, Any]:
         """The order of the files of solutions decides too."""
         return {**super().settings(), "order": list(map(str, self.solutions))}
-
-    def threads(self, machine: StudyExecution) -> int:
-        """Those of a training."""
-        return machine.training_threads or 1
 
     def resources(self, machine: StudyExecution) -> dict[str, Any]:
         """A GPU, where models are on one."""

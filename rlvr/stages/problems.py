@@ -17,11 +17,7 @@ class ProblemStage(Stage):
     """A stage that makes or checks problems."""
 
     target = "results/problems/{name}"
-
-    @property
-    def priority(self) -> float:
-        """Before all others."""
-        return 200
+    order = 200
 
 
 class DrawProblems(ProblemStage):
@@ -48,14 +44,11 @@ class ReadProblems(ProblemStage):
     kind = "read_problems"
     outputs = _SET
     call = "evals.problems.problem_set:write_benchmark"
+    unused = ("files",)  # they stand in the content, too
 
     name: str
     content: dict[str, Any]
     files: Files = ()
-
-    def arguments(self) -> dict[str, Any]:
-        """The files stand in the content, too."""
-        return {"content": self.content}
 
 
 class ReadTrainingSet(ReadProblems):

@@ -19,14 +19,10 @@ class WriteStudy(Stage):
     kind = "study_file"
     outputs = ("results/{folder}study.json",)
     is_local = True
+    order = 200  # by it MLflow knows the trainings that are under way
 
     folder: str
     study: dict[str, Any]
-
-    @property
-    def priority(self) -> float:
-        """First: by it MLflow knows the trainings that are under way."""
-        return 200
 
     def run(self, machine: StudyExecution) -> None:
         """Write it."""
@@ -39,14 +35,10 @@ class WriteRuns(Stage):
     kind = "run_sheet"
     outputs = ("results/{folder}runs.json",)
     is_local = True
+    order = 200  # by it MLflow knows the trainings that are under way
 
     folder: str
     sheet: tuple[dict[str, Any], ...]
-
-    @property
-    def priority(self) -> float:
-        """First: by it MLflow knows the trainings that are under way."""
-        return 200
 
     def run(self, machine: StudyExecution) -> None:
         """Write it."""

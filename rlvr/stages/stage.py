@@ -46,7 +46,8 @@ class Stage(Record):
         templates: files of the report's templates that it is made from.
         cost: the file that Snakemake measures it into; empty: it is not measured.
         environment: ``training`` or ``sampling`` for jobs that may need verl or vLLM.
-        priority: of jobs that are ready those with the highest run first.
+        order: of jobs that are ready those with the highest run first.
+        threads_of: the key of `execution` that says its processors, for they decide how sums are rounded; empty: one.
         caption: of the first output in ``snakemake --report``: its file in workflow/report, and the category.
         is_local: whether Snakemake runs it beside itself on a cluster, for it takes no time.
     """
@@ -62,6 +63,8 @@ class Stage(Record):
     templates: ClassVar[tuple[str, ...]] = ()
     cost: ClassVar[str] = ""
     environment: ClassVar[str] = ""
+    order: ClassVar[float] = 0
+    threads_of: ClassVar[str] = ""
     caption: ClassVar[tuple[str, str] | None] = None
     is_local: ClassVar[bool] = False
 
@@ -109,7 +112,7 @@ class Stage(Record):
 
     def threads(self, machine: StudyExecution) -> int:
         """The processors that it takes."""
-        return 1
+        return int(getattr(machine, self.threads_of)) if self.threads_of else 1
 
     def resources(self, machine: StudyExecution) -> dict[str, Any]:
         """What it needs of a machine beside processors."""
@@ -118,7 +121,7 @@ class Stage(Record):
     @property
     def priority(self) -> float:
         """The order among jobs that are ready: the highest first."""
-        return 0
+        return self.order
 
     # How it is done
 

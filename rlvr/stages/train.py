@@ -44,6 +44,7 @@ class Devices(Stage):
     """
 
     environment = "training"
+    threads_of = "training_threads"
 
     run_id: str
     cluster: Annotated[dict[str, Any], ASIDE] = {}
@@ -54,10 +55,6 @@ class Devices(Stage):
     def priority(self) -> float:
         """Every method's first seed comes before any method's second, so that methods can be compared early."""
         return self.training_priority
-
-    def threads(self, machine: StudyExecution) -> int:
-        """The study's and not the machine's, for they decide how sums are rounded."""
-        return machine.training_threads or 1
 
     def resources(self, machine: StudyExecution) -> dict[str, Any]:
         """The nodes and GPUs of the job: those of the run, which starts Ray on them, but for a Ray cluster that runs.

@@ -80,9 +80,9 @@ def training_settings(problems: Problems, source: str, key: str = "problems") ->
         accepted = f"a file of {training_set.title}, which is not read from the Hub (docs/benchmarks.md)"
         raise InvalidInput(source, f"{key}.path", "is missing", accepted)
     entry = training_set.to_json()
-    own: dict[str, Any] = {"exclude": sorted(problems.exclude)} if problems.exclude else {}
-    own |= {"path": absolute_path(problems.path)} if problems.path else {}
-    return {"name": problems.source, **_deciding(entry), **own}
+    changes: dict[str, Any] = {"exclude": sorted(problems.exclude)} if problems.exclude else {}
+    changes |= {"path": absolute_path(problems.path)} if problems.path else {}
+    return {"name": problems.source, **_deciding(entry), **changes}
 
 
 def solution_settings(solutions: SolutionSet, source: str, key: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def require_solutions(settings: Mapping[str, Any], name: str, source: str, key: 
     """Check that problems with these settings have solutions; ``name`` is what the study calls them."""
     release = settings.get("columns")
     if not isinstance(release, str) or not RELEASES[release].has_solutions:
-        known = ", ".join(known for known, each in RELEASES.items() if each.has_solutions)
+        known = ", ".join(known for known, release_form in RELEASES.items() if release_form.has_solutions)
         accepted = f"a file, or a set in the form of a release that has them: {known} (docs/benchmarks.md)"
         raise InvalidInput(source, key, f"names {name}, which have no solutions", accepted)
 

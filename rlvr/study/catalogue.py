@@ -1,4 +1,4 @@
-"""The catalogue of methods: entries that extend one another, and a study's overrides of them."""
+"""The catalogue of methods: entries that extend one another, and what a study and its models change of them."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -8,10 +8,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
+from evals.core.config.base_models import Existing
+from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.record import ExtensibleRecord, Record
+from evals.core.run_spec import parts_in_files
 from evals.core.values import Arxiv, Title
 from evals.core.yaml_file import read_yaml
+from rlvr.methods.component_file import component_copy
 from rlvr.methods.components import BATCHING_KINDS, KINDS, component_of, composition, defaults
 from rlvr.study.benchmarks import absolute_path
 
@@ -69,12 +73,45 @@ def resolve_method(name: str, overrides: Mapping[str, Any], catalogue: Mapping[s
     return entry
 
 
+def resolve_methods(config: StudyConfig, source: str) -> dict[str, Entry]:
+    """Look up every method of a study: method's name -> its entry with the study's changes."""
+    return {
+        name: resolve_method(name, changes.of_entry, load_catalogue(), f"{source}: methods.{name}")
+        for name, changes in config.methods.items()
+    }
+
+
+def changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source: str) -> dict[tuple[str, str], Entry]:
+    """Resolve the methods that a model changes on top of what the study does."""
+    changed: dict[tuple[str, str], Entry] = {}
+    for model, settings in config.models.items():
+        of_model = settings.methods if isinstance(settings, Existing) else None
+        for name, overrides in (of_model or {}).items():
+            parent = {name: {**methods[name], "version": 1}}
+            entry = resolve_method(name, overrides, parent, f"{source}: models.{model}.methods.{name}")
+            changed[model, name] = {**entry, "version": methods[name]["version"]}
+    return changed
+
+
+def entry_of_run(entry: Entry) -> Entry:
+    """The part of a method's entry that decides a run, without what is left at its default.
+
+    A component in a file of the user's is that of the results' copy, whose directory is named after its bytes.
+    """
+    parts = composition()
+    given = {key: value for key, value in entry.items() if key in parts.model_fields}
+    identity = parts.parse(given, "method").identity()
+    for part in parts_in_files(identity):
+        part["file"] = component_copy(Path(part["file"])).as_posix()
+    return {"version": entry["version"], **identity}
+
+
 def entry_that_changes(parent: str, changes: Mapping[str, Any], catalogue: Mapping[str, Entry]) -> str | None:
     """Find the entry that extends ``parent`` by these very changes, such as FIPO's for one size of model."""
     described = {"extends", *Description.model_fields}
     for name, entry in catalogue.items():
-        own = {key: value for key, value in entry.items() if key not in described}
-        if entry.get("extends") == parent and own == changes:
+        changed = {key: value for key, value in entry.items() if key not in described}
+        if entry.get("extends") == parent and changed == changes:
             return name
     return None
 

@@ -32,10 +32,8 @@ def measured_contrast(method: Trained, reference: Trained, steps: int) -> Contra
     """
     if steps == 0:
         return None
-    own, other = (
-        (each.entry["batching"], each.training.model_copy(update={"early_stop": None})) for each in (method, reference)
-    )
-    if own != other:
+    measured, other = (side.training.model_copy(update={"early_stop": None}) for side in (method, reference))
+    if method.entry["batching"] != reference.entry["batching"] or measured != other:
         return None
     return ContrastMeasurement(
         reference_method=reference.name, method=dict(reference.entry), steps=spread(method.training.steps, steps)

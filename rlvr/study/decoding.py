@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.named_study import DecodingBenchmark, DecodingConfig, DecodingProblems
+from evals.core.config.decoding import DecodingBenchmark, DecodingConfig, DecodingProblems
 from evals.core.config.problem_sets import GeneratedBenchmark
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
@@ -86,6 +86,8 @@ class DecodingJobs:
         study, evaluation = self.plan.study, self.plan.study.config.evaluation
         if not study.methods:
             raise UserError("snakemake decoding: needs trained models; accepted: a study that has methods")
+        if study.folder:
+            raise InvalidInput("", "folder", f"is {study.config.folder} in snakemake decoding", "none")
         if self.taken is None and not self._kinds:
             accepted = "a generated benchmark, or one that decoding.problems names (docs/diagnostics.md)"
             raise UserError(f"snakemake decoding: needs problems that are not scored; accepted: {accepted}")
@@ -98,15 +100,15 @@ class DecodingJobs:
         if unknown := [name for name in self.settings.benchmarks or () if name not in self._others]:
             raise self._refused("benchmarks", f"has {unknown[0]!r}", ", ".join(self._others))
         if not BACKENDS[backend := evaluation.backend or "local"].in_step:
-            able = ", ".join(name for name, each in BACKENDS.items() if each.in_step)
+            able = ", ".join(name for name, entry in BACKENDS.items() if entry.in_step)
             raise InvalidInput("", "evaluation.backend", f"is {backend} in snakemake decoding", able)
         if evaluation.stop:
             raise InvalidInput("", "evaluation.stop", "is given in snakemake decoding", "none (docs/diagnostics.md)")
 
-    def _refused(self, key: str, found: str, accepted: str) -> InvalidInput:
+    def _refused(self, key: str, message: str, accepted: str) -> InvalidInput:
         if self.plan.study.config.decoding is not None:
-            return InvalidInput("", f"decoding.{key}", found, accepted)
-        return InvalidInput("config/decoding.yaml", key, found, accepted)
+            return InvalidInput("", f"decoding.{key}", message, accepted)
+        return InvalidInput("config/decoding.yaml", key, message, accepted)
 
     def _may_be_chosen_on(self, benchmark: str) -> bool:
         """Return whether a sweep can grade a benchmark, and its problems can be written as a set of their own."""
@@ -208,7 +210,10 @@ class DecodingJobs:
             sampling=self._sampling(trained),
             own={benchmark: self.plan.own_settings(trained, benchmark) for benchmark in sets},
         )
-        samples = {each: Path(f"results/decoding/samples/{name}/{each}/manifest.json") for each in self.benchmarks}
+        samples = {
+            benchmark: Path(f"results/decoding/samples/{name}/{benchmark}/manifest.json")
+            for benchmark in self.benchmarks
+        }
         yield decode.GradePair(
             policy=name,
             samples=samples,

@@ -53,6 +53,8 @@ class ClaimJobs:
         study, settings = self.plan.study, self.plan.study.config.diagnostics
         if settings is None:
             raise InvalidInput("", "diagnostics", "is not in this study", "as in config/config.yaml")
+        if study.folder:
+            raise InvalidInput("", "folder", f"is {study.config.folder} in snakemake phenomena", "none")
         model, known = next(iter(study.config.models)), set(self.plan.runs)
         for key in ("method", "weighting_method"):
             method = getattr(settings, key)

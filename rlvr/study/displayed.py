@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.named_study import NamedStudy
-from evals.core.errors import UserError
 from evals.core.files import sha256_file
 from evals.core.run_spec import VERL
 from evals.scores.registration import REGISTRATIONS
@@ -15,7 +13,7 @@ from rlvr.stages import figures, pages, tables
 from rlvr.stages.stage import Stage
 from rlvr.study.plan import Plan
 from rlvr.study.source_files import REPOSITORY, as_input
-from rlvr.study.studies import BEST, named_study_files, read_named_study, score_points
+from rlvr.study.studies import BEST, STEPS, score_points
 
 REFERENCE = Path(as_input(REPOSITORY / "config/reference"))
 
@@ -47,7 +45,7 @@ class Displayed:
                 " in stands in its file."
             )
         if (
-            any(each.entry.source != "generated" for each in study.benchmarks.values())
+            any(benchmark.entry.source != "generated" for benchmark in study.benchmarks.values())
             or "columns" in study.training_settings
         ):
             return (
@@ -60,8 +58,9 @@ class Displayed:
         )
 
     def notes(self, folder: str) -> tuple[str, ...]:
-        """The question of a named study, and what its numbers are evidence of."""
-        return (self.named_study(folder).question, self.evidence) if folder else (self.evidence,)
+        """The question of a study, if it says one, and what its numbers are evidence of."""
+        question = self.plan.in_folder(folder).config.question
+        return (self.evidence,) if question is None else (question, self.evidence)
 
     def stages(self, folder: str) -> Iterator[Stage]:
         """The stages that people look at of a study."""
@@ -105,21 +104,20 @@ class Displayed:
         yield figures.TrainingCurves(folder=folder, metrics=trainings["metrics"], runs=results["runs"])
         if choices := self.choices(folder):
             yield figures.ValidationCurves(folder=folder, choices=choices, runs=results["runs"])
+        study = self.plan.in_folder(folder)
         if folder:
-            yield from self._figures_of_named_study(folder)
-
-    def _figures_of_named_study(self, folder: str) -> Iterator[Stage]:
-        together = self.with_beside(folder)
-        yield figures.RewardCurves(
-            folder=folder,
-            metrics=tuple(path for each in together for path in self.plan.metrics(each)),
-            runs=tuple(Path(f"results/{each}runs.json") for each in together),
-            titles=tuple(self.named_study(each).title for each in together),
-            reference_method=self.plan.reference_method(folder),
-        )
-        steps = f"{folder}steps/"
+            together = self.plan.studies.together(folder)
+            configs = [self.plan.in_folder(other).config for other in together]
+            yield figures.RewardCurves(
+                folder=folder,
+                metrics=tuple(path for other in together for path in self.plan.metrics(other)),
+                runs=tuple(Path(f"results/{other}runs.json") for other in together),
+                titles=tuple(config.title or config.study for config in configs),
+                reference_method=study.config.reference_method,
+            )
+        steps = f"{folder}{STEPS}"
         if steps in self.plan.folders:
-            points = score_points(self.plan.in_folder(folder), self.named_study(folder).score_at or ())
+            points = score_points(study)
             yield figures.ScoreCurves(
                 folder=folder,
                 scores=(*self.plan.scores(folder), *self.plan.scores(steps)),
@@ -161,16 +159,14 @@ class Displayed:
             key: tuple(Path(stage.paths()[0]) for stage in drawn if stage.kind.startswith(f"{key[:-1]}_"))
             for key in ("tables", "figures")
         }
-        named: dict[str, Any] = {}
-        if folder:
-            own = [stage.kind.removeprefix("figure_") for stage in drawn if isinstance(stage, _OF_NAMED_STUDIES)]
-            named = {"title": self.named_study(folder).title, "own_figures": tuple(own)}
-        elif self.plan.study.config.registration is not None:
-            named = {"registrations": Path("results") / REGISTRATIONS}
+        config = self.plan.in_folder(folder).config
+        names = [stage.kind.removeprefix("figure_") for stage in drawn if isinstance(stage, _OWN_FIGURES)]
         yield pages.Report(
             **results,
             **shown,
-            **named,
+            title=config.title,
+            own_figures=tuple(names),
+            registrations=Path(f"results/{folder}{REGISTRATIONS}") if config.registration else None,
             manifests=manifests,
             study=Path(f"results/{folder}study.json"),
             audits=self.plan.audits(folder),
@@ -196,8 +192,8 @@ class Displayed:
 
     def trainings(self, folder: str) -> dict[str, Any]:
         """The fields of a stage made from the trainings, too."""
-        own = {"metrics": self.plan.metrics(folder), "manifests": self.plan.run_manifests(folder)}
-        return {**self.results(folder), **own}
+        files = {"metrics": self.plan.metrics(folder), "manifests": self.plan.run_manifests(folder)}
+        return {**self.results(folder), **files}
 
     @property
     def keeps_rollouts(self) -> bool:
@@ -233,18 +229,6 @@ class Displayed:
             **sampling,
         }
 
-    def named_study(self, folder: str) -> NamedStudy:
-        return read_named_study(named_study_files()[folder.split("/")[1]])
 
-    def with_beside(self, folder: str) -> list[str]:
-        """The folders that are made together: a named study's, and that of the study it names in ``beside``."""
-        folders = [folder]
-        for each in folders:
-            if each in self.plan.studies.refused:  # and now it is asked for
-                raise UserError(self.plan.studies.refused[each])
-            other = self.named_study(each).beside
-            folders += [f"studies/{other}/"] if other else []
-        return folders
-
-
-_OF_NAMED_STUDIES = (figures.RewardCurves, figures.ScoreCurves)
+_OWN_FIGURES = (figures.RewardCurves, figures.ScoreCurves)
+"""Figures that not every study has; the report shows them in a section of their own."""

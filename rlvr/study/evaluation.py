@@ -112,13 +112,13 @@ def configuration(
     """The study that an evaluation is; what is not accepted is named in one line, with the option that says it."""
     benchmarks = _words("--benchmarks", evaluated.benchmarks)
     number, *others = _words("--k", evaluated.k)
-    own = {name: _count(k) for name, k in _pairs("--k", others).items()}
+    samples_of = {name: _count(k) for name, k in _pairs("--k", others).items()}
     backend = machine.backend or ("vllm" if machine.python or find_spec("vllm") else "transformers")
     in_flight = 64 if evaluated.server else 1024 if backend == "vllm" else 16
     evaluation: dict[str, Any] = {
         "backend": backend,
         "samples_per_problem": _count(number),
-        "samples_of": own or None,
+        "samples_of": samples_of or None,
         **distribution.to_json(),
         "max_model_len": machine.max_model_len,
         "stop": list(prompting.stop) or None,

@@ -73,7 +73,7 @@ class Kind:
         names = self.any.wildcards
         values = {name: dict.fromkeys(stage.wildcards[name] for stage in self.stages.values()) for name in names}
         # An empty pattern would be none to Snakemake, and the main study's results have no folder.
-        return {name: "|".join(map(re.escape, each)) or "(?:)" for name, each in values.items()}
+        return {name: "|".join(map(re.escape, of_name)) or "(?:)" for name, of_name in values.items()}
 
     def outputs(self, report: Callable[..., Any], directory: Callable[[str], Any]) -> list[Any]:
         """The rule's outputs; the first one stands in Snakemake's report, if the stage has a caption."""

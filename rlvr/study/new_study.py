@@ -28,7 +28,7 @@ study: {name}
 models:
   {name}:
     source: hugging_face
-    {place}
+    {where}
     prompt_form: {prompt}  # base: plain text; chat: the user's turn of the model's chat template
     dtype: bfloat16
 
@@ -97,7 +97,7 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
         parent=os.path.relpath(parent, out.absolute().parent) if inside else parent,
         name=name,
         engine="engine: verl\n" if gpus > 1 else "",
-        place=f"path: {directory.resolve()}" if is_local else f"id: {model}",
+        where=f"path: {directory.resolve()}" if is_local else f"id: {model}",
         prompt=form,
         instruction=f'"{instruction}"' if form == "chat" else rf'"{instruction}\n"',
     )

@@ -59,7 +59,7 @@ def measured_seconds(runs: list[Run], directory: Path) -> dict[str, float]:
         except UserError:
             continue
         seconds[run.method].append(details["seconds_steps"] / details["steps"])
-    return {method: sum(each) / len(each) for method, each in seconds.items()}
+    return {method: sum(of_runs) / len(of_runs) for method, of_runs in seconds.items()}
 
 
 def prompts(study: Study) -> list[str]:
@@ -68,6 +68,6 @@ def prompts(study: Study) -> list[str]:
         return []
     if other := study.benchmarks_with_another_prompt:
         return [f"Departure: evaluation has another prompt than training on {', '.join(other)}."]
-    own = [name for name, benchmark in study.benchmarks.items() if benchmark.grader != "math"]
-    rest = f", but for choices and programs ({', '.join(own)})" if own else ""
+    others = [name for name, benchmark in study.benchmarks.items() if benchmark.grader != "math"]
+    rest = f", but for choices and programs ({', '.join(others)})" if others else ""
     return [f"Training and evaluation have one prompt{rest}: {study.config.problems.prompt!r}"]

@@ -1,7 +1,7 @@
 """The plan of an invocation: from its studies to the list of all stages.
 
-A study's own results lie in a folder under results/: the main study's directly there (folder ``""``), a named one's in
-``studies/NAME/``. Problems, models, runs, samples and grades are shared by all of them.
+A study's own results lie in its folder under results/, ``studies/NAME/``, or directly there (folder ``""``). Problems,
+models, runs, samples and grades are shared by all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rlvr.methods.component_file import component_copy
 from rlvr.stages import evaluate, models, problems, shown, train
 from rlvr.stages.stage import Stage
 from rlvr.study.benchmarks import absolute_path
-from rlvr.study.studies import BEST, BestPolicy, Candidate, EarlierPolicy, Studies, resolve_studies
+from rlvr.study.studies import BEST, BestPolicy, EarlierPolicy, Studies, resolve_studies
 from rlvr.study.study import OF_PROBLEMS, TRAIN, TRAINING_PROBLEMS, VALIDATION, Study
 
 PRETRAINED = "-pretrained"
@@ -44,8 +44,10 @@ class Plan:
     Attributes:
         study: the main study.
         folders: the folders of the studies' own results.
-        earlier: run id -> the policy along a training that is evaluated under it.
-        best: run id -> the best policy of a training, which is evaluated under it.
+        earlier: run id -> the policy along a training that a study is scored at.
+        best: run id -> the best policy of a training.
+        candidates: run id -> the policy along a training that the best one is chosen among.
+        policies: all of these, each of which is evaluated under its run id.
         trained: ids of the runs that are trained, of all studies.
         runs: ids of everything that is evaluated: base models, runs, and policies along their training.
         trained_on: files of everything that models are trained on.
@@ -55,13 +57,14 @@ class Plan:
 
     def __init__(self, studies: Studies) -> None:
         self.studies, self.missing = studies, dict[str, str]()
-        self.study = study = studies.by_folder[""]
+        self.study = study = studies.main
         self.folders = [*studies.by_folder, *studies.earlier, *studies.best]
-        self.earlier = {each.run.run: each for policies in studies.earlier.values() for each in policies}
-        self.best = {each.run.run: each for policies in studies.best.values() for each in policies}
-        self.earlier |= {each.run.run: each for best in self.best.values() for each in best.candidates}
+        self.earlier = {policy.run.run: policy for policies in studies.earlier.values() for policy in policies}
+        self.best = {policy.run.run: policy for policies in studies.best.values() for policy in policies}
+        self.candidates = {policy.run.run: policy for best in self.best.values() for policy in best.candidates}
+        self.policies: dict[str, EarlierPolicy | BestPolicy] = {**self.earlier, **self.candidates, **self.best}
         self.trained = [identifier for identifier, (_, run) in studies.runs.items() if run.seed is not None]
-        self.runs = [*studies.runs, *self.earlier, *self.best]
+        self.runs = [*studies.runs, *self.policies]
         self.execution = study.config.execution
         trained_on = [TRAINING_PROBLEMS] if study.methods else []
         trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
@@ -76,7 +79,7 @@ class Plan:
         plan = cls(resolve_studies(content, source))
         copies = {name: benchmark.path for name, benchmark in plan.study.benchmarks.items()}
         sets = {"problems": plan.study.training_settings, **plan.study.solution_settings}
-        for name, path in [*copies.items(), *((name, each.get("path")) for name, each in sets.items())]:
+        for name, path in [*copies.items(), *((name, settings.get("path")) for name, settings in sets.items())]:
             if path is not None and not Path(path).exists():
                 raise UserError(f"{name}: path: {path}: no such file or directory")
         for name, model in plan.study.fine_tuned_models.items():
@@ -100,17 +103,14 @@ class Plan:
 
     def evaluated_runs(self, folder: str) -> list[Run]:
         """The runs whose scores lie in a folder: of a study, or of its base models and other policies of its runs."""
-        others: Sequence[EarlierPolicy | BestPolicy] = [
-            *self.studies.earlier.get(folder, ()),
-            *self.studies.best.get(folder, ()),
-        ]
+        others = [policy.run for policy in self.studies.earlier.get(folder, ())]
+        others += [policy.run for policy in self.studies.best.get(folder, ())]
         if others:
-            return [run for run in self.study.runs if run.seed is None] + [each.run for each in others]
+            return [run for run in self.study.runs if run.seed is None] + others
         return self.in_folder(folder).runs
 
     def model_of(self, run: str) -> str:
-        policy = self.earlier.get(run) or self.best.get(run)
-        return (policy.run if policy else self.studies.runs[run][1]).model
+        return (self.policies[run].run if run in self.policies else self.studies.runs[run][1]).model
 
     def study_of(self, run: str) -> Study:
         return self.studies.runs[run][0]
@@ -211,18 +211,19 @@ class Plan:
                 kept_steps=self._kept_steps(run),
             )
         for policy in self.earlier.values():
-            if not isinstance(policy, Candidate):
-                trained = policy.trained.run
-                manifest = Path(f"results/runs/{trained}/manifest.json")
-                yield train.KeepPolicy(**self._devices(trained), step=policy.step, trained=manifest)
+            trained = policy.trained.run
+            manifest = Path(f"results/runs/{trained}/manifest.json")
+            yield train.KeepPolicy(**self._devices(trained), step=policy.step, trained=manifest)
         for run, best in self.best.items():
             trained = best.trained.run
-            steps = tuple(each.step for each in best.candidates if not each.is_last)
+            steps = tuple(policy.step for policy in best.candidates if not policy.is_last)
             manifest = Path(f"results/runs/{trained}/manifest.json")
             yield train.KeepCandidates(**self._devices(trained), steps=steps, trained=manifest)
-            rule = self.study.config.best_checkpoint
-            assert rule is not None, "a study with best policies says how they are chosen"
-            grades = {str(each.step): self.grades(each.run.run, rule.benchmark) for each in best.candidates}
+            grades = {
+                str(policy.step): self.grades(policy.run.run, benchmark)
+                for policy in best.candidates
+                for benchmark in self.evaluated_on(policy.run.run)
+            }
             yield train.ChooseBest(run_id=run, trained=f"results/runs/{trained}", candidates=grades)
 
     def _devices(self, run: str) -> dict[str, Any]:
@@ -239,18 +240,17 @@ class Plan:
     def _kept_steps(self, run: str) -> tuple[int, ...]:
         """The steps whose policies a training keeps from the start.
 
-        The best one is chosen among them, or a named study is scored at them. A run of the main study keeps none of the
-        latter: few ask for them, and they are made again from its saved states.
+        The best one is chosen among them, or a study is scored at them. A run of the main study keeps none that other
+        studies alone are scored at: few ask for them, and they are made again from its saved states.
         """
-        along = [each for each in self.earlier.values() if each.trained.run == run and not each.is_last]
-        if self.study_of(run) is self.study:
-            along = [each for each in along if isinstance(each, Candidate)]
-        return tuple(sorted({each.step for each in along}))
+        along = list[EarlierPolicy](self.candidates.values())
+        if self.study_of(run) is not self.study or self.study.config.score_at is not None:
+            along += self.earlier.values()
+        return tuple(sorted({policy.step for policy in along if policy.trained.run == run and not policy.is_last}))
 
     def _evaluations(self) -> Iterator[Stage]:
         for run in self.runs:
-            chooses = isinstance(self.earlier.get(run), Candidate)
-            names = self.evaluated_on(run)
+            chooses, names = run in self.candidates, self.evaluated_on(run)
             sets = {name: problem_set(name) for name in names}
             yield (evaluate.SampleCandidate if chooses else evaluate.Sample)(
                 policy=run,
@@ -322,23 +322,18 @@ class Plan:
     def evaluated_on(self, run: str) -> list[str]:
         """The benchmarks that a policy is evaluated on."""
         best = self.study.config.best_checkpoint
-        if best is not None and isinstance(self.earlier.get(run), Candidate):
-            return [best.benchmark]
-        return list(self.study.benchmarks)
+        return [best.benchmark] if best and run in self.candidates else list(self.study.benchmarks)
 
     def sampling(self, run: str) -> Sampling:
         """The values that decide a policy's samples on any benchmark: settings of sampling, and of the model."""
         sampling = self.study.sampling(self.model_of(run))
-        if not isinstance(self.earlier.get(run), Candidate):
-            return sampling
-        # Else the noise of the samples that are scored would be selected on.
-        return sampling.model_copy(update={"seed": sampling.seed + 1})
+        # Of a candidate others, or the noise of the samples that are scored would be selected on.
+        return sampling.model_copy(update={"seed": sampling.seed + 1}) if run in self.candidates else sampling
 
     def own_settings(self, run: str, benchmark: str) -> OfBenchmark:
         """The settings of sampling that a benchmark has of its own, for the model of a run."""
-        best, evaluation = self.study.config.best_checkpoint, self.study.config.evaluation
-        chooses = best is not None and isinstance(self.earlier.get(run), Candidate)
-        count = best.k if best is not None and chooses else evaluation.samples(benchmark)
+        best = self.study.config.best_checkpoint
+        count = best.k if best and run in self.candidates else self.study.config.evaluation.samples(benchmark)
         return OfBenchmark(prompt=self.study.prompt(benchmark, self.model_of(run)), samples_per_problem=count)
 
     def grading(self, benchmark: str) -> evaluate.GradingOf:
@@ -354,20 +349,15 @@ class Plan:
 
     def checkpoint(self, run: str) -> str:
         """The directory of the checkpoint that a run evaluates."""
-        if run in self.best:
-            return f"results/runs/{run}"
-        return self.earlier[run].directory if run in self.earlier else self.study_of(run).checkpoint(run)
+        return self.policies[run].directory if run in self.policies else self.study_of(run).checkpoint(run)
 
     def checkpoint_manifest(self, run: str) -> str:
         """The file that stands for that checkpoint."""
-        policy = self.earlier.get(run)
-        if isinstance(policy, Candidate):
-            return f"results/runs/{policy.trained.run}/candidates.kept"
-        return f"{self.checkpoint(run)}{'.kept' if policy else '/manifest.json'}"
+        return self.policies[run].manifest if run in self.policies else f"{self.checkpoint(run)}/manifest.json"
 
     def choices(self, folder: str) -> tuple[Path, ...]:
         """The files that say which policies the best ones of a study are; none where the last alone is reported."""
-        return tuple(Path(f"results/runs/{each.run.run}/chosen.json") for each in self.studies.best.get(folder, ()))
+        return tuple(Path(f"{policy.directory}/chosen.json") for policy in self.studies.best.get(folder, ()))
 
     def grades(self, run: str, benchmark: str) -> Path:
         """The manifest of the grades of a run on a benchmark, which stands for them."""
@@ -387,13 +377,10 @@ class Plan:
         """The scores of a study."""
         return tuple(Path(f"results/{folder}scores/{name}.json") for name in self.study.benchmarks)
 
-    def reference_method(self, folder: str) -> str:
-        """The method that every other one is compared with."""
-        return self.in_folder(folder).config.reference_method
-
     def register(self) -> None:
         """Register the study's comparison, if it has one, before the first job starts."""
-        register(self.study.config.to_json(), self.run_manifests(""), Path("results") / REGISTRATIONS)
+        folder = self.study.folder
+        register(self.study.config.to_json(), self.run_manifests(folder), Path(f"results/{folder}{REGISTRATIONS}"))
 
 
 def problem_set(name: str) -> Path:

@@ -24,7 +24,10 @@ _LONGEST_SAMPLE = 1024
 """Tokens of a response in the evaluation at most."""
 _FULL_LENGTH = {"actor_rollout_ref.rollout.ignore_eos": True}
 """The option of verl by which no response ends before the longest length."""
-_LEFT_OUT = ("validation", "diagnostics", "decoding", "controls", "registration", "checkpoint")
+_LEFT_OUT = (
+    *("validation", "diagnostics", "decoding", "controls", "registration", "checkpoint"),
+    *("folder", "title", "question", "beside", "score_at"),
+)
 _SHOWN = (
     *("seconds_rollout", "seconds_log_probs", "seconds_token_weights", "seconds_update", "seconds_weight_sync"),
     *("seconds_save", "seconds_step", "reward_mean", "truncation_rate", "grad_norm"),
@@ -48,9 +51,9 @@ def rehearsal(study: Study, source: str, model: str | None, method: str | None) 
     for owner in (settings, changes) if settings["source"] != "from_scratch" else (changes,):
         owner.pop("training", None)  # the settings below are already the run's own
     if "methods" in settings:
-        settings["methods"] = {name: each for name, each in settings["methods"].items() if name == method}
+        settings["methods"] = {name: value for name, value in settings["methods"].items() if name == method}
     benchmark = study.config.benchmarks[0]
-    sources = {name: each for name, each in cut.get("benchmark_sources", {}).items() if name == benchmark}
+    sources = {name: value for name, value in cut.get("benchmark_sources", {}).items() if name == benchmark}
     evaluation = {key: value for key, value in cut["evaluation"].items() if key != "samples_of"}
     longest = min(evaluation["max_new_tokens"], _LONGEST_SAMPLE)
     return {
@@ -107,9 +110,9 @@ def report(content: Mapping[str, Any], directory: Path) -> list[str]:
     study = Study.resolve(content, "rehearsal")
     (run,) = study.trained_runs
     (benchmark,) = study.benchmarks
-    place = directory / "results/runs" / run.run
-    details = verify_outputs(place / "manifest.json", "run").details
-    metrics = read_parquet(place / "metrics.parquet").set_index("step")
+    run_directory = directory / "results/runs" / run.run
+    details = verify_outputs(run_directory / "manifest.json", "run").details
+    metrics = read_parquet(run_directory / "metrics.parquet").set_index("step")
     lines = [f"{run.run}: {len(metrics)} steps by {study.engine}, states saved, {details['tokens_generated']} tokens"]
     for name in (name for name in _SHOWN if name in metrics):
         lines.append(f"    {name:32}" + "".join(f"{metrics[name][step]:>16.6g}" for step in metrics.index))

@@ -68,6 +68,6 @@ def complete(workflow: Any, kinds: list[Software]) -> None:
     for rule in workflow.rules:
         rule.conda_env = rule.conda_env or _OURS["conda"]
     asked = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
-    if asked and any(each.container for each in kinds) and not _CONTAINER.exists():
+    if asked and any(software.container for software in kinds) and not _CONTAINER.exists():
         recipe = _ENVIRONMENTS / "verl.dockerfile"
         raise UserError(f"--sdm apptainer: {_CONTAINER}: no such container; {recipe} says how to make it")

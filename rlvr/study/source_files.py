@@ -49,6 +49,6 @@ def _imported(path: Path) -> tuple[str, ...]:
     for module, names, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
         name = module or plain
         if name.partition(".")[0] in _PACKAGES:
-            inner = (each.split(" as ")[0].strip() for each in names.strip("()").split(","))
-            imported += [name, *(f"{name}.{each}" for each in inner if each)]
+            inner = (word.split(" as ")[0].strip() for word in names.strip("()").split(","))
+            imported += [name, *(f"{name}.{word}" for word in inner if word)]
     return tuple(name for name in imported if _file(name) is not None)

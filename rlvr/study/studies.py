@@ -1,78 +1,52 @@
-"""The main study and the named studies (config/studies/*.yaml) beside it: other methods on its models and problems."""
+"""The studies of one invocation: the main one, and beside it those of config/studies on top of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.named_study import NamedStudy
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
-from evals.core.yaml_file import read_yaml
 from rlvr.study.benchmarks import CONFIG
-from rlvr.study.catalogue import load_catalogue
 from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
 
 NAMED_STUDIES = CONFIG / "studies"
 BEST = "best/"
 """The folder, in a study's own, of the results of its trainings' best policies."""
+STEPS = "steps/"
+"""The folder, in a study's own, of the scores of policies along its trainings."""
+_SHARED = (
+    *("engine", "models", "problems", "validation", "benchmarks", "benchmark_sources", "evaluation", "checkpoint"),
+    *("statistics", "execution"),
+)
+"""Sections that studies side by side have in common."""
 
 
 def named_study_files(directory: Path = NAMED_STUDIES) -> dict[str, Path]:
-    """Name -> file of every named study."""
+    """Name -> file of every study that can be asked for by its name."""
     return {path.stem: path for path in sorted(directory.glob("*.yaml"))}
 
 
-def read_named_study(path: Path) -> NamedStudy:
-    """Read a named study, which has to correspond to the one that it names in ``beside``."""
-    source = f"config/studies/{path.name}"
-    named = NamedStudy.parse(read_yaml(path), source)
-    if named.beside is None:
-        return named
-    others = {name: file for name, file in named_study_files(path.parent).items() if file != path}
-    if named.beside not in others:
-        raise InvalidInput(source, "beside", f"is {named.beside!r}", ", ".join(others))
-    other = NamedStudy.parse(read_yaml(others[named.beside]), f"config/studies/{named.beside}.yaml")
-    if other.beside is not None or len(other.methods) != len(named.methods):
-        accepted = f"a study with as many methods, {len(named.methods)}, in the same order, and no `beside` of its own"
-        raise InvalidInput(source, "beside", f"is {named.beside!r}", accepted)
-    return named
+def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any]) -> Study:
+    """Resolve a study of config/studies on top of the ``main`` one, of which ``content`` is the configuration.
 
-
-def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Study:
-    """Resolve a named study on top of the main study ``config``; mistakes are a :class:`UserError` of one line.
-
-    It keeps all of ``config`` but seeds, methods, reference method, registration and diagnostics; the controls of
-    ``config`` are added to the methods where both have the same reference method. With fewer seeds in ``config`` than
-    in the file, as in the smoke study, the named study has fewer too. Where the named study changes training settings,
-    its methods are named after it, for they are not what other studies mean by their names.
+    With fewer seeds there than in the file, as in the smoke study, it has fewer too.
     """
     source = f"config/studies/{path.name}"
-    named = read_named_study(path)
-    if not config.get("methods"):
+    if not main.methods:
         raise InvalidInput(source, "", "compares methods", "beside a study that has methods")
-    methods = {method: changes.to_json() for method, changes in named.methods.items()}
-    controls = config.get("controls", {}) if named.reference_method == config["reference_method"] else {}
-    for method in controls.values():
-        methods.setdefault(method, config["methods"][method])
-    own: dict[str, Any] = {
-        "seeds": list(named.seeds[: len(config["seeds"])]),
-        "methods": methods,
-        "reference_method": named.reference_method,
-    }
-    if named.training:
-        own["training"] = {**config["training"], **named.training}
-        own["reference_method"] = f"{name}_{named.reference_method}"
-        own["methods"] = {}
-        controls = {kind: f"{name}_{method}" for kind, method in controls.items()}
-        for method, changes in methods.items():
-            parent = changes.get("extends", method)
-            title = load_catalogue().get(parent, {}).get("title", method) if parent == method else method
-            own["methods"][f"{name}_{method}"] = {"extends": parent, "title": title, **changes}
-    of_main_alone = ("diagnostics", "decoding", "controls", "registration")
-    kept = {key: value for key, value in config.items() if key not in of_main_alone}
-    own |= {"controls": controls} if controls else {}
-    return Study.resolve({**kept, **own, "study": name}, source)
+    named = read_study_file(path, instead=content)
+    if isinstance(named.get("seeds"), list):
+        named["seeds"] = named["seeds"][: len(main.config.seeds)]
+    study = Study.resolve(named, source)
+    if not study.folder:
+        raise InvalidInput(source, "folder", "is missing", "studies/NAME")
+    for key in _SHARED:
+        if getattr(study.config, key) != getattr(main.config, key):
+            accepted = f"that of the study beside it; or --configfile {source} in a directory of its own"
+            raise InvalidInput(source, key, "differs", accepted)
+    return study
 
 
 @dataclass(frozen=True)
@@ -94,15 +68,20 @@ class EarlierPolicy:
     @property
     def directory(self) -> str:
         """The directory in which the training keeps it, laid out as that of a run; the last one's is the run's own."""
-        own = f"results/runs/{self.trained.run}"
-        return own if self.is_last else f"{own}/checkpoints/step-{self.step}"
+        run = f"results/runs/{self.trained.run}"
+        return run if self.is_last else f"{run}/checkpoints/step-{self.step}"
+
+    @property
+    def manifest(self) -> str:
+        """The file that stands for it."""
+        return f"{self.directory}.kept"
 
 
-def earlier_policies(study: Study, score_at: Sequence[float]) -> list[EarlierPolicy]:
-    """List the policies that are evaluated after fractions ``score_at`` of their training."""
+def earlier_policies(study: Study) -> list[EarlierPolicy]:
+    """List the policies that are evaluated after the fractions ``score_at`` of their training."""
     policies = []
     for model in study.config.models:
-        for method, points in score_points(study, score_at).items():
+        for method, points in score_points(study).items():
             for step, name in points[:-1]:
                 title = str(study.config.methods[method].of_entry.get("title", name))
                 for seed in study.config.seeds:
@@ -114,6 +93,11 @@ def earlier_policies(study: Study, score_at: Sequence[float]) -> list[EarlierPol
 @dataclass(frozen=True)
 class Candidate(EarlierPolicy):
     """A policy that the best one of its training is chosen among, evaluated on the choosing benchmark alone."""
+
+    @property
+    def manifest(self) -> str:
+        """The file that stands for all policies that the best one is chosen among."""
+        return f"results/runs/{self.trained.run}/candidates.kept"
 
 
 @dataclass(frozen=True)
@@ -129,6 +113,16 @@ class BestPolicy:
     run: Run
     trained: Run
     candidates: tuple[Candidate, ...]
+
+    @property
+    def directory(self) -> str:
+        """The directory in which it is laid out as a run."""
+        return f"results/runs/{self.run.run}"
+
+    @property
+    def manifest(self) -> str:
+        """The file that stands for it."""
+        return f"{self.directory}/manifest.json"
 
 
 def best_policies(study: Study) -> list[BestPolicy]:
@@ -148,11 +142,12 @@ def best_policies(study: Study) -> list[BestPolicy]:
     return policies
 
 
-def score_points(study: Study, score_at: Sequence[float]) -> dict[str, list[tuple[int, str]]]:
+def score_points(study: Study) -> dict[str, list[tuple[int, str]]]:
     """List for every method the steps after which it is scored, in order, each with the method's name then."""
     points = {}
     for method, training in study.training.items():
-        earlier = sorted({max(1, round(part * training.steps)) for part in score_at} - {training.steps})
+        parts = study.config.score_at or ()
+        earlier = sorted({max(1, round(part * training.steps)) for part in parts} - {training.steps})
         points[method] = [*((step, f"{method}_step{step}") for step in earlier), (training.steps, method)]
     return points
 
@@ -162,88 +157,118 @@ class Studies:
     """The studies that lie side by side under results/.
 
     Attributes:
-        by_folder: where a study's own results lie ("" or ``studies/NAME/``) -> the study.
+        main: the study that was asked for.
+        by_folder: where a study's own results lie ("" or ``studies/NAME/``) -> the study; the main one first.
+        sources: the same folder -> the file of the study.
+        folders: name of a study of config/studies -> its folder.
         runs: run id -> a study that has it, and the run: one run of a name for all studies.
-        earlier: ``studies/NAME/steps/`` -> the policies along its training that the named study is scored at.
-        best: ``best/`` or ``studies/NAME/best/`` -> the best policy of each run of a study that reports it.
-        refused: folder of a named study that cannot be run beside the others -> why, in one line.
+        earlier: ``steps/`` in a study's folder -> the policies along its trainings that it is scored at.
+        best: ``best/`` in a study's folder -> the best policy of each run of a study that reports it.
+        refused: name of a study of config/studies that does not go with the main one -> why, in one line.
     """
 
-    by_folder: Mapping[str, Study]
-    runs: Mapping[str, tuple[Study, Run]]
-    earlier: Mapping[str, Sequence[EarlierPolicy]]
-    best: Mapping[str, Sequence[BestPolicy]]
-    refused: Mapping[str, str]
+    main: Study
+    by_folder: dict[str, Study] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    folders: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, tuple[Study, Run]] = field(default_factory=dict)
+    earlier: dict[str, Sequence[EarlierPolicy]] = field(default_factory=dict)
+    best: dict[str, Sequence[BestPolicy]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
+    def folder_of(self, name: str) -> str:
+        """The folder of a study of config/studies; a :class:`UserError` if it does not go with the main one."""
+        if name in self.refused:  # and now it is asked for
+            raise UserError(self.refused[name])
+        return self.folders[name]
 
-def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
-    """Resolve the main study ``config``, which came from ``source``, and every named study on top of it.
+    def together(self, folder: str) -> list[str]:
+        """The folders that are made together: a study's, and that of the study that it names in ``beside``."""
+        study = self.by_folder[folder]
+        name, source = study.config.beside, self.sources[folder]
+        if name is None:
+            return [folder]
+        others = [other for other, other_folder in self.folders.items() if other_folder != folder] + list(self.refused)
+        if name not in others:
+            raise InvalidInput(source, "beside", f"is {name!r}", ", ".join(others))
+        other = self.by_folder[self.folder_of(name)]
+        count = len(_own_methods(study))
+        if other.config.beside is not None or len(_own_methods(other)) != count:
+            accepted = f"a study with as many methods, {count}, in the same order, and no `beside` of its own"
+            raise InvalidInput(source, "beside", f"is {name!r}", accepted)
+        return [folder, other.folder]
 
-    A named study that does not go with ``config`` stands in nobody's way: it is refused where it is asked for.
-    """
-    study = Study.resolve(config, source)
-    by_folder = {"": study}
-    runs = {run.run: (study, run) for run in study.runs}
-    owners = dict.fromkeys(runs, source)
-    earlier: dict[str, Sequence[EarlierPolicy]] = {}
-    best = {BEST: best_policies(study)} if study.config.best_checkpoint else {}
-    _check_best_names(study, source, best)
-    refused: dict[str, str] = {}
-    for name, path in named_study_files().items():
-        folder = f"studies/{name}/"
-        try:
-            named = resolve_named_study(name, path, config)
-            policies = earlier_policies(named, read_named_study(path).score_at or ())
-            _check_names(named, f"config/studies/{path.name}", policies, runs, owners, earlier)
-            chosen = {**best, f"{folder}{BEST}": best_policies(named)} if best else {}
-            _check_best_names(named, f"config/studies/{path.name}", chosen)
-        except UserError as error:
-            refused[folder] = str(error)
-            continue
-        by_folder[folder], best = named, chosen
+    def add(self, study: Study, source: str) -> None:
+        """Put a study beside the others; a :class:`UserError` if it does not go with them."""
+        folder = study.folder
+        policies = earlier_policies(study)
+        best = {f"{folder}{BEST}": best_policies(study)} if study.config.best_checkpoint else {}
+        self._check_names(study, source, policies)
+        self._check_best_names(study, source, best)
+        self.by_folder[folder], self.sources[folder] = study, source
         if policies:
-            earlier[f"{folder}steps/"] = policies
-        added = {run.run: (named, run) for run in named.runs if run.run not in runs}
-        runs |= added
-        owners |= dict.fromkeys(added, f"config/studies/{path.name}")
-    return Studies(by_folder, runs, earlier, best, refused)
+            self.earlier[f"{folder}{STEPS}"] = policies
+        self.best.update(best)
+        for run in study.runs:
+            self.runs.setdefault(run.run, (study, run))
+
+    def _check_best_names(self, study: Study, source: str, best: Mapping[str, Sequence[BestPolicy]]) -> None:
+        """Check that no method has the name that samples of a best policy, or of one that it is chosen among, go by."""
+        policies = [policy for of_study in {**self.best, **best}.values() for policy in of_study]
+        taken = {policy.run.run for policy in policies}
+        taken |= {candidate.run.run for policy in policies for candidate in policy.candidates}
+        for run in study.trained_runs:
+            if run.run in taken:
+                message = "is the name of a policy that `checkpoint` evaluates"
+                raise InvalidInput(source, f"methods.{run.method}", message, "another name")
+
+    def _check_names(self, study: Study, source: str, policies: Sequence[EarlierPolicy]) -> None:
+        """Check that a name means one policy in all studies, for its samples lie in one place."""
+        owners = dict.fromkeys((run.run for run in study.trained_runs), source)
+        owners |= {run: self.sources[owner.folder] for run, (owner, _) in self.runs.items()}
+        of_others = {policy.run.run: policy for others in self.earlier.values() for policy in others}
+        for run in study.trained_runs:
+            key = f"methods.{run.method}"
+            if run.run in self.runs and not self.runs[run.run][0].trains_as(study, run.run):
+                accepted = "the same changes of the catalogue's entry, or another name in one of them"
+                raise InvalidInput(source, key, f"is not what {owners[run.run]} means by that name", accepted)
+            if other := of_others.get(run.run):
+                after = f"{other.trained.method} after {other.step} steps"
+                raise InvalidInput(
+                    source, key, f"is the name of {after}, which another study is scored at", "another name"
+                )
+        for policy in policies:
+            if policy.run.run in owners:
+                after, method = f"{policy.trained.method} after {policy.step} steps", policy.run.method
+                message = f"gives {after} the name {method}, which is a method of {owners[policy.run.run]}"
+                raise InvalidInput(source, "score_at", message, f"another name of the method {method}")
 
 
-def _check_best_names(study: Study, source: str, best: Mapping[str, Sequence[BestPolicy]]) -> None:
-    """Check that no method has the name that samples of a best policy, or of one that it is chosen among, go by."""
-    policies = [one for each in best.values() for one in each]
-    taken = {one.run.run for one in policies} | {each.run.run for one in policies for each in one.candidates}
-    for run in study.trained_runs:
-        if run.run in taken:
-            message = "is the name of a policy that `checkpoint` evaluates"
-            raise InvalidInput(source, f"methods.{run.method}", message, "another name")
+def _own_methods(study: Study) -> list[str]:
+    """The methods of a study but for its controls."""
+    controls = dict(study.config.controls or {}).values()
+    return [method for method in study.methods if method not in controls]
 
 
-def _check_names(
-    study: Study,
-    source: str,
-    policies: Sequence[EarlierPolicy],
-    runs: Mapping[str, tuple[Study, Run]],
-    owners: Mapping[str, str],
-    earlier: Mapping[str, Sequence[EarlierPolicy]],
-) -> None:
-    """Check that a name means one policy in all studies, for its samples lie in one place."""
-    of_others = {each.run.run: each for others in earlier.values() for each in others}
-    for run in study.trained_runs:
-        key = f"methods.{run.method}"
-        if run.run in runs and not runs[run.run][0].trains_as(study, run.run):
-            accepted = "the same changes of the catalogue's entry, or another name in one of them"
-            raise InvalidInput(source, key, f"is not what {owners[run.run]} means by that name", accepted)
-        if other := of_others.get(run.run):
-            message = (
-                f"is the name of {other.trained.method} after {other.step} steps, which another study is scored at"
-            )
-            raise InvalidInput(source, key, message, "another name")
-    owners = {**dict.fromkeys((run.run for run in study.trained_runs), source), **owners}
-    for each in policies:
-        if each.run.run in owners:
-            message = (
-                f"gives {each.trained.method} after {each.step} steps the name {each.run.method}, which is a method"
-            )
-            accepted = f"another name of the method {each.run.method}"
-            raise InvalidInput(source, "score_at", f"{message} of {owners[each.run.run]}", accepted)
+def resolve_studies(content: Mapping[str, Any], source: str) -> Studies:
+    """Resolve the main study, whose configuration came from ``source``, and every study of config/studies on top of it.
+
+    A study of config/studies that does not go with the main one stands in nobody's way: it is refused where it is asked
+    for.
+    """
+    main = Study.resolve(content, source)
+    studies = Studies(main)
+    studies.add(main, source)
+    for name, path in named_study_files().items():
+        file = f"config/studies/{path.name}"
+        try:
+            study = resolve_named_study(path, main, content)
+            if other := studies.by_folder.get(study.folder):
+                if study.config != other.config:
+                    raise InvalidInput(file, "folder", f"is that of {studies.sources[study.folder]}", "another folder")
+            else:
+                studies.add(study, file)
+            studies.folders[name] = study.folder
+        except UserError as error:
+            studies.refused[name] = str(error)
+    return studies

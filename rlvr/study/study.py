@@ -25,6 +25,7 @@ from evals.core.run_spec import (
     parts_in_files,
 )
 from evals.core.sampling import BenchmarkSampling, Prompting, Sampling
+from evals.core.training_settings import LocalTraining, VerlTraining
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study.benchmarks import (
     StudyBenchmark,
@@ -36,16 +37,15 @@ from rlvr.study.benchmarks import (
     training_title,
     training_verifier,
 )
-from rlvr.study.catalogue import Entry, entry_that_changes, load_catalogue
-from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
-from rlvr.study.method_settings import (
-    Training,
+from rlvr.study.catalogue import (
+    Entry,
     changed_by_models,
     entry_of_run,
+    entry_that_changes,
+    load_catalogue,
     resolve_methods,
-    training_of,
-    training_of_methods,
 )
+from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
 from rlvr.study.study_file import read_study_file
 
 TRAIN, VALIDATION = "train", "validation"
@@ -68,7 +68,7 @@ class Study:
     config: StudyConfig
     methods: Mapping[str, Entry]
     changed_methods: Mapping[tuple[str, str], Entry]
-    training: Mapping[str, Training]
+    training: Mapping[str, LocalTraining | VerlTraining]
     benchmarks: Mapping[str, StudyBenchmark]
 
     @classmethod
@@ -85,7 +85,7 @@ class Study:
             config = config.model_copy(update=nothing)
         methods = resolve_methods(config, source)
         benchmarks = read_benchmarks(config.benchmarks, config.benchmark_sources or {}, source)
-        training = training_of_methods(config, source)
+        training = config.trainings(source)
         if config.problems:
             training_settings(config.problems, source)
         study = cls(config, methods, changed_by_models(config, methods, source), training, benchmarks)
@@ -141,7 +141,7 @@ class Study:
             "method_name": run.method,
             "method": entry_of_run(method),
             "seed": run.seed,
-            "training": training_of(self.config, run.method, source, run.model).identity(),
+            "training": self.config.training_of(run.method, source, run.model).identity(),
         }
         if self.engine == VERL:
             content |= {"engine": VERL, "overrides": self._overrides(run.model)[0]}
@@ -170,6 +170,11 @@ class Study:
     @property
     def engine(self) -> str:
         return self.config.engine
+
+    @property
+    def folder(self) -> str:
+        """The directory of what belongs to this study alone, below results/, with a slash; empty: results/ itself."""
+        return f"{self.config.folder}/" if self.config.folder else ""
 
     def cluster(self, identifier: str) -> dict[str, Any]:
         """The content of a run's ``cluster.json``, in a study trained by verl: where the run is carried out."""

@@ -1,6 +1,7 @@
 """The content of study files: what one extends, several one over the other, and changes of the command line."""
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,22 @@ from rlvr.study.source_files import REPOSITORY
 
 EXTENDED_BY_KEY = ("training", "evaluation", "statistics", "execution")
 """Sections of which a study that extends another states only what differs; it replaces the other sections whole."""
+_OF_METHODS = (
+    *("folder", "title", "paper", "question", "beside", "score_at"),
+    *("controls", "diagnostics", "registration"),
+)
+"""Keys that belong to a study's methods: one that extends it with methods of its own does not take them over."""
 
 
-def read_study_file(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_study_file(
+    path: Path, extended_by: tuple[Path, ...] = (), instead: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Read a study file, with everything that it takes from the file that it ``extends``.
 
     Args:
         path: the file.
         extended_by: the files on the way to this one.
+        instead: a study that is taken in place of the file that this one extends.
     """
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)  # YAML takes JSON's 1e-06 for text
     if not isinstance(content, dict):
@@ -37,7 +46,23 @@ def read_study_file(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str,
         raise InvalidInput(str(path), "extends", f"is {extended}, which extends this file", accepted)
     if not parent.is_file():
         raise InvalidInput(str(path), "extends", f"is {extended}, and there is no such file", accepted)
-    merged = read_study_file(parent, on_the_way)
+    return extend(read_study_file(parent, on_the_way) if instead is None else instead, content)
+
+
+def extend(study: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the ``content`` of a file on top of the ``study`` that it extends.
+
+    With ``methods`` of its own it takes over none of :data:`_OF_METHODS` but the controls, with their methods, and
+    these only where the reference method is the same.
+    """
+    merged = deepcopy(dict(study))
+    if isinstance(methods := content.get("methods"), dict):
+        controls, reference = merged.get("controls"), merged.get("reference_method")
+        merged = {key: value for key, value in merged.items() if key not in _OF_METHODS}
+        same = content.get("reference_method", reference) == reference
+        if same and isinstance(controls, dict) and "controls" not in content:
+            added = {name: changes for name, changes in study["methods"].items() if name in controls.values()}
+            content = {**content, "methods": {**methods, **added, **methods}, "controls": controls}
     for key, value in content.items():
         if key in EXTENDED_BY_KEY and isinstance(value, dict) and isinstance(merged.get(key, {}), dict):
             _merge(merged.setdefault(key, {}), value)
@@ -115,7 +140,7 @@ def _leave_out_nulls(merged: dict[str, Any], changes: Mapping[str, Any]) -> None
 def _typed(value: Any, source: str) -> Any:
     """``value`` with its texts read as YAML."""
     if isinstance(value, Mapping):
-        return {key: _typed(each, source) for key, each in value.items()}
+        return {key: _typed(part, source) for key, part in value.items()}
     if isinstance(value, list):
-        return [_typed(each, source) for each in value]
+        return [_typed(part, source) for part in value]
     return parse_yaml(value, source) if isinstance(value, str) else value

@@ -13,7 +13,6 @@ from rlvr.study.diagnosed import ClaimJobs
 from rlvr.study.displayed import Displayed
 from rlvr.study.jobs import Jobs
 from rlvr.study.plan import Plan
-from rlvr.study.studies import named_study_files
 
 _CLAIMS = ("results/phenomena.html", "results/tables/phenomena.md")
 _DECODING = ("results/decoding.html", "results/decoding/tables/decoding.md")
@@ -34,7 +33,7 @@ class Targets:
     def _stages(self) -> Iterator[Stage]:
         yield from self.plan.stages()
         for folder in self.plan.studies.by_folder:
-            if not folder or not self._refusal(partial(self.shown.with_beside, folder)):
+            if not self._refusal(partial(self.plan.studies.together, folder)):
                 yield from self.shown.stages(folder)
         note = self.shown.evidence
         if not self._refusal(lambda: self.claims.names):
@@ -59,24 +58,22 @@ class Targets:
     def by_name(self) -> dict[str, Callable[[], list[str]]]:
         """Name -> the files of a target, and every file on the way to them."""
         plan, shown = self.plan, self.shown
+        folder, studies = plan.study.folder, plan.studies
         targets: dict[str, Callable[[], Iterable[str | Path]]] = {
-            "all": lambda: self._outputs(shown.stages("")),
-            "runs": lambda: plan.run_manifests(""),
-            "scores": lambda: plan.scores(""),
-            "tables": lambda: self._outputs(shown.tables("")),
-            "figures": lambda: self._outputs(shown.figures("")),
-            **{name: self._of_named_study(name) for name in named_study_files()},
+            "all": lambda: self._outputs(shown.stages(folder)),
+            "runs": lambda: plan.run_manifests(folder),
+            "scores": lambda: plan.scores(folder),
+            "tables": lambda: self._outputs(shown.tables(folder)),
+            "figures": lambda: self._outputs(shown.figures(folder)),
+            **{name: partial(self._of_named_study, name) for name in sorted({*studies.folders, *studies.refused})},
             "phenomena": lambda: self._checked(lambda: self.claims.names, _CLAIMS),
             "decoding": lambda: self._checked(self.decoding.check, _DECODING),
         }
         return {name: self._with_what_is_needed(files) for name, files in targets.items()}
 
-    def _of_named_study(self, name: str) -> Callable[[], list[str]]:
-        def files() -> list[str]:
-            folders = self.shown.with_beside(f"studies/{name}/")
-            return [path for folder in folders for path in self._outputs(self.shown.stages(folder))]
-
-        return files
+    def _of_named_study(self, name: str) -> list[str]:
+        folders = self.plan.studies.together(self.plan.studies.folder_of(name))
+        return [path for folder in folders for path in self._outputs(self.shown.stages(folder))]
 
     @staticmethod
     def _outputs(stages: Iterable[Stage]) -> list[str]:

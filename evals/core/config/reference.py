@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from evals.core.config.named_study import DecodingConfig, NamedStudy
+from evals.core.config.decoding import DecodingConfig
 from evals.core.config.problem_sets import Benchmark, TrainingSet
 from evals.core.config.study import StudyConfig
 from evals.core.record import PARTIAL
@@ -14,8 +14,7 @@ from evals.core.record import PARTIAL
 Schema = dict[str, Any]
 
 _FILES: dict[str, tuple[str, Any]] = {
-    "study": ("A study: `config/*.yaml`, `config/papers/*.yaml`", StudyConfig),
-    "named_study": ("A named study: `config/studies/NAME.yaml`", NamedStudy),
+    "study": ("A study: `config/*.yaml`, `config/papers/*.yaml`, `config/studies/*.yaml`", StudyConfig),
     "benchmark": ("A benchmark: `config/benchmarks/NAME.yaml`", Benchmark),
     "training_set": ("A training set: `config/datasets/NAME.yaml`", TrainingSet),
     "decoding": ("Decoding with two models: `config/decoding.yaml`", DecodingConfig),

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from evals.core.comparisons import Controls
-from evals.core.config.base_models import FineTuned, FromScratch, HuggingFace, Model, Served
+from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Model, Served
+from evals.core.config.decoding import DecodingConfig
 from evals.core.config.methods import Methods, TrainingChanges
-from evals.core.config.named_study import DecodingConfig
 from evals.core.config.sections import (
     BestCheckpoint,
     Checkpoint,
@@ -24,12 +24,12 @@ from evals.core.config.sections import (
     Validation,
 )
 from evals.core.config.settings import Settings, require
-from evals.core.errors import NotAccepted
-from evals.core.numbers import Index
+from evals.core.errors import InvalidInput, NotAccepted
+from evals.core.numbers import Index, InnerShare
 from evals.core.records import BASE
 from evals.core.run_spec import LOCAL, LOCAL_DTYPES, VERL
 from evals.core.training_settings import LocalTraining, VerlTraining
-from evals.core.values import UNIQUE, Name, Seeds, Text
+from evals.core.values import UNIQUE, Arxiv, Matching, Name, Seeds, Text, Title
 
 
 class StudyConfig(Settings):
@@ -39,9 +39,28 @@ class StudyConfig(Settings):
         default=None,
         description="another study file, as seen from the directory of this one, which then states what differs: "
         "single keys of `training`, `evaluation`, `statistics` and `execution`, other sections as a whole; null "
-        "leaves a key out",
+        "leaves a key out. What belongs to the other's methods goes with them (config/README.md)",
     )
     study: Name = Field(description="name; also that of the MLflow experiment")
+    folder: Annotated[str, Matching("studies/[a-z0-9_]{1,64}", "studies/NAME")] | None = Field(
+        default=None,
+        description="directory below results/ of what belongs to this study alone; problems, models, runs, samples and "
+        "grades are shared with the study that it extends; default: results/ itself",
+    )
+    title: Title | None = Field(default=None, description="heading of its tables and its report")
+    paper: Arxiv | None = Field(
+        default=None, description="arXiv identifier of the paper that it follows, for the reader"
+    )
+    question: Text | None = Field(default=None, description="the question that it answers, in a sentence")
+    beside: Name | None = Field(
+        default=None,
+        description="a study of config/studies that is made with this one; its curves stand beside, method by method",
+    )
+    score_at: Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE] | None = Field(
+        default=None,
+        description="fractions of the training after which the methods are scored too; with "
+        "`learning_rate_decay_from` these policies are points of the whole schedule, and no trainings that ended there",
+    )
     engine: Literal["local", "verl"] = Field(default="local", description="what trains (verl: docs/paper_scale.md)")
     seeds: Seeds = Field(
         default=(),
@@ -69,7 +88,7 @@ class StudyConfig(Settings):
     controls: Controls | None = Field(
         default=None,
         description="two methods with known outcomes against the reference method, which tables and report judge the "
-        "study by; the named studies that have the same reference method have them too",
+        "study by",
     )
     training: TrainingChanges = Field(default={}, description="training settings of every method")
     contrast_steps: Index | None = Field(
@@ -94,6 +113,27 @@ class StudyConfig(Settings):
     )
     execution: StudyExecution = Field(default=StudyExecution(), description="where and how jobs are carried out")
 
+    def training_of(self, method: str, source: str, model: str | None = None) -> LocalTraining | VerlTraining:
+        """The settings of a method's training: the study's, with the changes of a model, if named, and its own."""
+        settings = self.models[model] if model is not None else None
+        of_model = settings.training if isinstance(settings, Existing) else {}
+        changes = self.methods[method].training
+        kind = VerlTraining if self.engine == VERL else LocalTraining
+        key = f"methods.{method}.training" if changes else "training"
+        return kind.parse({**self.training, **of_model, **changes}, source, key)
+
+    def trainings(self, source: str) -> dict[str, LocalTraining | VerlTraining]:
+        """The training settings of every method; ``source`` names the study where they are refused."""
+        training = {method: self.training_of(method, source) for method in self.methods}
+        for method, settings in training.items():
+            if self.validation is not None and (every := self.validation.every) > settings.least_steps:
+                accepted = f"at most the steps that every training has, {settings.least_steps} of {method}"
+                raise InvalidInput(source, "validation.every", f"is {every}", accepted)
+            if (best := self.best_checkpoint) is not None and best.every >= settings.steps:
+                accepted = f"less than the steps of every training, {settings.steps} of {method}"
+                raise InvalidInput(source, "checkpoint.best.every", f"is {best.every}", accepted)
+        return training
+
     @property
     def best_checkpoint(self) -> BestCheckpoint | None:
         """The rule by which the best policy of a training is chosen; None where the last alone is reported."""
@@ -112,6 +152,8 @@ class StudyConfig(Settings):
         if not self.methods and self.reference_method != BASE:
             message = f"is {self.reference_method!r} in a study without methods, which only evaluates its models"
             raise NotAccepted(message, "a method that `methods` has, or no reference_method", "reference_method")
+        if not self.methods and self.score_at is not None:
+            raise NotAccepted("is given in a study without methods, which trains nothing", "none", "score_at")
         weighting = self.statistics.weighting
         if isinstance(weighting, dict) and set(weighting) != set(self.benchmarks):
             message, accepted = (

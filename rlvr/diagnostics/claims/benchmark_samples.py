@@ -7,9 +7,9 @@ from tokenizers import Tokenizer
 
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
-from evals.generation.backend import Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
+from evals.generation.request import Request, Response
 from evals.generation.thinking import case_of
 from evals.grading import GradingPool
 from evals.problems.problem_set import render_prompt

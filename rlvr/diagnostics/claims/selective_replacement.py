@@ -11,15 +11,16 @@ import numpy as np
 import pandas as pd
 from scipy.stats import mannwhitneyu
 
-from evals.core.config.named_study import Criterion
+from evals.core.config.decoding import Criterion
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.decoding.draw import PairDraw
 from evals.decoding.settings import DRIVERS, Decoding
-from evals.generation.backend import BackendSettings, Response, load_backend
+from evals.generation.backend import BackendSettings, load_backend
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
+from evals.generation.request import Response
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.benchmark_samples import SAMPLES, accuracies, requests_for
 from rlvr.diagnostics.measures import MOVED, FloatArray, log_prob_difference, rank_correlation

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from evals.core.config.named_study import Criterion
+from evals.core.config.decoding import Criterion
 from evals.figures.style import MARKERS
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.benchmark_samples import SAMPLES

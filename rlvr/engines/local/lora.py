@@ -17,7 +17,8 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.random import generator_for
 from evals.core.training_settings import Lora
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.decoder import Decoder, DecoderModel
+from evals.generation.decoder import Decoder
+from evals.generation.decoder_model import DecoderModel
 from rlvr.engines.local.policy import Policy
 from rlvr.engines.local.transformers_policy import TransformersPolicy, untrained
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from evals.core.training_settings import LocalTraining, cut_into_passes
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.decoder import DECODER
+from evals.generation.decoder_model import DECODER
 from evals.generation.gradients import computed_again
 from evals.generation.sampler import Sampler
 
@@ -78,7 +78,7 @@ LOGITS_AT_ONCE = 1 << 25
 
 
 class Policy(Protocol):
-    """A language model with weights, as :class:`~evals.generation.decoder.DecoderModel` is one."""
+    """A language model with weights, as :class:`~evals.generation.decoder_model.DecoderModel` is one."""
 
     @property
     def device(self) -> torch.device:

@@ -11,9 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from evals.core.errors import UserError
-from evals.generation.backend import Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.gradients import computed_again
+from evals.generation.request import Response
 from evals.generation.sampler import Sampler
 from evals.generation.transformers_backend import load_model, sample_by_model
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.core.config.named_study import Criterion
+from evals.core.config.decoding import Criterion
 from evals.decoding import draw
 from evals.decoding.draw import history_values, log_prob_differences
 

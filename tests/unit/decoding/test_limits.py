@@ -12,13 +12,14 @@ import pytest
 import torch
 from scipy import stats
 
-from evals.core.config.named_study import Criterion
+from evals.core.config.decoding import Criterion
 from evals.core.errors import InvalidInput
 from evals.core.sampling import SamplingParameters
 from evals.decoding.draw import PairDraw
 from evals.decoding.settings import DRIVERS, Decoding, Driver
-from evals.generation.backend import Backend, BackendSettings, Request, Response, load_backend
+from evals.generation.backend import Backend, BackendSettings, load_backend
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
+from evals.generation.request import Request, Response
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7. Compute b modulo 10.\n"]
 SAMPLING = SamplingParameters(max_new_tokens=24, temperature=1.0, top_p=0.95)

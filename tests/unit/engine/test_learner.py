@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-import evals.generation.sampler
+import evals.generation.decoder_model
 from evals.core.files import read_jsonl
 from evals.core.run_spec import LocalRun
 from evals.generation.sampler import sample
@@ -75,7 +75,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], list
         calls.append((prompts, identities, [[response.tokens for response in group] for group in groups]))
         return groups
 
-    monkeypatch.setattr(evals.generation.sampler, "sample", recorded)
+    monkeypatch.setattr(evals.generation.decoder_model, "sample", recorded)
     return calls
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.decoder import DecoderModel
+from evals.generation.decoder_model import DecoderModel
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.engines.local.policy import TokenBatch, score, score_in_chunks, token_log_probs, unpack

@@ -13,7 +13,7 @@ from evals.core.files import sha256_file
 from evals.core.run_spec import Execution, LocalRun
 from evals.core.training_settings import LocalTraining
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.decoder import DecoderModel
+from evals.generation.decoder_model import DecoderModel
 from evals.grading import GradingPool
 from rlvr.engines.local import policy
 from rlvr.engines.local.learner import Learner

@@ -19,8 +19,9 @@ from evals.core.files import read_json, sha256_file, write_json, write_jsonl, wr
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import BackendSettings, Request, load_backend
+from evals.generation.backend import BackendSettings, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
+from evals.generation.request import Request
 from rlvr.engines.local.fine_tune import _examples_of
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch, load_policy, same_bytes, score_in_chunks

@@ -17,8 +17,7 @@ from evals.grading import GradingPool
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.sampler_dose import DosedDraw, rounded
 from rlvr.runs.state import StateStore
-from rlvr.study.catalogue import load_catalogue, resolve_method
-from rlvr.study.method_settings import entry_of_run
+from rlvr.study.catalogue import entry_of_run, load_catalogue, resolve_method
 
 MakeRun = Callable[..., LocalRun]
 DOSES: dict[str, dict[str, Any]] = {

@@ -19,11 +19,12 @@ from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.core.random import stream_seed
 from evals.core.records import Sample
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import BackendSettings, Request, load_backend
+from evals.generation.backend import BackendSettings, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
 from evals.generation.evaluate import sample_benchmarks
 from evals.generation.finished import FinishedSamples
-from evals.generation.plan import Plan, encode_prompts
+from evals.generation.plan import SamplePlan, encode_prompts
+from evals.generation.request import Request
 from evals.generation.settings import EvaluationSettings
 from tests.stages import sample_benchmark
 
@@ -178,8 +179,8 @@ def test_a_model_is_loaded_once_for_all_benchmarks(
     """Samples are those of each benchmark alone; where all are made, nothing is loaded."""
     source, first = artifacts
     loads: list[Path] = []
-    load = Plan.load_backend
-    monkeypatch.setattr(Plan, "load_backend", lambda plan: loads.append(first) or load(plan))  # type: ignore[func-returns-value]
+    load = SamplePlan.load_backend
+    monkeypatch.setattr(SamplePlan, "load_backend", lambda plan: loads.append(first) or load(plan))  # type: ignore[func-returns-value]
     benchmarks = {
         shutil.copytree(first, tmp_path / name): settings_of(2).model_copy(update={"prompt": f"{name}: {{problem}}"})
         for name in ("one", "other")

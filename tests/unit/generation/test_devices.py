@@ -15,7 +15,7 @@ from evals.core.errors import UserError
 from evals.core.files import write_json
 from evals.generation.checkpoint import Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
-from evals.generation.plan import Plan
+from evals.generation.plan import SamplePlan
 from evals.generation.settings import EvaluationSettings
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -93,7 +93,7 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("old_driver")
 def test_an_old_driver_is_said_before_vllm_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = EvaluationSettings.model_construct(backend="vllm", device="cuda")
-    plan = Plan([Checkpoint(tmp_path)], settings, [], [], 8, [], {}, {}, 0, False)
+    plan = SamplePlan([Checkpoint(tmp_path)], settings, [], [], 8, [], {}, {}, 0, False)
     monkeypatch.setattr("torch.version.cuda", "13.0")
     with pytest.raises(UserError, match=r"driver of this machine is 570\.195\.03; accepted: 580\.65\.06 or newer"):
         plan.load_backend()
@@ -105,7 +105,7 @@ def test_a_server_needs_neither_torch_nor_a_gpu_here(tmp_path: Path, monkeypatch
     content = {"samples_per_problem": 1, "seed": 1, "prompt": "{problem}", "max_new_tokens": 8, "sampling_threads": 1}
     content |= {"temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 1, "backend": "server", "device": "cuda"}
     settings = EvaluationSettings.parse(content, "")
-    plan = Plan([ServedModel(tmp_path)], settings, [], [], 8, [], {}, {}, 0, False)
+    plan = SamplePlan([ServedModel(tmp_path)], settings, [], [], 8, [], {}, {}, 0, False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
     monkeypatch.setitem(sys.modules, "torch", None)  # an import of it then fails
     assert type(plan.load_backend()).__name__ == "ServerBackend"

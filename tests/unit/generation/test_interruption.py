@@ -17,9 +17,10 @@ from benchmarks.sampling_memory import MadeUp, make_plan
 from evals.core.files import canonical_json, read_jsonl
 from evals.core.manifest import read_manifest
 from evals.generation import evaluate
-from evals.generation.backend import Backend, Request, Response
+from evals.generation.backend import Backend
 from evals.generation.evaluate import sample_plan
-from evals.generation.plan import Plan
+from evals.generation.plan import SamplePlan
+from evals.generation.request import Request, Response
 
 
 class Killed(BaseException):
@@ -41,7 +42,7 @@ class Engine(Backend):
             yield {place: Response([sum(request.identity.encode())] * 3, finished=True)}
 
 
-def plan_of(problems: int = 5, samples: int = 4, tokens: int = 3) -> Plan:
+def plan_of(problems: int = 5, samples: int = 4, tokens: int = 3) -> SamplePlan:
     return make_plan(problems, samples, tokens)
 
 

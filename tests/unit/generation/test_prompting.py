@@ -15,9 +15,10 @@ from evals.core.files import write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.sampling import SamplingParameters
 from evals.generation import sampler
-from evals.generation.backend import BackendSettings, Request, load_backend
+from evals.generation.backend import BackendSettings, load_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import make_plan
+from evals.generation.request import Request
 from evals.generation.sampler import draw_tokens
 from evals.generation.settings import EvaluationSettings
 from tests.stages import sample_benchmark

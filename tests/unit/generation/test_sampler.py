@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from evals.core.errors import UserError
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import Response
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
+from evals.generation.request import Response
 from evals.generation.sampler import sample, uniform_stream
 
 PROMPTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7. Compute b modulo 10.\n"]

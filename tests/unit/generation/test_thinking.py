@@ -15,10 +15,10 @@ from benchmarks.sampling_memory import make_plan
 from evals.core.files import write_json
 from evals.core.records import Problem
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import _sample
 from evals.generation.plan import encode_prompts
+from evals.generation.request import Request, Response
 from evals.generation.thinking import case_of, graded_text
 from evals.grading import GradingPool, Kind
 from evals.grading.grade_file import judge_samples

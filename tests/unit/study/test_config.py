@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from evals.core.config.named_study import DecodingConfig, NamedStudy
+from evals.core.config.decoding import DecodingConfig
 from evals.core.config.problem_sets import TrainingSet, parse_benchmark
 from evals.core.config.reference import editor_schemas, reference_page
 from evals.core.config.settings import Settings
@@ -23,7 +23,7 @@ from rlvr.study.study_file import read_study_file
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 PARSERS: dict[str, Callable[[Any, str], Settings]] = {
-    "benchmarks": parse_benchmark, "datasets": TrainingSet.parse, "studies": NamedStudy.parse,
+    "benchmarks": parse_benchmark, "datasets": TrainingSet.parse, "studies": StudyConfig.parse,
     "decoding": DecodingConfig.parse, "papers": StudyConfig.parse, "config": StudyConfig.parse,
 }  # fmt: skip
 FILES = sorted(path for path in CONFIG.rglob("*.yaml") if path.stem != "methods" and path.parent.stem != "reference")
@@ -143,8 +143,8 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("datasets/dapo_math_17k", "conflicts", [["a"]], "conflicts.0", "at least 2"),
     ("studies/selection", "score_at", [1.0], "score_at.0", "below 1"),
     ("studies/selection", "paper", "DelTA", "paper", "arXiv"),
-    ("studies/selection", "training", {"step": 1}, "training", "unknown key step"),
-    ("studies/selection", "methods", {"dapo": {}}, "methods", "at least 2"),
+    ("studies/selection", "folder", "selection", "folder", "studies/NAME"),
+    ("evaluate_model", "score_at", [0.5], "score_at", "none"),
     ("decoding", "fractions", [1], "fractions", "below 1"),
     ("decoding", "criteria", ["entropy"], "criteria", "log_prob_difference"),
     ("decoding", "problems.count", 5, "problems.count", "at least 6"),
@@ -234,7 +234,7 @@ def test_the_reference_of_all_keys_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONFIG).as_posix())
 def test_an_editor_accepts_a_shipped_file_and_no_unknown_key(path: Path) -> None:
-    names = {"benchmarks": "benchmark", "datasets": "training_set", "studies": "named_study", "papers": "study"}
+    names = {"benchmarks": "benchmark", "datasets": "training_set", "studies": "study", "papers": "study"}
     name = path.stem if path.stem == "decoding" else names.get(path.parent.stem, "study")
     content = read_yaml(path)
     if "extends" in content:

@@ -85,10 +85,11 @@ def test_verl_measures_none() -> None:
 def test_two_studies_with_other_reference_methods_share_their_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "title: t\npaper: '2605.21467'\nquestion: q?\nseeds: [1]\nreference_method: {}\nmethods: {{{}}}\n"
-    (tmp_path / "a.yaml").write_text(text.format("grpo", "grpo: {}, sapo: {}, rloo: {}"))
-    (tmp_path / "b.yaml").write_text(text.format("rloo", "grpo: {}, rloo: {}"))
-    files = {path.stem: path for path in sorted(tmp_path.glob("*.yaml"))}
+    text = "extends: main.yaml\nstudy: {0}\nfolder: studies/{0}\nseeds: [1]\nreference_method: {1}\nmethods: {{{2}}}\n"
+    (tmp_path / "main.yaml").touch()
+    (tmp_path / "a.yaml").write_text(text.format("a", "grpo", "grpo: {}, sapo: {}, rloo: {}"))
+    (tmp_path / "b.yaml").write_text(text.format("b", "rloo", "grpo: {}, rloo: {}"))
+    files = {name: tmp_path / f"{name}.yaml" for name in "ab"}
     monkeypatch.setattr("rlvr.study.studies.named_study_files", lambda: files)
     config = {**CONFIG, "methods": {"dapo": {}, "grpo": {}}}
     studies = resolve_studies(config, "main")

@@ -109,7 +109,6 @@ def test_what_two_models_cannot_do_is_refused_before_the_trainings(changes: dict
     assert error.value.key == key
 
 
-def test_a_named_study_has_no_decoding_of_its_own() -> None:
-    studies = resolve_studies({**read_yaml(CONFIG / "config.yaml"), "decoding": decoding()}, "config.yaml").by_folder
-    assert studies[""].config.decoding is not None and len(studies) > 1
-    assert all(study.config.decoding is None for folder, study in studies.items() if folder)
+def test_a_study_in_a_folder_has_no_decoding_of_its_own() -> None:
+    with pytest.raises(InvalidInput, match="folder: is studies/mine in snakemake decoding"):
+        jobs("smoke.yaml", folder="studies/mine").check()

@@ -11,25 +11,31 @@ import yaml
 
 from evals.core.errors import InvalidInput
 from evals.core.yaml_file import read_yaml
-from rlvr.study.studies import (
-    earlier_policies,
-    named_study_files,
-    read_named_study,
-    resolve_named_study,
-    resolve_studies,
-    score_points,
-)  # fmt: skip
+from rlvr.study.plan import Plan
+from rlvr.study.studies import earlier_policies, named_study_files, resolve_named_study, resolve_studies, score_points
 from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
+from rlvr.study.targets import Targets
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
-METHODS = {"dapo": {}, "wide": {"extends": "delta", "token_weights": {"lambda_max": 1.5}, "training": {"steps": 10}}}
 
 
 def write(directory: Path, name: str, **change: object) -> Path:
-    study = {"title": "T", "paper": "2605.08666", "question": "Q?", "reference_method": "dapo", "seeds": [1]}
+    (directory / "main.yml").touch()
+    study = {
+        "extends": "main.yml",
+        "study": name,
+        "folder": f"studies/{name}",
+        "reference_method": "dapo",
+        "seeds": [1],
+    }
     path = directory / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({**study, "methods": {"dapo": {}, "grpo": {}}, **change}))
+    path.write_text(yaml.safe_dump({**study, "seeds": [1], "methods": {"dapo": {}, "grpo": {}}, **change}))
     return path
+
+
+def resolved(path: Path, content: dict[str, Any]) -> Study:
+    return resolve_named_study(path, Study.resolve(content), content)
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml"])
@@ -60,8 +66,8 @@ def test_a_study_that_means_something_else_by_a_name_blocks_the_named_studies_th
     config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))
     config["methods"]["delta"] = change
     studies = resolve_studies(config, "mine.yaml")
-    assert list(studies.refused) == ["studies/ablations/"]
-    message = studies.refused["studies/ablations/"]
+    assert list(studies.refused) == ["ablations"]
+    message = studies.refused["ablations"]
     assert message.startswith("config/studies/ablations.yaml: methods.delta: ") and "mine.yaml" in message
     assert "\n" not in message
     assert studies.runs["tiny-delta-s1"][0] is studies.by_folder[""]
@@ -70,21 +76,20 @@ def test_a_study_that_means_something_else_by_a_name_blocks_the_named_studies_th
 
 def test_studies_side_by_side_have_a_method_for_each_other_and_a_reference_at_the_same_place() -> None:
     for path in named_study_files().values():
-        study = read_named_study(path)
-        if study.beside is None:
+        study = read_yaml(path)
+        if "beside" not in study:
             continue
-        other = read_named_study(named_study_files()[study.beside])
-        place = list(study.methods).index(study.reference_method)
-        assert list(other.methods).index(other.reference_method) == place
-        extended = [changes.of_entry.get("extends", name) for name, changes in other.methods.items()]
-        assert extended == list(study.methods)
+        other = read_yaml(named_study_files()[study["beside"]])
+        place = list(study["methods"]).index(study["reference_method"])
+        assert list(other["methods"]).index(other["reference_method"]) == place
+        assert [changes.get("extends", name) for name, changes in other["methods"].items()] == list(study["methods"])
 
 
 def test_methods_of_a_named_study_have_one_learning_rate() -> None:
     """A method at one learning rate against DAPO at another would show the learning rate."""
     config = read_yaml(CONFIG / "config.yaml")
     for name, path in named_study_files().items():
-        study = resolve_named_study(name, path, config)
+        study = resolved(path, config)
         assert len({settings.learning_rate for settings in study.training.values()}) == 1, name
 
 
@@ -94,27 +99,23 @@ def test_studies_with_the_reference_method_of_the_main_study_have_its_controls_t
     config["methods"] |= {"harmful": harmful, "neutral": {"extends": "dapo"}}
     config["controls"] = {"positive": "harmful", "negative": "neutral"}
     assert resolve_studies(config, "mine.yaml").refused == {}
-    path = write(tmp_path, "plain")
-    study = resolve_named_study("plain", path, config)
+    study = resolved(write(tmp_path, "plain"), config)
     assert list(study.methods) == ["dapo", "grpo", "harmful", "neutral"]
     assert study.config.controls == Study.resolve(config).config.controls
     assert study.methods["harmful"] == Study.resolve(config).methods["harmful"]
-    fast = resolve_named_study("fast", write(tmp_path, "fast", training={"steps": 7}), config)
-    assert fast.config.controls and fast.config.controls.identity() == {
-        "positive": "fast_harmful",
-        "negative": "fast_neutral",
-    }
-    assert fast.training["fast_harmful"].steps == 7
-    other = resolve_named_study("other", write(tmp_path, "other", reference_method="grpo"), config)
+    other = resolved(write(tmp_path, "other", reference_method="grpo"), config)
     assert (list(other.methods), other.config.controls) == (["dapo", "grpo"], None)
+    without = resolved(write(tmp_path, "without", controls=None), config)
+    assert (list(without.methods), without.config.controls) == (["dapo", "grpo"], None)
 
 
-def test_beside_names_a_study_that_corresponds(tmp_path: Path) -> None:
-    path = write(tmp_path, "a", beside="b")
+def test_beside_names_a_study_that_corresponds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a", beside="b")
+    monkeypatch.setattr("rlvr.study.studies.named_study_files", lambda: named_study_files(tmp_path))
 
     def refused() -> str:
         with pytest.raises(InvalidInput) as caught:
-            read_named_study(path)
+            resolve_studies(read_yaml(CONFIG / "smoke.yaml"), "smoke.yaml").together("studies/a/")
         assert (caught.value.source, caught.value.key) == ("config/studies/a.yaml", "beside")
         return caught.value.accepted
 
@@ -124,39 +125,51 @@ def test_beside_names_a_study_that_corresponds(tmp_path: Path) -> None:
     write(tmp_path, "b", beside="a")
     assert "no `beside`" in refused()
     write(tmp_path, "b")
-    assert read_named_study(path).beside == "b"
+    studies = resolve_studies(read_yaml(CONFIG / "smoke.yaml"), "smoke.yaml")
+    assert studies.together("studies/a/") == ["studies/a/", "studies/b/"]
 
 
-def test_a_study_that_changes_training_settings_names_its_methods_after_itself(tmp_path: Path) -> None:
-    """Its runs lie beside those of other studies, which mean something else by the methods' names."""
-    config = read_yaml(CONFIG / "config.yaml")
-    methods = {"dapo": {}, "wide": {"extends": "delta", "token_weights": {"lambda_max": 1.5}}}
-    del config["controls"]
-    path = write(tmp_path, "fast", methods=methods, training={"learning_rate": 0.0005, "steps": 7})
-    study = resolve_named_study("fast", path, config)
-    main = Study.resolve(config)
-    assert [(run.run, run.title) for run in study.trained_runs] == [
-        ("tiny-fast_dapo-s1", main.methods["dapo"]["title"]),
-        ("tiny-fast_wide-s1", "wide"),
-    ]
-    assert study.config.reference_method == "fast_dapo"
-    ours, theirs = study.resolved_run("tiny-fast_dapo-s1"), main.resolved_run("tiny-dapo-s1")
-    assert ours["training"] == {**theirs["training"], "learning_rate": 0.0005, "steps": 7}
-    assert ours["method"] == theirs["method"]
-    assert study.resolved_run("tiny-fast_wide-s1")["method"]["token_weights"]["lambda_max"] == 1.5
+def test_a_study_that_is_asked_for_by_its_file_is_the_one_of_its_name() -> None:
+    """`snakemake --configfile config/studies/ablations.yaml` makes what `snakemake ablations` makes."""
+    by_name = Targets(Plan.read(read_yaml(CONFIG / "config.yaml"), "config.yaml"))
+    file = CONFIG / "studies" / "ablations.yaml"
+    by_file = Targets(Plan.read(read_study_file(file), "config/studies/ablations.yaml"))
+    assert by_file.by_name["all"]() == by_file.by_name["ablations"]()
+    wanted = by_name.by_name["ablations"]()
+    assert set(by_file.by_name["all"]()) == set(wanted) and f"results/{'studies/ablations/'}report.html" in wanted
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"folder": None}, "folder"),
+        ({"evaluation": {"temperature": 0.5}}, "evaluation"),
+        ({"benchmarks": ["chain_3"]}, "benchmarks"),
+    ],
+)
+def test_studies_side_by_side_differ_in_their_methods_alone(tmp_path: Path, change: dict[str, Any], key: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        resolved(write(tmp_path, "mine", **change), read_yaml(CONFIG / "smoke.yaml"))
+    assert (caught.value.source, caught.value.key) == ("config/studies/mine.yaml", key)
+
+
+def test_what_belongs_to_methods_stays_with_them(tmp_path: Path) -> None:
+    config = {**read_yaml(CONFIG / "smoke.yaml"), "title": "Mine", "question": "Q?", "score_at": [0.5]}
+    study = resolved(write(tmp_path, "other"), config)
+    assert (study.config.title, study.config.question, study.config.score_at) == (None, None, None)
+    assert Study.resolve(config).config.diagnostics is not None and study.config.diagnostics is None
 
 
 def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:
     config = read_yaml(CONFIG / "config.yaml")
-    path = CONFIG / "studies" / "selection.yaml"
-    study = resolve_named_study("selection", path, config)
-    policies = earlier_policies(study, [0.5])
+    study = Study.resolve({**read_study_file(CONFIG / "studies" / "selection.yaml"), "score_at": [0.5, 0.25]})
+    policies = [policy for policy in earlier_policies(study) if policy.step == 12]
     assert [(each.run.run, each.directory) for each in policies[:2]] == [
         ("tiny-dapo_step12-s1", "results/runs/tiny-dapo-s1/checkpoints/step-12"),
         ("tiny-dapo_step12-s2", "results/runs/tiny-dapo-s2/checkpoints/step-12"),
     ]
     steps = config["training"]["steps"]
-    assert score_points(study, [0.5, 0.25])["dapo"] == [
+    assert score_points(study)["dapo"] == [
         (steps // 4, f"dapo_step{steps // 4}"),
         (steps // 2, f"dapo_step{steps // 2}"),
         (steps, "dapo"),
@@ -176,8 +189,8 @@ def test_a_method_named_like_a_policy_along_a_training_refuses_the_study_that_is
     config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))
     config["methods"]["dapo_step12"] = {"extends": "dapo", "loss": {"epsilon_high": 0.5}}
     studies = resolve_studies(config, "mine.yaml")
-    assert list(studies.refused) == ["studies/selection/"]
-    assert studies.refused["studies/selection/"] == (
+    assert list(studies.refused) == ["selection"]
+    assert studies.refused["selection"] == (
         "config/studies/selection.yaml: score_at: gives dapo after 12 steps the name dapo_step12, which is a method of "
         "mine.yaml; accepted: another name of the method dapo_step12"
     )

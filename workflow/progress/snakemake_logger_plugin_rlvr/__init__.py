@@ -165,7 +165,7 @@ class LogHandler(LogHandlerBase):
             display.planned()
         elif event == LogEvent.JOB_INFO:
             wildcards = tuple(
-                str(each) for each in values["wildcards"].values() if each
+                str(value) for value in values["wildcards"].values() if value
             )  # the main study's folder is ""
             job = RunningJob(
                 values["jobid"],

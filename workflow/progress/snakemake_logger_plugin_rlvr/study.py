@@ -70,7 +70,7 @@ class RunningJob:
     def read_progress(self) -> StepProgress | None:
         """The job's own account of its progress, or None if it keeps none or none of this attempt."""
         directories = dict.fromkeys(Path(output).parent for output in self.outputs)
-        accounts = (read_step_progress(each / "progress.json", since=self.started) for each in directories)
+        accounts = (read_step_progress(directory / "progress.json", since=self.started) for directory in directories)
         return next((account for account in accounts if account is not None), None)
 
     def seconds_left(self, now: float, progress: StepProgress | None) -> float | None:

@@ -1,38 +1,13 @@
-"""Named studies (config/studies/*.yaml) and decoding with two models (config/decoding.yaml)."""
+"""Decoding with two models (config/decoding.yaml)."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
-from evals.core.config.methods import Methods, TrainingChanges
 from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, InnerShare, NotNegative, Share
-from evals.core.values import UNIQUE, Arxiv, Name, Seeds, Text, Title
-
-
-class NamedStudy(Settings):
-    """A study of other methods on the models, problems, benchmarks and settings of the main study."""
-
-    title: Title = Field(description="heading of its tables and its section")
-    paper: Arxiv = Field(description="arXiv identifier of the paper whose tables it follows")
-    question: Text = Field(description="the question that it answers, in a sentence")
-    reference_method: str = Field(description="the method that every other one is compared with")
-    beside: str | None = Field(
-        default=None,
-        description="a named study that is made with this one; its curves are drawn beside, method by method",
-    )
-    score_at: Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE] | None = Field(
-        default=None,
-        description="fractions of the training after which the methods are scored too; with "
-        "`learning_rate_decay_from` these policies are points of the whole schedule, and no trainings that ended there",
-    )
-    seeds: Seeds = Field(description="training seeds; no more than the main study has are used")
-    training: TrainingChanges | None = Field(
-        default=None, description="training settings of every method of this study, such as another learning rate"
-    )
-    methods: Annotated[Methods, Field(min_length=2)] = Field(description="methods, as in any study")
-
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share
+from evals.core.values import UNIQUE, Name
 
 Criterion = Literal[
     "log_prob_difference",  # log pi_trained(y) - log pi_base(y) of the token drawn, whichever model drew it
