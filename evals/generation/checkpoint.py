@@ -311,18 +311,18 @@ def _say_what_is_unknown(checkpoint: Checkpoint) -> None:
         print(f"{code}the model is computed as {kind!r} of transformers {__version__}", flush=True)
 
 
-def import_model(source: str, out: Path, revision: str | None = None) -> None:
+def import_model(model: str, out: Path, revision: str | None = None) -> None:
     """Link or fetch a Hugging Face checkpoint, or convert a GGUF file into one, and hash it.
 
     Args:
-        source: directory, GGUF file, or id on the Hugging Face Hub.
+        model: directory, GGUF file, or id on the Hugging Face Hub.
         revision: commit, branch or tag on the Hub; none with a directory.
     """
-    if revision is None and Path(source).suffix == GGUF:
+    if revision is None and Path(model).suffix == GGUF:
         directory = out / "converted"
-        convert(Path(source), directory)
+        convert(Path(model), directory)
     else:
-        directory = Path(source) if revision is None else _fetch(source, revision)
+        directory = Path(model) if revision is None else _fetch(model, revision)
     files = checkpoint_files(directory)
     checkpoint = Checkpoint(directory)
     # Read here, so that what is missing is said before any work.
@@ -336,7 +336,7 @@ def import_model(source: str, out: Path, revision: str | None = None) -> None:
         raise UserError(f"{link}: is the checkpoint of another base model; delete it, or use another name")
     os.symlink(directory.resolve(), link)
     outputs = {f"checkpoint/{path.name}": sha256_file(path) for path in files}
-    parameters = {"source": "hugging_face", "model": source, "revision": revision}
+    parameters = {"source": "hugging_face", "model": model, "revision": revision}
     if revision is not None and directory.name != revision:  # the Hub's cache names a snapshot by its commit
         parameters["commit"] = directory.name
     identity = fingerprint({"parameters": parameters, "outputs": outputs})

@@ -70,10 +70,10 @@ def draw_corpus(
         yield {"problem": problem.statement, "solution": solution}
 
 
-def write_corpus(corpus: Corpus, count: int, out: Path) -> None:
+def write_corpus(settings: Corpus, count: int, out: Path) -> None:
     """Write the base model's worked solutions, of which a part is wrong."""
-    flaws = FlawedArithmetic(corpus.error_rates, corpus.shares, corpus.misconception_share, corpus.seed)
-    write_jsonl(out, draw_corpus(corpus.kinds, count, corpus.seed, flaws, corpus.wording))
-    parameters = {"version": VERSION, "count": count, **dict(sorted(corpus.to_json().items()))}
+    flaws = FlawedArithmetic(settings.error_rates, settings.shares, settings.misconception_share, settings.seed)
+    write_jsonl(out, draw_corpus(settings.kinds, count, settings.seed, flaws, settings.wording))
+    parameters = {"version": VERSION, "count": count, **dict(sorted(settings.to_json().items()))}
     manifest = Manifest("corpus", {}, hash_files(out.parent, out), parameters, fingerprint(parameters))
     manifest.write(out.with_suffix(".manifest.json"))

@@ -26,6 +26,10 @@ class WriteCorpus(Stage):
     corpus: Corpus
     count: int
 
+    def arguments(self) -> dict[str, Any]:
+        """The corpus is the function's ``settings``."""
+        return {"settings": self.corpus, "count": self.count}
+
 
 class BaseStage(Stage):
     """A stage that makes a base model."""
@@ -67,11 +71,14 @@ class ImportModel(BaseStage):
     kind = "import_model"
     outputs = ("results/base/{model}/manifest.json",)
     call = "evals.generation.checkpoint:import_model"
-    unused = ("files",)
 
     source: str
     revision: str | None = None
     files: Files = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """The source is the function's ``model``."""
+        return {"model": self.source, "revision": self.revision}
 
 
 class ReachServer(BaseStage):
