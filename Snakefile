@@ -8,7 +8,7 @@ from rlvr.study.notices import print_notices
 from rlvr.study.plan import Plan
 from rlvr.study.software import complete, software
 from rlvr.study.source_files import REPOSITORY
-from rlvr.study.study_file import read_study
+from rlvr.study.study_file import read_extended, read_study
 from rlvr.study.targets import Targets
 
 min_version("9.25")
@@ -18,7 +18,7 @@ FILES = workflow.configfiles or [f"{workflow.basedir}/config/config.yaml"]
 with one_line_errors():
     STUDY = read_study(FILES, workflow.config_settings.config)
     SOURCE = ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in FILES)
-    PLAN = Plan.read(STUDY, SOURCE)
+    PLAN = Plan.read(STUDY, SOURCE, read_extended(FILES, workflow.config_settings.config))
     TARGETS = Targets(PLAN)
     JOBS = TARGETS.jobs
     SOFTWARE = {name: software(PLAN, name) for name in ("", "training", "sampling")}

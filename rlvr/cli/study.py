@@ -74,10 +74,10 @@ def plan(
     from rlvr.stages.train import Train
     from rlvr.study.notices import print_notices
     from rlvr.study.plan import Plan
-    from rlvr.study.study_file import read_study
+    from rlvr.study.study_file import read_extended, read_study
     from rlvr.study.targets import Targets
 
-    planned = Plan.read(read_study([config], {}), str(config))
+    planned = Plan.read(read_study([config], {}), str(config), read_extended([config], {}))
     jobs = Targets(planned).jobs
     jobs.write(out.with_name("jobs"))
     runs = {run.run for run in planned.study.trained_runs}

@@ -74,9 +74,12 @@ class Plan:
         self.imported: dict[str, Existing] = {**study.existing_models, **pretrained}
 
     @classmethod
-    def read(cls, content: Mapping[str, Any], source: str) -> Plan:
-        """Resolve a configuration, and check what it needs of this machine: better said now than after the training."""
-        plan = cls(resolve_studies(content, source))
+    def read(cls, content: Mapping[str, Any], source: str, extended: Mapping[str, Any] | None = None) -> Plan:
+        """Resolve a configuration, and check what it needs of this machine: better said now than after the training.
+
+        ``extended`` is the study that it extends, if any.
+        """
+        plan = cls(resolve_studies(content, source, extended))
         copies = {name: benchmark.path for name, benchmark in plan.study.benchmarks.items()}
         sets = {"problems": plan.study.training_settings, **plan.study.solution_settings}
         for name, path in [*copies.items(), *((name, settings.get("path")) for name, settings in sets.items())]:

@@ -42,11 +42,16 @@ def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any]) -> 
     study = Study.resolve(named, source)
     if not study.folder:
         raise InvalidInput(source, "folder", "is missing", "studies/NAME")
-    for key in _SHARED:
-        if getattr(study.config, key) != getattr(main.config, key):
-            accepted = f"that of the study beside it; or --configfile {source} in a directory of its own"
-            raise InvalidInput(source, key, "differs", accepted)
+    _check_shared(study, main, source)
     return study
+
+
+def _check_shared(study: Study, other: Study, source: str) -> None:
+    """Check that two studies differ in nothing that they share."""
+    for key in _SHARED:
+        if getattr(study.config, key) != getattr(other.config, key):
+            accepted = f"that of {other.config.study}, which it lies beside; or no folder, and another --directory"
+            raise InvalidInput(source, key, "differs", accepted)
 
 
 @dataclass(frozen=True)
@@ -250,15 +255,21 @@ def _own_methods(study: Study) -> list[str]:
     return [method for method in study.methods if method not in controls]
 
 
-def resolve_studies(content: Mapping[str, Any], source: str) -> Studies:
+def resolve_studies(content: Mapping[str, Any], source: str, extended: Mapping[str, Any] | None = None) -> Studies:
     """Resolve the main study, whose configuration came from ``source``, and every study of config/studies on top of it.
 
     A study of config/studies that does not go with the main one stands in nobody's way: it is refused where it is asked
-    for.
+    for. A main study with a folder has to go with the study that it extends, whose runs lie in the same directory.
     """
     main = Study.resolve(content, source)
     studies = Studies(main)
     studies.add(main, source)
+    if main.folder and extended is not None:
+        parent = Study.resolve(extended, f"what {source} extends")
+        _check_shared(main, parent, source)
+        side_by_side = Studies(parent)
+        side_by_side.add(parent, parent.config.study)
+        side_by_side.add(main, source)
     for name, path in named_study_files().items():
         file = f"config/studies/{path.name}"
         try:

@@ -1,6 +1,6 @@
 """The content of study files: what one extends, several one over the other, and changes of the command line."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,13 @@ def read_study(files: Iterable[str | Path], changes: Mapping[str, Any]) -> dict[
         _merge(content, read_study_file(Path(path)))
     _merge(content, {key: _typed(value, f"--config {key}") for key, value in changes.items()})
     return content
+
+
+def read_extended(files: Sequence[str | Path], changes: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Read the study that the last of the files extends, with the same ``changes``; None if it extends none."""
+    *_, path = map(Path, files)
+    extended = read_yaml(path).get("extends") if path.suffix == ".yaml" else None
+    return None if extended is None else read_study([path.parent / extended], changes)
 
 
 def _merge(content: dict[str, Any], changes: Mapping[str, Any]) -> None:

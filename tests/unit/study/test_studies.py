@@ -14,7 +14,7 @@ from evals.core.yaml_file import read_yaml
 from rlvr.study.plan import Plan
 from rlvr.study.studies import earlier_policies, named_study_files, resolve_named_study, resolve_studies, score_points
 from rlvr.study.study import Study
-from rlvr.study.study_file import read_study_file
+from rlvr.study.study_file import read_extended, read_study_file
 from rlvr.study.targets import Targets
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
@@ -137,6 +137,29 @@ def test_a_study_that_is_asked_for_by_its_file_is_the_one_of_its_name() -> None:
     assert by_file.by_name["all"]() == by_file.by_name["ablations"]()
     wanted = by_name.by_name["ablations"]()
     assert set(by_file.by_name["all"]()) == set(wanted) and f"results/{'studies/ablations/'}report.html" in wanted
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"training": {"learning_rate": 0.001}}, "methods.dapo"),
+        ({"evaluation": {"temperature": 0.5}}, "evaluation"),
+        ({"methods": {"fast": {"extends": "dapo", "training": {"steps": 2}}}, "reference_method": "fast"}, None),
+    ],
+)
+def test_a_study_in_a_folder_makes_no_run_of_the_study_that_it_extends_another(
+    tmp_path: Path, change: dict[str, Any], key: str | None
+) -> None:
+    """Both lie in one directory, where a run of a name is one training."""
+    file = write(tmp_path, "mine", **{"extends": str(CONFIG / "smoke.yaml"), **change})
+    extended = read_extended([file], {})
+    assert extended == read_yaml(CONFIG / "smoke.yaml")
+    if key is None:
+        assert Plan.read(read_study_file(file), "mine.yaml", extended).study.folder == "studies/mine/"
+        return
+    with pytest.raises(InvalidInput) as caught:
+        Plan.read(read_study_file(file), "mine.yaml", extended)
+    assert (caught.value.source, caught.value.key) == ("mine.yaml", key)
 
 
 @pytest.mark.parametrize(
