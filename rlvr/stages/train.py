@@ -24,13 +24,10 @@ class CopyComponent(Stage):
     target = "results/components/{digest}"
     call = "rlvr.methods.component_file:copy_component"
 
+    order = 200  # before all trainings
+
     digest: str
     file: File
-
-    @property
-    def priority(self) -> float:
-        """Before all trainings."""
-        return 200
 
 
 class Devices(Stage):

@@ -11,9 +11,8 @@ import torch
 from evals.core.errors import InvalidInput
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import compose
-from rlvr.study.catalogue import load_catalogue, resolve_method
+from rlvr.study.catalogue import entry_of_run, load_catalogue, resolve_method
 from rlvr.study.method_pages import show_file
-from rlvr.study.method_settings import entry_of_run
 
 LOSS = """from rlvr.methods.losses.base import PolicyLoss, TokenLoss
 from rlvr.methods.losses.token_ratios import Clipped
