@@ -1,4 +1,7 @@
-"""Real verl trains adapters: killed, continued, vLLM samples from the sums, and the checkpoint has the sums."""
+"""Real verl trains adapters: killed, continued, vLLM samples from the sums, and the checkpoint has the sums.
+
+The reference policy is the one without them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from tests.engines.study_directory import (
     wait_for_end_of_processes,
 )
 
-RUN, STEPS = "tiny-delta-s1", 3
+METHOD, STEPS = "delta_with_kl", 3
+RUN = f"tiny-{METHOD}-s1"
 LORA = {"rank": 4, "alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
 
 
@@ -27,6 +31,8 @@ LORA = {"rank": 4, "alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj
 def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
     training = {"steps": STEPS, "learning_rate": 0.01, "lora": LORA}
     config = smoke_study(training=training, execution={"checkpoint_interval": 1})
+    kl = {"name": "loss_term", "coefficient": 0.04, "estimator": "k3"}
+    config |= {"methods": {METHOD: {"extends": "delta", "kl": kl}}, "reference_method": METHOD}
     directory = StudyDirectory(tmp_path_factory.mktemp("study"), config)
     directory.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json")
     return directory
@@ -62,6 +68,7 @@ def test_adapters_are_trained_sampled_saved_and_added(study: StudyDirectory) -> 
     # vLLM has the sums in bfloat16; the base model is far from them.
     metrics = pd.read_parquet(place / "metrics.parquet")
     assert metrics["step"].tolist() == list(range(1, STEPS + 1))
+    assert 0 < metrics["reference_kl"].iloc[0] < metrics["reference_kl"].iloc[-1]
     away = probe_difference(base, read_json(states[1].parent / PROBE), 1.0, "float32")
     assert metrics["sampler_difference_mean"].max() < 0.02 < 0.1 < away
     wait_for_end_of_processes(place)

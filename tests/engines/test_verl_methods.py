@@ -40,6 +40,7 @@ TWO_RANKS = "delta_query_preserved_on_two_ranks"
 RISING, RISING_STEPS = "dapo_for_long", 30
 STOPPING, STOPPING_STEPS = "dapo_until_a_reward_is_no_new_high", 8
 BENCHMARK = "worded_4"
+KL = {"name": "loss_term", "coefficient": 0.04, "estimator": "k3"}
 EVERY_RUN_HAS = {
     "reward_mean",
     "response_length_mean",
@@ -111,13 +112,13 @@ def right_and_wrong_are_balanced(metrics: Metrics, of_batch: pd.Series) -> None:
 Check = Callable[[Metrics, pd.Series], None]
 METHODS: Mapping[str, tuple[Mapping[str, Any], list[Check]]] = {
     TWO_RANKS: (
-        {"extends": "delta", "batching": {"assignment": {"name": "query_preserved"}}},
-        [groups_are_whole, weights_have_mean_one],
+        {"extends": "delta", "kl": KL, "batching": {"assignment": {"name": "query_preserved"}}},
+        [groups_are_whole, weights_have_mean_one, the_reference_is_left],
     ),
     "fipo": ({}, [groups_are_torn, the_future_weighs]),
     "grpo_kl_in_reward": ({"kl": {"coefficient": 0.1}}, [groups_are_torn]),
     "kl_cov": (
-        {"kl": {"name": "loss_term", "coefficient": 0.04, "estimator": "k3"}, "loss": {"aggregation": "prompt-mean"}},
+        {"kl": KL, "loss": {"aggregation": "prompt-mean"}},
         [groups_are_torn, the_reference_is_left],
     ),
     "dapo_dynamic_sampling": ({}, [groups_are_torn, each_prompt_of_no_use_was_replaced]),

@@ -48,7 +48,7 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> None:
         accepted = f"at least {least}, the longest prompt and response over sequence_parallel"
         raise InvalidInput("cluster", "tokens_per_device", f"is {cluster.tokens_per_device}", accepted)
     if checkpoint is not None:
-        _check_model(cluster, checkpoint, longest)
+        _check_model(checkpoint, longest)
         require_followed(run, checkpoint)
 
 
@@ -61,7 +61,7 @@ def _check_reward_term(name: str, method: Method) -> None:
         raise InvalidInput(f"method {name}", "token_weights", "are of hidden states", accepted)
 
 
-def _check_model(cluster: Cluster, checkpoint: Path, longest: int) -> None:
+def _check_model(checkpoint: Path, longest: int) -> None:
     path = checkpoint / "config.json"
     if not path.is_file():
         raise UserError(f"{checkpoint}: holds no config.json; accepted: a Hugging Face checkpoint")
@@ -75,16 +75,6 @@ def _check_model(cluster: Cluster, checkpoint: Path, longest: int) -> None:
     if isinstance(context, int) and context < longest:
         message = f"max_prompt_tokens + max_new_tokens is {longest}"
         raise InvalidInput("run.json", "training", message, f"at most {context}, the context of {path}")
-    heads = config.get("num_attention_heads")
-    for key in ("rollout_tensor_parallel", "sequence_parallel"):
-        parts = getattr(cluster, key)
-        if isinstance(heads, int) and heads % parts:
-            accepted = f"a divisor of the model's {heads} attention heads"
-            raise InvalidInput("cluster", key, f"is {parts}", accepted)
-    shared, of_keys = cluster.sequence_parallel, config.get("num_key_value_heads")
-    if isinstance(of_keys, int) and of_keys % shared and shared % of_keys:
-        accepted = f"a divisor or a multiple of the model's {of_keys} heads of keys and values"
-        raise InvalidInput("cluster", "sequence_parallel", f"is {shared}", accepted)
 
 
 def compose_config(launch: Launch) -> Any:
