@@ -16,6 +16,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.average import Average, estimate_average
+from evals.statistics.clusters import Clusters, joined, label
 from evals.statistics.weighting import weighted_mean, weighting_text, weights_of
 
 
@@ -34,6 +35,7 @@ class Results:
     weighting: Weighting = "benchmarks"  # of every mean over benchmarks
     between_models: tuple[Comparison, ...] = ()  # of base models, where the study has no methods
     contrasts: Mapping[tuple[str, str], Contrast] = field(default_factory=dict)  # (model, method) -> with the reference
+    clusters: Mapping[str, Clusters] = field(default_factory=dict)  # benchmark -> of problems that are near copies
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
     @cached_property
@@ -73,6 +75,19 @@ class Results:
     def mean_text(self) -> str:
         """The mean over benchmarks in words, with their weights; every table that shows one says it."""
         return f"mean over {len(self.benchmarks)} benchmarks, {weighting_text(self.weighting)}"
+
+    @property
+    def clusters_note(self) -> str:
+        """What is a cluster of intervals and tests, for every table that shows some; nothing without near copies."""
+        counts = {name: np.bincount(labels) for name, labels in self.clusters.items() if labels is not None}
+        several = {name: sizes[sizes > 1] for name, sizes in counts.items()}
+        told = [f"{sizes.sum()} of {counts[name].sum()} of {name} in {len(sizes)}" for name, sizes in several.items()]
+        if not told:
+            return ""
+        return (
+            f"Problems that are one another but for numbers are a cluster: {', '.join(told)}. Intervals, tests and MDE "
+            "count a cluster once."
+        )
 
     @property
     def drawn_against(self) -> tuple[str, str]:
@@ -118,8 +133,12 @@ class Results:
         value = of_problem or (lambda score: np.array(score.correct_counts))
         scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
         rates = [np.array(each) / samples for each, samples in zip(scores, k, strict=True)]
-        rates = [np.concatenate(rates, axis=1)] if by_problem else rates
-        return estimate_average(rates, k[: len(rates)], is_fixed=is_fixed, confidence=self.confidence, weights=weights)
+        clusters = [self.clusters.get(name) for name in names]
+        if by_problem:
+            sizes = [each.shape[1] for each in rates]
+            rates, clusters = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)]
+        given = {"is_fixed": is_fixed, "confidence": self.confidence, "weights": weights, "clusters": clusters}
+        return estimate_average(rates, k[: len(rates)], **given)
 
     def mean_score(self, condition: Condition, value: Callable[[Score], float]) -> float:
         """The mean over seeds and benchmarks of a number of a condition's scores."""
@@ -152,12 +171,12 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     if not scores:
         raise UserError("--scores: names no file")
     by_run: dict[tuple[str, str], Score] = {}
-    names: list[str] = []
-    samples: dict[str, int] = {}
+    names, samples, clusters = list[str](), dict[str, int](), dict[str, Clusters]()
     for path in scores:
         content = records.BenchmarkScores.read(path)
         names.append(content.benchmark)
         samples[content.benchmark] = content.samples_per_problem
+        clusters[content.benchmark] = label(content.problem_ids, content.clusters)
         by_run |= {(score.run, content.benchmark): score for score in content.scores}
         missing = [run.run for run in known if (run.run, content.benchmark) not in by_run]
         if missing:
@@ -188,5 +207,6 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         weighting=compared.weighting,
         between_models=tuple(row for row in compared.comparisons if row.against_model is not None),
         contrasts={(row.model, row.method): row for row in compared.contrasts},
+        clusters=clusters,
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )

@@ -238,11 +238,16 @@ class Score(ExtensibleRecord):
 
 
 class BenchmarkScores(ExtensibleRecord):
-    """All runs on one benchmark, the content of ``scores/{benchmark}.json``."""
+    """All runs on one benchmark, the content of ``scores/{benchmark}.json``.
+
+    Attributes:
+        clusters: groups of problems that are near copies of one another.
+    """
 
     benchmark: str
     samples_per_problem: int = Field(ge=1)
     problem_ids: tuple[str | int, ...] = Field(min_length=1)
+    clusters: tuple[tuple[str | int, ...], ...] = ()
     scores: tuple[Score, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

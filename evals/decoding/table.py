@@ -1,7 +1,7 @@
 """The table of decoding: the base model, the trained one, and both together in the ways that were chosen."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from evals.results import Results
 from evals.statistics.average import Average
 from evals.tables import layout, numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame
-from evals.tables.main import average_text, compared_columns, difference_text
+from evals.tables.main import average_text, by_benchmark_table, compared_columns, difference_text
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def decoding_tables(
             choice, files = choices[scheme], [*files, *paths]
         rows.append(DecodingRow(condition, results.comparison(condition, BASE), choice, replaced))
     columns = _columns(results)
-    return [_summary(results, columns, rows, notes), _by_benchmark(results)], table_frame(columns, rows), files
+    tables = [_summary(results, columns, rows, notes), replace(by_benchmark_table(results), links=())]
+    return tables, table_frame(columns, rows), files
 
 
 def scheme_in(method: str) -> str | None:
@@ -134,14 +135,3 @@ def _summary(
         "is shown."
     )
     return make_table("decoding", "Decoding with two models", columns, rows, (*notes, explanation))
-
-
-def _by_benchmark(results: Results) -> Table:
-    def cell(condition: Condition, benchmark: str) -> str:
-        average = results.average(condition, benchmark)
-        return numbers.percent_with_error(average.value, average.standard_error)
-
-    rows = tuple((row.title, *(cell(row, name) for name in results.benchmarks)) for row in results.conditions)
-    title = f"avg@{results.samples_per_problem} by benchmark (%)"
-    note = "Mean over seeds, ± one standard error over problems and seeds."
-    return Table("decoding_by_benchmark", title, ("Decoding", *results.benchmarks), rows, (note,))

@@ -50,7 +50,7 @@ def _mean(results: Results) -> str:
 
 
 def draw_scores(results: Results, mean_only: bool = False) -> Figure:
-    """Draw avg@k of every method, a panel per benchmark and one for the mean, or that one alone.
+    """Draw avg@k of every method, a panel for the mean and one per benchmark, or the first alone.
 
     A point and an interval per method, a tick per seed; the base model is a band.
     """
@@ -87,7 +87,7 @@ def draw_scores(results: Results, mean_only: bool = False) -> Figure:
 
 
 def draw_differences(results: Results, mean_only: bool = False) -> Figure:
-    """Draw paired differences as a forest plot coloured by verdict, a panel per benchmark and one for the mean.
+    """Draw paired differences as a forest plot coloured by verdict, a panel for the mean and one per benchmark.
 
     With ``mean_only`` that one alone. Zero is the reference method; in a study of one method it is the base model.
     """
@@ -174,12 +174,12 @@ def _draw_comparison(axes: Axes, row: int, comparison: Comparison, limit: float 
 def _method_panels(
     results: Results, conditions: Sequence[Condition], mean_only: bool
 ) -> tuple[list[str], Figure, list[Axes]]:
-    """A panel for each benchmark and one for the mean, or that one alone; and the names of what they show.
+    """A panel for the mean and one for each benchmark, or the first alone; and the names of what they show.
 
     Each has a row for each method, row 0 at the top, named once at the left of each line of panels.
     """
-    names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
-    titles = [*names[:-1], "" if mean_only else _mean(results)]
+    names = [ALL_BENCHMARKS, *([] if mean_only else results.benchmarks)]
+    titles = ["" if mean_only else _mean(results), *names[1:]]
     columns = min(_COLUMNS, len(titles))
     width = _WIDE_LABEL_WIDTH if len(conditions) > _MANY else _LABEL_WIDTH
     labels = [textwrap.fill(row.title, width, break_on_hyphens=False, break_long_words=False) for row in conditions]

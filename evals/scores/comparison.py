@@ -17,6 +17,7 @@ from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.accuracy import FloatArray
+from evals.statistics.clusters import Clusters, cluster_sums, cluster_values, label
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
@@ -80,6 +81,7 @@ class BenchmarkCounts:
     samples: int  # per problem
     methods: Mapping[str, tuple[str, str]]  # run -> its model and method, in file order
     counts: Mapping[str, Sequence[float]]  # run -> correct samples of each problem; simulated ones need not be whole
+    clusters: Clusters = None  # of problems that are near copies of one another
 
     @property
     def problems(self) -> int:
@@ -139,7 +141,8 @@ def _read_counts(path: Path) -> BenchmarkCounts:
         raise InvalidInput(str(path), "problem_ids", "has 1", "at least 2 problems, for a comparison")
     methods = {row.run: (row.model, row.method) for row in content.scores}
     counts = {row.run: row.correct_counts for row in content.scores}
-    return BenchmarkCounts(path, content.benchmark, content.samples_per_problem, methods, counts)
+    clusters = label(content.problem_ids, content.clusters)
+    return BenchmarkCounts(path, content.benchmark, content.samples_per_problem, methods, counts, clusters)
 
 
 def compare(
@@ -153,7 +156,8 @@ def compare(
     draws = {}
     for benchmark in benchmarks:
         generator = _generator(settings.seed, "problems", benchmark.benchmark)
-        draws[benchmark.benchmark] = draw_problems(benchmark.problems, generator, settings.bootstrap_resamples)
+        problems, clusters = benchmark.problems, benchmark.clusters
+        draws[benchmark.benchmark] = draw_problems(problems, generator, settings.bootstrap_resamples, clusters)
     suites = {benchmark.benchmark: [benchmark] for benchmark in benchmarks} | {ALL_BENCHMARKS: [*benchmarks]}
     rows: dict[Pair, list[dict[str, Any]]] = {pair: [] for pair in pairs}
     for name, members in suites.items():
@@ -162,7 +166,8 @@ def compare(
         weights = [1.0]
         if name == ALL_BENCHMARKS:
             weights = weights_of(settings.weighting, {benchmark.benchmark: benchmark.problems for benchmark in members})
-        contributions = np.array([problem_shares(*_arms(pair, members), weights) for pair in pairs])
+        clusters = [benchmark.clusters for benchmark in members]
+        contributions = np.array([problem_shares(*_arms(pair, members), weights, clusters) for pair in pairs])
         generator = _generator(settings.seed, "sign flips", name)
         p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()
         drawn = [draws[benchmark.benchmark] for benchmark in members]
@@ -181,13 +186,19 @@ def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts]) -> tuple[list[Float
 
 
 def problem_shares(
-    treatment: Sequence[FloatArray], control: Sequence[FloatArray], weights: Sequence[float] | None = None
+    treatment: Sequence[FloatArray],
+    control: Sequence[FloatArray],
+    weights: Sequence[float] | None = None,
+    clusters: Sequence[Clusters] | None = None,
 ) -> FloatArray:
-    """Each problem's share [..., sum of N] in the difference of the means over benchmarks of accuracies [..., S, N]."""
-    relative = weights_or_alike(weights, len(treatment))
+    """Each problem's share [..., sum of N] in the difference of the means over benchmarks of accuracies [..., S, N].
+
+    Of problems in ``clusters`` each cluster's.
+    """
+    relative, known = weights_or_alike(weights, len(treatment)), clusters or [None] * len(treatment)
     shares = [
-        weight * (a.mean(axis=-2) - b.mean(axis=-2)) / a.shape[-1]
-        for weight, a, b in zip(relative, treatment, control, strict=True)
+        cluster_sums(weight * (a.mean(axis=-2) - b.mean(axis=-2)) / a.shape[-1], labels)
+        for weight, a, b, labels in zip(relative, treatment, control, known, strict=True)
     ]
     return np.concatenate(shares, axis=-1) / sum(relative)
 
@@ -240,10 +251,13 @@ def _compare(
     """
     treatment, control = _arms(pair, benchmarks)
     fixed = {"treatment_is_fixed": settings.is_fixed(pair.method), "control_is_fixed": settings.is_fixed(pair.against)}
-    difference = estimate_difference(treatment, control, weights=weights, **fixed)
+    clusters = [benchmark.clusters for benchmark in benchmarks]
+    sides = ([cluster_values(*each) for each in zip(side, clusters, strict=True)] for side in (treatment, control))
+    difference = estimate_difference(*sides, weights=weights, **fixed)
+    differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters))
     is_known, is_spread = bool(np.isfinite(difference.standard_error)), bool(difference.problem_variance > 0.0)
     interval = None
-    if is_known and is_spread and np.count_nonzero(problem_shares(treatment, control)) >= MINIMUM_DIFFERING_PROBLEMS:
+    if is_known and is_spread and differing >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *filter(None, pair))
         samples = [benchmark.samples for benchmark in benchmarks] if settings.resample_samples else None
         replicates = bootstrap_differences(

@@ -92,8 +92,8 @@ class Reader:
         if "correct" in keys:
             grades = read_rows(path, Grade)
         elif "text" in keys:
-            found, _, grades = self._grade(path, pool)
-            problems = [found]
+            problems_file, _, grades = self._grade(path, pool)
+            problems = [problems_file]
         else:
             raise UserError(f"{path}: the first row has neither correct, as grades have, nor text, as samples have")
         self._check_all(path, grades, problems)
@@ -131,10 +131,10 @@ class Reader:
             if not answered <= set(problems):
                 continue
             if missing := [problem for problem in problems if problem not in answered]:
-                found = f"{path}: {len(missing)} of {len(problems)} problems have no response, such as {missing[0]}"
+                message = f"{path}: {len(missing)} of {len(problems)} problems have no response, such as {missing[0]}"
                 if self.require_all:
-                    raise UserError(found)
-                print(f"warning: {found}; they are in no score, and --require-all refuses them", file=sys.stderr)
+                    raise UserError(message)
+                print(f"warning: {message}; they are in no score, and --require-all refuses them", file=sys.stderr)
             return
 
     def _problems_of(self, samples: Path) -> Path:

@@ -155,8 +155,8 @@ def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> li
         Column("Benchmark", lambda row: row["benchmark"]),
         Column("Problems", lambda row: row["problems"]),
         Column("n", lambda row: row["samples_per_problem"] or "mixed"),
-        Column("avg@n ± SE", lambda row: numbers.percent_with_error(row["average_at_k"], row["standard_error"])),
-        Column(f"{confidence} % interval", lambda row: row["confidence_interval"], numbers.bounds),
+        Column(f"avg@n, {confidence} %", lambda row: row, average_with_interval),
+        Column("SE", lambda row: row["standard_error"], numbers.percent),
         Column("Sampling SE", lambda row: row.get("sampling_standard_error"), numbers.percent),
         *of_levels("pass@{k}", "pass_at_k"),
         *of_levels("maj@{k}", "majority_at_k"),
@@ -166,6 +166,11 @@ def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> li
         Column("Not judged", _not_judged, numbers.percent),
         Column("Tokens", lambda row: row.get("mean_tokens"), numbers.decimal),
     ]
+
+
+def average_with_interval(row: Values) -> str:
+    """The average of a score in per cent, with its interval."""
+    return numbers.percent_with_interval(row["average_at_k"], row["confidence_interval"])
 
 
 def _not_judged(row: Values) -> float | None:

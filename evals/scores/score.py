@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import write_json
+from evals.core.files import read_json, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows
 from evals.core.records import BenchmarkScores, Grade, Score, read_runs
 from evals.grading.verdict import Reason
 from evals.statistics import accuracy
+from evals.statistics.clusters import Clusters, cluster_values, label
 from evals.statistics.interval import score_interval
 
 CONFIDENCE = 0.95
@@ -86,9 +87,15 @@ def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[ProblemId, li
     return {problem: list(samples.values()) for problem, samples in by_problem.items()}
 
 
-def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) -> None:
-    """Score every run on one benchmark; the grades of one run, and of the first, are in memory at a time."""
+def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path, disjoint: Path | None = None) -> None:
+    """Score every run on one benchmark; the grades of one run, and of the first, are in memory at a time.
+
+    Args:
+        disjoint: says which problems are near copies of one another (:mod:`evals.problems.disjoint`).
+    """
     known, inputs, scores = {run.run: run for run in read_runs(runs)}, [runs], dict[str, Score]()
+    groups = read_json(disjoint).get("repeated", []) if disjoint else []
+    inputs += [disjoint] if disjoint else []
     graded = map(read_graded_run, grades)
     for entry in chain([first := next(graded)], graded):
         about = f"{entry.path}: run {entry.run}"
@@ -104,13 +111,15 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) 
             raise UserError(f"{about} has {len(extra)} problems that {first.run} lacks: {extra[0]} ...")
         if entry.samples != first.samples:
             raise UserError(f"{about} has {entry.samples} samples per problem where {first.run} has {first.samples}")
-        run, values = known[entry.run], measure(entry.rows(tuple(first.grades)), CONFIDENCE)
+        rows, clusters = entry.rows(tuple(first.grades)), label(tuple(first.grades), groups)
+        run, values = known[entry.run], measure(rows, CONFIDENCE, clusters)
         scores[run.run] = Score(run=run.run, model=run.model, method=run.method, seed=run.seed, **values)
         inputs += map(Path, entry.hashes)
     content = BenchmarkScores(
         benchmark=benchmark,
         samples_per_problem=first.samples,
         problem_ids=tuple(first.grades),
+        clusters=tuple(map(tuple, groups)),
         scores=tuple(scores.values()),
     )
     write_json(out, content.to_json())
@@ -119,18 +128,19 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) 
     write_output_manifest("scores", out.with_suffix(""), [out.suffix], inputs, parameters, details)
 
 
-def measure(rows: Sequence[Sequence[Grade]], confidence: float) -> dict[str, Any]:
+def measure(rows: Sequence[Sequence[Grade]], confidence: float, clusters: Clusters = None) -> dict[str, Any]:
     """Compute every number of a :class:`~evals.core.records.Score` from the grades of each problem, as many each."""
     grades = [grade for row in rows for grade in row]
     tokens = [grade.tokens for grade in grades if grade.tokens is not None]
     has_tokens, has_ends = len(tokens) == len(grades), all(grade.finish_reason is not None for grade in grades)
     samples = len(rows[0])
     counts = np.array([sum(grade.correct for grade in row) for row in rows])
+    values = cluster_values(counts / samples, clusters)
     levels = [2**exponent for exponent in range(samples.bit_length())]  # 1, 2, 4 ... up to the number of samples
     return {
         "average_at_k": float(accuracy.average_at_k(counts, samples)),
-        "standard_error": float(accuracy.clustered_standard_error(counts / samples)) if len(counts) > 1 else None,
-        "confidence_interval": score_interval(counts, samples, confidence) if len(counts) > 1 else None,
+        "standard_error": float(accuracy.clustered_standard_error(values)) if len(values) > 1 else None,
+        "confidence_interval": score_interval(counts, samples, confidence, clusters) if len(values) > 1 else None,
         "sampling_standard_error": float(accuracy.sampling_standard_error(counts, samples)) if samples > 1 else None,
         "pass_at_k": {str(k): float(accuracy.pass_at_k(counts, samples, k)) for k in levels},
         "g_pass_at_k": {

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from evals.statistics.clusters import Clusters, cluster_values
 from evals.statistics.difference import estimate_difference
 from evals.statistics.interval import suite_intervals
 from evals.statistics.weighting import weighted_mean, weights_or_alike
@@ -28,6 +29,7 @@ def estimate_average(
     is_fixed: bool,
     confidence: float = 0.95,
     weights: Sequence[float] | None = None,
+    clusters: Sequence[Clusters] | None = None,
 ) -> Average:
     """Average of a method over benchmarks, which have ``weights`` or weigh the same.
 
@@ -36,22 +38,23 @@ def estimate_average(
     :func:`~evals.statistics.interval.suite_intervals` in place of Student's quantile, for accuracies are skewed near 0
     and 1 where differences are not. With no variance between seeds it is that interval.
 
-    ``accuracies`` [S, N] are of S seeds on each benchmark, from ``samples`` each. The seeds are no sample of seeds
-    (``is_fixed``) of the base model, or if the claim is about these very policies.
+    ``accuracies`` [S, N] are of S seeds on each benchmark, from ``samples`` each, its problems in ``clusters``. The
+    seeds are no sample of seeds (``is_fixed``) of the base model, or if the claim is about these very policies.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
-    relative = weights_or_alike(weights, len(strata))
+    relative, known = weights_or_alike(weights, len(strata)), clusters or [None] * len(strata)
     by_seed = tuple(weighted_mean([values.mean(axis=1) for values in strata], relative).tolist())
-    nothing = [np.zeros((1, values.shape[1])) for values in strata]
+    of_clusters = [cluster_values(values, labels) for values, labels in zip(strata, known, strict=True)]
+    nothing = [np.zeros((1, values.shape[1])) for values in of_clusters]
     estimate = estimate_difference(
-        strata, nothing, treatment_is_fixed=is_fixed, control_is_fixed=True, weights=relative
+        of_clusters, nothing, treatment_is_fixed=is_fixed, control_is_fixed=True, weights=relative
     )
     value, error = float(estimate.estimate), float(estimate.standard_error)
     if np.isnan(error):
         return Average(value, by_seed)
     pooled = [values.mean(axis=0) for values in strata]
     counts = [len(by_seed) * count for count in samples]
-    low, high = map(float, suite_intervals(pooled, counts, confidence, relative))
+    low, high = map(float, suite_intervals(pooled, counts, confidence, relative, known))
     problem_error = float(np.sqrt(estimate.problem_variance))
     if np.isnan(low):
         return Average(value, by_seed, error)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from evals.statistics.accuracy import FloatArray, check_counts, clustered_standard_error
+from evals.statistics.clusters import Clusters, cluster_sums, cluster_values
 from evals.statistics.weighting import weighted_mean, weights_or_alike
 
 MINIMUM_INFORMATIVE_PROBLEMS = 8
@@ -100,6 +101,7 @@ def suite_intervals(
     samples: Sequence[int],
     confidence: float = 0.95,
     weights: Sequence[float] | None = None,
+    clusters: Sequence[Clusters] | None = None,
 ) -> Ends:
     """Interval [...] for the mean over benchmarks of their average accuracies; NaN where none is to be trusted.
 
@@ -117,16 +119,20 @@ def suite_intervals(
     corrections were fitted on simulated benchmarks of 30 problems and hold on others (docs/evaluation.md).
 
     ``accuracies`` [..., N] are of each benchmark's problems, from ``samples`` each; ``weights`` of the benchmarks,
-    alike if there are none.
+    alike if there are none. Of problems in ``clusters`` a cluster takes the place of a problem.
     """
-    strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
+    problem_values = [np.asarray(values, dtype=np.float64) for values in accuracies]
+    known = clusters or [None] * len(problem_values)
+    strata = [cluster_values(values, labels) for values, labels in zip(problem_values, known, strict=True)]
     if not strata or min(values.shape[-1] for values in strata) < 2:
         raise ValueError("an interval needs at least one benchmark, and two problems in each")
     relative = weights_or_alike(weights, len(strata))
     shares = [weight / sum(relative) for weight in relative]
     problems = sum(values.shape[-1] for values in strata)
-    solved = [(values > 0.0).sum(axis=-1) for values in strata]
-    unsolved = [(values < 1.0).sum(axis=-1) for values in strata]
+    solved, unsolved = (
+        [(cluster_sums(is_so, labels) > 0.0).sum(axis=-1) for is_so, labels in zip(informative, known, strict=True)]
+        for informative in ([values > 0.0 for values in problem_values], [values < 1.0 for values in problem_values])
+    )
     of_problems = [share / values.shape[-1] for share, values in zip(shares, strata, strict=True)]
     parts = [(weight / max(of_problems)) ** 3 for weight in of_problems]
     telling = [sum(part * each for part, each in zip(parts, counts, strict=True)) for counts in (solved, unsolved)]
@@ -134,7 +140,7 @@ def suite_intervals(
     mean = weighted_mean([values.mean(axis=-1) for values in strata], relative)
     variance, freedom, skewness, weight = _moments(strata, shares)
     quantile = np.asarray(stdtrit(freedom, 0.5 + confidence / 2.0))
-    most = float(sum(values.shape[-1] * count for values, count in zip(strata, samples, strict=True)))
+    most = float(sum(values.shape[-1] * count for values, count in zip(problem_values, samples, strict=True)))
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = np.minimum(mean * (1.0 - mean) / variance, most)
         hall = _skewness_free(mean, np.sqrt(variance), skewness * (1.0 + _HIDDEN_TAIL / (freedom + 1.0)), quantile)
@@ -179,16 +185,20 @@ def _selection(informative: FloatArray, problems: int) -> FloatArray:
     return np.exp(-np.maximum(distance, 0.0) / _FORGETTING)
 
 
-def score_intervals(correct_counts: npt.ArrayLike, samples: int, confidence: float = 0.95) -> Ends:
+def score_intervals(
+    correct_counts: npt.ArrayLike, samples: int, confidence: float = 0.95, clusters: Clusters = None
+) -> Ends:
     """:func:`suite_intervals` for avg@k on one benchmark [...], from counts [..., N]; NaN where there is none."""
     counts = check_counts(correct_counts, samples)
     if counts.shape[-1] < MINIMUM_INFORMATIVE_PROBLEMS:
         nothing = np.full(counts.shape[:-1], np.nan)
         return nothing, nothing
-    return suite_intervals([counts / samples], [samples], confidence)
+    return suite_intervals([counts / samples], [samples], confidence, clusters=[clusters])
 
 
-def score_interval(correct_counts: npt.ArrayLike, samples: int, confidence: float = 0.95) -> tuple[float, float] | None:
+def score_interval(
+    correct_counts: npt.ArrayLike, samples: int, confidence: float = 0.95, clusters: Clusters = None
+) -> tuple[float, float] | None:
     """:func:`score_intervals` for one score with counts [N]; None where no interval is to be trusted."""
-    low, high = score_intervals(correct_counts, samples, confidence)
+    low, high = score_intervals(correct_counts, samples, confidence, clusters)
     return None if np.isnan(low) else (float(low), float(high))

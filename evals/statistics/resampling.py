@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evals.statistics.accuracy import FloatArray
+from evals.statistics.clusters import Clusters
 from evals.statistics.weighting import weights_or_alike
 
 EXACT_PROBLEMS = 20
@@ -13,9 +14,16 @@ EXACT_PROBLEMS = 20
 _FLIPS_AT_ONCE = 2_000
 
 
-def draw_problems(problems: int, generator: np.random.Generator, resamples: int) -> npt.NDArray[np.int64]:
-    """Draw problems with replacement: their counts in each bootstrap replicate [resamples, N]; rows sum to N."""
-    return generator.multinomial(problems, np.full(problems, 1.0 / problems), size=resamples)
+def draw_problems(
+    problems: int, generator: np.random.Generator, resamples: int, clusters: Clusters = None
+) -> npt.NDArray[np.int64]:
+    """Draw problems with replacement: their counts in each bootstrap replicate [resamples, N]; rows sum to N.
+
+    Of problems in ``clusters`` as many clusters are drawn as there are, each as a whole; rows then sum to about N.
+    """
+    units = problems if clusters is None else int(clusters.max()) + 1
+    drawn = generator.multinomial(units, np.full(units, 1.0 / units), size=resamples)
+    return drawn if clusters is None else drawn[:, clusters]
 
 
 def bootstrap_differences(
@@ -59,10 +67,10 @@ def _resampled_means(
 ) -> FloatArray:
     """Mean accuracy of each seed in each replicate [R, S], for accuracies [S, N] and drawn problems [R, N]."""
     if samples is None:
-        return np.asarray(drawn @ accuracies.T / drawn.shape[1])
+        return np.asarray(drawn @ accuracies.T / drawn.sum(axis=1, keepdims=True))
     # A problem drawn c times is answered by c independent sets of resampled samples.
     totals = [generator.binomial(samples * drawn, seed).sum(axis=1) for seed in accuracies]
-    return np.asarray(np.stack(totals, axis=1) / (samples * drawn.shape[1]))
+    return np.asarray(np.stack(totals, axis=1) / (samples * drawn.sum(axis=1, keepdims=True)))
 
 
 def sign_flip_p_values(contributions: npt.ArrayLike, generator: np.random.Generator, permutations: int) -> FloatArray:

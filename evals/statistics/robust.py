@@ -87,9 +87,9 @@ def stratified_bootstrap(
 ) -> FloatArray:
     """A statistic [R, ...] of scores [S, M] whose seeds were drawn anew [R, S, M]."""
     values = np.asarray(scores, dtype=np.float64)
-    places = np.arange(values.shape[1])
+    columns = np.arange(values.shape[1])
     parts = (draws[start : start + _REPLICATES_AT_ONCE] for start in range(0, len(draws), _REPLICATES_AT_ONCE))
-    return np.concatenate([statistic(values[part, places]) for part in parts])
+    return np.concatenate([statistic(values[part, columns]) for part in parts])
 
 
 def percentile_interval(replicates: FloatArray, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:

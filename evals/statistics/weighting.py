@@ -18,16 +18,16 @@ def parse_weighting(text: str) -> Weighting:
         return "benchmarks"
     if text == "problems":
         return "problems"
-    own: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, number = part.rpartition("=")
         try:
-            own[name] = float(number)
+            weights[name] = float(number)
         except ValueError:
             raise InvalidInput("--weighting", "", f"is {text!r}", ACCEPTED) from None
-        if not name or not 0.0 < own[name] < np.inf:
+        if not name or not 0.0 < weights[name] < np.inf:
             raise InvalidInput("--weighting", "", f"is {text!r}", ACCEPTED)
-    return own
+    return weights
 
 
 def weights_of(weighting: Weighting, problems: Mapping[str, int]) -> list[float]:

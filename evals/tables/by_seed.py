@@ -41,10 +41,12 @@ def by_seed_tables(results: Results) -> list[Table]:
     """Lay out one table per benchmark, one row per run."""
     k, level = results.samples_per_problem, round(100 * results.confidence)
     note = (
-        "Per cent but for tokens. SE: problems are the clusters of their samples; it says how well this checkpoint is "
-        "measured and holds no variance between training seeds. Not judged: unparsable, or grading timed out. "
+        f"Per cent but for tokens. Brackets: {level} % intervals over problems, the clusters of their samples; they "
+        "say how well this checkpoint is measured and hold no variance between training seeds. Not judged: "
+        "unparsable, or grading timed out. "
         f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted."
     )
+    notes = [note, *filter(None, [results.clusters_note])]
 
     def pass_column(n: str) -> Column[Score]:
         return Column(f"pass@{n}", lambda score: score.pass_at_k.get(n), numbers.percent)
@@ -56,11 +58,10 @@ def by_seed_tables(results: Results) -> list[Table]:
         columns: list[Column[Score]] = [
             Column("Run", lambda score: score.run),
             Column(
-                f"avg@{k} ± SE",
-                lambda score: numbers.percent_with_error(score.average_at_k, score.standard_error),
+                f"avg@{k}",
+                lambda score: numbers.percent_with_interval(score.average_at_k, score.confidence_interval),
                 link=lambda score, benchmark=benchmark: responses_page(benchmark, run=score.run),  # type: ignore[misc]
             ),
-            Column(f"{level} % interval", lambda score: score.confidence_interval, numbers.bounds),
             *map(pass_column, levels),
             Column(f"maj@{k}", lambda score: score.majority_at_k, numbers.percent),
             Column("Truncated", lambda score: score.truncation_rate, numbers.percent),
@@ -68,5 +69,5 @@ def by_seed_tables(results: Results) -> list[Table]:
             Column("Not judged", lambda score: score.unparsable_rate + score.timeout_rate, numbers.percent),
             Column("Tokens a sample", lambda score: score.mean_tokens, numbers.decimal),
         ]
-        tables.append(make_table(f"by_seed_{benchmark}", f"{benchmark}: every run", columns, scores, [note]))
+        tables.append(make_table(f"by_seed_{benchmark}", f"{benchmark}: every run", columns, scores, notes))
     return tables

@@ -45,7 +45,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
             if len(results.benchmarks) > 1
             else partial(responses_of, results.benchmarks[0]),
         ),
-        Column("Fell", falls.get, lambda own: own.text if own else numbers.NOTHING),
+        Column("Fell", falls.get, lambda fallen: fallen.text if fallen else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
         Column("", lambda row: row, csv=partial(_comparison_cells, results)),
         *compared,
@@ -63,7 +63,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
         Column("CPU (s)", lambda row: costs[row].training_cpu_seconds, numbers.seconds, "training_cpu_seconds"),
         Column("Eval (s)", lambda row: costs[row].evaluation_seconds, numbers.seconds, "evaluation_seconds"),
         Column("Memory (MiB)", lambda row: costs[row].peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
-        Column("", falls.get, csv=lambda own: {"fell": len(own.runs) if own else None}),
+        Column("", falls.get, csv=lambda fallen: {"fell": len(fallen.runs) if fallen else None}),
     ]
 
 
@@ -235,7 +235,7 @@ def near_copies_note(results: Results, problems: Path) -> tuple[list[str], list[
     """Count the problems of each benchmark that are training problems but for their numbers, by files that are read."""
     paths = {name: problems / name / "disjoint.json" for name in results.benchmarks}
     checks = {name: read_json(path) for name, path in paths.items() if path.is_file()}
-    counts = {name: (len(each.get("near_copies", {})), each["problems"]) for name, each in checks.items()}
+    counts = {name: (len(check.get("near_copies", {})), check["problems"]) for name, check in checks.items()}
     said = [f"{copies} of {of} problems of {name}" for name, (copies, of) in counts.items() if copies]
     note = f"Training problems but for their numbers, in disjoint.json: {', '.join(said)}."
     return [note] if said else [], [paths[name] for name in checks]
@@ -289,34 +289,28 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
         )
     title = f"Main results: average over {benchmarks} benchmarks, and cost"
     columns = main_columns(results, costs, falls)
-    summary = make_table(
-        "main", title, columns, results.conditions, [*notes, *filter(None, [controls_note(results)]), explanation]
-    )
+    said = [*notes, *filter(None, [controls_note(results), results.clusters_note]), explanation]
+    summary = make_table("main", title, columns, results.conditions, said)
     differences = [
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),
     ]
     tables = [*differences, _between_models(results)]
-    return [summary, _by_benchmark(results), *(table for table in tables if table.rows)]
+    return [summary, by_benchmark_table(results), *(table for table in tables if table.rows)]
 
 
-def _by_benchmark(results: Results) -> Table:
+def by_benchmark_table(results: Results) -> Table:
+    """Lay out the average of every method on every benchmark."""
+
     def column(name: str) -> Column[Condition]:
         title = f"{name} (k = {results.samples[name]})" if results.k == "k" else name
         value = partial(results.average, benchmark=name)
-        return Column(title, value, cell, link=partial(responses_of, name))
+        return Column(title, value, average_text, link=partial(responses_of, name))
 
-    def cell(average: Average) -> str:
-        # Without a single success the error is 0 too, which would look like certainty.
-        error = None if average.confidence_interval is None else average.standard_error
-        return numbers.percent_with_error(average.value, error)
-
+    over = "problems and seeds" if results.has_methods else "problems"
     note = (
-        "Mean over seeds, ± one standard error over problems and seeds (problems are the clusters of their "
-        f"{results.k} samples); without one: a single seed, or a handful of problems decides."
-        if results.has_methods
-        else f"± one standard error over problems (the clusters of their {results.k} samples); without one: a handful "
-        "of problems decides."
+        f"Brackets: {round(100 * results.confidence)} % intervals over {over} (problems are the clusters of their "
+        f"{results.k} samples); {numbers.NO_INTERVAL}: a single seed, or a handful of problems decides."
     )
     title = f"avg@{results.k} by benchmark (%)"
     columns = [_METHOD, *map(column, results.benchmarks)]

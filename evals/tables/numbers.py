@@ -19,11 +19,6 @@ def points(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:+.1f}"
 
 
-def percent_with_error(value: float, error: float | None) -> str:
-    """0.485, 0.031 -> 48.5 ± 3.1."""
-    return percent(value) if error is None else f"{percent(value)} ± {percent(error)}"
-
-
 def bounds(interval: Interval | None) -> str:
     """(0.42, 0.55) -> [42.0, 55.0]."""
     return NO_INTERVAL if interval is None else f"[{percent(interval[0])}, {percent(interval[1])}]"

@@ -14,6 +14,7 @@ from evals.core.records import BASE, Condition, Interval
 from evals.results import Results
 from evals.statistics import robust
 from evals.statistics.accuracy import FloatArray
+from evals.statistics.clusters import cluster_values
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
 
@@ -62,9 +63,9 @@ def read_falls(results: Results, training: Path) -> dict[Condition, Falls]:
 
 
 def _accuracies(results: Results, run: str) -> list[FloatArray]:
-    """The accuracies [N] of a run on each benchmark."""
-    names = results.benchmarks
-    return [np.array(results.scores[run, name].correct_counts) / results.samples[name] for name in names]
+    """The accuracies [N] of a run on each benchmark, of problems that are near copies a value for each cluster."""
+    rates = {name: np.array(results.scores[run, name].correct_counts) / k for name, k in results.samples.items()}
+    return [cluster_values(rates[name], results.clusters.get(name)) for name in results.benchmarks]
 
 
 @dataclass(frozen=True)

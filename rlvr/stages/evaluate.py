@@ -143,7 +143,11 @@ class GradeCandidate(Grade):
 
 
 class Scores(Stage):
-    """The scores of all runs of a study on a benchmark."""
+    """The scores of all runs of a study on a benchmark.
+
+    Attributes:
+        disjoint: says which problems are near copies of one another.
+    """
 
     kind = "score"
     outputs = (
@@ -157,11 +161,12 @@ class Scores(Stage):
     benchmark: str
     grades: Files
     runs: File
+    disjoint: File
 
     def arguments(self) -> dict[str, Any]:
         """The grades by their directories."""
         grades = [manifest.parent for manifest in self.grades]
-        return {"benchmark": self.benchmark, "grades": grades, "runs": self.runs}
+        return {"benchmark": self.benchmark, "grades": grades, "runs": self.runs, "disjoint": self.disjoint}
 
 
 class Comparisons(Stage):

@@ -231,8 +231,9 @@ class DecodingJobs:
         for benchmark in self.benchmarks:
             alone = [self.plan.grades(run.run, benchmark) for run in self.alone]
             both = [Path(f"results/decoding/grades/{name}/{benchmark}/manifest.json") for name in self.decoded]
-            sheet = Path(f"results/{_FOLDER}runs.json")
-            yield evaluate.Scores(folder=_FOLDER, benchmark=benchmark, grades=(*alone, *both), runs=sheet)
+            sheet, check = Path(f"results/{_FOLDER}runs.json"), problem_set(benchmark).with_name("disjoint.json")
+            grades = (*alone, *both)
+            yield evaluate.Scores(folder=_FOLDER, benchmark=benchmark, grades=grades, runs=sheet, disjoint=check)
         config = self.plan.study.config
         yield evaluate.Comparisons(
             folder=_FOLDER,

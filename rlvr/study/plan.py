@@ -276,8 +276,8 @@ class Plan:
         runs = [run.run for run in self.evaluated_runs(folder)]
         for name in self.study.benchmarks:
             grades = tuple(self.grades(run, name) for run in runs)
-            sheet = Path(f"results/{folder}runs.json")
-            yield evaluate.Scores(folder=folder, benchmark=name, grades=grades, runs=sheet)
+            sheet, check = Path(f"results/{folder}runs.json"), problem_set(name).with_name("disjoint.json")
+            yield evaluate.Scores(folder=folder, benchmark=name, grades=grades, runs=sheet, disjoint=check)
         if folder in self.studies.by_folder or folder in self.studies.best:
             config = self.in_folder(folder).config
             yield evaluate.Comparisons(

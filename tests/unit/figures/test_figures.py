@@ -70,9 +70,9 @@ def test_methods_keep_their_colour_when_one_is_added_and_differ_from_each_other(
 def test_scores_draw_every_methods_average_in_its_colour(results: Results) -> None:
     with figure_style():
         figure = draw_scores(results)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["chain_3", "nested_sums", "mean of all"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["mean of all", "chain_3", "nested_sums"]
     styles = method_styles(results.runs)
-    for axes, name in zip(figure.axes, ("chain_3", "nested_sums", ALL_BENCHMARKS), strict=True):
+    for axes, name in zip(figure.axes, (ALL_BENCHMARKS, "chain_3", "nested_sums"), strict=True):
         drawn = {
             (round(float(line.get_xdata()[0]), 6), to_hex(line.get_color()))
             for line in axes.lines
@@ -99,8 +99,8 @@ def test_a_model_that_solves_nothing_is_drawn_at_zero_on_an_axis_of_per_cents(re
 def test_differences_are_coloured_by_verdict(results: Results) -> None:
     with figure_style():
         figure = draw_differences(results)
-    last = figure.axes[-1]
-    colours = {int(line.get_ydata()[0]): to_hex(line.get_color()) for line in last.lines if line.get_marker() == "o"}
+    mean = figure.axes[0]
+    colours = {int(line.get_ydata()[0]): to_hex(line.get_color()) for line in mean.lines if line.get_marker() == "o"}
     compared = [row for row in results.conditions if row.method in ("grpo", "delta")]
     verdicts = [results.comparison(row, "dapo", "all") for row in compared]
     assert colours == {row: VERDICT_COLOURS[verdict.verdict] for row, verdict in enumerate(verdicts) if verdict}
@@ -125,7 +125,7 @@ def test_a_method_alone_is_drawn_against_its_base_model(results: Results) -> Non
     alone = dataclasses.replace(results, runs=tuple(run for run in results.runs if run.method in ("base", "dapo")))
     with figure_style():
         figure = draw_differences(alone)
-    (drawn,) = [line for line in figure.axes[-1].lines if line.get_marker() == "o"]
+    (drawn,) = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     (condition,) = [row for row in alone.conditions if row.method == "dapo"]
     comparison = alone.comparison(condition, "base", "all")
     assert comparison is not None and drawn.get_xdata()[0] == pytest.approx(100 * comparison.difference)

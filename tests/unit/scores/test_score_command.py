@@ -6,10 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from evals.core.comparisons import Claim
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.results import read_results
+from evals.scores.comparison import Settings, write_comparisons
+from evals.tables.by_seed import by_seed_tables
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("stage")
@@ -45,10 +50,11 @@ def half_right(problems: int = 10, samples: int = 4) -> list[dict[str, Any]]:
     return [grade(problem, sample, sample % 2 == 0) for problem in range(problems) for sample in range(samples)]
 
 
-def score(root: Path, *directories: Path) -> int:
+def score(root: Path, *directories: Path, disjoint: Path | None = None) -> int:
     write_json(root / "runs.json", RUNS)
     names = [str(directory) for directory in directories]
-    options = ["--runs", str(root / "runs.json"), "--out", str(root / "scores" / "chain.json")]
+    options = ["--disjoint", str(disjoint)] if disjoint else []
+    options += ["--runs", str(root / "runs.json"), "--out", str(root / "scores" / "chain.json")]
     return main(["score", "--benchmark", "chain", "--grades", *names, *options])
 
 
@@ -144,3 +150,38 @@ def test_one_sample_of_one_problem_has_no_errors_and_no_interval(tmp_path: Path)
     assert score(tmp_path, write_grades(tmp_path, "tiny-base", half_right(1, 1))) == 0
     row = json.loads((tmp_path / "scores" / "chain.json").read_text())["scores"][0]
     assert (row["standard_error"], row["sampling_standard_error"], row["confidence_interval"]) == (None, None, None)
+
+
+def test_problems_that_are_near_copies_are_clusters_of_errors_tests_and_tables(tmp_path: Path) -> None:
+    """Twelve templates five times each, solved or not as a whole: twelve pieces of evidence, in every number."""
+    read = {}
+    for name, repeated in {"alone": [], "clusters": [[f"p{5 * t + n}" for n in range(5)] for t in range(12)]}.items():
+        root = tmp_path / name
+        write_json(root / "disjoint.json", {"benchmark": "chain", "problems": 60, "repeated": repeated})
+        directories = []
+        for number, run in enumerate(RUNS):
+            solved = [t for t in range(12) if t % 4 > 1 or (number and t % 3 == 0)]
+            rows = [grade(p, sample, p // 5 in solved) for p in range(60) for sample in (0, 1)]
+            directories.append(write_grades(root, run["run"], rows))
+        assert score(root, *directories, disjoint=root / "disjoint.json") == 0
+        path = root / "scores/chain.json"
+        assert str(root / "disjoint.json") in verify_outputs(path.with_suffix(".manifest.json"), "scores").inputs
+        write_comparisons([path], Settings("dapo", claim=Claim.CHECKPOINTS), root / "comparisons.json")
+        read[name] = read_results(root / "runs.json", [path], root / "comparisons.json")
+    alone, clustered = read["alone"], read["clusters"]
+    scores = [results.scores["tiny-dapo-s1", "chain"] for results in (alone, clustered)]
+    assert scores[0].average_at_k == scores[1].average_at_k
+    of_templates = np.array(scores[1].correct_counts).reshape(12, 5).mean(axis=1) / 2
+    assert scores[1].standard_error == pytest.approx(of_templates.std(ddof=1) / 12**0.5)
+    assert scores[1].standard_error > 2 * scores[0].standard_error and scores[0].confidence_interval is not None
+    assert scores[1].confidence_interval is None, "fewer than eight templates are solved"
+    before, after = (results.comparisons["tiny", "dapo", "base", "chain"] for results in (alone, clustered))
+    assert before.difference == after.difference
+    assert after.standard_error == pytest.approx(before.standard_error * (59 / 11) ** 0.5)
+    assert after.p_value > before.p_value and after.minimum_detectable_effect > 2 * before.minimum_detectable_effect
+    dapo = next(row for row in clustered.conditions if row.method == "dapo")
+    assert clustered.average(dapo).confidence_interval is None
+    assert clustered.clusters_note.startswith(
+        "Problems that are one another but for numbers are a cluster: 60 of 60 of chain in 12"
+    )
+    assert not alone.clusters_note and clustered.clusters_note in by_seed_tables(clustered)[0].notes
