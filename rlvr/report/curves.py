@@ -158,14 +158,16 @@ def draw_reward_curves(
         figure = style.new_figure(0.6 + 2.0 * across, 0.9 + 1.5 * math.ceil(len(methods) / across))
         names = [textwrap.fill(row.title, _PANEL_TITLE_WIDTH, break_long_words=False) for row in rows[0]]
         columns = [style.titled_panels(figure, names, across, fontsize=8)]
-    place = methods.index(reference)
-    for runs, own, column in zip(studies, rows, columns, strict=True):
-        for axes in column[len(own) :]:
+    reference_row = methods.index(reference)
+    for runs, methods_drawn, column in zip(studies, rows, columns, strict=True):
+        for axes in column[len(methods_drawn) :]:
             axes.set_visible(False)
-        column[len(own) - 1].tick_params(labelbottom=True)
-        _draw_methods(column[: len(own)], runs, CURVES[0], metrics, black=place)
-    seeds = number_of_seeds(len(row.runs) for own in rows for row in own)
-    words = f"Reward in training: mean and range of {seeds} seeds\nblack: {rows[0][place].title}; grey: the others"
+        column[len(methods_drawn) - 1].tick_params(labelbottom=True)
+        _draw_methods(column[: len(methods_drawn)], runs, CURVES[0], metrics, black=reference_row)
+    seeds = number_of_seeds(len(row.runs) for of_study in rows for row in of_study)
+    words = (
+        f"Reward in training: mean and range of {seeds} seeds\nblack: {rows[0][reference_row].title}; grey: the others"
+    )
     set_title(figure, words, fontsize=9.5)
     figure.supxlabel("rollout step", fontsize=8.5)
     return figure
@@ -191,7 +193,7 @@ def _draw_methods(
     styles, rows, width = style.method_styles(runs), _trained(runs), 0.6 if black is None else 0.5
     seeds = [of_seeds([metrics[run.run].set_index("step") for run in row.runs], curve) for row in rows]
     means = [values.mean(axis=1) for values in seeds]
-    for axes, row, values, own in zip(panels, rows, seeds, means, strict=True):
+    for axes, row, values, mean_of_seeds in zip(panels, rows, seeds, means, strict=True):
         for mean in means:
             axes.plot(mean.index.to_numpy(), mean.to_numpy(), color="#c8c8c8", linewidth=width)
         if black is not None:
@@ -202,7 +204,7 @@ def _draw_methods(
         colour, steps = styles[row.method].colour, values.index.to_numpy()
         low, high = values.min(axis=1).to_numpy(), values.max(axis=1).to_numpy()
         axes.fill_between(steps, low, high, color=colour, alpha=0.25, linewidth=0)
-        axes.plot(steps, own.to_numpy(), color=colour, linewidth=1.4)
+        axes.plot(steps, mean_of_seeds.to_numpy(), color=colour, linewidth=1.4)
 
 
 def read_averages(runs: Sequence[Run], paths: Sequence[Path]) -> tuple[dict[str, list[float]], int]:

@@ -4,12 +4,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from evals.core.errors import InvalidInput
-from evals.core.files import read_json, read_jsonl
-from evals.core.record import scan_rows
-from evals.core.records import BASE, Gold, Grade, ProblemFile, Sample
+from evals.core.files import read_json
+from evals.core.records import BASE, ProblemFile
 from evals.results import Results
 from evals.scores.registration import read_entries
 from evals.tables import audit, efficiency, main, robust
@@ -17,16 +16,14 @@ from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
 from rlvr.report.charts import charts
+from rlvr.report.examples import first_responses
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, run_directory
 from rlvr.report.summary import alternatives, best_condition, findings, headline, question, registered
-from rlvr.report.trainings import recorded_table, timing_table
-
-Judged = TypeVar("Judged", Sample, Grade)
+from rlvr.report.trainings import recorded_table, settings_table, timing_table
 
 _FIGURES = ("differences", "scores", "profiles", "cost_curves", "compute_performance", "training_curves")
 _MAIN = ("Method", "avg@", "Versus ", "Verdict", "MDE", "Contrast", "Seeds", "Fell", "Tokens")
-_WITHHELD = "(This benchmark's terms forbid showing its problems; of the responses only the chosen letter is kept.)"
 
 
 def write_report(
@@ -97,6 +94,8 @@ def write_report(
         audit_tables=audited_by_benchmark,
         timing_table=timing_table(results, directory / "runs"),
         recorded_table=recorded_table(results, directory / "runs"),
+        settings_table=settings_table(results, directory),
+        has_claims="diagnostics" in content and not title,
         level=round(100 * results.confidence),
         reference=results.drawn_against[1],
         figures={path.stem: embedded(path) for path in drawn},
@@ -113,10 +112,10 @@ def write_report(
 
 def _first_columns(table: Table) -> tuple[Table, int]:
     """The main table with the columns first that are looked at, and how many these are; the page folds the others."""
-    first = [place for begin in _MAIN for place, name in enumerate(table.header) if name.startswith(begin)]
-    order = [*first, *(place for place in range(len(table.header)) if place not in first)]
-    header, *rows = (tuple(row[place] for place in order) for row in (table.header, *table.rows))
-    links = tuple(tuple(row[place] for place in order) for row in table.links)
+    first = [column for begin in _MAIN for column, name in enumerate(table.header) if name.startswith(begin)]
+    order = [*first, *(column for column in range(len(table.header)) if column not in first)]
+    header, *rows = (tuple(row[column] for column in order) for row in (table.header, *table.rows))
+    links = tuple(tuple(row[column] for column in order) for row in table.links)
     return replace(table, header=header, rows=tuple(rows), links=links), len(first)
 
 
@@ -131,24 +130,14 @@ def _read_examples(results: Results, directory: Path) -> tuple[list[dict[str, An
     chosen = list(dict.fromkeys([*chosen, best_condition(results, model)]))
     examples, files = list[dict[str, Any]](), list[Path]()
     for benchmark in results.benchmarks:
-        path = directory / "problems" / benchmark / "problems.jsonl"
-        files.append(path)
-        line = read_jsonl(path)[0]
-        gold, rollouts = Gold.parse(line, f"{path}: line 1"), []
+        files.append(directory / "problems" / benchmark / "problems.jsonl")
+        rollouts = list[dict[str, Any]]()
         for condition in chosen:
             run = condition.runs[0].run
-            samples, grades = (directory / kind / run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades"))
-            sample, grade = _first(samples, str(gold.id), Sample), _first(grades, str(gold.id), Grade)
-            rollouts.append({"title": condition.title, "run": run, "sample": sample, "grade": grade})
-            files += [samples, grades]
-        problem = line.get("problem", _WITHHELD)
-        examples.append({"benchmark": benchmark, "problem": problem, "answer": gold.answer, "rollouts": rollouts})
+            files += [directory / kind / run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades")]
+            rows = first_responses(run, benchmark, directory, 1).to_dict("records")
+            if not rows:
+                raise InvalidInput(str(files[-2]), "", f"has no response to the first problem of {benchmark}")
+            rollouts.append({**rows[0], "title": condition.title, "run": run})
+        examples.append(rollouts[0] | {"rollouts": rollouts})
     return examples, files
-
-
-def _first(path: Path, problem: str, kind: type[Judged]) -> Judged:
-    """The first row about a problem; the files are long and it stands near the top, so the rest is not read."""
-    for row in scan_rows(path, kind):
-        if str(row.problem_id) == problem:
-            return row
-    raise InvalidInput(str(path), "", f"has no line about problem {problem}")

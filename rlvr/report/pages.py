@@ -7,7 +7,8 @@ from typing import Any
 
 from evals.decoding.table import decoding_tables
 from evals.results import Results
-from rlvr.diagnostics.claims.findings import EXPLANATION, TITLE, read_summaries, summary_table
+from rlvr.diagnostics.claims.base import CLAIMS
+from rlvr.diagnostics.claims.findings import EXPLANATION, read_summaries, summary_table
 from rlvr.report.html import embedded, write_page
 
 
@@ -16,20 +17,24 @@ def write_phenomena_page(
     figures: Path,
     notes: Sequence[str],
     out: Path,
+    study: str,
     rollouts: Sequence[Path] = (),
     left_out: Sequence[str] = (),
 ) -> None:
     """Write the papers' claims.
 
     Args:
+        study: its name.
         rollouts: pages of rollouts that are linked to.
         left_out: claims that were not measured, each with what it needs.
     """
     summaries = read_summaries(findings)
     sections: list[dict[str, Any]] = [{"heading": "Verdicts", "tables": [summary_table(summaries.values(), left_out)]}]
+    papers = {claim.name: [f"The claim is of arXiv {claim.paper}."] for claim in CLAIMS}
     for number, (name, each) in enumerate(summaries.items(), start=1):
         table = each.table(number)
-        figure = (name, embedded(figures / f"{name}.svg"), each.title, each.method.replace("`", ""))
+        caption = " ".join([each.method.replace("`", ""), *papers.get(name, ())])
+        figure = (name, embedded(figures / f"{name}.svg"), each.title, caption)
         sections.append({"heading": table.title, "tables": [table], "figure": figure})
     if rollouts:
         words = [f"{path.parent.name}, {path.stem.replace('-', ' ')}" for path in rollouts]
@@ -37,7 +42,8 @@ def write_phenomena_page(
         sections.append({"heading": "Rollouts, token by token", "links": links})
     inputs = [*findings, *(figures / f"{name}.svg" for name in summaries), *rollouts]
     explanation = EXPLANATION.replace("`", "")
-    write_page("sections.html.jinja", out, inputs, notes, title=TITLE, explanation=explanation, sections=sections)
+    title = f"The papers' claims on the model of the study {study}"
+    write_page("sections.html.jinja", out, inputs, notes, title=title, explanation=explanation, sections=sections)
 
 
 def write_decoding_page(

@@ -18,6 +18,12 @@ class StudyName(Record):
     benchmarks: tuple[str, ...] = ()
 
 
+def studies_of(results: Path) -> list[Path]:
+    """The directories of the studies below results/ that were started."""
+    sheets = [results / "runs.json", *sorted(results.glob("studies/*/runs.json"))]
+    return [sheet.parent for sheet in sheets if sheet.exists() and sheet.with_name("study.json").exists()]
+
+
 def run_directory(run: Run, directory: Path) -> Path:
     """The directory of a trained run or, for the base model's run, of the base model, below results/."""
     return directory / "base" / run.model if run.method == BASE else directory / "runs" / run.run

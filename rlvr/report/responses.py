@@ -65,7 +65,7 @@ def write_responses_page(
     sheet, audited = read_runs(runs), [BenchmarkAudit.read(path).audit for path in audits]
     problems_file = results / "problems" / benchmark / "problems.jsonl"
     problems = read_jsonl(problems_file, ("id", "answer"))
-    places = {str(row["id"]): place for place, row in enumerate(problems)}
+    numbers = {str(row["id"]): number for number, row in enumerate(problems)}
     coloured = {directory.parent.name: directory for directory in tokens}
     inputs, chunks, shown = [runs, *audits, problems_file], list[Path](), {}
     for run in sheet:
@@ -76,7 +76,7 @@ def write_responses_page(
             for row in audit.second.disagreements
         }
         texts = read_token_texts(coloured[run.run]) if run.run in coloured else {}
-        responses = _read_responses(run, benchmark, results, places, disagreeing, texts)
+        responses = _read_responses(run, benchmark, results, numbers, disagreeing, texts)
         inputs += [*responses.files, *([coloured[run.run] / "tokens.parquet"] if texts else [])]
         shown[run.run], written = write_responses(
             run.run, run.run, run.seed, responses.flags, responses.rows, out.with_name("texts")
@@ -106,7 +106,7 @@ def _read_responses(
     run: Run,
     benchmark: str,
     results: Path,
-    places: dict[str, int],
+    numbers: dict[str, int],
     disagreeing: set[tuple[str, int]],
     texts: TokenTexts,
 ) -> _RunResponses:
@@ -117,16 +117,16 @@ def _read_responses(
     keys = [(str(row["problem_id"]), row["sample"]) for row in samples]
     if keys != [(str(row["problem_id"]), row["sample"]) for row in grades]:
         raise InvalidInput(str(paths[1]), "", "has not the samples in their order", "the grades of these samples")
-    flags: list[list[int]] = [[] for _ in places]
-    rows: list[list[list[Any]]] = [[] for _ in places]
+    flags: list[list[int]] = [[] for _ in numbers]
+    rows: list[list[list[Any]]] = [[] for _ in numbers]
     for key, sample, grade in sorted(zip(keys, samples, grades, strict=True), key=lambda each: each[0][1]):
-        if key[0] not in places:
+        if key[0] not in numbers:
             raise InvalidInput(str(paths[0]), "", f"answers problem {key[0]}", f"a problem of {benchmark}")
         flag = CORRECT * bool(grade["correct"]) + TRUNCATED * (sample["finish_reason"] == "length")
         flag += NO_ANSWER * (grade["answer"] is None) + GRADERS_DISAGREE * (key in disagreeing)
-        flags[places[key[0]]].append(flag)
+        flags[numbers[key[0]]].append(flag)
         row = [sample["text"], grade["answer"], grade["reason"], sample["tokens"]]
-        rows[places[key[0]]].append([*row, *texts.get(key, ())])
+        rows[numbers[key[0]]].append([*row, *texts.get(key, ())])
     if len({len(row) for row in rows}) > 1:
         raise InvalidInput(str(paths[0]), "", "has not as many samples of each problem", "the same number of each")
     return _RunResponses(flags, rows, paths)

@@ -60,22 +60,22 @@ def write_rollouts_page(
     tables, inputs = defaultdict[int, list[_Table]](list), [runs, problems_file]
     replays = {directory.name: directory for directory in replayed}
     for run in trained:
-        place = results / "runs" / run.run
-        training = read_manifest(place / "manifest.json", "run")
-        directories = dict(kept_steps(place)) | _replayed_steps(training, replays.get(run.run))
+        folder = results / "runs" / run.run
+        training = read_manifest(folder / "manifest.json", "run")
+        directories = dict(kept_steps(folder)) | _replayed_steps(training, replays.get(run.run))
         longest = training.parameters["training"]["max_new_tokens"] if directories else 0
         for step, directory in directories.items():
             tables[step].append(_Table(run.run, run.seed, longest, step, directory))
             inputs.append(directory / "tokens.parquet")
-        inputs.append(place / "manifest.json")
+        inputs.append(folder / "manifest.json")
     chunks, parts, quantities = list[Path](), list[Part](), dict[str, Quantity]()
     for step in sorted(tables):
         scales = _scales(tables[step])
         quantities |= {key: quantity for key, (quantity, _) in scales.items()}
         problems = list(dict.fromkeys(str(id_) for table in tables[step] for id_ in table.read()["problem"]))
-        places, shown = {id_: place for place, id_ in enumerate(problems)}, {}
+        numbers, shown = {id_: number for number, id_ in enumerate(problems)}, {}
         for table in tables[step]:
-            flags, rows = _responses(table, places, scales)
+            flags, rows = _responses(table, numbers, scales)
             name = f"{table.run}-step{step}"
             shown[table.run], written = write_responses(
                 name, table.run, table.seed, flags, rows, out.with_name("texts")
@@ -125,26 +125,26 @@ def _scales(tables: Sequence[_Table]) -> dict[str, tuple[Quantity, float]]:
 
 
 def _responses(
-    table: _Table, places: dict[str, int], scales: dict[str, tuple[Quantity, float]]
+    table: _Table, numbers: dict[str, int], scales: dict[str, tuple[Quantity, float]]
 ) -> tuple[list[list[int]], list[list[list[Any]]]]:
-    """The flags and the rows of a run's rollouts, by problem; ``places`` numbers the step's problems."""
+    """The flags and the rows of a run's rollouts, by problem; ``numbers`` numbers the step's problems."""
     frame = table.read()
     keys = [quantity.key for quantity in recorded(frame)]
     for key in keys:
         quantity, scale = scales[key]
         frame[f"letter_{key}"] = list(level_letters(quantity.values(frame), quantity.middle, scale))
-    flags: list[list[int]] = [[] for _ in places]
-    rows: list[list[list[Any]]] = [[] for _ in places]
+    flags: list[list[int]] = [[] for _ in numbers]
+    rows: list[list[list[Any]]] = [[] for _ in numbers]
     for _, tokens in frame.groupby(["group", "sample"], sort=False):
         first = tokens.iloc[0]
         reward, advantage = float(first["reward"]), float(first["advantage"])
         flag = CORRECT * (reward > 0) + TRUNCATED * (len(tokens) >= table.longest)
         flag += RAISED * (advantage > 0) + LOWERED * (advantage < 0)
         letters = {key: "".join(tokens[f"letter_{key}"]) for key in keys}
-        place, remark = places[str(first["problem"])], f"optimizer step {first['mini_batch']}"
-        flags[place].append(flag)
+        number, remark = numbers[str(first["problem"])], f"optimizer step {first['mini_batch']}"
+        flags[number].append(flag)
         row = [None, None, remark, len(tokens), tokens["text"].tolist(), letters, round(reward, 4), round(advantage, 4)]
-        rows[place].append(row)
+        rows[number].append(row)
     return flags, rows
 
 

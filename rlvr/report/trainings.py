@@ -10,8 +10,10 @@ from evals.core.records import BASE
 from evals.results import Results
 from evals.tables import numbers
 from evals.tables.layout import Table
+from rlvr.report.provenance import read_run_manifest
 
 _UNJUDGED = "unjudged_"
+_NAMES = ("run", "method_name", "seed")
 _PHASES = {
     "seconds_rollout": "Rollout",
     "seconds_reward": "Reward",
@@ -120,3 +122,16 @@ def timing_table(results: Results, training: Path) -> Table:
         rows.append((title, *seconds, numbers.whole(float(rate))))
     header = ("Method", *_PHASES.values(), "Tokens/s in rollout")
     return Table("timing", "Seconds of a training step, mean over steps and seeds", header, tuple(rows))
+
+
+def settings_table(results: Results, directory: Path) -> Table:
+    """Every setting in which trainings of two methods differ, a column for each method; of its first seed."""
+    conditions = [condition for condition in results.conditions if condition.method != BASE]
+    parameters = [dict(read_run_manifest(condition.runs[0], directory).parameters) for condition in conditions]
+    frame = pd.json_normalize(parameters).astype(object)
+    texts = frame.where(frame.notna(), numbers.NOTHING).astype(str)
+    differing = [key for key in texts if texts[key].nunique() > 1 and key not in _NAMES]
+    rows = tuple((key, *texts[key]) for key in differing)
+    note = "By the first seed of each. Choose two methods to see their differences alone."
+    header = ("Setting", *(condition.title for condition in conditions))
+    return Table("settings", "Settings in which the methods differ", header, rows, (note,))

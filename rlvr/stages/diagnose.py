@@ -169,6 +169,7 @@ class ClaimsPage(OfClaims):
     templates = ("base.html.jinja", "macros.html.jinja", "report.css", "sections.html.jinja")
     unused = ("folder", "drawn")
 
+    study: str
     drawn: Files
     rollouts: Files
     constants = {"figures": _CLAIM_FIGURES}

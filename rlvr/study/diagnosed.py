@@ -114,7 +114,7 @@ class ClaimJobs:
         drawn = tuple(Path(f"results/figures/phenomena/{claim}.svg") for claim in self.claims)
         shared: dict[str, Any] = {"findings": findings, "notes": notes, "left_out": self.left_out}
         yield diagnose.ClaimsTable(**shared)
-        yield diagnose.ClaimsPage(**shared, drawn=drawn, rollouts=rollouts)
+        yield diagnose.ClaimsPage(**shared, study=self.plan.study.config.study, drawn=drawn, rollouts=rollouts)
 
     @property
     def _steps(self) -> tuple[int, ...]:

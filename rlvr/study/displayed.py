@@ -15,6 +15,7 @@ from rlvr.study.plan import Plan
 from rlvr.study.source_files import REPOSITORY, as_input
 from rlvr.study.studies import BEST, STEPS, score_points
 
+_FEWEST_STEPS = 10  # of a training that shows anything
 REFERENCE = Path(as_input(REPOSITORY / "config/reference"))
 
 
@@ -28,6 +29,8 @@ class Displayed:
     def evidence(self) -> str:
         """A sentence on the evidence that the numbers give."""
         study = self.plan.study
+        if study.methods and (steps := study.config.training["steps"]) < _FEWEST_STEPS:
+            return f"This study tries the machinery: its trainings have {steps} steps, and its numbers mean nothing."
         if not study.methods:
             names = "; ".join(map(study.model_title, study.config.models))
             return (

@@ -92,8 +92,8 @@ def compare_checkpoints(
             pair = ModelPair(before, after, temperature)
             sizes = [model.head_weight.shape[0] for model in (pair.base, pair.trained)]
             if sizes[0] != sizes[1]:  # as after padding the vocabulary
-                found = f"have logits of {sizes[0]} and of {sizes[1]} tokens"
-                raise InvalidInput("--base, --trained", "", found, "two models of one vocabulary")
+                message = f"have logits of {sizes[0]} and of {sizes[1]} tokens"
+                raise InvalidInput("--base, --trained", "", message, "two models of one vocabulary")
             texts = load_tokenizer(base)
             progress = Progress(out, "samples compared", len(paths), sum(path.is_file() for path in paths))
             for number, (path, batch) in enumerate(zip(paths, batches, strict=True), start=1):
@@ -114,11 +114,11 @@ def compare_checkpoints(
         outputs = [out / "tokens.parquet", *([] if top is None else [error])]
         Manifest(COMPARISON_KIND, inputs, hash_files(out, *outputs), parameters, identity).write(out / "manifest.json")
     if top is not None:
-        found = read_json(error)
-        where = f"mean error in nats over {found['tokens']} tokens of the first batch"
-        errors = ((name, each) for name, each in found["columns"].items() if not name.endswith("log_prob"))
+        errors = read_json(error)
+        where = f"mean error in nats over {errors['tokens']} tokens of the first batch"
+        rounding = ((name, values) for name, values in errors["columns"].items() if not name.endswith("log_prob"))
         words = "{} {mean_error:.2g} (largest {largest_error:.2g}, its mean {mean:.2g})"
-        print(f"--top {top}: {where}: {', '.join(words.format(name, **each) for name, each in errors)}")
+        print(f"--top {top}: {where}: {', '.join(words.format(name, **values) for name, values in rounding)}")
 
 
 def _read_rewards(grades: Path, samples: Path, rows: _Rows) -> dict[tuple[Any, int], float]:

@@ -4,171 +4,145 @@ MLflow 3.17 creates its tables without a lock: of several processes that open a 
 leave it broken. Here it is made under a file lock, in a temporary file, and renamed when it is whole.
 """
 
-from __future__ import annotations
-
 import contextlib
-import getpass
 import logging
 import os
 import shutil
-import signal
 import sqlite3
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import sqlalchemy
+import pandas as pd
+import psutil
 from filelock import FileLock, Timeout
-from mlflow.entities import Experiment, Run
+from mlflow.entities import Experiment, Metric, Param, Run, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
 
 from evals.core.errors import InvalidInput, UserError
 
-SERVER_VARIABLE, OWNER_TAG = "MLFLOW_TRACKING_URI", "rlvr.results"
+_USER = psutil.Process().username()  # the number of a user identifier that has no name
+_SERVER, _OWNER_TAG, _RESULT_TAG = "MLFLOW_TRACKING_URI", "rlvr.results", "rlvr.result"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # opens on runs and charts instead of on chat traces
 _BUSY_SECONDS = 10.0
 
 
-def _server_named() -> str | None:
-    """The server that users of MLflow name in the environment; databases and directories named there are not ours."""
-    uri = os.environ.get(SERVER_VARIABLE, "")
-    return uri.rstrip("/") if uri.startswith(("http://", "https://")) else None
-
-
-def user_name() -> str:
-    """The name of who runs this, or nothing where the system has none."""
-    with contextlib.suppress(KeyError, OSError):  # a user identifier without a name
-        return getpass.getuser()
-    return ""
-
-
-@dataclass(frozen=True)
 class Store:
-    """An SQLite file and a directory for copies of tables and figures; with a ``server`` the file only names a lock."""
+    """``mlflow.db`` in results/, with a directory for copies of tables and figures; or the server of the environment.
 
-    database: Path
-    artifacts: Path
-    server: str | None = field(default_factory=_server_named)
+    Databases and directories that the environment names are not ours, and are not written. ``client`` writes while
+    :meth:`writing` holds the lock.
+    """
 
-    @classmethod
-    def of(cls, results: Path) -> Store:
-        """The store of a results/ directory."""
-        return cls(results / "mlflow.db", results / "mlflow-artifacts")
+    client: MlflowClient
 
-    @property
-    def uri(self) -> str:
-        """MLflow's address of the server or of the database."""
-        return self.server or f"sqlite:///{self.database.resolve()}"
-
-    @property
-    def address(self) -> str:
-        """The server's address for people, without a password."""
-        parts = urlsplit(self.server or "")
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    def __init__(self, results: Path) -> None:
+        self.results = results.resolve()
+        self.database, self.artifacts = self.results / "mlflow.db", self.results / "mlflow-artifacts"
+        named = os.environ.get(_SERVER, "").rstrip("/")
+        self.server = named if named.startswith(("http://", "https://")) else None
+        parts = urlsplit(named)
+        self.address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()  # without a password
+        self.uri = self.server or f"sqlite:///{self.database}"
 
     @contextlib.contextmanager
-    def writing(self, server_seconds: int = 60, lock_seconds: float = 600.0) -> Iterator[MlflowClient]:
-        """Hold the database's lock, and make the database if there is none; a server has so many seconds for it all."""
+    def writing(self, lock_seconds: float = 600.0) -> Iterator[None]:
+        """Hold the lock of the results' MLflow, and make the database if there is none; what fails is one line."""
         path = self.database
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(path.with_name(path.name + ".lock"), timeout=lock_seconds):
-                if self.server is not None:
-                    with _limited(server_seconds):
-                        yield self._client()
-                    return
-                if not path.exists():
-                    unfinished = path.with_name(f".{path.name}.new")
-                    unfinished.unlink(missing_ok=True)  # left by a process that died here
-                    Store(unfinished, self.artifacts, None)._client()
-                    os.replace(unfinished, path)
-                _require_usable(path)
-                yield self._client()
-        except MlflowException as error:
-            if self.server is None:
-                raise
-            reason = str(error).splitlines()[0].replace(self.server, self.address)
-            raise UserError(f"{SERVER_VARIABLE}: {self.address}: {reason}") from None
+            with FileLock(f"{path}.lock", timeout=lock_seconds):
+                if self.server is None:
+                    if not path.exists():
+                        unfinished = path.with_name(f".{path.name}.new")
+                        unfinished.unlink(missing_ok=True)  # left by a process that died here
+                        _open(f"sqlite:///{unfinished}")
+                        os.replace(unfinished, path)
+                    _require_usable(path)
+                self.client = _open(self.uri)
+                yield
         except Timeout:
             raise UserError(f"{path}: another process has been writing it for {lock_seconds:.0f} s") from None
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+        except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
+            reason = " ".join(str(error).partition("\n")[0].split())
+            remedy = "unless another program holds it, delete it: it is made again from the results"
+            if self.server:
+                raise UserError(f"{_SERVER}: {self.address}: {reason.replace(self.server, self.address)}") from None
+            raise UserError(f"{path}: {reason}; {remedy}") from None
 
-    def _client(self) -> MlflowClient:
-        for name in ("alembic", "mlflow.store.db.utils"):
-            logging.getLogger(name).setLevel(logging.WARNING)  # dozens of lines about migrations of an empty database
-        try:
-            client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)  # else MLFLOW_REGISTRY_URI's
-            client.get_experiment("0")
-        except sqlalchemy.exc.SQLAlchemyError as error:
-            raise _damaged(self.database, error) from None
-        return client
-
-    def experiment(self, client: MlflowClient, name: str) -> Experiment:
+    def experiment(self, name: str) -> Experiment:
         """Open an experiment; it is made or restored if need be.
 
         One of a directory that this was copied from is renamed and kept; on a server one of others is refused.
         """
-        experiment = client.get_experiment_by_name(name)
+        experiment = self.client.get_experiment_by_name(name)
         if experiment and experiment.lifecycle_stage == "deleted":
-            client.restore_experiment(experiment.experiment_id)
-        owner = f"{user_name()}:{self.database.parent.resolve()}"  # two people may have a study of one name
-        location = None if self.server else self.artifacts.resolve().as_uri()  # a server chooses its own
-        if experiment and self.server and (other := experiment.tags.get(OWNER_TAG)) != owner:
+            self.client.restore_experiment(experiment.experiment_id)
+        owner = f"{_USER}:{self.results}"  # two people may have a study of one name
+        location = None if self.server else self.artifacts.as_uri()  # a server chooses its own
+        if experiment and self.server and (other := experiment.tags.get(_OWNER_TAG)) != owner:
             reason = f"has an experiment {name} of {other or 'others'}, not of {owner}"
-            raise InvalidInput(SERVER_VARIABLE, self.address, reason, "another name of the study or experiment")
-        if experiment and location not in (None, experiment.artifact_location):
-            client.rename_experiment(experiment.experiment_id, f"{name}, copied, {experiment.experiment_id}")
-        elif experiment:
+            raise InvalidInput(_SERVER, self.address, reason, "another name of the study or experiment")
+        if experiment and location in (None, experiment.artifact_location):
             return experiment
-        return client.get_experiment(client.create_experiment(name, location, _KIND | {OWNER_TAG: owner}))
+        if experiment:
+            self.client.rename_experiment(experiment.experiment_id, f"{name}, copied, {experiment.experiment_id}")
+        number = self.client.create_experiment(name, location, _KIND | {_OWNER_TAG: owner})
+        return self.client.get_experiment(number)
 
-    def delete(self, client: MlflowClient, run: Run) -> None:
+    def runs(self, experiment: Experiment) -> list[Run]:
+        """All runs of an experiment that this package made, by their tag; all others are the user's own and stay."""
+        numbers, ours = [experiment.experiment_id], f"tags.`{_RESULT_TAG}` != ''"
+        return list(self.client.search_runs(numbers, ours, ViewType.ACTIVE_ONLY, max_results=50_000))
+
+    def log(
+        self,
+        experiment: Experiment,
+        name: str,
+        tags: Mapping[str, str],
+        ended: int,
+        metrics: Sequence[Metric] = (),
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        status: str = "FINISHED",
+    ) -> str:
+        """Make a run, with one batch of its metrics and settings; times are milliseconds since the epoch."""
+        tags = {**tags, _RESULT_TAG: name, "study": experiment.name, "mlflow.runName": name, "mlflow.user": _USER}
+        tags |= {"mlflow.source.name": "rlvr-bench", "mlflow.source.type": "LOCAL"}
+        started = min((metric.timestamp for metric in metrics if settings), default=ended)
+        run: str = self.client.create_run(experiment.experiment_id, started, tags).info.run_id
+        dotted = pd.json_normalize(dict(settings)).astype(object).to_dict("records")
+        self.client.log_batch(run, metrics, [Param(key, str(value)) for row in dotted for key, value in row.items()])
+        if status != "RUNNING":
+            self.client.set_terminated(run, status, ended)
+        return run
+
+    def delete(self, run: Run) -> None:
         """Delete a run and its files; on a server it is hidden, as by its own pages, until ``mlflow gc`` there."""
-        client.delete_run(run.info.run_id)
+        self.client.delete_run(run.info.run_id)
         if self.server is None:
-            client._tracking_client.store._hard_delete_run(run.info.run_id)  # `mlflow gc` would take the user's too
+            self.client._tracking_client.store._hard_delete_run(run.info.run_id)  # `mlflow gc` takes the user's too
             folder = Path(url2pathname(urlsplit(run.info.artifact_uri).path))
-            if folder.is_relative_to(self.artifacts.resolve()):
+            if folder.is_relative_to(self.artifacts):
                 shutil.rmtree(folder.parent, ignore_errors=True)
 
 
+def _open(uri: str) -> MlflowClient:
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # dozens of lines about migrations of an empty database
+    client = MlflowClient(tracking_uri=uri, registry_uri=uri)  # else MLFLOW_REGISTRY_URI's
+    client.get_experiment("0")
+    return client
+
+
 def _require_usable(path: Path) -> None:
-    """Refuse a database that is damaged or held: MLflow would try for more than a minute."""
-    try:
-        with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as database:
-            if (state := database.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise _damaged(path, state)
-            database.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        reason = f"cannot be written ({error}); another program may hold it, such as a browser of it"
-        raise UserError(f"{path}: {reason}") from None
-    except sqlite3.DatabaseError as error:
-        raise _damaged(path, error) from None
-
-
-def _damaged(path: Path, reason: object) -> UserError:
-    text = " ".join(str(reason).partition("\n")[0].split())
-    return UserError(f"{path}: is damaged or no MLflow database ({text}); delete it, it is made again from the results")
-
-
-@contextlib.contextmanager
-def _limited(seconds: int) -> Iterator[None]:
-    """Raise after so many seconds, whatever a server sends or not; Python has this for the main thread alone."""
-
-    def stop(*_: object) -> None:
-        raise MlflowException(f"has not taken the runs within {seconds} s")
-
-    is_main = threading.current_thread() is threading.main_thread()
-    previous = signal.signal(signal.SIGALRM, stop) if is_main else None
-    signal.alarm(seconds if is_main else 0)
-    try:
-        yield
-    finally:
-        if is_main:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, previous)
+    """Raise sqlite3.Error for a database that is damaged or held: MLflow would try for more than a minute."""
+    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as database:
+        if (state := database.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(state)
+        database.execute("BEGIN IMMEDIATE")

@@ -41,6 +41,22 @@ function sortable(table) {
 
 document.querySelectorAll(".table > table").forEach(sortable);
 
+// Of a table with a column for each method, two columns and the rows in which they differ.
+function pairs(table) {
+  const rows = [...table.rows], titles = [...rows[0].cells].map((cell) => cell.innerText.replace(/[↕↓↑]/g, "").trim());
+  const options = ["all methods", ...titles.slice(1)];
+  const chosen = [0, 1].map(() => made("select", { "aria-label": "Method" }, ...options.map((title) => made("option", {}, title))));
+  const show = () => {
+    const [a, b] = chosen.map((select) => select.selectedIndex), both = a && b;
+    for (const row of rows) {
+      [...row.cells].forEach((cell, place) => { cell.hidden = Boolean(both) && ![0, a, b].includes(place); });
+      row.hidden = Boolean(both) && row !== rows[0] && row.cells[a].innerText === row.cells[b].innerText;
+    }
+  };
+  for (const select of chosen) select.onchange = show;
+  table.parentElement.before(made("p", { class: "controls" }, chosen[0], " beside ", chosen[1]));
+}
+
 const HEIGHT = 340, LEFT = 46, RIGHT = 14, TOP = 12, BOTTOM = 42; // of the drawing and its margins, pixels
 const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 
@@ -199,3 +215,4 @@ function explore(figure) {
 }
 
 explore(document.getElementById("curves"));
+document.querySelectorAll(".pairs table").forEach(pairs);

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
@@ -218,6 +220,37 @@ def test_examples_are_the_first_problem_and_sample(study: Study) -> None:
     assert page.count('class="example"') == 2
 
 
+def test_settings_in_which_methods_differ_stand_side_by_side(study: Study) -> None:
+    for name in ("tiny-dapo-s1", "tiny-delta-s1"):
+        change = {"training": {"steps": 8, "learning_rate": 0.1 if "dapo" in name else 0.2}}
+        _edit(
+            study.results / f"runs/{name}/manifest.json", lambda content, new=change: content["parameters"].update(new)
+        )
+    table = _page(study).split("Settings in which the methods differ</h3>")[1].split("</table>")[0]
+    rows = dict(re.findall(r'<th scope="row">([^<]*)</th>((?:<td[^>]*>[^<]*</td>)*)', table))
+    assert re.findall(">([^<]+)<", rows["training.learning_rate"])[-2:] == ["0.1", "0.2"]
+    assert "training.steps" not in rows and "seed" not in rows
+
+
+def test_a_report_and_all_that_it_leads_to_go_into_one_file(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, packed = study.results, tmp_path / "mine.zip"
+    shutil.copy(study.runs_file, results)
+    shutil.copy(study.study_file, results)
+    assert rlvr_bench("bundle")([str(results), str(packed)]) == 2
+    assert "holds no report.html; make it first" in capsys.readouterr().err and not packed.exists()
+    for name in ("report.html", "phenomena.html", "responses/chain_3/index.html", "responses/chain_3/texts/a-0.js"):
+        (results / name).parent.mkdir(parents=True, exist_ok=True)
+        (results / name).write_text(name)
+    assert rlvr_bench("bundle")([str(results), str(packed)]) == 0
+    with ZipFile(packed) as content:
+        names = set(content.namelist())
+        assert content.read("mine/responses/chain_3/texts/a-0.js") == b"responses/chain_3/texts/a-0.js"
+    assert {"mine/report.html", "mine/phenomena.html", "mine/figures/scores.svg"} <= names
+    assert not [name for name in names if name.startswith(("mine/samples", "mine/runs/"))]
+
+
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
@@ -231,7 +264,7 @@ def test_examples_are_the_first_problem_and_sample(study: Study) -> None:
         ),
         (
             lambda study: (study.results / "samples/tiny-base/chain_3/samples.jsonl").write_text(""),
-            "samples.jsonl: has no line about problem chain_3-000",
+            "samples.jsonl: has no response to the first problem of chain_3",
         ),
     ],
 )

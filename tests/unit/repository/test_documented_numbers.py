@@ -201,7 +201,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "a model of more than {} MiB": constant("rlvr.engines.local.memory:SMALL") // MIB,
         "at most 2^{} numbers": constant("rlvr.engines.local.policy:LOGITS_AT_ONCE").bit_length() - 1,
     },
-    "docs/faq.md": {"the first response to {} problems": "rlvr.report.mlflow.values:PROBLEMS_IN_TABLE"},
+    "docs/faq.md": {"the first response to {} problems": "rlvr.report.mlflow.projection:PROBLEMS_IN_TABLE"},
     "docs/paper_scale.md": {
         "{} steps, as few rollouts": "rlvr.study.rehearsal:STEPS",
         "over the ranks ({} or more)": constant("rlvr.study.rehearsal:_LEAST_ROLLOUTS"),

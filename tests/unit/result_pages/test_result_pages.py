@@ -43,8 +43,9 @@ def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings
     out = tmp_path / "phenomena.html"
     arguments = ["--findings", *findings, "--figures", str(tmp_path), "--rollouts", str(rollouts)]
     arguments += ["--left-out", "Third claim: needs <this>", "Fourth claim: needs that"]
-    assert main(["phenomena", *arguments, "--note", "N & M.", "--out", str(out)]) == 0
+    assert main(["phenomena", *arguments, "--study", "mine", "--note", "N & M.", "--out", str(out)]) == 0
     page = out.read_text()
+    assert "on the model of the study mine" in page and 'href="report.html"' in page
     assert "Not measured: Third claim: needs &lt;this&gt;." in page and "Not measured: Fourth claim" in page
     for words in ("1. First claim", "2. Second claim", "Up &amp; up", "It &lt;falls&gt;", "N &amp; M."):
         assert words in page
@@ -69,6 +70,17 @@ def test_a_figure_that_is_not_there_is_one_line(
     findings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "two.svg").unlink()
-    arguments = ["--findings", *findings, "--figures", str(tmp_path), "--note", "N.", "--out", str(tmp_path / "p.html")]
+    arguments = [
+        "--findings",
+        *findings,
+        "--figures",
+        str(tmp_path),
+        "--study",
+        "s",
+        "--note",
+        "N.",
+        "--out",
+        str(tmp_path / "p.html"),
+    ]
     assert main(["phenomena", *arguments]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path / 'two.svg'}: no such file\n"

@@ -8,6 +8,7 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from evals.results import read_results
+from evals.tables.by_seed import write_by_seed_table
 from evals.tables.main import write_main_table
 from rlvr.report.mlflow.projection import project as project_study
 from rlvr.report.mlflow.store import Store
@@ -21,29 +22,22 @@ ALL_RUNS = 7 + 4 + 1
 """The base model and two seeds of three methods; these and the base model as rows of the main table; the tables."""
 
 
-def store_of(study: Study, database: str = "mlflow.db") -> Store:
-    return Store(study.results / database, study.results / "mlflow-artifacts")
+def project(study: Study) -> int:
+    """Show the study in the database of its results."""
+    return project_study(study.results, Store(study.results))
 
 
-def project(study: Study, database: str = "mlflow.db") -> int:
-    """Show the study in a database of its results."""
-    return project_study(study.results, study.results, store_of(study, database))
-
-
-def client_of(study: Study, database: str = "mlflow.db") -> MlflowClient:
+def client_of(study: Study) -> MlflowClient:
     """MLflow's public client of that database."""
-    uri = store_of(study, database).uri
+    uri = Store(study.results).uri
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
-def shown(study: Study, database: str = "mlflow.db", experiment: str = "laptop") -> dict[str, Run]:
+def shown(study: Study, experiment: str = "laptop") -> dict[str, Run]:
     """Every run of ours in the experiment, by its name, of which there is one each."""
-    client = client_of(study, database)
-    found = client.get_experiment_by_name(experiment)
-    assert found is not None
-    runs = [
-        run for run in client.search_runs([found.experiment_id], max_results=1000) if "rlvr.result" in run.data.tags
-    ]
+    client = client_of(study)
+    number = client.get_experiment_by_name(experiment).experiment_id
+    runs = [run for run in client.search_runs([number], max_results=1000) if "rlvr.result" in run.data.tags]
     by_name = {run.info.run_name: run for run in runs}
     assert len(by_name) == len(runs)
     return by_name
@@ -57,6 +51,7 @@ def write_tables(study: Study) -> None:
     scores = [results / "scores" / f"{name}.json" for name in BENCHMARKS]
     read = read_results(study.runs_file, scores, study.comparisons)
     write_main_table(read, results / "costs", results / "runs", ["a note"], results / "tables/main")
+    write_by_seed_table(read, results / "tables/by_seed")
     (results / "figures").mkdir(exist_ok=True)
     (results / "figures/scores.png").write_text("png")
 
@@ -64,10 +59,10 @@ def write_tables(study: Study) -> None:
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables and nothing in them, to copy: making them takes a second."""
-    path = tmp_path_factory.mktemp("database") / "mlflow.db"
-    with Store(path, path.parent).writing():
+    store = Store(tmp_path_factory.mktemp("database"))
+    with store.writing():
         pass
-    return path
+    return store.database
 
 
 @pytest.fixture(scope="module")

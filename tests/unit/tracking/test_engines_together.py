@@ -12,7 +12,7 @@ from evals.core.files import read_jsonl
 from evals.core.run_spec import Execution, LocalRun
 from rlvr.engines.local.train import train
 from rlvr.methods.components import composition
-from rlvr.report.mlflow.values import metric_name
+from rlvr.report.mlflow.projection import metric_name
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import project, shown

@@ -1,0 +1,31 @@
+"""A study's report and everything that it leads to, in one file to send to somebody."""
+
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from evals.core.errors import UserError
+from evals.core.files import replacing
+from rlvr.report.provenance import studies_of
+
+_PARTS = ("*.html", "responses", "rollouts", "tables", "figures", "study.json", "registration.json")
+
+
+def bundle(results: Path, out: Path) -> None:
+    """Pack the reports of all studies below a results directory, and every page, table and figure beside them.
+
+    Unpacked, `report.html` opens from disk, with every response one click from its score. Checkpoints, samples and
+    MLflow's runs are left out; `rlvr-bench crate` describes all results for an archive.
+
+    Args:
+        results: results/, where the studies lie.
+        out: the zip file.
+    """
+    parts = [path for study in studies_of(results) for part in _PARTS for path in sorted(study.glob(part))]
+    files = [file for path in parts for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+    if not any(file.name == "report.html" for file in files):
+        raise UserError(f"{results}: holds no report.html; make it first: snakemake")
+    with replacing(out) as temporary, ZipFile(temporary, "w", ZIP_DEFLATED) as packed:
+        for file in files:
+            if file.is_file():
+                packed.write(file, Path(out.stem) / file.relative_to(results))
+    print(f"{out}: {len(files)} files, {out.stat().st_size / 2**20:.1f} MiB; unpack it and open {out.stem}/report.html")
