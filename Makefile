@@ -16,7 +16,7 @@ NEEDS_PYTHON = test -n "$(PYTHON)" || \
 	{ echo "error: no Python on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help environment reproduce smoke test fuzz mutants coverage test-engines test-engines-short test-engines-gpu-pins gpu-check lint docs ui status clean-state lock lock-engines licences audit
+.PHONY: help environment reproduce smoke check test fuzz mutants coverage test-engines test-engines-short test-engines-gpu-pins gpu-check lint docs ui status clean-state lock lock-engines licences audit
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,10 @@ reproduce: environment ## run the default study, to results/report.html
 smoke: environment ## run the same study cut down to about a minute, in results/smoke
 	@$(SNAKEMAKE) --directory results/smoke --configfile config/smoke.yaml $(ARGS)
 
-test: environment ## run all tests that need no GPU
+check: environment ## run what a newcomer runs first: the tests of methods and scores, in about two minutes
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit/methods tests/unit/scores --numprocesses $(or $(CORES),auto) $(ARGS)
+
+test: environment ## run all tests that need no GPU (about 25 minutes on two cores)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore=tests/engines --numprocesses $(or $(CORES),auto) $(ARGS)
 
 fuzz: environment ## try a million hostile inputs (CASES=150000 a test): configurations, files, logs, servers, checkpoints, texts

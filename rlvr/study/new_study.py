@@ -1,6 +1,5 @@
 """A commented study of a model on the GPUs of one machine, for a user to go on from."""
 
-import os
 import re
 from pathlib import Path
 
@@ -8,11 +7,11 @@ from evals.core.errors import UserError
 from evals.core.files import write_text
 from evals.generation.chat import has_chat_template, turn_end
 from evals.generation.checkpoint import Checkpoint
-from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 
-_ONE_GPU = REPOSITORY / "config" / "one_gpu.yaml"
-_SMALL_GPU = REPOSITORY / "config" / "one_gpu_24gb.yaml"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)  # in a model's name: 0.6B
+_BYTES_TRAINED = 16
+"""Of a parameter that is trained: itself, its gradient and two moments, in float32."""
 
 _STUDY = """\
 # {title}
@@ -21,7 +20,7 @@ _STUDY = """\
 #   snakemake --configfile {file} --directory DIR --cores 8
 #
 # `rlvr-bench methods` lists the methods, config/README.md explains the sections, docs/configuration.md every key.
-extends: {parent}  # what is not here is as it is there: training, evaluation, statistics
+extends: {parent}  # of config/ of the project: what is not here is as it is there
 study: {name}
 {engine}seeds: [1, 2]
 
@@ -44,6 +43,11 @@ methods:
   delta: {{}}
   dapo_forking_tokens: {{}}
 reference_method: dapo  # the one that every other is compared with
+"""
+_LORA = """
+training:
+  # By its name {size:g} billion parameters: with gradients and moments {needed:.0f} GB. So adapters are trained.
+  lora: {{rank: 32, alpha: 64}}
 """
 _OF_VERL = """
 training:
@@ -89,21 +93,28 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
     name = re.sub(r"\W+", "_", directory.resolve().name if is_local else model.rpartition("/")[2]).strip("_").lower()
     form = prompt or ("chat" if is_local and _is_chat_model(directory) else "base")
     instruction = r"{problem}\nPlease reason step by step, and put your final answer within \\boxed{}."
-    parent = _ONE_GPU if memory >= 80 or gpus > 1 else _SMALL_GPU
-    inside = out.absolute().is_relative_to(REPOSITORY)
+    named = _SIZE.search(model.rpartition("/")[2])
+    size = float(named[1]) if named else 0.0
+    place = f"path: {directory.resolve()}" if is_local else f"id: {model}\n    # revision: COMMIT, to have no other one"
     text = _STUDY.format(
         title=f"{model}: three methods on {f'{gpus} GPUs' if gpus > 1 else 'one GPU' if gpus else 'the CPU'}.",
         file=out,
-        parent=os.path.relpath(parent, out.absolute().parent) if inside else parent,
+        parent="one_gpu.yaml" if memory >= 80 or gpus > 1 else "one_gpu_24gb.yaml",
         name=name,
         engine="engine: verl\n" if gpus > 1 else "",
-        where=f"path: {directory.resolve()}" if is_local else f"id: {model}",
+        where=place,
         prompt=form,
         instruction=f'"{instruction}"' if form == "chat" else rf'"{instruction}\n"',
     )
+    lora = (
+        _LORA.format(size=size, needed=_BYTES_TRAINED * size) if _BYTES_TRAINED * size > memory * max(gpus, 1) else ""
+    )
     if gpus > 1:
-        text += _OF_VERL.replace("GPUS", str(gpus))
-    elif gpus == 0:
+        of_verl = _OF_VERL.replace("GPUS", str(gpus))
+        text += lora + of_verl.removeprefix("\ntraining:\n") if lora else of_verl
+    else:
+        text += lora
+    if gpus == 0:
         text += "\nexecution: {device: cpu}\n"
     write_text(out, text)
     try:

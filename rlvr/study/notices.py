@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 from evals.core.errors import UserError
@@ -22,6 +23,12 @@ def print_notices(study: Study) -> None:
     if study.config.execution.device == "cuda" and not has_gpu:
         print(
             "warning: execution.device is cuda, and this machine shows no GPU: jobs started here will fail",
+            file=sys.stderr,
+        )
+    if has_gpu and version("torch").endswith("+cpu"):
+        print(
+            "warning: this machine has a GPU, and torch is a build for CPUs; `make` without the index of CPU builds "
+            "(PIP_EXTRA_INDEX_URL) installs another, after `rm -r .venv`",
             file=sys.stderr,
         )
     if study.methods and not study.models_from_scratch:

@@ -37,10 +37,12 @@ def read_study_file(
     if "extends" not in content:
         return content
     extended = content.pop("extends")
-    accepted = "another study file, as seen from the directory of this one"
+    accepted = "another study file, as seen from the directory of this one, or the name of one in config/"
     if not isinstance(extended, str):
         raise InvalidInput(str(path), "extends", f"is {extended!r}", accepted)
     parent = path.parent / extended
+    if not parent.is_file() and Path(extended).name == extended:
+        parent = REPOSITORY / "config" / extended
     on_the_way = (*extended_by, path.resolve())
     if parent.resolve() in on_the_way:
         raise InvalidInput(str(path), "extends", f"is {extended}, which extends this file", accepted)

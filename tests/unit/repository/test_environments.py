@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import io
 import os
@@ -96,6 +97,16 @@ def test_programs_need_no_directory_of_temporary_files(monkeypatch: pytest.Monke
     monkeypatch.setenv("TMPDIR", str(tmp_path / "full"))
     tests = {"kind": "stdin", "cases": [{"input": "1", "output": "2"}]}
     assert run_tests("print(1 + int(input()))", tests) is Reason.MATCH
+
+
+def test_a_directory_of_temporary_files_without_space_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(UserError, match=r"No space left on device; TMPDIR names another place") as refused:
+        launch._require_space_for_temporary_files()
+    assert tempfile.gettempdir() in str(refused.value)
 
 
 def test_a_refusal_by_apparmor_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

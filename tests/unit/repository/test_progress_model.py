@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -233,13 +234,13 @@ def test_words_are_less_sure_while_much_is_unmeasured() -> None:
 def test_a_failure_names_the_log_and_its_last_line_without_control_characters(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1\n\x1b[31merror: the disk is full\x1b[0m\n\n")
-    lines = wording.failure(FailedJob("train", "train tiny-dapo-s1", 12.0, (str(log),), "python -m x", "exit status 2"))
-    assert lines == [
+    job = FailedJob("train", "train tiny-dapo-s1", 12.0, (str(log),), "python -m x", "exit status 2")
+    assert wording.failure(job, tmp_path.parent) == [
         "failed: train tiny-dapo-s1 after 12 s, exit status 2",
-        f"  log: {log}",
+        f"  log: {tmp_path.name}/train.log",
         "  [31merror: the disk is full[0m",
     ]
-    assert wording.failure(FailedJob("all", "all", 1.0, (), "false", "")) == [
+    assert wording.failure(FailedJob("all", "all", 1.0, (), "false", ""), tmp_path) == [
         "failed: all after 1 s",
         "  command: false",
     ]
@@ -255,7 +256,7 @@ def test_results_are_named_as_seen_from_where_the_command_was_typed(
     assert wording.results(tmp_path) == [
         "  report: smoke/results/report.html",
         "  table: smoke/results/tables/main.md",
-        "  MLflow: rlvr-bench ui --results smoke/results",
+        f"  MLflow: {Path(sys.executable).parent}/rlvr-bench ui --results smoke/results",
     ]
     assert wording.results(tmp_path / "smoke")[-1] == "  MLflow: make ui"
 

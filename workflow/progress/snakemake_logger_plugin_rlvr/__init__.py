@@ -188,7 +188,7 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.JOB_ERROR:
             failure = self._failed_job(values, now)
             study.fail(values["jobid"], failure)
-            display.lines(wording.failure(failure), is_failure=True)
+            display.lines(wording.failure(failure, self._started_in), is_failure=True)
             if self.common_settings.show_failed_logs:
                 display.lines(show_logs(failure.logs))
 

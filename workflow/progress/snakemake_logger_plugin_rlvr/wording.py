@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,13 +74,13 @@ def fault_of_configuration(arguments: Sequence[str]) -> str:
     return ""
 
 
-def failure(job: FailedJob) -> list[str]:
+def failure(job: FailedJob, started_in: Path) -> list[str]:
     """Describe a failure: the job, its log and the log's last line; the command where there is no log."""
     lines = [f"failed: {job.name} after {duration(job.seconds)}{', ' if job.exit else ''}{job.exit}"]
     if not job.logs and job.command:
         lines.append(f"  command: {' '.join(job.command.split())}")
     for log in job.logs:
-        lines.append(f"  log: {log}")
+        lines.append(f"  log: {_from(started_in, log)}")
         with contextlib.suppress(OSError), open(log, encoding="utf-8", errors="replace") as content:
             last = deque((line.strip() for line in content if line.strip()), maxlen=1)
             lines += [f"  {''.join(filter(str.isprintable, line))}" for line in last]
@@ -94,7 +95,9 @@ def ending(study: Study, seconds: float, started_in: Path) -> list[str]:
     lines = [f"{finished} of {_count(total, 'job')} finished in {duration(seconds)}"]
     if study.failed:
         lines[0] += f", {len(study.failed)} failed:"
-        lines += [f"  {job.name}{': see ' + ', '.join(job.logs) if job.logs else ''}" for job in study.failed.values()]
+        for job in study.failed.values():
+            logs = ", ".join(_from(started_in, log) for log in job.logs)
+            lines.append(f"  {job.name}{f': see {logs}' if logs else ''}")
     lines.append("the same command goes on from here; what is finished is kept")
     return lines
 
@@ -103,7 +106,8 @@ def results(started_in: Path) -> list[str]:
     """The paths of existing results, relative to the directory where the command was typed."""
     lines = [f"  {label}: {_from(started_in, path)}" for label, path in _RESULTS.items() if Path(path).exists()]
     if Path("results/mlflow.db").exists():
-        elsewhere = f"rlvr-bench ui --results {_from(started_in, 'results')}"
+        command = _from(started_in, os.fspath(Path(sys.executable).parent / "rlvr-bench"))
+        elsewhere = f"{command} ui --results {_from(started_in, 'results')}"
         lines.append(f"  MLflow: {'make ui' if Path.cwd() == started_in else elsewhere}")
     return lines
 
