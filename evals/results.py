@@ -137,8 +137,10 @@ class Results:
         if by_problem:
             sizes = [each.shape[1] for each in rates]
             rates, clusters = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)]
-        given = {"is_fixed": is_fixed, "confidence": self.confidence, "weights": weights, "clusters": clusters}
-        return estimate_average(rates, k[: len(rates)], **given)
+        k = k[: len(rates)]
+        return estimate_average(
+            rates, k, is_fixed=is_fixed, confidence=self.confidence, weights=weights, clusters=clusters
+        )
 
     def mean_score(self, condition: Condition, value: Callable[[Score], float]) -> float:
         """The mean over seeds and benchmarks of a number of a condition's scores."""

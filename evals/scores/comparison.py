@@ -156,8 +156,8 @@ def compare(
     draws = {}
     for benchmark in benchmarks:
         generator = _generator(settings.seed, "problems", benchmark.benchmark)
-        problems, clusters = benchmark.problems, benchmark.clusters
-        draws[benchmark.benchmark] = draw_problems(problems, generator, settings.bootstrap_resamples, clusters)
+        drawn_from = benchmark.problems, generator, settings.bootstrap_resamples, benchmark.clusters
+        draws[benchmark.benchmark] = draw_problems(*drawn_from)
     suites = {benchmark.benchmark: [benchmark] for benchmark in benchmarks} | {ALL_BENCHMARKS: [*benchmarks]}
     rows: dict[Pair, list[dict[str, Any]]] = {pair: [] for pair in pairs}
     for name, members in suites.items():
@@ -252,8 +252,10 @@ def _compare(
     treatment, control = _arms(pair, benchmarks)
     fixed = {"treatment_is_fixed": settings.is_fixed(pair.method), "control_is_fixed": settings.is_fixed(pair.against)}
     clusters = [benchmark.clusters for benchmark in benchmarks]
-    sides = ([cluster_values(*each) for each in zip(side, clusters, strict=True)] for side in (treatment, control))
-    difference = estimate_difference(*sides, weights=weights, **fixed)
+    treated, controls = (
+        [cluster_values(*each) for each in zip(arm, clusters, strict=True)] for arm in (treatment, control)
+    )
+    difference = estimate_difference(treated, controls, weights=weights, **fixed)
     differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters))
     is_known, is_spread = bool(np.isfinite(difference.standard_error)), bool(difference.problem_variance > 0.0)
     interval = None

@@ -307,10 +307,10 @@ def by_benchmark_table(results: Results) -> Table:
         value = partial(results.average, benchmark=name)
         return Column(title, value, average_text, link=partial(responses_of, name))
 
-    over = "problems and seeds" if results.has_methods else "problems"
+    over, few = ("problems and seeds", "a single seed, or ") if results.has_methods else ("problems", "")
     note = (
         f"Brackets: {round(100 * results.confidence)} % intervals over {over} (problems are the clusters of their "
-        f"{results.k} samples); {numbers.NO_INTERVAL}: a single seed, or a handful of problems decides."
+        f"{results.k} samples); {numbers.NO_INTERVAL}: {few}a handful of problems decides."
     )
     title = f"avg@{results.k} by benchmark (%)"
     columns = [_METHOD, *map(column, results.benchmarks)]

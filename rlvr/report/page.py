@@ -135,9 +135,10 @@ def _read_examples(results: Results, directory: Path) -> tuple[list[dict[str, An
         for condition in chosen:
             run = condition.runs[0].run
             files += [directory / kind / run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades")]
-            rows = first_responses(run, benchmark, directory, 1).to_dict("records")
-            if not rows:
+            rows = first_responses(run, benchmark, directory, 1)
+            if rows.empty:
                 raise InvalidInput(str(files[-2]), "", f"has no response to the first problem of {benchmark}")
-            rollouts.append({**rows[0], "title": condition.title, "run": run})
+            row = {str(key): value for key, value in rows.iloc[0].items()}
+            rollouts.append({**row, "title": condition.title, "run": run})
         examples.append(rollouts[0] | {"rollouts": rollouts})
     return examples, files

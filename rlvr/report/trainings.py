@@ -13,7 +13,7 @@ from evals.tables.layout import Table
 from rlvr.report.provenance import read_run_manifest
 
 _UNJUDGED = "unjudged_"
-_NAMES = ("run", "method_name", "seed")
+_NO_SETTINGS = ("run", "method_name", "seed", "contrast.")
 _PHASES = {
     "seconds_rollout": "Rollout",
     "seconds_reward": "Reward",
@@ -130,8 +130,11 @@ def settings_table(results: Results, directory: Path) -> Table:
     parameters = [dict(read_run_manifest(condition.runs[0], directory).parameters) for condition in conditions]
     frame = pd.json_normalize(parameters).astype(object)
     texts = frame.where(frame.notna(), numbers.NOTHING).astype(str)
-    differing = [key for key in texts if texts[key].nunique() > 1 and key not in _NAMES]
+    settings = [key for key in map(str, texts) if not key.startswith(_NO_SETTINGS)]
+    differing = [key for key in settings if texts[key].nunique() > 1]
     rows = tuple((key, *texts[key]) for key in differing)
-    note = "By the first seed of each. Choose two methods to see their differences alone."
+    note = (
+        f"By the first seed of each; {numbers.NOTHING}: the default. Choose two methods to see their differences alone."
+    )
     header = ("Setting", *(condition.title for condition in conditions))
     return Table("settings", "Settings in which the methods differ", header, rows, (note,))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from evals.core.config.sections import StudyExecution
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import canonical_json, read_json, write_text
 from evals.core.run_spec import COMPONENT_FILE, VERL, Execution, LocalRun
 from rlvr.stages.stage import ASIDE, File, FileByName, Files, Stage
@@ -224,6 +224,9 @@ def read_verl_run(run_file: Path, cluster_file: Path | None = None) -> Any:
     from rlvr.engines.verl.launch import Places
 
     directory = run_file.resolve().parent
+    if "micro_batch_size" in dict(read_json(run_file)).get("training", {}):
+        accepted = f"one of verl; `rlvr-bench train {run_file}` trains it, and with --device-memory sums up its memory"
+        raise InvalidInput(str(run_file), "", "is a run of the local engine", accepted)
     run = VerlRun.read(run_file)
     cluster = Cluster.read(cluster_file or directory / "cluster.json")
     state = directory / "state" / "verl"

@@ -40,15 +40,19 @@ def read_study_file(
     accepted = "another study file, as seen from the directory of this one, or the name of one in config/"
     if not isinstance(extended, str):
         raise InvalidInput(str(path), "extends", f"is {extended!r}", accepted)
-    parent = path.parent / extended
-    if not parent.is_file() and Path(extended).name == extended:
-        parent = REPOSITORY / "config" / extended
+    parent = _extended(path, extended)
     on_the_way = (*extended_by, path.resolve())
     if parent.resolve() in on_the_way:
         raise InvalidInput(str(path), "extends", f"is {extended}, which extends this file", accepted)
     if not parent.is_file():
-        raise InvalidInput(str(path), "extends", f"is {extended}, and there is no such file", accepted)
+        raise InvalidInput(str(path), "extends", f"is {extended}, and there is no such file as {parent}", accepted)
     return extend(read_study_file(parent, on_the_way) if instead is None else instead, content)
+
+
+def _extended(path: Path, name: str) -> Path:
+    """The file of the ``name`` that the one at ``path`` extends: beside it, or of config/."""
+    beside = path.parent / name
+    return beside if beside.is_file() or Path(name).name != name else REPOSITORY / "config" / name
 
 
 def extend(study: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +132,7 @@ def read_extended(files: Sequence[str | Path], changes: Mapping[str, Any]) -> di
     """Read the study that the last of the files extends, with the same ``changes``; None if it extends none."""
     *_, path = map(Path, files)
     extended = read_yaml(path).get("extends") if path.suffix == ".yaml" else None
-    return None if extended is None else read_study([path.parent / extended], changes)
+    return None if extended is None else read_study([_extended(path, extended)], changes)
 
 
 def _merge(content: dict[str, Any], changes: Mapping[str, Any]) -> None:

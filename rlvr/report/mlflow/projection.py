@@ -79,13 +79,13 @@ class _Study:
     results: Results | None = None
 
     def __init__(self, study: Path, store: Store) -> None:
-        named, self.sheet, self.errors = StudyName.read(study / "study.json"), read_runs(study / "runs.json"), []
+        named, self.sheet = StudyName.read(study / "study.json"), read_runs(study / "runs.json")
         self.study, self.benchmarks, self.directory, self.client = study, named.benchmarks, store.results, store.client
         self.experiment = store.experiment(named.study)
         self.log, directory = partial(store.log, self.experiment), store.results
         self.folders = {run: run_directory(run, directory) for run in self.sheet}
         self.finished = {run for run, folder in self.folders.items() if (folder / "manifest.json").exists()}
-        self.choices = sorted(directory.glob("runs/*/chosen.json"))
+        self.choices, self.errors = sorted(directory.glob("runs/*/chosen.json")), list[UserError]()
 
     def files(self, patterns: Sequence[str]) -> list[Path]:
         return [path for each in patterns for path in sorted(self.study.glob(each)) if path.suffix in _ENDINGS]
@@ -122,10 +122,10 @@ class _Study:
                 text = (self.study / described).read_text(encoding="utf-8")
                 tags = {"stage": stage, _NOTE_TAG: "\n## ".join(text.split("\n## ")[:sections])[:8000]}
                 ended = (self.study / described).stat().st_mtime_ns // 1_000_000
-                run = self.log(f"{self.experiment.name}: {title}", tags, ended)
+                identifier = self.log(f"{self.experiment.name}: {title}", tags, ended)
                 for path in self.files(patterns):
                     folder = path.parent.relative_to(self.study).as_posix()
-                    self.client.log_artifact(run, str(path), folder if folder != "." else None)
+                    self.client.log_artifact(identifier, str(path), folder if folder != "." else None)
 
     def log_training(
         self, run: Run, choice: Chosen | None, average: Sequence[float], frames: list[pd.DataFrame]
@@ -156,10 +156,12 @@ class _Study:
             metrics += [Metric(name, value, ended, int(step)) for step, value in choice.averages.items()]
         if self.results:
             k, table = self.results.samples_per_problem, pd.read_csv(self.study / "tables/by_seed.csv")
-            rows = table[table["run"] == run.run].set_index("benchmark").rename(columns={"average_at_k": f"avg_at_{k}"})
             metrics.append(Metric(f"eval/all/avg_at_{k}", 100 * average[0], ended, 0))
-            for (name, key), value in rows.select_dtypes("float").drop(columns="seed").stack().items():
-                metrics.append(Metric(f"eval/{name}/{key}", value * (1 if "tokens" in key else 100), ended, 0))
+            shown = table[table["run"] == run.run].rename(columns={"average_at_k": f"avg_at_{k}"}).drop(columns="seed")
+            for row in shown.to_dict("records"):
+                numbers = {str(key): value for key, value in row.items() if isinstance(value, float) and value == value}
+                percent = {key: value * (1 if "tokens" in key else 100) for key, value in numbers.items()}
+                metrics += [Metric(f"eval/{row['benchmark']}/{key}", x, ended, 0) for key, x in percent.items()]
             arguments = (self.directory, PROBLEMS_IN_TABLE, _LONGEST_TEXT)
             responses = pd.concat([first_responses(run.run, name, *arguments) for name in self.benchmarks])
             pages = self.study / "responses" / "BENCHMARK" / "index.html"
@@ -180,8 +182,9 @@ class _Study:
             metrics += _steps(by_step.mean().where(by_step.count() == finished).reset_index(), ended)
         if self.results:
             table = pd.read_csv(self.study / "tables/main.csv")
-            row = table.set_index(["model", "method"]).loc[condition.model, condition.method].dropna()
-            tags |= {key: value for key, value in row.items() if key.endswith("_verdict")}
+            is_own = (table["model"] == condition.model) & (table["method"] == condition.method)
+            row = {str(key): value for key, value in table[is_own].iloc[0].dropna().items()}
+            tags |= {key: str(value) for key, value in row.items() if key.endswith("_verdict")}
             values = {key: float(value) for key, value in row.items() if not isinstance(value, str)}
             for key in [key for key in values if "_avg_at_" in key]:
                 values["eval/{}/avg_at_{}".format(*key.split("_avg_at_"))] = 100 * values.pop(key)

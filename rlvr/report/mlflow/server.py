@@ -7,8 +7,8 @@ import threading
 import time
 from pathlib import Path
 
-import uvicorn
-from mlflow.server import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR
+from mlflow.server.constants import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR
+from uvicorn import Config, Server
 
 from evals.core.errors import InvalidInput, UserError
 from rlvr.report.mlflow.projection import CURVES, SCORES, project
@@ -46,13 +46,13 @@ def browse(results: Path, port: int = 5000) -> None:
         print("making the runs in MLflow from the results", flush=True)
         _show(store)
         address = f"http://{HOST}:{listening.getsockname()[1]}"
-        first, *others = links(store, address)
+        first, *addresses = links(store, address)
         # Of jobs that MLflow could run (scorers of chat traces) a study has none: nine processes and 2 GB less.
         os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
         os.environ.update({BACKEND_STORE_URI_ENV_VAR: store.uri, ARTIFACT_ROOT_ENV_VAR: store.artifacts.as_uri()})
-        server = uvicorn.Server(uvicorn.Config("mlflow.server.fastapi_app:app", log_level="warning"))
+        server = Server(Config("mlflow.server.fastapi_app:app", log_level="warning"))
         server.config.load()  # takes seconds; connections wait meanwhile
-        print(f"{first} (Ctrl-C ends it)", *others, sep="\n", flush=True)
+        print(f"{first} (Ctrl-C ends it)", *addresses, sep="\n", flush=True)
         threading.Thread(target=_watch, args=(store,), daemon=True).start()
         server.run(sockets=[listening])
 

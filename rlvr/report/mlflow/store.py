@@ -116,8 +116,8 @@ class Store:
         tags |= {"mlflow.source.name": "rlvr-bench", "mlflow.source.type": "LOCAL"}
         started = min((metric.timestamp for metric in metrics if settings), default=ended)
         run: str = self.client.create_run(experiment.experiment_id, started, tags).info.run_id
-        dotted = pd.json_normalize(dict(settings)).astype(object).to_dict("records")
-        self.client.log_batch(run, metrics, [Param(key, str(value)) for row in dotted for key, value in row.items()])
+        dotted = pd.json_normalize(dict(settings)).astype(object)
+        self.client.log_batch(run, metrics, [Param(str(key), str(column[0])) for key, column in dotted.items()])
         if status != "RUNNING":
             self.client.set_terminated(run, status, ended)
         return run
