@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from evals.grading.boxes import boxes
-from evals.grading.statements import OPEN, REJECTED, REVOKED, STRONG, Statement, stated
+from evals.grading.statements import OPEN, REJECTED, REVOKED, STRONG, Statement, stated, weighed
 
 LETTERS = "ABCDEFGHIJ"
 """Options are named A to J; no benchmark here has more."""
@@ -80,8 +80,11 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
         tail = max(0, len(text) - _TAIL)
         statements = [*marked, *stated(text, tail)]
         # Where the last strong statement is not near the beginning of the tail, none before the tail has a part in it.
-        if tail and max((each.begin for each in statements if each.strength == STRONG), default=0) < tail + _TAIL // 2:
+        from_end = sorted(statements, reverse=True) if tail else ()
+        if tail and next((each.begin for each in from_end if _is_strong(text, each)), 0) < tail + _TAIL // 2:
             statements = [*marked, *stated(text)]
+    if len({statement.letter for statement in statements}) > 1:
+        statements = [weighed(text, statement) for statement in statements]
     chosen: Statement | None = None
     hedged_until = 0
     for statement in sorted(statements):
@@ -98,6 +101,10 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
     if any(letter == chosen.letter and begin > chosen.end for begin, letter in _rejections(text, chosen.end)):
         return None
     return chosen.letter
+
+
+def _is_strong(text: str, statement: Statement) -> bool:
+    return weighed(text, statement).strength == STRONG
 
 
 def _boxed(text: str) -> Iterator[Statement]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evals.grading import languages
-from evals.grading.languages import COPULAS, NEGATIONS, OPTION_WORDS, RIGHT_WORDS, WRONG_WORDS, any_of
+from evals.grading.languages import COPULAS, NEGATIONS, OPTION_WORDS, RIGHT_WORDS, WRONG_WORDS, any_of, one_of
 
 OPEN = (
     r"[\\$({*\[\"'`\u201c\u300c\u3010]{0,6}"
@@ -18,9 +18,10 @@ OPEN = (
 CLOSE = r"[)\]}$*\"'`\u201d\u300d\u3011]{0,6}"
 _CLOSING = re.compile(CLOSE)
 _LETTER = rf"{OPEN}(?P<letter>[A-J])(?![A-Za-z\u00c0-\u024f]){CLOSE}"
-_NOUN = rf"(?:(?:{'|'.join(OPTION_WORDS)})(?![^\W\d_])[ \t]{{0,3}}[:\uff1a]?[ \t]{{0,2}})?"
+_NOUN = r"(?:(?:option|choice|answer|letter|alternative)\b[ \t]{0,3})?"
+_ANY_NOUN = rf"(?:{one_of(OPTION_WORDS)}(?![^\W\d_])[ \t]{{0,3}}[:\uff1a]?[ \t]{{0,2}})?"
 _ARTICLE = (
-    rf"(?:(?:the|la|le|die)[ \t]{{1,3}}|(?:{'|'.join(languages.ARTICLES)})[ \t]{{0,3}}(?={'|'.join(OPTION_WORDS)}))?"
+    rf"(?:(?:the|la|le|die)[ \t]{{1,3}}|(?:{'|'.join(languages.ARTICLES)})[ \t]{{0,3}}(?={one_of(OPTION_WORDS)}))?"
 )
 _ADVERB = (
     r"(?:[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|"
@@ -33,7 +34,7 @@ _IS = (
 )
 _VERBS = "|".join(word for word in COPULAS if word.isalpha() and word < "\u0250")
 _MARK = r"[*_\"']{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
-_LINK = rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}{_ARTICLE}{_NOUN}"
+_LINK = rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}{_ARTICLE}{_ANY_NOUN}"
 _ASIDE = (  # between "answer" and "is"
     r"(?:[ \t]{1,3}(?:to|for|of|among|from|in|that|which|I|we|you|corresponding|here|choice|option|"
     r"letter|(?:\([^()\n]{1,30}\)))\b[^.!?:;\n]{0,60}?[ \t])?"
@@ -49,8 +50,8 @@ _BE_RIGHT = (
 _END = r"(?=[.!]?\s{0,3}(?:$|\n)|[.!](?:\s|$))"
 
 
-STRONG, _OWN, _REMARK = 2, 1, 0
-"""A box, a tag, a line or "the answer is C"; "C is correct" or "we choose C"; "the answer is C only if"."""
+SAID, STRONG, _OWN, _REMARK = 3, 2, 1, 0
+"""Strengths: "the answer is C", which is strong or a remark; a box, a tag, a line; "we choose C"; a remark."""
 
 
 class Statement(NamedTuple):
@@ -92,8 +93,8 @@ def _rule(beginnings: str, pattern: str, strong: bool = False) -> _Rule:
 _RULES = (  # white space is bounded: three optional gaps in a row would take cubic time
     _rule(
         "|".join(languages.ANSWER_WORDS),
-        rf"WORDS(?i:s?(?:[ \t]?(?:{'|'.join(RIGHT_WORDS)})(?![a-z\u00c0-\u0dff])){{0,2}}{_ASIDE}"
-        rf"(?:{_LINK}|\s{{0,3}}{_NOUN}))\s{{0,4}}{_LETTER}",
+        rf"WORDS(?i:s?(?:[ \t]?{one_of(RIGHT_WORDS)}(?![a-z\u00c0-\u0dff])){{0,2}}{_ASIDE}"
+        rf"(?:{_LINK}|\s{{0,3}}{_ANY_NOUN}))\s{{0,4}}{_LETTER}",
         strong=True,
     ),
     _rule(
@@ -175,7 +176,7 @@ _PLAINLY = re.compile(  # the sentence begins with "the answer", or concludes; o
     r"(?:^|[.!?:;\n\u3002\uff0c\uff1a][\s*_#>(\[-]*|\b(?:so|thus|hence|therefore|then|conclude|means|implies|shows|is|and),?"
     r"(?:\s+that)?,?\s+|[^\x00-\u036f]\s*)[*_\"]{0,3}"
     rf"(?:(?:{'|'.join(languages.ARTICLES)}|our|my|this|{'|'.join(filter(str.isalpha, COPULAS))})\s+){{0,2}}"
-    rf"(?:(?:{'|'.join(RIGHT_WORDS)}|right|best|most|appropriate|likely|only|single|closest|expected|required|true|"
+    rf"(?:(?:{one_of(RIGHT_WORDS)}|right|best|most|appropriate|likely|only|single|closest|expected|required|true|"
     r"proper|suggested|chosen|selected|actual|accurate|suitable|multiple|choice|answer|remaining|reasonable|plausible|"
     r"logical|nearest|optimal|preferred|resulting|ultimate|overall|given)\s+){0,3}$",
     re.IGNORECASE,
@@ -240,8 +241,7 @@ def stated(text: str, start: int = 0) -> Iterator[Statement]:
             if stated and _WRONG_BEFORE.search(text, max(0, match.start() - 20), match.start()):
                 continue
             if stated or not _CONDITIONAL.match(text, end):
-                strength = _OWN if not stated else STRONG if _is_plain(text, match) else _REMARK
-                yield Statement(match.start(), end, match["letter"], strength)
+                yield Statement(match.start(), end, match["letter"], SAID if stated else _OWN)
     last = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
     whole = _WHOLE_LINE.match(text)
     if last and _is_statement(text, last.end("letter")):
@@ -250,12 +250,15 @@ def stated(text: str, start: int = 0) -> Iterator[Statement]:
         yield Statement(whole.start("letter"), whole.end("letter"), whole["letter"], STRONG)
 
 
-def _is_plain(text: str, match: re.Match[str]) -> bool:
-    """Return whether a statement is the text's own: of no condition, and of no other answer (``a common answer``)."""
-    before = text[max(0, match.start() - _REMARK_WITHIN) : match.start()]
-    conditional = _UNDER_A_CONDITION.search(before) or _ON_A_CONDITION.match(text, match.end("letter"))
-    of_another = _OF_ANOTHER.search(match[0]) or _SUBJECT.match(text, match.start())
-    return bool(_PLAINLY.search(before)) and not (conditional or of_another)
+def weighed(text: str, statement: Statement) -> Statement:
+    """A statement in words as strong, or as a remark: on a condition, or of another answer (``a common answer``)."""
+    if statement.strength != SAID:
+        return statement
+    before = text[max(0, statement.begin - _REMARK_WITHIN) : statement.begin]
+    conditional = _UNDER_A_CONDITION.search(before) or _ON_A_CONDITION.match(text, statement.end)
+    of_another = _OF_ANOTHER.search(text, *statement[:2]) or _SUBJECT.match(text, statement.begin)
+    plain = _PLAINLY.search(before) and not (conditional or of_another)
+    return statement._replace(strength=STRONG if plain else _REMARK)
 
 
 def _is_statement(text: str, end: int) -> bool:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-from evals.grading.languages import EXAMPLE_WORDS, NUMBER_WORDS, ORDERS, SPEAKERS, TASK_WORDS
+from evals.grading.languages import EXAMPLE_WORDS, NUMBER_WORDS, ORDERS, SPEAKERS, TASK_WORDS, one_of
 
 _THINKING = (
     r"(?:think(?:ing)?|thoughts?|reasoning|seed:think|analysis|scratch_?pad|reflection|(?:inner_)?monologue|"
@@ -39,19 +39,20 @@ _FIRST_HEADER = re.compile(
 
 
 def _words(*lists: Iterable[str]) -> str:
-    """A pattern for words in small letters, with a capital, in capitals; by first letters, which is faster."""
-    spellings = dict.fromkeys(form for word in chain(*lists) for form in (word, word.capitalize(), word.upper()))
-    initials: dict[str, list[str]] = defaultdict(list)
-    for spelling in sorted(spellings, key=len, reverse=True):
-        initials[spelling[0]].append(spelling[1:])
-    return "(?:" + "|".join(f"{initial}(?:{'|'.join(ends)})" for initial, ends in initials.items()) + ")"
+    """A pattern for words in small letters, with a capital, in capitals."""
+    return one_of(dict.fromkeys(form for word in chain(*lists) for form in (word, word.capitalize(), word.upper())))
 
 
-_FIRST = "".join(
-    sorted(
-        {letter for word in (*TASK_WORDS, *EXAMPLE_WORDS, *SPEAKERS, *ORDERS) for letter in word[0] + word[0].upper()}
-    )
-)
+def _beginnings(*lists: Iterable[str]) -> str:
+    """A pattern for the first two characters of these words, in small letters or not: most lines are none of them."""
+    seconds: dict[str, set[str]] = defaultdict(set)
+    for word in chain(*lists):
+        for form in (word, word.capitalize(), word.upper()):
+            seconds[form[0]].add(form[1:2])
+    pairs = (first if "" in ends else f"{first}[{''.join(sorted(ends))}]" for first, ends in seconds.items())
+    return f"(?:{'|'.join(pairs)})"
+
+
 _NUMERAL = r"[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,4}"
 _NUMBER = (  # "2", "#2", "Nr. 3", "(2)", "IV", "Two", "B"
     r"[ \t]*(?:[-\u2013\u2014][ \t]*)?(?:(?:\#|\u2116|[Nn]\.?(?:umber|o|r|\u00b0|\u00ba)\.?)[ \t]*)?[(\[\uff08]?"
@@ -74,8 +75,14 @@ _NUMBERED = (
     rf"\u7b2c[ \t]?(?:\d{{1,3}}|{_NUMERAL})[ \t]?[\u9053\u4e2a]?[\u9898\u984c\u95ee\u554f])"
     rf"(?:[.)\uff0e\u3001](?!\d)|[ \t]+[-\u2013\u2014][ \t]|{_UNDRESS}{_REMARK}{_UNDRESS}(?:{_COLON}|{_LINE_END})))"
 )
+_LEADS = ("here", "the ", "now ", "let", "try", "consider", "and ", "a ")
+_STARTING = (*TASK_WORDS, *EXAMPLE_WORDS, *SPEAKERS, *ORDERS, *_LEADS)
+_STARTS = _beginnings(_STARTING)
+_FIRST = "".join(sorted({form for word in _STARTING for form in (word[0], word[0].upper())}))
 _NEXT_TASK = re.compile(  # a line that begins with the name of a task or a speaker, and its number, colon or end
-    rf"\n(?=[ \t>#*_=\u2022\u3010\[(\\<\u7b2c23HhTtNnLlCc{_FIRST}-]){_BEFORE}"
+    rf"\n(?=[ \t>#*_=\u2022\u3010\[(\\<23\u7b2c{_FIRST}-])"  # which most lines are not
+    rf"(?=[ \t>#*_=\u2022\u3010\[(-]{{0,14}}(?:{_STARTS}|\u7b2c)|[ \t>]{{0,9}}(?:\\[a-z]{{4}}|<[bsh])|[23][nr]d)"
+    rf"{_BEFORE}"
     rf"(?:{_DRESS}?{_ORDER}{{0,2}}(?:{_NUMBERED}|{_TASK}{_UNDRESS}{_COLON})|{_LEAD}{_ORDER}{{0,2}}"
     rf"{_words(TASK_WORDS, EXAMPLE_WORDS)}{_UNDRESS}{_COLON}|{_ORDER}{{1,2}}{_words(EXAMPLE_WORDS)}{_COLON}|Q\.[ \t]|"
     rf"(?:{_DRESS}{_ORDER}{{0,2}}|{_ORDER}{{1,2}}|(?=[A-Z])){_TASK}{_UNDRESS}{_LINE_END}|"
