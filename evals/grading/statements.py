@@ -171,7 +171,6 @@ _DENIED_BEFORE = re.compile(
     r"|[\u4e0d\u975e]|\u6392\u9664)\s{0,3}$",
     re.IGNORECASE,
 )
-_WRONG_BEFORE = re.compile(rf"{any_of(WRONG_WORDS)}\s{{1,3}}$", re.IGNORECASE)
 _PLAINLY = re.compile(  # the sentence begins with "the answer", or concludes; others say whose it is, or of what
     r"(?:^|[.!?:;\n\u3002\uff0c\uff1a][\s*_#>(\[-]*|\b(?:so|thus|hence|therefore|then|conclude|means|implies|shows|is|and),?"
     r"(?:\s+that)?,?\s+|[^\x00-\u036f]\s*)[*_\"]{0,3}"
@@ -238,7 +237,8 @@ def stated(text: str, start: int = 0) -> Iterator[Statement]:
             if not _is_statement(text, end) or _DENIED_BEFORE.search(text, max(0, match.start() - 60), match.start()):
                 continue
             stated = rule.strong and match["modal"] is None
-            if stated and _WRONG_BEFORE.search(text, max(0, match.start() - 20), match.start()):
+            before = text[max(0, match.start() - 20) : match.start()]
+            if stated and before.rstrip().lower().endswith(WRONG_WORDS):
                 continue
             if stated or not _CONDITIONAL.match(text, end):
                 yield Statement(match.start(), end, match["letter"], SAID if stated else _OWN)
@@ -254,7 +254,8 @@ def weighed(text: str, statement: Statement) -> Statement:
     """A statement in words as strong, or as a remark: on a condition, or of another answer (``a common answer``)."""
     if statement.strength != SAID:
         return statement
-    before = text[max(0, statement.begin - _REMARK_WITHIN) : statement.begin]
+    start = max(0, statement.begin - _REMARK_WITHIN)
+    before = text[max(start, *(text.rfind(end, start, statement.begin) for end in ".!?:;\n")) : statement.begin]
     conditional = _UNDER_A_CONDITION.search(before) or _ON_A_CONDITION.match(text, statement.end)
     of_another = _OF_ANOTHER.search(text, *statement[:2]) or _SUBJECT.match(text, statement.begin)
     plain = _PLAINLY.search(before) and not (conditional or of_another)

@@ -80,7 +80,7 @@ _STARTING = (*TASK_WORDS, *EXAMPLE_WORDS, *SPEAKERS, *ORDERS, *_LEADS)
 _STARTS = _beginnings(_STARTING)
 _FIRST = "".join(sorted({form for word in _STARTING for form in (word[0], word[0].upper())}))
 _NEXT_TASK = re.compile(  # a line that begins with the name of a task or a speaker, and its number, colon or end
-    rf"\n(?=[ \t>#*_=\u2022\u3010\[(\\<23\u7b2c{_FIRST}-])"  # which most lines are not
+    rf"\n(?=[ \t>#*_=\u2022\u3010\[\\<23\u7b2c{_FIRST}-]|\([^\W\d_]{{2}})"  # which most lines are not
     rf"(?=[ \t>#*_=\u2022\u3010\[(-]{{0,14}}(?:{_STARTS}|\u7b2c)|[ \t>]{{0,9}}(?:\\[a-z]{{4}}|<[bsh])|[23][nr]d)"
     rf"{_BEFORE}"
     rf"(?:{_DRESS}?{_ORDER}{{0,2}}(?:{_NUMBERED}|{_TASK}{_UNDRESS}{_COLON})|{_LEAD}{_ORDER}{{0,2}}"
