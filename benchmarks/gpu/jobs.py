@@ -1,0 +1,155 @@
+"""Carry out jobs of a study on one machine without Snakemake, several at a time on one GPU, for a card that is lent.
+
+    rlvr-bench plan --config STUDY.yaml                     # where Snakemake is: writes results/jobs
+    python benchmarks/gpu/jobs.py grades/smollm2-base grades/smollm2-dapo-s1 --at-once 8 --seconds 450
+
+Names are those of files in results/jobs. Each job starts when what it reads is there, those named first come first, and
+what is made already is left alone. Where the first ones would not end in time, the last ones wait. At the end of
+``--seconds`` the jobs that still run are told to save and end; the same command goes on with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rlvr.stages.stage import Stage
+
+JOBS = Path("results/jobs")
+
+
+class Job:
+    """One job: not started, running, waiting in the middle, or ended."""
+
+    def __init__(self, name: str, stage: Stage) -> None:
+        self.name, self.stage = name, stage
+        self.process: subprocess.Popen[bytes] | None = None
+        self.waits, self.started = False, 0.0
+
+    @property
+    def is_made(self) -> bool:
+        """Tell whether all of its outputs are there."""
+        return all(Path(path).exists() for path in self.stage.paths())
+
+    @property
+    def may_start(self) -> bool:
+        """Tell whether it has not run, and all that it reads is there."""
+        return self.process is None and not self.is_made and all(Path(path).exists() for path in self.stage.inputs())
+
+    @property
+    def runs(self) -> bool:
+        """Tell whether its process lives."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def seconds_left(self) -> float:
+        """Its own estimate; 0 where it makes none."""
+        try:
+            row = json.loads((self.stage.out.parent / "progress.json").read_text())
+        except (OSError, ValueError):
+            return 0.0
+        return float((row["steps"] - row["step"]) * row["seconds_per_step"])
+
+    def start(self) -> None:
+        """Start its command; locks of the GPU lie in a directory of its own, so that jobs share the card."""
+        log = Path("results/logs") / f"{self.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "TMPDIR": tempfile.mkdtemp(prefix="job-")}
+        words = [sys.executable, "-m", "rlvr", "stage", str(JOBS / f"{self.name}.json")]
+        with log.open("w") as out:
+            self.process = subprocess.Popen(words, stdout=out, stderr=out, env=environment, start_new_session=True)
+        self.started = time.monotonic()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it and its children."""
+        if self.runs and self.process is not None:
+            os.killpg(self.process.pid, number)
+
+    def hold(self, waits: bool) -> None:
+        """Let it wait, or go on."""
+        self.waits = waits
+        self.signal(signal.SIGSTOP if waits else signal.SIGCONT)
+
+
+def needed(names: list[str]) -> list[Job]:
+    """The named jobs and those whose outputs they read, in the order in which they are wanted."""
+    stages = {path.relative_to(JOBS).with_suffix("").as_posix(): path for path in JOBS.rglob("*.json")}
+    if unknown := [name for name in names if name not in stages]:
+        sys.exit(f"error: {JOBS}: no job {', '.join(unknown)}")
+    read: dict[str, Stage] = {}
+    by_output: dict[str, str] = {}
+    for name, path in stages.items():
+        stage, _ = Stage.read(path)
+        read[name] = stage
+        by_output |= dict.fromkeys(stage.paths(), name)
+    order: dict[str, Job] = {}
+
+    def add(name: str) -> None:
+        for path in read[name].inputs():
+            if path in by_output and by_output[path] not in order:
+                add(by_output[path])
+        order.setdefault(name, Job(name, read[name]))
+
+    for name in names:
+        add(name)
+    return list(order.values())
+
+
+def main() -> None:
+    """Run the jobs, and print a line of JSON for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+", help="files in results/jobs without .json, the most wanted first")
+    parser.add_argument("--at-once", type=int, default=4, help="jobs that run at the same time")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="after which all are ended")
+    parser.add_argument("--reserve", type=float, default=60.0, help="seconds of them for what follows a training")
+    chosen = parser.parse_args()
+    jobs, began = needed(chosen.names), time.monotonic()
+    reported: set[str] = set()
+    while True:
+        spent = time.monotonic() - began
+        for job in jobs:
+            if job.process is not None and not job.runs and job.name not in reported:
+                reported.add(job.name)
+                seconds = round(time.monotonic() - job.started, 1)
+                print(json.dumps({"job": job.name, "code": job.process.poll(), "at": round(spent), "seconds": seconds}))
+                sys.stdout.flush()
+        running = [job for job in jobs if job.runs]
+        active = [job for job in running if not job.waits]
+        late = [job for job in active if spent + job.seconds_left > chosen.seconds - chosen.reserve]
+        if late and len(active) > 1 and spent > 90 and active[-1].seconds_left and late[0] is not active[-1]:
+            active[-1].hold(True)
+            print(json.dumps({"job": active[-1].name, "at": round(spent), "waits_for": late[0].name}), flush=True)
+            time.sleep(5)
+        elif len(active) < chosen.at_once:
+            waiting = [job for job in running if job.waits]
+            ready = [job for job in jobs if job.may_start]
+            if ready and (not waiting or jobs.index(ready[0]) < jobs.index(waiting[0])):
+                ready[0].start()
+                continue
+            if waiting and not late:
+                waiting[0].hold(False)
+            elif not running and not ready:
+                break
+        if spent > chosen.seconds:
+            for number, patience in ((signal.SIGCONT, 0), (signal.SIGTERM, 20), (signal.SIGKILL, 5)):
+                for job in running:
+                    job.signal(number)
+                until = time.monotonic() + patience
+                while any(job.runs for job in running) and time.monotonic() < until:
+                    time.sleep(0.2)
+            break
+        time.sleep(0.5)
+    left = [job.name for job in jobs if not job.is_made]
+    print(json.dumps({"made": len(jobs) - len(left), "not_made": left, "seconds": round(time.monotonic() - began)}))
+    raise SystemExit(1 if left else 0)
+
+
+if __name__ == "__main__":
+    main()
