@@ -4,8 +4,8 @@
     python benchmarks/gpu/jobs.py grades/smollm2-base grades/smollm2-dapo-s1 --at-once 8 --seconds 450
 
 Names are those of files in results/jobs. Each job starts when what it reads is there, those named first come first, and
-what is made already is left alone. Where the first ones would not end in time, the last ones wait. At the end of
-``--seconds`` the jobs that still run are told to save and end; the same command goes on with them.
+what is made already is left alone. At the end of ``--seconds`` the jobs that still run are told to save and end; the
+same command goes on with them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ JOBS = Path("results/jobs")
 
 
 class Job:
-    """One job: not started, running, waiting in the middle, or ended."""
+    """One job: not started, running, or ended."""
 
     def __init__(self, name: str, stage: Stage) -> None:
         self.name, self.stage = name, stage
         self.process: subprocess.Popen[bytes] | None = None
-        self.waits, self.started = False, 0.0
+        self.started = 0.0
 
     @property
     def is_made(self) -> bool:
@@ -48,15 +48,6 @@ class Job:
         """Tell whether its process lives."""
         return self.process is not None and self.process.poll() is None
 
-    @property
-    def seconds_left(self) -> float:
-        """Its own estimate; 0 where it makes none."""
-        try:
-            row = json.loads((self.stage.out.parent / "progress.json").read_text())
-        except (OSError, ValueError):
-            return 0.0
-        return float((row["steps"] - row["step"]) * row["seconds_per_step"])
-
     def start(self) -> None:
         """Start its command; locks of the GPU lie in a directory of its own, so that jobs share the card."""
         log = Path("results/logs") / f"{self.name}.log"
@@ -71,11 +62,6 @@ class Job:
         """Send a signal to it and its children."""
         if self.runs and self.process is not None:
             os.killpg(self.process.pid, number)
-
-    def hold(self, waits: bool) -> None:
-        """Let it wait, or go on."""
-        self.waits = waits
-        self.signal(signal.SIGSTOP if waits else signal.SIGCONT)
 
 
 def needed(names: list[str]) -> list[Job]:
@@ -108,7 +94,6 @@ def main() -> None:
     parser.add_argument("names", nargs="+", help="files in results/jobs without .json, the most wanted first")
     parser.add_argument("--at-once", type=int, default=4, help="jobs that run at the same time")
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which all are ended")
-    parser.add_argument("--reserve", type=float, default=60.0, help="seconds of them for what follows a training")
     chosen = parser.parse_args()
     jobs, began = needed(chosen.names), time.monotonic()
     reported: set[str] = set()
@@ -121,24 +106,14 @@ def main() -> None:
                 print(json.dumps({"job": job.name, "code": job.process.poll(), "at": round(spent), "seconds": seconds}))
                 sys.stdout.flush()
         running = [job for job in jobs if job.runs]
-        active = [job for job in running if not job.waits]
-        late = [job for job in active if spent + job.seconds_left > chosen.seconds - chosen.reserve]
-        if late and len(active) > 1 and spent > 90 and active[-1].seconds_left and late[0] is not active[-1]:
-            active[-1].hold(True)
-            print(json.dumps({"job": active[-1].name, "at": round(spent), "waits_for": late[0].name}), flush=True)
-            time.sleep(5)
-        elif len(active) < chosen.at_once:
-            waiting = [job for job in running if job.waits]
-            ready = [job for job in jobs if job.may_start]
-            if ready and (not waiting or jobs.index(ready[0]) < jobs.index(waiting[0])):
-                ready[0].start()
-                continue
-            if waiting and not late:
-                waiting[0].hold(False)
-            elif not running and not ready:
-                break
+        ready = [job for job in jobs if job.may_start]
+        if ready and len(running) < chosen.at_once and spent < chosen.seconds:
+            ready[0].start()
+            continue
+        if not running:
+            break
         if spent > chosen.seconds:
-            for number, patience in ((signal.SIGCONT, 0), (signal.SIGTERM, 20), (signal.SIGKILL, 5)):
+            for number, patience in ((signal.SIGTERM, 20), (signal.SIGKILL, 5)):
                 for job in running:
                     job.signal(number)
                 until = time.monotonic() + patience

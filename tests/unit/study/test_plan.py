@@ -394,7 +394,7 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
     )  # once, though both a method and the warm start learn from it
     stages = stages_of(plan)
     assert stages["import_model smollm2-pretrained"].inputs() == [str(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")]
-    assert len(plan.study.trained_runs) == 12
+    assert len(plan.study.trained_runs) == 20
     assert stages["train smollm2-delta-s2"].resolved["training"]["share_prompts"] is True
     (tmp_path / "svamp.json").unlink()
     with pytest.raises(UserError, match=r"^svamp: path: .*svamp\.json: no such file or directory$"):
