@@ -253,7 +253,8 @@ def _compare(
     fixed = {"treatment_is_fixed": settings.is_fixed(pair.method), "control_is_fixed": settings.is_fixed(pair.against)}
     clusters = [benchmark.clusters for benchmark in benchmarks]
     treated, controls = (
-        [cluster_values(*each) for each in zip(arm, clusters, strict=True)] for arm in (treatment, control)
+        [cluster_values(values, labels) for values, labels in zip(arm, clusters, strict=True)]
+        for arm in (treatment, control)
     )
     difference = estimate_difference(treated, controls, weights=weights, **fixed)
     differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters))

@@ -210,7 +210,11 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], li
         Column("Steps", lambda row: equal[row].steps, numbers.whole),
         Column("Seconds", lambda row: equal[row].seconds, numbers.seconds),
         Column("Reward (%)", lambda row: _cell(equal[row].less(None)), _share),
-        Column(f"Versus {title} (pp)", against.get, lambda each: _points(_cell(each)) if each else numbers.NOTHING),
+        Column(
+            f"Versus {title} (pp)",
+            against.get,
+            lambda difference: _points(_cell(difference)) if difference else numbers.NOTHING,
+        ),
         Column("p (Holm)", p_values.get, numbers.p_value),
     ]
     note = (

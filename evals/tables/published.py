@@ -107,7 +107,7 @@ class Confrontation:
     @property
     def of_ours(self) -> bool:
         """Whether the published number is of our model, and on benchmarks of ours."""
-        return not any(each.startswith(("model (", "benchmark (")) for each in self.differing)
+        return not any(setting.startswith(("model (", "benchmark (")) for setting in self.differing)
 
     @property
     def compares(self) -> bool:

@@ -88,7 +88,7 @@ def _of_scores(results: Results) -> Iterator[dict[str, Any]]:
         for row in results.conditions:
             scores = [[results.scores[run.run, name] for name in names] for run in row.runs]
             k = sorted(map(int, scores[0][0].pass_at_k))
-            rates = [[[score.pass_at_k[str(each)] for each in k] for score in of_seed] for of_seed in scores]
+            rates = [[[score.pass_at_k[str(number)] for number in k] for score in of_seed] for of_seed in scores]
             lines[row] = _line(np.array(k), 100 * np.average(rates, axis=1, weights=weights))
         axes = {"x": "k, responses of which one has to be correct", "y": "pass@k, %", "isLogarithmic": True}
         yield _view(results, "pass@k", f"pass@k, {title}", lines, **axes)
@@ -108,10 +108,10 @@ def _of_problems(results: Results) -> Iterator[dict[str, Any]]:
     for method, name in ((method, name) for method in against for name in results.benchmarks):
         lines = dict[Condition, _Line]()
         for row in results.conditions:
-            given = [each for each in results.conditions if (each.model, each.method) == (row.model, method)]
+            given = [other for other in results.conditions if (other.model, other.method) == (row.model, method)]
             if given and row.method not in (method, BASE):
-                shares = [_correct_shares(results, each, name) for each in (given[0], row)]
-                lines[row] = [[float(f"{100 * share:.4g}") for share in each] for each in shares]
+                shares = [_correct_shares(results, drawn, name) for drawn in (given[0], row)]
+                lines[row] = [[float(f"{100 * share:.4g}") for share in of_method] for of_method in shares]
         title = "the base model" if method == BASE else results.drawn_against[1]
         axes = {"x": f"correct responses of {title}, %", "y": "Correct responses, %", "isOfProblems": True}
         if lines:
@@ -144,7 +144,7 @@ def _view(results: Results, group: str, name: str, lines: Mapping[Condition, _Li
 def _line(x: np.ndarray, seeds: np.ndarray) -> _Line:
     """The points x [P], then mean, smallest and largest of ``seeds`` [S, P]; of one seed its values alone."""
     values = [seeds.mean(axis=0), *([seeds.min(axis=0), seeds.max(axis=0)] if len(seeds) > 1 else [])]
-    return [[float(f"{each:.5g}") if np.isfinite(each) else None for each in row] for row in (x, *values)]
+    return [[float(f"{value:.5g}") if np.isfinite(value) else None for value in row] for row in (x, *values)]
 
 
 def _dashes(line: Any) -> str:

@@ -143,8 +143,8 @@ def draw_reward_curves(
     methods = [row.method for row in rows[0]]
     if reference not in methods:
         raise InvalidInput("", "--reference-method", f"is {reference!r}", ", ".join(methods))
-    if any(len(each) > len(methods) for each in rows):
-        message = f"the studies have {', '.join(str(len(each)) for each in rows)} methods"
+    if any(len(of_study) > len(methods) for of_study in rows):
+        message = f"the studies have {', '.join(str(len(of_study)) for of_study in rows)} methods"
         raise InvalidInput("", "--runs", message, "studies of no more methods than the first")
     if len(studies) > 1:
         figure = style.new_figure(2.0 + 3.4 * len(titles), 1.1 + 1.15 * len(methods))
@@ -182,7 +182,7 @@ def _trained(runs: Sequence[Run]) -> list[Condition]:
 
 def of_seeds(metrics: Sequence[pd.DataFrame], curve: Curve) -> pd.DataFrame:
     """A curve's values by step, a column for each seed; as far as all seeds go, for one may have stopped early."""
-    columns = [each[curve.column] for each in metrics]
+    columns = [of_seed[curve.column] for of_seed in metrics]
     return pd.concat(columns, axis="columns", join="inner") * curve.scale
 
 

@@ -50,9 +50,11 @@ def write_report(
     """
     content = read_json(study)
     name = StudyName.parse(content, str(study)).study
-    names = [each for each in (*own_figures, *_FIGURES) if each != "compute_performance" or "validation" in content]
+    names = [
+        figure for figure in (*own_figures, *_FIGURES) if figure != "compute_performance" or "validation" in content
+    ]
     names += ["validation_curves"] if isinstance(content.get("checkpoint"), dict) else []
-    drawn = [figures / f"{each}.svg" for each in names]
+    drawn = [figures / f"{figure}.svg" for figure in names]
     audited_runs = audit.read_audits(audits, results.runs)
     audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")

@@ -31,10 +31,10 @@ def write_phenomena_page(
     summaries = read_summaries(findings)
     sections: list[dict[str, Any]] = [{"heading": "Verdicts", "tables": [summary_table(summaries.values(), left_out)]}]
     papers = {claim.name: [f"The claim is of arXiv {claim.paper}."] for claim in CLAIMS}
-    for number, (name, each) in enumerate(summaries.items(), start=1):
-        table = each.table(number)
-        caption = " ".join([each.method.replace("`", ""), *papers.get(name, ())])
-        figure = (name, embedded(figures / f"{name}.svg"), each.title, caption)
+    for number, (name, summary) in enumerate(summaries.items(), start=1):
+        table = summary.table(number)
+        caption = " ".join([summary.method.replace("`", ""), *papers.get(name, ())])
+        figure = (name, embedded(figures / f"{name}.svg"), summary.title, caption)
         sections.append({"heading": table.title, "tables": [table], "figure": figure})
     if rollouts:
         words = [f"{path.parent.name}, {path.stem.replace('-', ' ')}" for path in rollouts]

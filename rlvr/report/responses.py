@@ -119,7 +119,7 @@ def _read_responses(
         raise InvalidInput(str(paths[1]), "", "has not the samples in their order", "the grades of these samples")
     flags: list[list[int]] = [[] for _ in numbers]
     rows: list[list[list[Any]]] = [[] for _ in numbers]
-    for key, sample, grade in sorted(zip(keys, samples, grades, strict=True), key=lambda each: each[0][1]):
+    for key, sample, grade in sorted(zip(keys, samples, grades, strict=True), key=lambda response: response[0][1]):
         if key[0] not in numbers:
             raise InvalidInput(str(paths[0]), "", f"answers problem {key[0]}", f"a problem of {benchmark}")
         flag = CORRECT * bool(grade["correct"]) + TRUNCATED * (sample["finish_reason"] == "length")

@@ -91,7 +91,7 @@ def write_rollouts_page(
         list(dict.fromkeys(inputs)),
         chunks,
         parts,
-        [_colour(quantities[each.key]) for each in StepView.quantities if each.key in quantities],
+        [_colour(quantities[quantity.key]) for quantity in StepView.quantities if quantity.key in quantities],
         [(run.run, f"{run.title}, seed {run.seed}") for run in trained if run.run in with_rollouts],
         title="Training rollouts",
         benchmark="",

@@ -95,7 +95,7 @@ def _history(entries: Sequence[Entry], sha256: str) -> str:
         sentence += f" when {last.finished} of its trainings were finished, whose results could have been seen"
     else:
         sentence += ", before any of its trainings was finished"
-    changes = [f"{', '.join(each.changed)} with {each.finished} trainings finished" for each in entries[1:]]
+    changes = [f"{', '.join(entry.changed)} with {entry.finished} trainings finished" for entry in entries[1:]]
     return f"{sentence}. Changed since the first registration: {'; '.join(changes) or 'nothing'}."
 
 
@@ -145,11 +145,11 @@ def alternatives(results: Results, shown: dict[str, Any], summaries: Mapping[Con
     held_out = _ranked("Mean score at the end", at_the_end(shown, f"{HELD_OUT} over {COSTS['tokens_generated']}"))
     middles = {row.title: 100 * summary.interquartile_mean for row, summary in summaries.items()}
     averages = {row.title: 100 * results.average(row).value for row in summaries}
-    said = {word: [each for each in sentences if word in each] for word in ("highest average", "than ")}
+    said = {word: [sentence for sentence in sentences if word in sentence] for word in ("highest average", "than ")}
     return {
         "scores": f"Scores of every method on every benchmark with intervals. {' '.join(said['highest average'])}",
         "differences": "Paired differences of every method to the reference method with intervals. "
-        + " ".join(each for each in said["than "] if each.startswith(("Better", "Worse"))),
+        + " ".join(sentence for sentence in said["than "] if sentence.startswith(("Better", "Worse"))),
         "profiles": f"Performance profiles of every method. {_ranked('Interquartile means', middles)}",
         "cost_curves": f"Training reward of every method over tokens, optimizer steps and seconds. {reward}",
         "compute_performance": f"Scores on held-out problems over tokens with fitted curves. {held_out}",

@@ -88,7 +88,9 @@ def compare_checkpoints(
         paths = [out / "parts" / f"{number:08d}.parquet" for number in range(len(batches))]
         if not all(path.is_file() for path in paths):
             claim_one(device)
-            before, after = (load(each, each.dtype("auto"), device) for each in (Checkpoint(base), Checkpoint(trained)))
+            before, after = (
+                load(model, model.dtype("auto"), device) for model in (Checkpoint(base), Checkpoint(trained))
+            )
             pair = ModelPair(before, after, temperature)
             sizes = [model.head_weight.shape[0] for model in (pair.base, pair.trained)]
             if sizes[0] != sizes[1]:  # as after padding the vocabulary

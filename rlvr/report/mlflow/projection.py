@@ -88,7 +88,7 @@ class _Study:
         self.choices, self.errors = sorted(directory.glob("runs/*/chosen.json")), list[UserError]()
 
     def files(self, patterns: Sequence[str]) -> list[Path]:
-        return [path for each in patterns for path in sorted(self.study.glob(each)) if path.suffix in _ENDINGS]
+        return [path for pattern in patterns for path in sorted(self.study.glob(pattern)) if path.suffix in _ENDINGS]
 
     def state(self) -> str:
         """A hash of the names, times and sizes of all files that are shown, and of which trainings run."""
