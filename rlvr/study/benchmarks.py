@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.config import problem_sets
-from evals.core.config.base_models import SolutionSet
-from evals.core.config.problem_sets import GENERATED, Benchmark, TrainingSet, parse_benchmark
+from evals.core.config.problem_sets import GENERATED, Benchmark, PublishedSet, TrainingSet, parse_benchmark
 from evals.core.config.sections import DrawnProblems, LocalCopy, Problems, PublishedProblems
 from evals.core.errors import InvalidInput
-from evals.core.values import PLACEHOLDER
 from evals.core.yaml_file import read_yaml
 from evals.problems.releases import RELEASES
 from rlvr.study.source_files import REPOSITORY
@@ -67,8 +65,8 @@ def read_benchmarks(names: Iterable[str], copies: Mapping[str, LocalCopy], sourc
     return {name: StudyBenchmark(name, entry, copies.get(name)) for name, entry in entries.items()}
 
 
-def training_settings(problems: Problems, source: str, key: str = "problems") -> dict[str, Any]:
-    """The values that decide the problems that a study trains on: drawn, or those of a set in config/datasets.
+def training_settings(problems: DrawnProblems | PublishedSet, source: str, key: str = "problems") -> dict[str, Any]:
+    """The values that decide problems that a study trains on, methods or a model: drawn, or a set's of config/datasets.
 
     ``source`` and ``key`` say where the problems are named.
     """
@@ -83,14 +81,6 @@ def training_settings(problems: Problems, source: str, key: str = "problems") ->
     changes: dict[str, Any] = {"exclude": sorted(problems.exclude)} if problems.exclude else {}
     changes |= {"path": absolute_path(problems.path)} if problems.path else {}
     return {"name": problems.source, **_deciding(entry), **changes}
-
-
-def solution_settings(solutions: SolutionSet, source: str, key: str) -> dict[str, Any]:
-    """The values that decide the published solutions that a model is fine-tuned on."""
-    content = {**solutions.to_json(), "prompt": PLACEHOLDER}
-    settings = training_settings(PublishedProblems.parse(content, f"{source}: {key}"), source, key)
-    require_solutions(settings, solutions.source, source, key)
-    return settings
 
 
 def require_solutions(settings: Mapping[str, Any], name: str, source: str, key: str) -> None:
@@ -123,7 +113,7 @@ def _deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in _NOT_OF_THE_PROBLEMS}
 
 
-def _read_training_set(problems: PublishedProblems, source: str, key: str = "problems") -> TrainingSet:
+def _read_training_set(problems: PublishedSet, source: str, key: str = "problems") -> TrainingSet:
     path = _file_of(DATASETS, problems.source, source, f"{key}.source", "training set")
     return TrainingSet.parse(read_yaml(path), f"config/datasets/{path.name}")
 

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Served, SolutionSet
+from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Served
+from evals.core.config.problem_sets import PublishedSet
 from evals.core.config.sections import PublishedProblems
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
@@ -32,7 +33,6 @@ from rlvr.study.benchmarks import (
     absolute_path,
     read_benchmarks,
     require_solutions,
-    solution_settings,
     training_settings,
     training_title,
     training_verifier,
@@ -221,8 +221,9 @@ class Study:
         for name, model in self.fine_tuned_models.items():
             for named in model.named_solutions:
                 key = f"models.{name}.solutions"
-                if isinstance(named, SolutionSet):
-                    settings = solution_settings(named, self.config.study, key)
+                if isinstance(named, PublishedSet):
+                    settings = training_settings(named, self.config.study, key)
+                    require_solutions(settings, named.source, self.config.study, key)
                     if settings_of_sets.setdefault(named.source, settings) != settings:
                         other = f"names {named.source} with another path or exclude than a model before"
                         raise InvalidInput(self.config.study, key, other)
@@ -234,7 +235,7 @@ class Study:
         """The files of solutions that a model is fine-tuned on."""
         files = []
         for named in self.fine_tuned_models[model].named_solutions:
-            if isinstance(named, SolutionSet):
+            if isinstance(named, PublishedSet):
                 files.append(f"results/solutions/{named.source}/problems.jsonl")
             else:
                 files.append(TRAINING_PROBLEMS if named == OF_PROBLEMS else absolute_path(named))

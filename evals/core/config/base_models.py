@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from evals.core.config.methods import TrainingChanges
-from evals.core.config.problem_sets import Kinds
+from evals.core.config.problem_sets import Kinds, PublishedSet
 from evals.core.config.settings import Settings, require
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, ShareOrZero
 from evals.core.record import partial
 from evals.core.run_spec import Machines, Service
 from evals.core.sampling import Prompting
-from evals.core.values import UNIQUE, Matching, Name, Prompt, Text
+from evals.core.values import Matching, Prompt, Text
 
 HUGGING_FACE, FINE_TUNED = "hugging_face", "fine_tuned"
 
@@ -238,16 +238,6 @@ class FineTuning(Schedule):
     micro_batch_tokens: Count = Field(description="most tokens in one pass, with padding; changes rounding only")
 
 
-class SolutionSet(Settings):
-    """A published training set with solutions (docs/benchmarks.md)."""
-
-    source: Name = Field(description="name of a file in config/datasets")
-    path: Text | None = Field(default=None, description="a local copy that is read instead of the Hub")
-    exclude: Annotated[tuple[str, ...], *UNIQUE] | None = Field(
-        default=None, description="ids of problems that are left out"
-    )
-
-
 class FineTuned(Existing):
     """An existing model that the study first trains on worked solutions: a warm start (docs/real_model.md).
 
@@ -255,7 +245,7 @@ class FineTuned(Existing):
     """
 
     source: Literal["fine_tuned"] = Field(description="an existing checkpoint, fine-tuned by the study")
-    solutions: Text | Annotated[tuple[Text | SolutionSet, ...], Field(min_length=1)] = Field(
+    solutions: Text | Annotated[tuple[Text | PublishedSet, ...], Field(min_length=1)] = Field(
         description="JSON lines with problem and solution, relative to the repository; `problems`: the solutions of "
         "the study's training set; or a list of such, and of published sets"
     )
@@ -269,7 +259,7 @@ class FineTuned(Existing):
         return self
 
     @property
-    def named_solutions(self) -> tuple[str | SolutionSet, ...]:
+    def named_solutions(self) -> tuple[str | PublishedSet, ...]:
         """The solutions as a list, even of one."""
         return (self.solutions,) if isinstance(self.solutions, str) else self.solutions
 

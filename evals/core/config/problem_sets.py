@@ -11,7 +11,7 @@ from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index
 from evals.core.record import ExtensibleRecord
 from evals.core.records import ProblemKind
-from evals.core.values import UNIQUE, Commit, Matching, Prompt, Repository, Sha256, Text, Title
+from evals.core.values import UNIQUE, Commit, Matching, Name, Prompt, Repository, Sha256, Text, Title
 
 GENERATED = "generated"
 
@@ -23,6 +23,27 @@ def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None
     """Check that problems with several right answers are not graded by the one that they have."""
     if verifier is None and any(kind.family == "program" for kind in kinds):
         raise NotAccepted("lacks verifier, which problems of family program need (config/verifiers/program.py)")
+
+
+Verifier = Annotated[
+    Text | None,
+    Field(
+        description="a file with a Python function that grades, or gives the rewards, relative to the repository "
+        "(docs/your_verifier.md); a study's comes before a training set's"
+    ),
+]
+
+
+class PublishedSet(Settings):
+    """A published training set (docs/benchmarks.md)."""
+
+    source: Name = Field(description="name of a file in config/datasets")
+    path: Text | None = Field(
+        default=None, description="a local copy that is read instead of the Hub: a JSON lines file or a directory"
+    )
+    exclude: Annotated[tuple[str, ...], *UNIQUE] | None = Field(
+        default=None, description="ids of problems that are left out, such as those of a benchmark"
+    )
 
 
 class Prompts(Settings):
@@ -81,11 +102,7 @@ class _Benchmark(Settings):
         description="text with {problem} in it once, or one such text for base and one for chat models; "
         "other braces are text"
     )
-    verifier: Text | None = Field(
-        default=None,
-        description="a file with a Python function that grades instead, relative to the repository "
-        "(docs/your_verifier.md)",
-    )
+    verifier: Verifier = None
 
 
 class GeneratedBenchmark(_Benchmark, ProblemKind):
@@ -261,11 +278,7 @@ class TrainingSet(_TrainingReading, _PublishedSet):
     """A published training set."""
 
     licence: str = Field(description="of the problems")
-    verifier: Text | None = Field(
-        default=None,
-        description="a file with a Python function that gives the rewards, unless the study names another; relative "
-        "to the repository (docs/your_verifier.md)",
-    )
+    verifier: Verifier = None
 
 
 class TrainingProblems(_TrainingReading, SourceTable):

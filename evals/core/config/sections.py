@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from evals.core.config.problem_sets import Kinds, require_verifier
+from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.config.settings import Settings
 from evals.core.numbers import BOUNDED, Count, Index, Share
 from evals.core.records import Weighting
@@ -25,11 +25,7 @@ class DrawnProblems(Settings):
     count: Count = Field(description="number of different problems")
     prompt: Prompt = Field(description="text with {problem} in it once")
     kinds: Kinds = Field(description="kinds of problems, equally likely")
-    verifier: Text | None = Field(
-        default=None,
-        description="a file with a Python function that gives the rewards, relative to the repository "
-        "(docs/your_verifier.md)",
-    )
+    verifier: Verifier = None
 
     @model_validator(mode="after")
     def _check_verifier(self) -> Self:
@@ -37,22 +33,11 @@ class DrawnProblems(Settings):
         return self
 
 
-class PublishedProblems(Settings):
+class PublishedProblems(PublishedSet):
     """Training problems of a published set (docs/benchmarks.md)."""
 
-    source: Name = Field(description="name of a file in config/datasets")
-    path: Text | None = Field(
-        default=None, description="a local copy that is read instead of the Hub: a JSON lines file or a directory"
-    )
-    exclude: Annotated[tuple[str, ...], *UNIQUE] | None = Field(
-        default=None, description="ids of problems that are left out, such as those of a benchmark"
-    )
     prompt: Prompt = Field(description="text with {problem} in it once")
-    verifier: Text | None = Field(
-        default=None,
-        description="a file with a Python function that gives the rewards, relative to the repository "
-        "(docs/your_verifier.md)",
-    )
+    verifier: Verifier = None
 
 
 def _kind_of_problems(content: Any) -> str:
