@@ -59,7 +59,8 @@ def composition() -> type[Record]:
         union: Any = Union
         of_package = Annotated[union[tuple(records)], Field(discriminator="name")] if len(records) > 1 else records[0]
         annotated: Any = Annotated
-        of_kind = annotated[of_package, SerializeAsAny(), WrapValidator(partial(_checked_part, kind))]
+        as_any = SerializeAsAny()  # type: ignore[type-arg]
+        of_kind = annotated[of_package, as_any, WrapValidator(partial(_checked_part, kind))]
         return (Optional[of_kind], None) if kind in OPTIONAL_KINDS else (of_kind, ...)  # noqa: UP045 (a value)
 
     batching = {kind: of(kind) for kind in BATCHING_KINDS}
