@@ -5,6 +5,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 from mlflow.server.constants import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR
@@ -51,7 +52,8 @@ def browse(results: Path, port: int = 5000) -> None:
         os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
         os.environ.update({BACKEND_STORE_URI_ENV_VAR: store.uri, ARTIFACT_ROOT_ENV_VAR: store.artifacts.as_uri()})
         server = Server(Config("mlflow.server.fastapi_app:app", log_level="warning"))
-        server.config.load()  # takes seconds; connections wait meanwhile
+        with warnings.catch_warnings(action="ignore"):  # MLflow's own about its parts
+            server.config.load()  # takes seconds; connections wait meanwhile
         print(f"{first} (Ctrl-C ends it)", *addresses, sep="\n", flush=True)
         threading.Thread(target=_watch, args=(store,), daemon=True).start()
         server.run(sockets=[listening])
