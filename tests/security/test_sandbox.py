@@ -518,6 +518,17 @@ def test_a_sandbox_that_does_not_begin_is_no_verdict(monkeypatch: pytest.MonkeyP
                 run_tests("print(3)\ndef f(n): return n * n + 77", tests)
 
 
+def test_root_of_a_rootless_container_has_a_sandbox() -> None:
+    """Such as of Podman: its root is somebody else outside, and most numbers are no users there."""
+    container = ["unshare", "--user", "--map-root-user"]
+    if subprocess.run([*container, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine makes no user namespaces")
+    script = {"kind": "stdin", "cases": [{"input": "", "output": "3"}]}
+    program = f"from evals.grading.code.run import run_tests\nprint(run_tests('print(3)', {script}))"
+    answer = subprocess.run([*container, sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert answer.stdout == "match\n", answer.stderr
+
+
 def test_what_the_machine_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise BlockingIOError(11, "Resource temporarily unavailable")

@@ -119,6 +119,15 @@ def test_what_a_failed_job_lost_is_made_again(smoke_study: Project) -> None:
     expected = evaluation_of(["tiny-delta-s1", "tiny-dapo-s1"]) | {"grade tiny-dapo-s2"}
     assert {job for job in planned if job.startswith(("sample", "grade"))} == expected
 
+    for lost, job in (("comparisons*", "compare"), ("grades/*/chain_3/audit*", "grade tiny-base")):
+        contents = {path: path.read_bytes() for path in (smoke_study.root / "results").glob(lost)}
+        for path in contents:
+            path.unlink()
+        planned = smoke_study.planned()
+        for path, content in contents.items():
+            path.write_bytes(content)
+        assert contents and {job, "table_main"} <= planned
+
     planned = planned_without(smoke_study, "problems/chain_3", "base/tiny")
     assert planned >= {"draw_problems chain_3", "base_model tiny", "sample tiny-base", "table_main"}
 

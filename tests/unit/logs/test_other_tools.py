@@ -13,7 +13,9 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.logs import unpacking
+from evals.logs.formats import read_logs
 from evals.logs.response import Judgement, Judging, Log, Response
+from evals.logs.unpacking import Archive
 from tests.commands import run_command
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,6 +87,23 @@ def test_our_grader_gives_the_means_that_evalchemy_reported(capsys: pytest.Captu
     for row in rows:
         theirs = reported[row["benchmark"]]
         assert row["average_at_k"] == pytest.approx(theirs.get("accuracy_avg", theirs.get("accuracy")))
+
+
+def test_the_directory_of_an_archive_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read for each of its samples it takes time by their square: an hour for those of a large benchmark."""
+    opened: list[Any] = []
+    directory_of = zipfile.ZipFile._RealGetContents  # type: ignore[attr-defined]
+    monkeypatch.setattr(zipfile.ZipFile, "_RealGetContents", lambda file: opened.append(file) or directory_of(file))
+    for path in sorted((FILES / "inspect").rglob("*.eval")):
+        source = Archive(path)
+        with zipfile.ZipFile(
+            tmp_path / "log.eval", "w", zipfile.ZIP_DEFLATED
+        ) as copy:  # inspect_ai's own are Zstandard
+            for entry in (name for name in source if name == "header.json" or name.startswith("samples/")):
+                copy.writestr(entry, json.dumps(source.read(entry)))
+        opened.clear()
+        (log,) = read_logs(tmp_path / "log.eval", {})
+        assert len(log.responses) > 3 and len(opened) == 1
 
 
 def test_every_command_of_the_page_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
