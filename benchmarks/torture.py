@@ -272,7 +272,9 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the studies work; default: a temporary one")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes, and theirs, ignore it
+    # A shell's background processes, and theirs, ignore both.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     with tempfile.TemporaryDirectory() as temporary:
         place = (options.directory or Path(temporary)) / "torture"
         found = measure(options.points, options.seed, options.config.resolve(), options.cores, place)

@@ -40,6 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             message = f"this command needs config/ of the repository, which is not at {_CONFIG}; accepted: a clone"
         print(f"error: {message}", file=sys.stderr)
         return 2
+    except (BlockingIOError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and str(error) != "can't start new thread":
+            raise
+        print(
+            "error: the machine starts no further process or thread; accepted: a higher limit, ulimit -u",
+            file=sys.stderr,
+        )
+        return 2
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", "rlvr", "evals"):

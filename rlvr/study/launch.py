@@ -18,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -40,7 +39,6 @@ _ANSWERS = (
 
 _NOTICE_SECONDS = 0.5  # for Snakemake to say that it ends, so that its jobs' ends are no failures
 _SNAKEMAKES_JOBS_PER_SECOND = 100
-_TEMPORARY_BYTES = 2**20
 
 
 def main(arguments: list[str]) -> None:
@@ -54,7 +52,6 @@ def main(arguments: list[str]) -> None:
     with contextlib.ExitStack() as held:
         try:
             check_config_files(options.configfile or ())
-            _require_space_for_temporary_files()
             if not any(getattr(options, name) for name in _ANSWERS):
                 held.enter_context(only_study(directory))
                 _remove_stale_lock(directory, arguments)
@@ -74,16 +71,6 @@ def _give_name_and_cache() -> None:
     existing = next(path for path in (cache, *cache.parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         os.environ["XDG_CACHE_HOME"] = os.path.abspath(".cache")
-
-
-def _require_space_for_temporary_files() -> None:
-    """Refuse a directory of temporary files without space: Snakemake's scheduler would end in a traceback."""
-    try:
-        with tempfile.TemporaryFile() as file:
-            file.write(bytes(_TEMPORARY_BYTES))
-            file.flush()
-    except OSError as error:
-        raise UserError(f"{tempfile.gettempdir()}: {error.strerror or error}; TMPDIR names another place") from None
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import getpass
 import io
 import os
@@ -108,16 +107,6 @@ def test_programs_need_no_directory_of_temporary_files(monkeypatch: pytest.Monke
     assert run_tests("print(1 + int(input()))", tests) is Reason.MATCH
 
 
-def test_a_directory_of_temporary_files_without_space_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    with pytest.raises(UserError, match=r"No space left on device; TMPDIR names another place") as refused:
-        launch._require_space_for_temporary_files()
-    assert tempfile.gettempdir() in str(refused.value)
-
-
 def test_a_refusal_by_apparmor_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     setting = tmp_path / "apparmor_restrict_unprivileged_userns"
     setting.write_text("1\n")
@@ -127,6 +116,23 @@ def test_a_refusal_by_apparmor_names_the_remedy(monkeypatch: pytest.MonkeyPatch,
     assert "profile bwrap /usr/bin/bwrap" in (ROOT / "docs/grading.md").read_text()
     setting.write_text("0\n")
     assert "AppArmor" not in sandbox._refusal("uid map")
+
+
+def test_a_limit_on_processes_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sandbox.require_sandbox()
+    verifier = tmp_path / "mine.py"
+    verifier.write_text("def verify(problem, response):\n    return 1\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"id": 1, "pred": "1", "gold": "1"}\n')))
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    assert cli.main(["grade", "--workers", "1", "--verifier", str(verifier)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
 
 
 def test_files_of_the_future_are_named_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
