@@ -18,8 +18,9 @@ FILES = workflow.configfiles or [f"{workflow.basedir}/config/config.yaml"]
 with one_line_errors():
     STUDY = read_study(FILES, workflow.config_settings.config)
     SOURCE = ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in FILES)
-    PLAN = Plan.read(STUDY, SOURCE, read_extended(FILES, workflow.config_settings.config))
-    TARGETS = Targets(PLAN)
+    EXTENDED = read_extended(FILES, workflow.config_settings.config)
+    PLAN = Plan.read(STUDY, SOURCE, EXTENDED)
+    TARGETS = Targets(PLAN, lambda: Plan.read(STUDY, SOURCE, EXTENDED))
     JOBS = TARGETS.jobs
     SOFTWARE = {name: software(PLAN, name) for name in ("", "training", "sampling")}
     if workflow.is_main_process:
@@ -53,7 +54,27 @@ for target, files in TARGETS.by_name.items():
             target
         default_target: target == "all"
         input:
-            given(files),
+            given(TARGETS.after_looks(target, lambda folder: checkpoints.look.get(folder=folder), files)),
+
+
+# What decides which trainings are left: Snakemake plans anew when it is made.
+for KIND in JOBS.deciding:
+
+    checkpoint:
+        name:
+            KIND.name
+        input:
+            KIND.of(inputs),
+        output:
+            KIND.outputs(report, directory),
+        log:
+            KIND.log,
+        wildcard_constraints:
+            **KIND.wildcards,
+        params:
+            **KIND.params(),
+        shell:
+            "python -m rlvr stage {params.job:q} > {log:q} 2>&1"
 
 
 # What is not measured: it takes seconds, and runs where Snakemake does.

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from evals.core import records
-from evals.core.comparisons import Comparison, Comparisons, Contrast, Controls
+from evals.core.comparisons import Comparison, Comparisons, Contrast, Controls, Look
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
 from evals.statistics.accuracy import FloatArray
@@ -36,6 +36,7 @@ class Results:
     between_models: tuple[Comparison, ...] = ()  # of base models, where the study has no methods
     contrasts: Mapping[tuple[str, str], Contrast] = field(default_factory=dict)  # (model, method) -> with the reference
     clusters: Mapping[str, Clusters] = field(default_factory=dict)  # benchmark -> of problems that are near copies
+    looks: tuple[Look, ...] = ()  # of a study that stops when it is certain, in their order
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
     @cached_property
@@ -210,5 +211,6 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         between_models=tuple(row for row in compared.comparisons if row.against_model is not None),
         contrasts={(row.model, row.method): row for row in compared.contrasts},
         clusters=clusters,
+        looks=compared.looks,
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )

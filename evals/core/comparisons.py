@@ -24,6 +24,10 @@ class Verdict(StrEnum):
 
     BETTER = "better"
     WORSE = "worse"
+    EQUIVALENT = "equivalent"
+    """The interval lies within the margin; a study that stops when it is certain says so."""
+    UNDECIDED = "not decided"
+    """Such a study ended before the comparison was better, worse or equivalent."""
     NOT_DISTINGUISHABLE = "not distinguishable"
     NO_CONTRAST = "no contrast with the reference"
     """No difference was found, and the trainings say why: the method's updates are the reference's but for noise."""
@@ -61,6 +65,36 @@ class Comparison(ExtensibleRecord):
     problems: int
     p_value_holm: float | None
     verdict: Verdict
+
+
+class Look(Record):
+    """A method against the reference method over all benchmarks, looked at after some seeds of both.
+
+    Attributes:
+        level: 1 less the confidence of ``interval``: the looks of all comparisons of a study together err in 5 %.
+        level_alone: the same if the comparison were the study's only one.
+        verdict: None where the comparison goes on.
+    """
+
+    model: str
+    method: str
+    seeds: int
+    level: float
+    level_alone: float
+    difference: float
+    interval: Interval | None
+    verdict: Verdict | None
+
+
+class Looks(Record):
+    """The content of ``looks/SEEDS/decisions.json``: this look's rows after those of the looks before."""
+
+    margin: float
+    looks: tuple[Look, ...]
+
+    def last(self) -> dict[tuple[str, str], Look]:
+        """The last look at each comparison, by model and method."""
+        return {(look.model, look.method): look for look in self.looks}
 
 
 class Controls(Record):
@@ -119,7 +153,9 @@ class Contrast(ExtensibleRecord):
 class Comparisons(ExtensibleRecord):
     """The content of ``comparisons.json``; ``confidence`` is the level of the intervals, ``seed`` the resampling's.
 
-    ``contrasts`` has the methods whose trainings measured their angle to the reference method.
+    ``contrasts`` has the methods whose trainings measured their angle to the reference method, ``looks`` the path of
+    every comparison in a study that stops when it is certain. There the interval beside the reference method is that of
+    the comparison's last look, at its ``level_alone``.
     """
 
     reference_method: str
@@ -132,3 +168,4 @@ class Comparisons(ExtensibleRecord):
     controls: Controls | None = None
     comparisons: tuple[Comparison, ...]
     contrasts: tuple[Contrast, ...] = ()
+    looks: tuple[Look, ...] = Field(default=(), exclude_if=lambda looks: not looks)

@@ -112,8 +112,10 @@ def draw_differences(results: Results, mean_only: bool = False) -> Figure:
     handles = [
         Line2D([], [], color=colour, marker="o", linewidth=1.8, markersize=5, label=verdict)
         for verdict, colour in VERDICT_COLOURS.items()
+        if results.looks or verdict not in (Verdict.EQUIVALENT, Verdict.UNDECIDED)
     ]
-    units = "percentage points, paired by problem; verdicts after Holm over the benchmarks, the mean's over the methods"
+    units = "percentage points, paired by problem; verdicts after Holm over the benchmarks, the mean's "
+    units += "by the decisions" if results.looks else "over the methods"
     units += "" if limit is None else "; an arrow: the interval goes on"
     if mean_only:
         figure.supxlabel(f"difference to {title} (points)", fontsize=8.5)

@@ -26,6 +26,8 @@ NEUTRAL = "#6b6b6b"
 VERDICT_COLOURS = {
     "better": "#0072b2",
     "worse": "#d55e00",
+    "equivalent": "#009e73",
+    "not decided": NEUTRAL,
     "not distinguishable": NEUTRAL,
     "no contrast with the reference": "#949494",
 }

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evals.core.comparisons import Claim, Comparison, Comparisons, Contrast, Controls, Verdict
+from evals.core.comparisons import Claim, Comparison, Comparisons, Contrast, Controls, Look, Verdict
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
@@ -56,6 +56,7 @@ class Settings:
     weighting: Weighting = "benchmarks"  # of the mean over benchmarks
     controls: Controls | None = None  # of the study, for whoever reads the comparisons
     given: tuple[str, ...] = (BASE,)  # methods that are one given policy each: their seeds add no variance
+    looks: tuple[Look, ...] = ()  # of a study that stops when it is certain
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
@@ -66,6 +67,16 @@ class Settings:
                 raise InvalidInput(f"--{option}", "", f"is {value}", f"{least[option]} or more")
         if not 0.5 <= self.confidence < 1.0:
             raise InvalidInput("--confidence", "", f"is {self.confidence}", "0.5 up to 1, 1 excluded")
+
+    def last_look(self, pair: Pair) -> Look | None:
+        """The look that a comparison with the reference method ended with, if it was looked at."""
+        rows = [look for look in self.looks if pair[:3] == (look.model, look.method, self.reference_method)]
+        return rows[-1] if rows else None
+
+    def confidence_of(self, pair: Pair) -> float:
+        """The level of a comparison's interval: one that holds at every look, where there are several."""
+        look = self.last_look(pair)
+        return self.confidence if look is None else 1.0 - look.level_alone
 
     def is_fixed(self, method: str) -> bool:
         """Return whether a method's seeds are no sample of seeds."""
@@ -175,7 +186,7 @@ def compare(
             rows[pair].append({"benchmark": name, **_compare(pair, members, weights, drawn, p_value, settings)})
     asked = {name: getattr(settings, name) for name in Comparisons.model_fields if hasattr(settings, name)}
     alike = {Pair(row.model, row.method, row.against) for row in contrasts if row.is_absent}
-    judged = tuple(_judged(rows, 1.0 - settings.confidence, alike))
+    judged = tuple(_judged(rows, settings, alike))
     return Comparisons(**asked, comparisons=judged, contrasts=tuple(contrasts))
 
 
@@ -250,6 +261,9 @@ def _compare(
     skewness. There is none unless enough problems differ, and differ among themselves, for it to mean anything.
     """
     treatment, control = _arms(pair, benchmarks)
+    if settings.last_look(pair):  # after as many seeds of both
+        control = [accuracies[: len(treatment[0])] for accuracies in control]
+    confidence = settings.confidence_of(pair)
     fixed = {"treatment_is_fixed": settings.is_fixed(pair.method), "control_is_fixed": settings.is_fixed(pair.against)}
     clusters = [benchmark.clusters for benchmark in benchmarks]
     treated, controls = (
@@ -266,10 +280,10 @@ def _compare(
         replicates = bootstrap_differences(
             treatment, control, draws, generator, samples=samples, weights=weights, **fixed
         )
-        intervals = percentile_interval(replicates, settings.confidence), difference.interval(settings.confidence)
+        intervals = percentile_interval(replicates, confidence), difference.interval(confidence)
         low, high = zip(*intervals, strict=True)
         interval = float(max(-1.0, np.min(low))), float(min(1.0, np.max(high)))
-    effect = minimum_detectable_effect(difference, 1.0 - settings.confidence)
+    effect = minimum_detectable_effect(difference, 1.0 - confidence)
     return {
         **pair._asdict(),
         "method_average": float(weighted_mean([values.mean() for values in treatment], weights)),
@@ -285,13 +299,16 @@ def _compare(
     }
 
 
-def _judged(compared: Mapping[Pair, Sequence[Mapping[str, Any]]], alpha: float, alike: Set[Pair]) -> list[Comparison]:
+def _judged(
+    compared: Mapping[Pair, Sequence[Mapping[str, Any]]], settings: Settings, alike: Set[Pair]
+) -> list[Comparison]:
     """Each pair's comparisons, the last of them over all benchmarks, with Holm p-values and verdicts.
 
     Over all benchmarks Holm runs over the study: every method, on every model, that is compared against the same one.
     On single benchmarks it runs over the benchmarks of the pair. The pairs ``alike`` have no contrast: that explains
     why no difference was found, but it takes nothing from one that was.
     """
+    alpha = 1.0 - settings.confidence
     over_methods: dict[Pair, float | None] = {}
     for reference in dict.fromkeys(pair.against for pair in compared):
         family = [pair for pair in compared if pair.against == reference]
@@ -302,7 +319,9 @@ def _judged(compared: Mapping[Pair, Sequence[Mapping[str, Any]]], alpha: float, 
         p_values = [*holm_of_known([row["p_value"] for row in rows[:-1]]), over_methods[pair]]
         for row, p_value in zip(rows, p_values, strict=True):
             words = verdict(row["difference"], row["confidence_interval"], p_value, alpha)
-            if pair in alike and not words.is_difference:
+            if row["benchmark"] == ALL_BENCHMARKS and (look := settings.last_look(pair)):
+                words, p_value = look.verdict or Verdict.UNDECIDED, None  # a p-value knows of one look alone
+            if pair in alike and words in (Verdict.NOT_DISTINGUISHABLE, Verdict.UNDECIDED):
                 words = Verdict.NO_CONTRAST
             judged.append(Comparison(**row, p_value_holm=p_value, verdict=words))
     return judged

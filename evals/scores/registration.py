@@ -59,7 +59,7 @@ def register(study: Mapping[str, Any], manifests: Sequence[Path], path: Path) ->
     """Register a study that is about to be carried out, unless its last registration says the same.
 
     Args:
-        study: the resolved study; without a ``registration`` nothing is written.
+        study: the resolved study; without a ``registration``, and without looks at its seeds, nothing is written.
         manifests: those of its trainings, as far as they are there.
         path: ``registration.json``, which only ever grows.
 
@@ -68,7 +68,8 @@ def register(study: Mapping[str, Any], manifests: Sequence[Path], path: Path) ->
     """
     entries, content = read_entries(path), registered_content(study)
     sha256 = fingerprint(content)
-    if "registration" not in study or (entries and entries[-1].sha256 == sha256):
+    is_fixed = "registration" in study or isinstance(study.get("seeds"), dict)
+    if not is_fixed or (entries and entries[-1].sha256 == sha256):
         return False
     before = entries[-1].content if entries else content
     changed = [key for key in sorted({*before, *content}) if before.get(key) != content.get(key)]

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from evals.core import arithmetic
-from evals.core.comparisons import Comparison, Verdict
+from evals.core.comparisons import Comparison, Look, Verdict
 from evals.core.files import read_json
 from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
@@ -128,6 +128,12 @@ def difference_text(comparison: Comparison | None) -> str:
 
 def corrected_note(results: Results) -> str:
     """Say how p-values and verdicts are corrected for the number of methods."""
+    if results.looks:
+        return (
+            "Methods were looked at several times and trained until their verdict was certain (the table of "
+            "decisions). Brackets beside the reference are those of one comparison and hold at every look; the "
+            "reference counts with as many seeds as the method. p is that of one look and decides nothing."
+        )
     against, title = results.drawn_against
     compared = [results.comparison(row, against) for row in results.conditions]
     return (
@@ -295,7 +301,7 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),
     ]
-    tables = [*differences, _between_models(results)]
+    tables = [*differences, _by_look(results), _between_models(results)]
     return [summary, by_benchmark_table(results), *(table for table in tables if table.rows)]
 
 
@@ -338,6 +344,29 @@ def _differences(results: Results, against: str, against_title: str) -> Table:
     )
     columns = [_METHOD, *map(column, (*results.benchmarks, ALL_BENCHMARKS))]
     return make_table(f"differences_to_{against}", f"Differences to {against_title} (pp)", columns, rows, [note])
+
+
+def _by_look(results: Results) -> Table:
+    """The path of every comparison over the looks; no rows in a study with one look."""
+    looks = {(look.model, look.method, look.seeds): look for look in results.looks}
+    rows = [row for row in results.conditions if any(key[:2] == (row.model, row.method) for key in looks)]
+
+    def at(seeds: int) -> Column[Condition]:
+        return Column(f"{seeds} seeds", lambda row: looks.get((row.model, row.method, seeds)), _decision)
+
+    columns = [_METHOD, *map(at, sorted({seeds for _, _, seeds in looks}))]
+    note = (
+        f"Difference to {results.reference_title} in percentage points over all benchmarks. Brackets hold at every "
+        "look and for every method of the study together, with a probability of 95 %; a method is decided by them: "
+        "better or worse where they exclude 0, equivalent where they lie within the margin."
+    )
+    return make_table("looks", "The decisions, look by look (pp)", columns, rows, [note])
+
+
+def _decision(look: Look | None) -> str:
+    if look is None:
+        return numbers.NOTHING
+    return f"{numbers.points_with_interval(look.difference, look.interval)} {look.verdict or 'goes on'}"
 
 
 def _between_models(results: Results) -> Table:

@@ -25,7 +25,7 @@ _SOURCES = {
 }
 _COSTS = "costs"
 """The directory of Snakemake's measurements."""
-_BEGINNINGS = {"problems", "base_model", "corpus", "kept_rollouts"}
+_BEGINNINGS = {"problems", "base_model", "corpus", "kept_rollouts", "component"}
 """Kinds of manifests that may be made from no file at all."""
 _ENTRIES = {"problems", "base_model", "samples", "decoding_sweep", "token_comparison", "contrast", "page"}
 """Kinds of manifests that may be made from files of elsewhere: local copies of benchmarks, solutions, checkpoints."""

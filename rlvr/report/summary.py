@@ -19,9 +19,17 @@ from rlvr.report.charts import HELD_OUT, at_the_end
 _VERDICTS = {
     Verdict.BETTER: "Better than {reference}",
     Verdict.WORSE: "Worse than {reference}",
+    Verdict.EQUIVALENT: "Equivalent to {reference} within the margin",
+    Verdict.UNDECIDED: "Not decided against {reference} when the study ended",
     Verdict.NOT_DISTINGUISHABLE: "Not distinguishable from {reference} at this size",
     Verdict.NO_CONTRAST: "No contrast with {reference}, so that more seeds are unlikely to show a difference",
 }
+
+
+def _verdicts(results: Results) -> dict[Verdict, str]:
+    """The verdicts that the study may give, in words."""
+    of_others = (Verdict.NOT_DISTINGUISHABLE,) if results.looks else (Verdict.EQUIVALENT, Verdict.UNDECIDED)
+    return {verdict: words for verdict, words in _VERDICTS.items() if verdict not in of_others}
 
 
 _OUTCOMES = {
@@ -46,7 +54,7 @@ def findings(results: Results) -> list[str]:
         conditions = [condition for condition in results.conditions if condition.model == model]
         sentences.append(_best(results, best_condition(results, model), conditions))
         compared = _compared(results, conditions)
-        for verdict, words in _VERDICTS.items() if compared else ():
+        for verdict, words in _verdicts(results).items() if compared else ():
             members = [
                 f"{title}{control} ({numbers.points(comparison.difference)}, {_p_values(comparison)})"
                 for method, title, comparison in compared
@@ -114,7 +122,8 @@ def headline(results: Results) -> list[tuple[str, str]]:
     counts = Counter(comparison.verdict for comparison in candidates)
     numbers_shown = []
     if candidates:
-        words = f"methods better than {results.reference_title}, {counts[Verdict.WORSE]} worse (after Holm)"
+        words = f"methods better than {results.reference_title}, {counts[Verdict.WORSE]} worse"
+        words += " (after Holm)" if not results.looks else f", {counts[Verdict.EQUIVALENT]} equivalent"
         words += "; controls not counted" if results.controls else ""
         numbers_shown.append((f"{counts[Verdict.BETTER]} of {len(candidates)}", words))
     best = best_condition(results, results.runs[0].model)

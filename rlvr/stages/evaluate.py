@@ -174,6 +174,8 @@ class Comparisons(Stage):
 
     Attributes:
         metrics: of the trainings, which have measured the contrast of methods.
+        decisions: of the last look, in a study that stops when it is certain.
+        confidence: of the intervals.
         claim: ``methods``, with their seeds as a sample, or ``checkpoints``, these very policies.
     """
 
@@ -187,19 +189,23 @@ class Comparisons(Stage):
     folder: str
     scores: Files
     metrics: Files = ()
+    decisions: Files = ()
     reference_method: str
     statistics: Statistics
     controls: Controls | None = None
+    confidence: float = 0.95
     claim: str = "methods"
 
     def run(self, machine: StudyExecution) -> None:
         """Compare them."""
-        from evals.core.comparisons import Claim
+        from evals.core.comparisons import Claim, Looks
         from evals.scores.comparison import Settings, write_comparisons
 
         settings = Settings(
             self.reference_method,
             Claim(self.claim),
+            self.confidence,
+            looks=tuple(look for path in self.decisions for look in Looks.read(path).looks),
             seed=self.statistics.seed,
             bootstrap_resamples=self.statistics.resamples,
             permutations=self.statistics.permutations,
@@ -207,3 +213,20 @@ class Comparisons(Stage):
             controls=self.controls,
         )
         write_comparisons(self.scores, settings, self.out, Path("results/runs") if self.metrics else None)
+
+
+class Decide(Stage):
+    """The decisions of one look: which comparisons are certain by now, and which go on."""
+
+    kind = "look"
+    outputs = ("results/{folder}decisions.json", "results/{folder}decisions.manifest.json")
+    call = "evals.scores.looks:write_look"
+    module = "evals.scores.looks"
+    decides = True
+
+    folder: str
+    comparisons: File
+    earlier: Files = ()
+    margin: float
+    level: float
+    level_alone: float

@@ -49,6 +49,7 @@ class Stage(Record):
         order: of jobs that are ready those with the highest run first.
         threads_of: the key of `execution` that says its processors, for they decide how sums are rounded; empty: one.
         caption: of the first output in ``snakemake --report``: its file in workflow/report, and the category.
+        decides: whether its result decides what else is made.
         is_local: whether Snakemake runs it beside itself on a cluster, for it takes no time.
     """
 
@@ -66,6 +67,7 @@ class Stage(Record):
     order: ClassVar[float] = 0
     threads_of: ClassVar[str] = ""
     caption: ClassVar[tuple[str, str] | None] = None
+    decides: ClassVar[bool] = False
     is_local: ClassVar[bool] = False
 
     @classmethod

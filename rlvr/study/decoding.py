@@ -64,7 +64,7 @@ class DecodingJobs:
         self._others = [name for name in plan.study.benchmarks if not self.taken or name != self.taken.benchmark]
         self.benchmarks = [name for name in self._others if name in (self.settings.benchmarks or self._others)]
         of_reference = [run for run in plan.study.trained_runs if run.method == config.reference_method]
-        self.trained = [run for run in of_reference if run.seed in config.seeds[: self.settings.seeds]]
+        self.trained = [run for run in of_reference if run.seed in config.training_seeds[: self.settings.seeds]]
         self.alone = [run for run in plan.study.runs if run.seed is None] + self.trained
         self.sweeps = tuple(Path(f"results/decoding/sweeps/{run.run}/sweep.json") for run in self.trained)
         self.decoded: dict[str, DecodedRun] = {}

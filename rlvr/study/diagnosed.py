@@ -61,13 +61,13 @@ class ClaimJobs:
             if method is not None and method not in study.methods:
                 raise InvalidInput("", f"diagnostics.{key}", f"is {method!r}", ", ".join(study.methods))
             if method is not None:
-                run = f"{model}-{method}-s{study.config.seeds[0]}"
+                run = f"{model}-{method}-s{study.config.training_seeds[0]}"
                 if max(settings.steps) > (last := study.run_spec(run).training.least_steps):
                     raise InvalidInput("", "diagnostics.steps", f"are {list(settings.steps)}", f"1 to {last}")
         if settings.benchmark not in study.benchmarks:
             accepted = ", ".join(study.benchmarks)
             raise InvalidInput("", "diagnostics.benchmark", f"is {settings.benchmark!r}", accepted)
-        seeds = study.config.seeds[: settings.seeds]
+        seeds = study.config.training_seeds[: settings.seeds]
         measured_on = {Need.BENCHMARK: [settings.benchmark]}
         for need in Need:
             if need.key and need is not Need.BENCHMARK:

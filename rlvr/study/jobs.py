@@ -11,9 +11,10 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from evals.core.config.sections import StudyExecution
@@ -61,6 +62,12 @@ class Kind:
     def any(self) -> Stage:
         """A stage of the kind: what its class says is the same for all."""
         return next(iter(self.stages.values()))
+
+    def become(self, other: Kind) -> None:
+        """Take over the stages of another plan."""
+        self.stages.clear()
+        self.stages.update(other.stages)
+        vars(self).pop("_settings", None)
 
     @property
     def name(self) -> str:
@@ -163,10 +170,25 @@ def name_targets(rules: Iterable[Any], log: logging.Logger) -> None:
 
 @dataclass(frozen=True)
 class Jobs:
-    """The planned stages, by kind."""
+    """The planned stages, by kind.
 
-    stages: Sequence[Stage]
+    ``is_written`` says whether their files are there, and have to be kept up to date.
+    """
+
+    stages: list[Stage]
     machine: StudyExecution
+    is_written: Event = field(default_factory=Event)
+
+    def become(self, stages: Sequence[Stage]) -> None:
+        """Replace the stages, after a look has decided what is left: rules keep their kinds, which get other stages."""
+        self.stages[:] = stages
+        vars(self).pop("_by_output", None)
+        anew = {kind.name: kind for kind in Jobs(list(stages), self.machine).kinds}
+        for kind in self.kinds:
+            if kind.name in anew:
+                kind.become(anew[kind.name])
+        if self.is_written.is_set():
+            self.write()
 
     @cached_property
     def kinds(self) -> list[Kind]:
@@ -209,11 +231,17 @@ class Jobs:
             raise UserError(f"{found} Set it, or date them now, which makes nothing again: {cure}")
 
     def measured(self, wanted: bool) -> list[Kind]:
-        """The kinds whose cost is measured, or the others."""
-        return [kind for kind in self.kinds if bool(kind.any.cost) == wanted]
+        """The kinds whose cost is measured, or the others but for those that decide."""
+        return [kind for kind in self.kinds if bool(kind.any.cost) == wanted and not kind.any.decides]
+
+    @property
+    def deciding(self) -> list[Kind]:
+        """The kinds whose result decides what else is made."""
+        return [kind for kind in self.kinds if kind.any.decides]
 
     def write(self, directory: Path = JOBS) -> None:
         """Write the file of every job, from which it can be carried out by hand."""
+        self.is_written.set()
         for stage in self.stages:
             stage.write(directory / Path(job_file(stage)).relative_to(JOBS), self.machine)
 

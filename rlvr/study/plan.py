@@ -31,6 +31,7 @@ from rlvr.methods.component_file import component_copy
 from rlvr.stages import evaluate, models, problems, shown, train
 from rlvr.stages.stage import Stage
 from rlvr.study.benchmarks import absolute_path
+from rlvr.study.looks import LOOKS, PlannedLook
 from rlvr.study.studies import BEST, BestPolicy, EarlierPolicy, Studies, resolve_studies
 from rlvr.study.study import OF_PROBLEMS, TRAIN, TRAINING_PROBLEMS, VALIDATION, Study
 
@@ -58,7 +59,7 @@ class Plan:
     def __init__(self, studies: Studies) -> None:
         self.studies, self.missing = studies, dict[str, str]()
         self.study = study = studies.main
-        self.folders = [*studies.by_folder, *studies.earlier, *studies.best]
+        self.folders = [*studies.by_folder, *studies.earlier, *studies.best, *studies.looks]
         self.earlier = {policy.run.run: policy for policies in studies.earlier.values() for policy in policies}
         self.best = {policy.run.run: policy for policies in studies.best.values() for policy in policies}
         self.candidates = {policy.run.run: policy for best in self.best.values() for policy in best.candidates}
@@ -102,6 +103,8 @@ class Plan:
 
     def in_folder(self, folder: str) -> Study:
         """The study whose results lie there."""
+        if folder in self.studies.looks:
+            return self.studies.looks[folder].study
         return self.studies.by_folder[folder.removesuffix(BEST) if folder in self.studies.best else folder]
 
     def evaluated_runs(self, folder: str) -> list[Run]:
@@ -110,7 +113,8 @@ class Plan:
         others += [policy.run for policy in self.studies.best.get(folder, ())]
         if others:
             return [run for run in self.study.runs if run.seed is None] + others
-        return self.in_folder(folder).runs
+        study = self.in_folder(folder)
+        return study.trained_runs if folder in self.studies.looks else study.runs
 
     def model_of(self, run: str) -> str:
         return (self.policies[run].run if run in self.policies else self.studies.runs[run][1]).model
@@ -232,7 +236,7 @@ class Plan:
     def _devices(self, run: str) -> dict[str, Any]:
         """Where a run is trained, and when: every method's first seed comes before any method's second."""
         study, row = self.studies.runs[run]
-        seeds = study.config.seeds
+        seeds = study.config.training_seeds
         return {
             "run_id": run,
             "cluster": study.cluster(run) if study.engine == VERL else {},
@@ -287,7 +291,32 @@ class Plan:
                 reference_method=config.reference_method,
                 statistics=self.study.config.statistics,
                 controls=config.controls,
+                decisions=tuple(map(decisions_of, self.looks(folder)[-1:])),
             )
+        if folder in self.studies.looks:
+            yield from self._decisions(folder, self.studies.looks[folder])
+
+    def _decisions(self, folder: str, look: PlannedLook) -> Iterator[Stage]:
+        yield evaluate.Comparisons(
+            folder=folder,
+            scores=self.scores(folder),
+            reference_method=look.study.config.reference_method,
+            statistics=self.study.config.statistics,
+            confidence=1.0 - look.level,
+        )
+        yield evaluate.Decide(
+            folder=folder,
+            comparisons=Path(f"results/{folder}comparisons.json"),
+            earlier=tuple(map(decisions_of, filter(None, [look.earlier]))),
+            margin=look.margin,
+            level=look.level,
+            level_alone=look.level_alone,
+        )
+
+    def looks(self, folder: str) -> list[str]:
+        """The folders of the looks that a study takes, by the decisions that are there."""
+        own = f"{folder}{LOOKS}"
+        return [each for each, look in self.studies.looks.items() if each.startswith(own) and look.is_due]
 
     # Problems, models, trainings
 
@@ -389,6 +418,11 @@ class Plan:
 def problem_set(name: str) -> Path:
     """The manifest of a set of problems: of a benchmark, or those that are trained or validated on."""
     return Path(f"results/problems/{name}/manifest.json")
+
+
+def decisions_of(folder: str) -> Path:
+    """The decisions of a look."""
+    return Path(f"results/{folder}decisions.json")
 
 
 def files_of(path: str | None) -> tuple[Path, ...]:

@@ -59,7 +59,7 @@ def rehearsal(study: Study, source: str, model: str | None, method: str | None) 
     return {
         **cut,
         "study": f"{study.config.study[:50]}_rehearsal",
-        "seeds": [study.config.seeds[0]],
+        "seeds": [study.config.training_seeds[0]],
         "models": {model: settings},
         "methods": {method: changes},
         "reference_method": method,

@@ -8,6 +8,7 @@ from typing import Any
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
 from rlvr.study.benchmarks import CONFIG
+from rlvr.study.looks import PlannedLook, plan_looks
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
@@ -38,7 +39,7 @@ def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any]) -> 
         raise InvalidInput(source, "", "compares methods", "beside a study that has methods")
     named = read_study_file(path, instead=content)
     if isinstance(named.get("seeds"), list):
-        named["seeds"] = named["seeds"][: len(main.config.seeds)]
+        named["seeds"] = named["seeds"][: len(main.config.training_seeds)]
     study = Study.resolve(named, source)
     if not study.folder:
         raise InvalidInput(source, "folder", "is missing", "studies/NAME")
@@ -89,7 +90,7 @@ def earlier_policies(study: Study) -> list[EarlierPolicy]:
         for method, points in score_points(study).items():
             for step, name in points[:-1]:
                 title = str(study.config.methods[method].of_entry.get("title", name))
-                for seed in study.config.seeds:
+                for seed in study.seeds(model, method):
                     run = Run(run=f"{model}-{name}-s{seed}", model=model, method=name, seed=seed, title=title)
                     policies.append(EarlierPolicy(run, study.run(f"{model}-{method}-s{seed}"), step))
     return policies
@@ -169,6 +170,7 @@ class Studies:
         runs: run id -> a study that has it, and the run: one run of a name for all studies.
         earlier: ``steps/`` in a study's folder -> the policies along its trainings that it is scored at.
         best: ``best/`` in a study's folder -> the best policy of each run of a study that reports it.
+        looks: ``looks/SEEDS/`` in a study's folder -> the look at a study that stops when it is certain.
         refused: name of a study of config/studies that does not go with the main one -> why, in one line.
     """
 
@@ -179,6 +181,7 @@ class Studies:
     runs: dict[str, tuple[Study, Run]] = field(default_factory=dict)
     earlier: dict[str, Sequence[EarlierPolicy]] = field(default_factory=dict)
     best: dict[str, Sequence[BestPolicy]] = field(default_factory=dict)
+    looks: dict[str, PlannedLook] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
     def folder_of(self, name: str) -> str:
@@ -206,11 +209,13 @@ class Studies:
     def add(self, study: Study, source: str) -> None:
         """Put a study beside the others; a :class:`UserError` if it does not go with them."""
         folder = study.folder
-        policies = earlier_policies(study)
-        best = {f"{folder}{BEST}": best_policies(study)} if study.config.best_checkpoint else {}
+        left, looks = plan_looks(study)
+        policies = earlier_policies(left)
+        best = {f"{folder}{BEST}": best_policies(left)} if study.config.best_checkpoint else {}
         self._check_names(study, source, policies)
         self._check_best_names(study, source, best)
-        self.by_folder[folder], self.sources[folder] = study, source
+        self.by_folder[folder], self.sources[folder] = left, source
+        self.looks.update(looks)
         if policies:
             self.earlier[f"{folder}{STEPS}"] = policies
         self.best.update(best)

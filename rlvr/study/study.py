@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,7 @@ class Study:
         methods: method's name -> resolved catalogue entry.
         changed_methods: (model, method) -> the resolved entry, where the model changes it.
         training: method's name -> its training settings: the study's, with the method's own changes.
+        seeds_of: (model, method) -> how many of the seeds, in a study that stops when it is certain; empty: all.
     """
 
     config: StudyConfig
@@ -70,6 +71,7 @@ class Study:
     changed_methods: Mapping[tuple[str, str], Entry]
     training: Mapping[str, LocalTraining | VerlTraining]
     benchmarks: Mapping[str, StudyBenchmark]
+    seeds_of: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Study:
@@ -93,7 +95,7 @@ class Study:
             message = f"measures correctness by the project's grader, and {sorted(graded)[0]} has a verifier"
             raise InvalidInput(source, "diagnostics", message, "none")
         for run in study.trained_runs:
-            if run.seed == config.seeds[0]:
+            if run.seed == config.training_seeds[0]:
                 study.run_spec(run.run, f"{source}: run {run.run}")
         return study
 
@@ -104,8 +106,13 @@ class Study:
             Run(run=f"{model}-{method}-s{seed}", model=model, method=method, seed=seed, title=entry["title"])
             for model in self.config.models
             for method, entry in self.methods.items()
-            for seed in self.config.seeds
+            for seed in self.seeds(model, method)
         ]
+
+    def seeds(self, model: str, method: str) -> tuple[int, ...]:
+        """The seeds of a method's trainings."""
+        seeds = self.config.training_seeds
+        return seeds[: self.seeds_of.get((model, method), 0)] if self.seeds_of else seeds
 
     @cached_property
     def runs(self) -> list[Run]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from evals.core.errors import UserError
 from rlvr.stages.stage import Stage
@@ -14,6 +15,7 @@ from rlvr.study.displayed import Displayed
 from rlvr.study.jobs import Jobs
 from rlvr.study.plan import Plan
 
+_CLAIMS_TARGET, _DECODING_TARGET = "phenomena", "decoding"
 _CLAIMS = ("results/phenomena.html", "results/tables/phenomena.md")
 _DECODING = ("results/decoding.html", "results/decoding/tables/decoding.md")
 
@@ -21,9 +23,40 @@ _DECODING = ("results/decoding.html", "results/decoding/tables/decoding.md")
 class Targets:
     """All stages of an invocation, and the files that each target makes."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, plan_anew: Callable[[], Plan] | None = None) -> None:
+        """Take a plan, and what plans again by the decisions that are there by then."""
+        self.plan_anew, self.taken = plan_anew or (lambda: plan), list[str]()
+        self._take_over(plan)
+
+    def _take_over(self, plan: Plan) -> None:
         self.plan, self.shown = plan, Displayed(plan)
         self.claims, self.decoding = ClaimJobs(plan), DecodingJobs(plan)
+
+    def after_looks(
+        self, name: str, take: Callable[[str], Any], files: Callable[[], list[str]]
+    ) -> Callable[[], list[str]]:
+        """Make the function of a target's files, which takes the looks at its study first, one after the other.
+
+        ``take`` gets a look's folder, and lets Snakemake make its decisions before it asks for the files again.
+        """
+
+        def after_looks() -> list[str]:
+            while left := [look for look in self._looks(name) if look not in self.taken]:
+                take(left[0])
+                self.taken.append(left[0])
+                self._take_over(self.plan_anew())
+                self.jobs.become(list(self._stages()))
+            return files()
+
+        return after_looks
+
+    def _looks(self, name: str) -> list[str]:
+        if name in (_CLAIMS_TARGET, _DECODING_TARGET):
+            return []
+        studies = self.plan.studies
+        named = name in studies.folders
+        folders = studies.together(studies.folders[name]) if named else [self.plan.study.folder]
+        return [look for folder in folders for look in self.plan.looks(folder)]
 
     @cached_property
     def jobs(self) -> Jobs:
@@ -57,17 +90,16 @@ class Targets:
     @property
     def by_name(self) -> dict[str, Callable[[], list[str]]]:
         """Name -> the files of a target, and every file on the way to them."""
-        plan, shown = self.plan, self.shown
-        folder, studies = plan.study.folder, plan.studies
+        folder, studies = self.plan.study.folder, self.plan.studies
         targets: dict[str, Callable[[], Iterable[str | Path]]] = {
-            "all": lambda: self._outputs(shown.stages(folder)),
-            "runs": lambda: plan.run_manifests(folder),
-            "scores": lambda: plan.scores(folder),
-            "tables": lambda: self._outputs(shown.tables(folder)),
-            "figures": lambda: self._outputs(shown.figures(folder)),
+            "all": lambda: self._outputs(self.shown.stages(folder)),
+            "runs": lambda: self.plan.run_manifests(folder),
+            "scores": lambda: self.plan.scores(folder),
+            "tables": lambda: self._outputs(self.shown.tables(folder)),
+            "figures": lambda: self._outputs(self.shown.figures(folder)),
             **{name: partial(self._of_named_study, name) for name in sorted({*studies.folders, *studies.refused})},
-            "phenomena": lambda: self._checked(lambda: self.claims.names, _CLAIMS),
-            "decoding": lambda: self._checked(self.decoding.check, _DECODING),
+            _CLAIMS_TARGET: lambda: self._checked(lambda: self.claims.names, _CLAIMS),
+            _DECODING_TARGET: lambda: self._checked(self.decoding.check, _DECODING),
         }
         return {name: self._with_what_is_needed(files) for name, files in targets.items()}
 

@@ -8,11 +8,12 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.config.settings import Settings
-from evals.core.numbers import BOUNDED, Count, Index, Share
+from evals.core.errors import NotAccepted
+from evals.core.numbers import BOUNDED, Count, Index, Positive, Share
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
 from evals.core.sampling import BenchmarkSampling, SamplingMachine
-from evals.core.values import UNIQUE, Name, Prompt, Sha256, Text
+from evals.core.values import UNIQUE, Name, Prompt, Seeds, Sha256, Text
 
 
 class DrawnProblems(Settings):
@@ -59,6 +60,36 @@ class Validation(ValidationSchedule, Settings):
 
     seed: Index = Field(description="decides which problems are drawn")
     count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems")
+
+
+class SeedsByLooks(Settings):
+    """Training seeds 1, 2, ... as long as a comparison with the reference method is not certain (docs/evaluation.md).
+
+    After each look every comparison is better, worse, equivalent, or goes on; a decided method is trained no further.
+    """
+
+    at_most: Annotated[int, Field(ge=2, le=10_000)] = Field(description="seeds of each method in all")
+    looks: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)] = Field(
+        description="numbers of seeds after which the comparisons are looked at, ascending; the last ends the study"
+    )
+    margin: Annotated[Positive, Field(le=100)] = Field(
+        description="points: a difference whose interval lies within it is equivalent"
+    )
+
+    @model_validator(mode="after")
+    def _check_looks(self) -> Self:
+        if sorted(set(self.looks)) != list(self.looks) or self.looks[-1] > self.at_most:
+            raise NotAccepted(f"is {list(self.looks)}", f"ascending numbers of seeds up to {self.at_most}", "looks")
+        return self
+
+
+def _kind_of_seeds(content: Any) -> str:
+    return "SeedsByLooks" if isinstance(content, SeedsByLooks | dict) else "Seeds"
+
+
+StudySeeds = Annotated[
+    Annotated[Seeds, Tag("Seeds")] | Annotated[SeedsByLooks, Tag("SeedsByLooks")], Discriminator(_kind_of_seeds)
+]
 
 
 class LocalCopy(Settings):

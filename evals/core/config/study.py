@@ -19,8 +19,10 @@ from evals.core.config.sections import (
     LocalCopy,
     Problems,
     Registration,
+    SeedsByLooks,
     Statistics,
     StudyExecution,
+    StudySeeds,
     Validation,
 )
 from evals.core.config.settings import Settings, require
@@ -29,7 +31,7 @@ from evals.core.numbers import Index, InnerShare
 from evals.core.records import BASE
 from evals.core.run_spec import LOCAL, LOCAL_DTYPES, VERL
 from evals.core.training_settings import LocalTraining, VerlTraining
-from evals.core.values import UNIQUE, Arxiv, Matching, Name, Seeds, Text, Title
+from evals.core.values import UNIQUE, Arxiv, Matching, Name, Text, Title
 
 
 class StudyConfig(Settings):
@@ -62,10 +64,11 @@ class StudyConfig(Settings):
         "`learning_rate_decay_from` these policies are points of the whole schedule, and no trainings that ended there",
     )
     engine: Literal["local", "verl"] = Field(default="local", description="what trains (verl: docs/paper_scale.md)")
-    seeds: Seeds = Field(
+    seeds: StudySeeds = Field(
         default=(),
         description="training seeds: each determines the order of prompts, the rollouts' random numbers and the "
-        "mini-batches",
+        "mini-batches. A list, or `{at_most: 16, looks: [4, 6, 8, 11, 16], margin: 2.0}`: seeds from 1 on until every "
+        "comparison is certain (docs/evaluation.md)",
     )
     models: Annotated[
         dict[Name, Annotated[FromScratch | HuggingFace | FineTuned | Served, Field(discriminator="source")]],
@@ -133,6 +136,11 @@ class StudyConfig(Settings):
                 accepted = f"less than the steps of every training, {settings.steps} of {method}"
                 raise InvalidInput(source, "checkpoint.best.every", f"is {best.every}", accepted)
         return training
+
+    @property
+    def training_seeds(self) -> tuple[int, ...]:
+        """All seeds that a method may be trained with."""
+        return tuple(range(1, self.seeds.looks[-1] + 1)) if isinstance(self.seeds, SeedsByLooks) else self.seeds
 
     @property
     def best_checkpoint(self) -> BestCheckpoint | None:

@@ -163,6 +163,8 @@ class LogHandler(LogHandlerBase):
             study.planned = {rule: count for rule, count in values["stats"].items() if rule != "total"}
             self._has_plan = True
             display.planned()
+        elif event == LogEvent.PROGRESS:
+            study.jobs_known = values["total"]
         elif event == LogEvent.JOB_INFO:
             wildcards = tuple(
                 str(value) for value in values["wildcards"].values() if value

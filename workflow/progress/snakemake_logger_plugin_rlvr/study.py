@@ -107,6 +107,7 @@ class Study:
 
     cores: int = 1
     planned: dict[str, int] = field(default_factory=dict)
+    jobs_known: int = 0
     running: dict[int, RunningJob] = field(default_factory=dict)
     finished: dict[str, list[float]] = field(default_factory=dict)
     failed: dict[int, FailedJob] = field(default_factory=dict)
@@ -145,8 +146,8 @@ class Study:
 
     @property
     def jobs_total(self) -> int:
-        """Jobs of this run."""
-        return sum(self.planned.values())
+        """Jobs of this run; a checkpoint adds some to those of the plan."""
+        return max(sum(self.planned.values()), self.jobs_known)
 
     @property
     def jobs_finished(self) -> int:

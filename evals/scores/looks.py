@@ -1,0 +1,61 @@
+"""The decisions of a study that stops when it is certain: one look's comparisons in, its verdicts out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from evals.core.comparisons import Comparison, Comparisons, Look, Looks, Verdict
+from evals.core.files import write_json
+from evals.core.manifest import verify_outputs, write_output_manifest
+from evals.core.records import ALL_BENCHMARKS
+from evals.scores.registration import Outcome, outcome
+
+_VERDICTS = {
+    Outcome.SUPERIOR: Verdict.BETTER,
+    Outcome.INFERIOR: Verdict.WORSE,
+    Outcome.EQUIVALENT: Verdict.EQUIVALENT,
+    Outcome.UNDECIDED: None,
+}
+
+
+def write_look(
+    comparisons: Path, earlier: Sequence[Path], margin: float, level: float, level_alone: float, out: Path
+) -> None:
+    """Judge the comparisons of one look.
+
+    Args:
+        comparisons: those of the methods that were not decided before, with intervals at the look's ``level``.
+        earlier: the decisions of the look before, if there was one.
+        margin: differences within it are equivalent; a fraction of one.
+        level: of the look's intervals, so that all comparisons of the study together err in 5 %.
+        level_alone: the same for a comparison by itself.
+        out: decisions.json.
+    """
+    verify_outputs(comparisons.with_suffix(".manifest.json"), "comparisons")
+    compared = Comparisons.read(comparisons)
+    rows = [
+        judge(row, margin, level, level_alone)
+        for row in compared.comparisons
+        if row.benchmark == ALL_BENCHMARKS and row.against == compared.reference_method
+    ]
+    before = [look for path in earlier for look in Looks.read(path).looks]
+    content = Looks(margin=margin, looks=(*before, *rows)).to_json()
+    write_json(out, content)
+    parameters = {"margin": margin, "level": level, "level_alone": level_alone}
+    decided = sum(row.verdict is not None for row in rows)
+    write_output_manifest("look", out.with_suffix(""), [out.suffix], [comparisons, *earlier], parameters, {
+        "decided": decided, "open": len(rows) - decided,
+    })  # fmt: skip
+
+
+def judge(row: Comparison, margin: float, level: float, level_alone: float) -> Look:
+    """Judge one comparison by its interval: nothing is decided before that excludes 0 or lies within the margin."""
+    return Look(
+        model=row.model,
+        method=row.method,
+        seeds=row.seeds,
+        level=level,
+        level_alone=level_alone,
+        difference=row.difference,
+        interval=row.confidence_interval,
+        verdict=_VERDICTS[outcome(row, margin)],
+    )

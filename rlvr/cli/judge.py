@@ -1,0 +1,70 @@
+"""The verdict on a loss, or another component, of the user's."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from evals.core.errors import UserError
+from rlvr.cli.command import Commands
+
+commands = Commands()
+
+
+@commands.add("judge")
+def judge(
+    file: Annotated[Path, Argument(help="Python with a class that has @component(NAME) (docs/judge.md)")],
+    name: Annotated[str | None, Option(help="of its component, where the file has several", show_default=False)] = None,
+    against: Annotated[str, Option(help="method of the catalogue, or another FILE.py")] = "dapo",
+    study: Annotated[
+        Path | None,
+        Option(help="whose model, problems and training are taken; default: config/config.yaml", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None,
+        Option(help="a pretrained model instead: OWNER/NAME on the Hub, or a directory", show_default=False),
+    ] = None,
+    gpus: Annotated[int, Option(help="with --model: of the machine; 0: the CPU", min=0)] = 1,
+    margin: Annotated[float, Option(help="points; a difference within it is equivalent")] = 2.0,
+    seeds: Annotated[int, Option(help="at most", min=2)] = 16,
+    minutes: Annotated[
+        float | None, Option(help="no further look after so many; default: none", show_default=False)
+    ] = 10,
+    out: Annotated[
+        Path, Option(help="directory of all results; another file judged there shares its trainings")
+    ] = Path("judge"),
+    cores: Annotated[int | None, Option(help="for all jobs together; default: all", min=1, show_default=False)] = None,
+    go_on: Annotated[bool, Option("--go-on", help="train on where a check fails, or nothing can differ")] = False,
+    checks_only: Annotated[bool, Option("--checks-only", help="end after the checks, which take seconds")] = False,
+) -> None:
+    """Judge a loss, or another component, of your own against a method: from one file to a page.
+
+    First checks that take seconds, then the angle between the updates on one seed, then seeds until the comparison is
+    better, worse or equivalent, or the budget ends. The file is imported and trained with in processes of yours,
+    outside any sandbox. The same command goes on with a judgement that was interrupted.
+    """
+    from rlvr.study.judge import Judgement, contrast_words, find_component, read_base, verdict_line
+
+    started = time.monotonic()
+    component = find_component(file, name)
+    reference = find_component(Path(against)) if against.endswith(".py") else against
+    base = read_base(study, model, gpus, out)
+    judgement = Judgement(component, base, reference, out.resolve(), margin, seeds, minutes, cores)
+    judgement.check()
+    print(f"{file}: {component.kind.replace('_', ' ')} {component.name}, against {judgement.reference}")
+    if not judgement.passes_checks() and not go_on:
+        raise UserError(f"{file}: a check fails, as said above; mend it, or go on with --go-on")
+    if checks_only:
+        return
+    contrast = judgement.contrast()
+    words, can_differ = contrast_words(contrast, judgement.reference)
+    print(words, flush=True)
+    if not can_differ and not go_on:
+        print("ended before its seeds; --go-on trains them all the same")
+        return
+    row = judgement.decide(started)
+    print(verdict_line(row, contrast, judgement.fell(), (time.monotonic() - started) / 60))
+    print(judgement.directory / "report.html")
+    sys.stdout.flush()

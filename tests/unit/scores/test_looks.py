@@ -1,0 +1,93 @@
+"""One look at a study that stops when it is certain: its verdicts, and what the comparisons make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evals.core.comparisons import Comparison, Comparisons, Look, Looks, Verdict
+from evals.core.files import write_json
+from evals.core.manifest import write_output_manifest
+from evals.core.records import ALL_BENCHMARKS
+from evals.scores.comparison import BenchmarkCounts, Settings, compare
+from evals.scores.looks import judge, write_look
+
+PROBLEMS, SAMPLES = 60, 8
+
+
+def row(interval: tuple[float, float] | None) -> Comparison:
+    difference = 0.0 if interval is None else sum(interval) / 2
+    return Comparison(
+        model="tiny", method="mine", against="dapo", benchmark=ALL_BENCHMARKS, method_average=0.5, against_average=0.5,
+        difference=difference, standard_error=0.01, confidence_interval=interval, p_value=0.5, p_value_holm=0.5,
+        minimum_detectable_effect=0.03, seeds=4, against_seeds=4, problems=60, verdict=Verdict.NOT_DISTINGUISHABLE,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        ((0.001, 0.05), Verdict.BETTER),
+        ((-0.05, -0.001), Verdict.WORSE),
+        ((-0.019, 0.019), Verdict.EQUIVALENT),
+        ((0.001, 0.019), Verdict.EQUIVALENT),
+        ((-0.021, 0.019), None),
+        (None, None),
+    ],
+)
+def test_nothing_is_decided_before_the_interval_excludes_zero_or_lies_within_the_margin(
+    interval: tuple[float, float] | None, verdict: Verdict | None
+) -> None:
+    assert judge(row(interval), 0.02, 0.001, 0.01).verdict == verdict
+
+
+def test_decisions_are_written_after_those_of_the_look_before(tmp_path: Path) -> None:
+    for seeds, interval in ((4, (-0.05, 0.05)), (6, (-0.01, 0.01))):
+        content = Comparisons(
+            reference_method="dapo", confidence=0.999, bootstrap_resamples=100, permutations=100,
+            comparisons=(row(interval).model_copy(update={"seeds": seeds}),),
+        ).to_json()  # fmt: skip
+        directory = tmp_path / f"looks/{seeds}"
+        write_json(directory / "comparisons.json", content)
+        write_output_manifest("comparisons", directory / "comparisons", [".json"], [], {})
+    first, second = (tmp_path / f"looks/{seeds}/decisions.json" for seeds in (4, 6))
+    write_look(first.with_name("comparisons.json"), (), 0.02, 0.001, 0.01, first)
+    write_look(second.with_name("comparisons.json"), (first,), 0.02, 0.002, 0.02, second)
+    looks = Looks.read(second)
+    assert [(look.seeds, look.verdict) for look in looks.looks] == [(4, None), (6, Verdict.EQUIVALENT)]
+    assert looks.last()["tiny", "mine"].level == 0.002
+
+
+def counts(seeds: dict[str, int]) -> BenchmarkCounts:
+    generator = np.random.default_rng(0)
+    runs = {f"tiny-{method}-s{seed}": ("tiny", method) for method, n in seeds.items() for seed in range(1, n + 1)}
+    rate = {"dapo": 0.5, "mine": 0.6, "other": 0.5}
+    drawn = {run: generator.binomial(SAMPLES, rate[method], PROBLEMS).tolist() for run, (_, method) in runs.items()}
+    return BenchmarkCounts(Path("worded.json"), "worded", SAMPLES, runs, drawn)
+
+
+def look(method: str, seeds: int, verdict: Verdict | None) -> Look:
+    return Look(
+        model="tiny", method=method, seeds=seeds, level=0.001, level_alone=0.015, difference=0.1, interval=None,
+        verdict=verdict,
+    )  # fmt: skip
+
+
+def test_a_stopped_method_is_compared_after_as_many_seeds_of_both_and_keeps_its_decision() -> None:
+    looks = (look("mine", 4, Verdict.BETTER), look("other", 4, None), look("other", 6, None))
+    settings = Settings("dapo", bootstrap_resamples=500, permutations=500, looks=looks)
+    benchmarks = [counts({"dapo": 6, "mine": 4, "other": 6})]
+    rows = {row.method: row for row in compare(benchmarks, settings).comparisons if row.benchmark == ALL_BENCHMARKS}
+    assert (rows["mine"].seeds, rows["mine"].against_seeds, rows["mine"].verdict) == (4, 4, Verdict.BETTER)
+    assert (rows["other"].against_seeds, rows["other"].verdict) == (6, Verdict.UNDECIDED)
+    assert rows["mine"].p_value_holm is None
+    same = [counts({"dapo": 6, "mine": 4, "other": 6})]
+    plain = Settings("dapo", bootstrap_resamples=500, permutations=500)
+    wider, narrower = (
+        next(row.confidence_interval for row in compare(each, how).comparisons if row.method == "other")
+        for each, how in ((benchmarks, settings), (same, plain))
+    )
+    assert wider is not None and narrower is not None
+    assert wider[0] < narrower[0] and wider[1] > narrower[1]

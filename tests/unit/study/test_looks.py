@@ -1,0 +1,89 @@
+"""The plan of a study that stops when it is certain: what is trained up to which look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.core.comparisons import Look, Looks, Verdict
+from evals.core.errors import InvalidInput
+from evals.core.files import write_json
+from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
+from tests.unit.study.planned import changed, stages_of
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+SEEDS = {"at_most": 6, "looks": [2, 4, 6], "margin": 2.0}
+
+
+@pytest.fixture
+def content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.chdir(tmp_path)
+    return read_study_file(REPOSITORY / "config/smoke.yaml")
+
+
+def decide(seeds: int, verdicts: dict[str, Verdict | None], earlier: tuple[Look, ...] = ()) -> tuple[Look, ...]:
+    looks = tuple(
+        Look(
+            model="tiny", method=method, seeds=seeds, level=0.01, level_alone=0.02, difference=0.0, interval=None,
+            verdict=verdict,
+        )
+        for method, verdict in verdicts.items()
+    )  # fmt: skip
+    write_json(Path(f"results/looks/{seeds}/decisions.json"), Looks(margin=0.02, looks=(*earlier, *looks)).to_json())
+    return (*earlier, *looks)
+
+
+DELTA, BALANCED = "delta", "dapo_query_preserved_reward_balanced"
+
+
+def test_every_look_has_its_seeds_of_what_is_left_and_of_the_reference(content: dict[str, Any]) -> None:
+    first = decide(2, {DELTA: Verdict.WORSE, BALANCED: None})
+    stages = stages_of(changed(content, "seeds", SEEDS))
+    assert len(stages["score looks/2/ chain_3"].grades) == 6
+    assert {path.parts[2] for path in stages["score looks/4/ chain_3"].grades} == {
+        f"tiny-{method}-s{seed}" for method in ("dapo", BALANCED) for seed in (1, 2, 3, 4)
+    }
+    assert stages["look looks/4/"].earlier == (Path("results/looks/2/decisions.json"),)
+    assert stages["compare looks/4/"].confidence > stages["compare looks/2/"].confidence > 0.95
+    assert stages["compare"].decisions == (Path("results/looks/6/decisions.json"),)
+    decide(4, {BALANCED: Verdict.EQUIVALENT}, first)
+    left = stages_of(changed(content, "seeds", SEEDS))
+    assert left["compare"].decisions == (Path("results/looks/4/decisions.json"),)
+    sheet = {(run["method"], run["seed"]) for run in left["run_sheet"].sheet if run["seed"]}
+    assert sheet == {
+        (DELTA, 1),
+        (DELTA, 2),
+        *((method, seed) for method in ("dapo", BALANCED) for seed in (1, 2, 3, 4)),
+    }
+
+
+def test_another_margin_makes_decisions_again_and_another_level_the_comparisons(content: dict[str, Any]) -> None:
+    def settings(seeds: dict[str, Any], stage: str) -> dict[str, Any]:
+        return dict(stages_of(changed(content, "seeds", seeds))[stage].settings())
+
+    wide = {**SEEDS, "margin": 3.0}
+    assert settings(SEEDS, "look looks/2/") != settings(wide, "look looks/2/")
+    assert settings(SEEDS, "compare looks/2/") == settings(wide, "compare looks/2/")
+    shorter = {**SEEDS, "looks": [2, 4]}  # with the same number at most
+    assert settings(SEEDS, "compare looks/4/") == settings(shorter, "compare looks/4/")
+    assert settings(SEEDS, "compare looks/4/") != settings({**SEEDS, "looks": [4]}, "compare looks/4/")
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"looks": [4, 2]}, "seeds.looks"),
+        ({"looks": [2, 8]}, "seeds.looks"),
+        ({"looks": []}, "seeds.looks"),
+        ({"looks": [1, 2]}, "seeds.looks.0"),
+        ({"margin": 0}, "seeds.margin"),
+        ({"margin": 2.0, "look": 3}, "seeds"),
+    ],
+)
+def test_mistakes_are_one_line(content: dict[str, Any], change: dict[str, Any], key: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        Study.resolve({**content, "seeds": {**SEEDS, **change}}, "study.yaml")
+    assert error.value.key == key and "\n" not in str(error.value)
