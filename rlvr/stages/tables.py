@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from evals.core.config.sections import Statistics
 from rlvr.stages.shown import COSTS, RUNS, OfResults, OfTrainings, Shown
 from rlvr.stages.stage import ASIDE, File, Files
 
@@ -52,6 +53,22 @@ class AuditTable(Shown):
 
     audits: Files
     runs: File
+
+
+class RatesTable(Shown):
+    """Every method at the best of its learning rates; the manifests stand for the scores on held-out problems."""
+
+    kind = "table_rates"
+    call = "evals.scores.rates:write_rates_table"
+    constants = {"training": RUNS}
+    unused = ("manifests",)
+
+    scores: Files
+    manifests: Files
+    rates: dict[str, dict[str, float]]
+    titles: dict[str, str]
+    reference_method: str
+    statistics: Statistics
 
 
 class CheckpointsTable(OfResults):

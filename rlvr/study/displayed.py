@@ -12,6 +12,7 @@ from evals.scores.registration import REGISTRATIONS
 from rlvr.stages import figures, pages, tables
 from rlvr.stages.stage import Stage
 from rlvr.study.plan import Plan
+from rlvr.study.rates import RATES, rates_of
 from rlvr.study.source_files import REPOSITORY, as_input
 from rlvr.study.studies import BEST, STEPS, score_points
 
@@ -67,11 +68,27 @@ class Displayed:
 
     def stages(self, folder: str) -> Iterator[Stage]:
         """The stages that people look at of a study."""
+        if folder == self.plan.studies.folders.get(RATES):
+            yield self._rates_table(folder)
+            return
         drawn = [*self.tables(folder), *self.figures(folder)]
         yield from drawn
         yield from self._pages(folder)
         if self.plan.study.methods:
             yield from self._summaries(folder, drawn)
+
+    def _rates_table(self, folder: str) -> Stage:
+        study = self.plan.in_folder(folder)
+        rates = rates_of(study)
+        return tables.RatesTable(
+            folder=folder,
+            scores=self.plan.scores(folder),
+            manifests=self.plan.run_manifests(folder),
+            rates=rates,
+            titles={method: study.methods[method]["title"] for method in rates},
+            reference_method=study.config.reference_method,
+            statistics=self.plan.study.config.statistics,
+        )
 
     def tables(self, folder: str) -> Iterator[Stage]:
         """Its tables; a study of models alone has no methods to set side by side."""

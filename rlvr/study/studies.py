@@ -9,6 +9,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
 from rlvr.study.benchmarks import CONFIG
 from rlvr.study.looks import PlannedLook, plan_looks
+from rlvr.study.rates import RATES, resolve_rates
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
@@ -196,7 +197,8 @@ class Studies:
         name, source = study.config.beside, self.sources[folder]
         if name is None:
             return [folder]
-        others = [other for other, other_folder in self.folders.items() if other_folder != folder] + list(self.refused)
+        others = [other for other in (*self.folders, *self.refused) if self.folders.get(other) != folder]
+        others = [other for other in others if other != RATES]
         if name not in others:
             raise InvalidInput(source, "beside", f"is {name!r}", ", ".join(others))
         other = self.by_folder[self.folder_of(name)]
@@ -287,4 +289,10 @@ def resolve_studies(content: Mapping[str, Any], source: str, extended: Mapping[s
             studies.folders[name] = study.folder
         except UserError as error:
             studies.refused[name] = str(error)
+    try:
+        rates = resolve_rates(main, content, source)
+        studies.add(rates, f"{source}: snakemake rates")
+        studies.folders[RATES] = rates.folder
+    except UserError as error:
+        studies.refused[RATES] = str(error)
     return studies

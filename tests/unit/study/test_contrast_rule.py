@@ -1,7 +1,5 @@
 """Which trainings measure their contrast, against what, and that it makes no two studies disagree about a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +91,7 @@ def test_two_studies_with_other_reference_methods_share_their_runs(
     monkeypatch.setattr("rlvr.study.studies.named_study_files", lambda: files)
     config = {**CONFIG, "methods": {"dapo": {}, "grpo": {}}}
     studies = resolve_studies(config, "main")
-    assert not studies.refused and set(studies.by_folder) == {"", "studies/a/", "studies/b/"}
+    assert not studies.refused and set(studies.by_folder) == {"", "studies/a/", "studies/b/", "studies/rates/"}
     found = {
         method: study.run_spec(f"tiny-{method}-s1").to_json()["contrast"]["reference_method"]
         for method in ("dapo", "grpo", "sapo", "rloo")

@@ -1,0 +1,60 @@
+"""`snakemake rates`: the methods of a study at half, once and twice their learning rate (docs/evaluation.md)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from evals.core.errors import InvalidInput
+from rlvr.study.study import Study
+
+RATES = "rates"
+"""The name that it is asked for by."""
+_SEEDS = 8
+"""The most seeds that are trained at further rates."""
+_FURTHER = {"rate_half": (0.5, "half the learning rate"), "rate_twice": (2.0, "twice the learning rate")}
+
+
+def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study:
+    """Resolve the study of the methods of ``config``, whose study is ``study``, at three learning rates each.
+
+    Controls are left out: they are there to be found, and no candidates. UserError where no rate could be chosen.
+    """
+    if not study.methods:
+        raise InvalidInput(source, "methods", "are none", "a study with methods, for `snakemake rates`")
+    if study.config.validation is None:
+        accepted = "a study with it, for `snakemake rates`: rates are chosen by scores on held-out problems"
+        raise InvalidInput(source, "validation", "is not there", accepted)
+    if len(study.config.training_seeds) < 2:
+        accepted = "2 or more, for `snakemake rates`: a seed's rate is chosen by the others"
+        raise InvalidInput(source, "seeds", f"are {list(study.config.training_seeds)}", accepted)
+    for model, settings in study.config.models.items():
+        if "learning_rate" in getattr(settings, "training", {}):
+            accepted = "one rate for all models, for `snakemake rates`"
+            raise InvalidInput(source, f"models.{model}.training.learning_rate", "is given", accepted)
+    controls = set((config.get("controls") or {}).values())
+    methods: dict[str, Any] = {}
+    for method, changes in config["methods"].items():
+        if method in controls:
+            continue
+        methods[method] = changes
+        for suffix, (factor, words) in _FURTHER.items():
+            training = {**changes.get("training", {}), "learning_rate": study.training[method].learning_rate * factor}
+            title = f"{study.methods[method]['title']}, {words}"
+            parent = changes.get("extends", method)
+            methods[f"{method}_{suffix}"] = {**changes, "extends": parent, "title": title, "training": training}
+    left_out = ("diagnostics", "decoding", "controls", "registration", "checkpoint", "beside", "score_at")
+    kept = {key: value for key, value in config.items() if key not in left_out}
+    own: dict[str, Any] = {
+        "study": RATES,
+        "folder": f"{study.config.folder}_{RATES}" if study.folder else f"studies/{RATES}",
+    }
+    own |= {"methods": methods, "seeds": list(study.config.training_seeds[:_SEEDS])}
+    return Study.resolve({**kept, **own}, source)
+
+
+def rates_of(study: Study) -> dict[str, dict[str, float]]:
+    """The learning rates of each method of a study that :func:`resolve_rates` made, by its name at each."""
+    rates: dict[str, dict[str, float]] = {}
+    for name, training in study.training.items():
+        method = next((name.removesuffix(f"_{suffix}") for suffix in _FURTHER if name.endswith(f"_{suffix}")), name)
+        rates.setdefault(method, {})[name] = training.learning_rate
+    return rates

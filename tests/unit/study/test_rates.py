@@ -1,0 +1,63 @@
+"""`snakemake rates`: which trainings it adds, what they share with the study, and where no rate could be chosen."""
+
+from typing import Any
+
+import pytest
+
+from evals.core.errors import UserError
+from evals.core.yaml_file import read_yaml
+from rlvr.study.plan import Plan
+from rlvr.study.source_files import REPOSITORY
+from rlvr.study.targets import Targets
+from tests.unit.study.planned import stages_of
+
+VALIDATION = {"seed": 9, "count": 20, "every": 2, "samples_per_problem": 4}
+
+
+def smoke(**changes: Any) -> Plan:
+    content = {**read_yaml(REPOSITORY / "config/smoke.yaml"), **changes}
+    return Plan.read({key: value for key, value in content.items() if value is not None}, "smoke.yaml")
+
+
+def test_every_method_but_controls_is_trained_at_half_and_twice_its_rate() -> None:
+    methods = {"dapo": {}, "grpo_no_kl": {"training": {"learning_rate": 0.001}}, "delta": {}, "gspo": {}}
+    controls = {"positive": "delta", "negative": "gspo"}
+    plan = smoke(validation=VALIDATION, methods=methods, controls=controls, diagnostics=None)
+    stages, common = stages_of(plan), plan.study.training["dapo"].learning_rate
+    table = stages["table_rates studies/rates/"]
+    assert table.rates == {
+        "dapo": {"dapo": common, "dapo_rate_half": common / 2, "dapo_rate_twice": 2 * common},
+        "grpo_no_kl": {"grpo_no_kl": 0.001, "grpo_no_kl_rate_half": 0.0005, "grpo_no_kl_rate_twice": 0.002},
+    }
+    for name, run in ((name, f"tiny-{name}-s2") for of_method in table.rates.values() for name in of_method):
+        training = stages[f"train {run}"].resolved["training"]
+        own = next(rates[name] for rates in table.rates.values() if name in rates)
+        assert training["learning_rate"] == own and f"results/runs/{run}/manifest.json" in table.inputs()
+    half, whole = (stages[f"train tiny-{name}-s1"].resolved for name in ("dapo_rate_half", "dapo"))
+    assert half["training"] == {**whole["training"], "learning_rate": common / 2} and half["method"] == whole["method"]
+    needed = Targets(plan).by_name["rates"]()
+    assert (
+        "results/studies/rates/tables/rates.md" in needed and "results/runs/tiny-delta-s1/manifest.json" not in needed
+    )
+    assert not any("rate_half" in path for path in Targets(plan).by_name["all"]())
+
+
+def test_a_study_that_stops_when_it_is_certain_has_eight_seeds_at_each_rate() -> None:
+    seeds = {"at_most": 16, "looks": [4, 16], "margin": 2.0}
+    plan = smoke(validation=VALIDATION, methods={"dapo": {}, "grpo": {}}, seeds=seeds, diagnostics=None)
+    assert plan.studies.by_folder["studies/rates/"].config.seeds == tuple(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "smoke.yaml: validation: is not there; accepted: a study with it"),
+        ({"validation": VALIDATION, "seeds": [1]}, "smoke.yaml: seeds: are [1]; accepted: 2 or more"),
+    ],
+)
+def test_a_study_that_cannot_choose_is_told_so_where_rates_are_asked_for(changes: dict[str, Any], said: str) -> None:
+    targets = Targets(smoke(**changes))
+    targets.by_name["all"]()
+    with pytest.raises(UserError) as error:
+        targets.by_name["rates"]()
+    assert str(error.value).startswith(said)
