@@ -16,12 +16,12 @@ from evals.core.values import Matching, Prompt, Text
 
 LOCAL, VERL = "local", "verl"
 """The engines."""
-LOCAL_DTYPES = ("float32", "bfloat16")
+LOCAL_DTYPES = ("float32", "bfloat16", "float16")
 """The types that the local engine and the local sampler compute in."""
 VERIFIER_FILE = "verifier.py"
+"""The name of the copy that a study keeps of a user's own reward function."""
 COMPONENT_FILE = "component.py"
 """The name of the results' copy of a file in which the user declares components (docs/your_method.md)."""
-"""The name of the copy that a study keeps of a user's own reward function."""
 _EXECUTION_OPTIONS = re.compile(
     r"\+*(?:(?:ray_kwargs|transfer_queue|global_profiler)\..+"
     r"|trainer\.(?:logger|rollout_data_dir|log_val_generations|esi_redundant_time)"
@@ -49,6 +49,16 @@ class Service(Record):
         default={}, description="what every request says besides; null takes a key out of it"
     )
     timeout: Positive = Field(default=3600.0, description="seconds that a response may take")
+
+
+class Head(Record):
+    """The precision of a model's head."""
+
+    head_dtype: Literal["float32"] | None = Field(
+        default=None,
+        description="precision of the language-model head, in training and evaluation alike: `float32`; default: that "
+        "of the rest; backend and engine local, of Llama, Qwen2 and Qwen3",
+    )
 
 
 class ContrastMeasurement(Record):
@@ -155,14 +165,14 @@ class Validation(ValidationSchedule):
     problems: Path
 
 
-class LocalRun(_Run):
+class LocalRun(_Run, Head):
     """One training by the local engine.
 
     Attributes:
         contrast: None where it is not measured.
     """
 
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     prompt_form: Literal["base", "chat"] = "base"
     training: LocalTraining
     validation: Validation | None = None
@@ -171,6 +181,12 @@ class LocalRun(_Run):
     @property
     def _entries(self) -> list[dict[str, Any]]:
         return [self.method, *([self.contrast.method] if self.contrast else [])]
+
+    @model_validator(mode="after")
+    def _check_head(self) -> Self:
+        if self.head_dtype is not None and self.training.sampling_backend != "local":
+            raise NotAccepted(f"is {self.head_dtype} with sampling_backend vllm", "none, or local", "head_dtype")
+        return self
 
 
 class VerlRun(_Run):

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share, ShareOrZero
 from evals.core.record import Record
-from evals.core.run_spec import OneDevice
+from evals.core.run_spec import Head, OneDevice
 from evals.core.values import UNIQUE, Prompt, Text
 
 
@@ -91,7 +91,7 @@ class Prompting(Record):
         return self
 
 
-class Sampling(BenchmarkSampling, Prompting):
+class Sampling(BenchmarkSampling, Prompting, Head):
     """Everything that decides a model's samples but its weights, the problems and their number."""
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 """The model types: decoders of one kind, which differ in biases and in the norms of queries and keys."""
@@ -18,6 +18,11 @@ FAMILIES = ("llama", "qwen2", "qwen3")
 
 class UnknownArchitecture(UserError):
     """The batched decoder does not compute this model; transformers may."""
+
+    def refuse_head(self, head_dtype: str | None) -> None:
+        """Refuse a head of a precision of its own, which transformers' models are not given here."""
+        if head_dtype is not None:
+            raise InvalidInput("", "head_dtype", f"is {head_dtype}, and {self}", "none") from None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class BackendSettings:
     gpu_memory_utilization: float = 0.9  # share of a GPU's memory that vLLM takes
     key_value_bytes: int | None = None  # vLLM's memory for keys and values; None: what is left of its share
     with_log_probs: bool = False  # whether vLLM says the log-probabilities that it drew tokens with
+    head_dtype: str | None = None  # of the language-model head, if another than ``dtype``; backend local
 
 
 class Backend(ABC):
@@ -88,6 +89,8 @@ def load_backend(name: str, checkpoints: Sequence[Checkpoint], settings: Backend
         message = f"is {settings.tensor_parallel_size} with backend {name}"
         able = ", ".join(other for other, entry in BACKENDS.items() if entry.several_gpus)
         raise InvalidInput("", "tensor_parallel_size", message, f"1, or backend {able}")
+    if settings.head_dtype is not None and name != "local":
+        raise InvalidInput("", "head_dtype", f"is {settings.head_dtype} with backend {name}", "none, or backend local")
     if len(checkpoints) > 1 and not entry.in_step:
         able = ", ".join(other for other, entry in BACKENDS.items() if entry.in_step)
         raise InvalidInput("", "backend", f"is {name!r} with two models", f"{able} (docs/diagnostics.md)")

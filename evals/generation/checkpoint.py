@@ -163,14 +163,19 @@ class Checkpoint:
         refuse_incomplete(self.directory, expected.keys() - shapes.keys(), others)
         return {name: shape for name, shape in shapes.items() if name in expected}
 
-    def decoder(self, device: str, dtype: str = "float32") -> Decoder:
+    def decoder(self, device: str, dtype: str = "float32", head_dtype: str | None = None) -> Decoder:
         """The model as the local sampler's decoder."""
-        return self.model(device, dtype).decoder()
+        return self.model(device, dtype, head_dtype=head_dtype).decoder()
 
     def model(
-        self, device: str, dtype: str = "float32", gradient_checkpointing: bool = False, share_prompts: bool = False
+        self,
+        device: str,
+        dtype: str = "float32",
+        gradient_checkpointing: bool = False,
+        share_prompts: bool = False,
+        head_dtype: str | None = None,
     ) -> DecoderModel:
-        """The model as the local trainer's: weights in float32, passes in ``dtype``."""
+        """The model as the local trainer's: weights in float32, passes in ``dtype``, the head in ``head_dtype``."""
         import torch  # here: planning reads a checkpoint's tokenizer alone
         from safetensors.torch import load_file
 
@@ -187,7 +192,8 @@ class Checkpoint:
         if left_over:
             say_left_over(self.directory, left_over)
         whole = {name: weight.float() for name, weight in weights.items() if name in shapes}
-        return DecoderModel(config, whole, getattr(torch, dtype), gradient_checkpointing, share_prompts)
+        types = getattr(torch, dtype), getattr(torch, head_dtype or dtype)
+        return DecoderModel(config, whole, *types, gradient_checkpointing, share_prompts)
 
 
 @dataclass(frozen=True)

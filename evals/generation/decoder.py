@@ -71,8 +71,8 @@ class KeyValueCache:
 class Decoder:
     """Runs tokens through a model; weights have the names of a Hugging Face checkpoint.
 
-    Gradients pass through everything but a cache, down to the weights. Products are computed in ``dtype``; norms,
-    rotations and the shares of attention in float32.
+    Gradients pass through everything but a cache, down to the weights. Products are computed in ``dtype``, that of the
+    head in ``head_dtype``; norms, rotations and the shares of attention in float32.
     """
 
     def __init__(
@@ -80,15 +80,12 @@ class Decoder:
         config: DecoderConfig,
         weights: Mapping[str, Tensor],
         dtype: torch.dtype = torch.float32,
+        head_dtype: torch.dtype = torch.float32,
         gradient_checkpointing: bool = False,
         share_prompts: bool = False,
     ) -> None:
-        self.config, self._dtype, self._again, self._share_prompts = (
-            config,
-            dtype,
-            gradient_checkpointing,
-            share_prompts,
-        )
+        self.config, self._dtype, self._head_dtype = config, dtype, head_dtype
+        self._again, self._share_prompts = gradient_checkpointing, share_prompts
         self._embedding = weights["model.embed_tokens.weight"]
         self._unscaled_head = self._embedding if config.tied_embeddings else weights["lm_head.weight"]
         self._norm = weights["model.norm.weight"]
@@ -98,7 +95,7 @@ class Decoder:
     @cached_property
     def _head(self) -> Tensor:
         """The language-model head with the last norm's weights folded in, [V, D]."""
-        return (self._unscaled_head * self._norm).to(self._dtype)
+        return (self._unscaled_head * self._norm).to(self._head_dtype)
 
     def _prepare(self, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
         """Fold, stack and reorder one block's weights, see :class:`_Layer`."""
@@ -172,7 +169,8 @@ class Decoder:
         for index, layer in enumerate(self._layers):
             hidden = self._block(layer, hidden, rotation, partial(attend, index))
         cache.length = end
-        return functional.linear(self._normalise(hidden.view(batch, new, -1)[:, -1]), self._head).float()
+        last = hidden.view(batch, new, -1)[:, -1].to(self._head_dtype)
+        return functional.linear(self._normalise(last), self._head).float()
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """The inputs of the language-model head [N, D] at each sequence's positions from its start on, in order."""
@@ -190,7 +188,7 @@ class Decoder:
             hidden = computed_again(block, hidden) if again else block(hidden)
         # Nobody reads what the last layer makes of the other positions, beyond its keys and values.
         hidden = self._block(self._layers[-1], hidden, rotation, attend, packing.kept)
-        return packing.outputs((self._normalise(hidden) * self._norm).to(self._dtype))
+        return packing.outputs((self._normalise(hidden.to(self._head_dtype)) * self._norm).to(self._head_dtype))
 
     def _block(
         self,

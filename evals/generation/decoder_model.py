@@ -31,6 +31,7 @@ class DecoderModel:
         config: DecoderConfig,
         weights: Mapping[str, Tensor],
         dtype: torch.dtype = torch.float32,
+        head_dtype: torch.dtype = torch.float32,
         gradient_checkpointing: bool = False,
         share_prompts: bool = False,
     ) -> None:
@@ -38,7 +39,8 @@ class DecoderModel:
 
         ``share_prompts``: see :class:`evals.generation.packing.Packing`.
         """
-        self.config, self.dtype, self._again, self._share_prompts = config, dtype, gradient_checkpointing, share_prompts
+        self.config, self.dtype, self.head_dtype = config, dtype, head_dtype
+        self._again, self._share_prompts = gradient_checkpointing, share_prompts
         self._weights = {name: weight.requires_grad_() for name, weight in weights.items() if name in config.shapes}
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
@@ -65,7 +67,8 @@ class DecoderModel:
 
     def decoder(self) -> Decoder:
         """The sampler's decoder, of use until the weights change."""
-        return Decoder(self.config, {name: weight.detach() for name, weight in self._weights.items()}, self.dtype)
+        weights = {name: weight.detach() for name, weight in self._weights.items()}
+        return Decoder(self.config, weights, self.dtype, self.head_dtype)
 
     @property
     def backend(self) -> str:
@@ -78,7 +81,8 @@ class DecoderModel:
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """See :meth:`Decoder.states`; gradients pass to the weights."""
-        decoder = Decoder(self.config, self.weights(), self.dtype, self._again, self._share_prompts)
+        types = self.dtype, self.head_dtype
+        decoder = Decoder(self.config, self.weights(), *types, self._again, self._share_prompts)
         return decoder.states(sequences, starts)
 
     def logits(self, states: Tensor, temperature: float) -> Tensor:

@@ -19,8 +19,10 @@ class LocalBackend(Backend):
             raise InvalidInput("", "dtype", f"is {settings.dtype!r} with backend local", ", ".join(LOCAL_DTYPES))
         self._instead: Backend | None = None
         try:
-            self._decoders = [checkpoint.decoder(settings.device, settings.dtype) for checkpoint in checkpoints]
+            given = settings.device, settings.dtype, settings.head_dtype
+            self._decoders = [checkpoint.decoder(*given) for checkpoint in checkpoints]
         except UnknownArchitecture as reason:
+            reason.refuse_head(settings.head_dtype)
             from evals.generation.transformers_backend import TransformersBackend
 
             print(f"{reason}; transformers' own model samples instead", flush=True)

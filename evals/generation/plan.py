@@ -82,6 +82,7 @@ class SamplePlan:
             stop=settings.stop,
             tensor_parallel_size=settings.tensor_parallel_size,
             gpu_memory_utilization=settings.gpu_memory_utilization,
+            head_dtype=settings.head_dtype,
         )
         return load_backend(settings.backend, self.models, backend_settings)
 

@@ -25,8 +25,8 @@ class EvaluationSettings(OfBenchmark, Sampling, SamplingMachine):
 
     @property
     def is_portable(self) -> bool:
-        """Whether arithmetic takes code paths that every processor has; bfloat16 and other backends have their own."""
-        return self.backend == "local" and self.device == "cpu" and self.dtype != "bfloat16"
+        """Whether arithmetic takes code paths that every processor has; half precision has others, as have backends."""
+        return self.backend == "local" and self.device == "cpu" and self.dtype not in ("bfloat16", "float16")
 
     def choose_code_paths(self) -> None:
         """Choose the code paths of this process's arithmetic, before numpy and torch are imported."""

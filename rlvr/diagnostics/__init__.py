@@ -1,4 +1,4 @@
 """Looking inside: what an update does to single tokens, with one table for all methods (docs/diagnostics.md)."""
 
 VERSION = 2  # raised when the same run would give other token tables or moments
-TABLE_VERSIONS = {"float32": VERSION, "bfloat16": 3}  # by the type of the run's passes
+TABLE_VERSIONS = {"float32": VERSION, "bfloat16": 3, "float16": 3}  # by the type of the run's passes

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from evals.core.errors import InvalidInput
@@ -29,19 +28,6 @@ from rlvr.engines.rollouts import StepRollouts, token_rows
 from rlvr.runs.state import save_tensors
 
 
-@dataclass
-class UpdateLog:
-    """The optimizer steps of one rollout step; [B, T], anything at padding."""
-
-    log_probs: Tensor  # under the policy that the token's own optimizer step started from
-    slopes: Tensor  # derivative of the sum of the token losses with respect to ``log_probs``
-
-    def __call__(self, rows: Tensor, log_probs: Tensor, slopes: Tensor) -> None:
-        width = log_probs.shape[1]
-        self.log_probs[rows, :width] = log_probs
-        self.slopes[rows, :width] = slopes
-
-
 @dataclass(frozen=True)
 class ReplayedStep:
     """One step of the replay, the first of which is 1."""
@@ -49,7 +35,8 @@ class ReplayedStep:
     step: int
     prepared: PreparedStep  # the rollout batch and its weights, before the optimizer steps
     weights_before: dict[str, Tensor]  # the model's parameters before the optimizer steps
-    updates: UpdateLog
+    update_log_probs: Tensor  # [B, T] under the policy that the token's own optimizer step started from
+    slopes: Tensor  # [B, T], the derivatives of the sum of the token losses with respect to them
     new_log_probs: Tensor  # [B, T] after all optimizer steps
     displacements: Tensor | None  # [N] by all of them, of passes in float32; None where the run's passes are
     metrics: dict[str, float]
@@ -103,9 +90,8 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
             prepared = learner.prepare(pool)
             kept = step in wanted
             before = {name: value.detach().clone() for name, value in learner.model.weights().items()} if kept else {}
-            new = old = prepared.batch.old_log_probs
-            log = UpdateLog(torch.full_like(old, torch.nan), torch.full_like(old, torch.nan))
-            learner.updater.observer = log if kept else None
+            new = prepared.batch.old_log_probs
+            learner.updater.observer = _look if kept else None
             metrics = learner.update(prepared)
             learner.position.metrics.append(metrics)
             moved = None
@@ -116,13 +102,18 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
                 new = unpack(packed, prepared.batch.response_mask)
                 if learner.run.dtype != "float32":
                     moved = _displacements(learner, before, tokens)
-            yield ReplayedStep(step, prepared, before, log, new, moved, metrics)
+            updater = learner.updater
+            yield ReplayedStep(step, prepared, before, updater.log_probs, updater.slopes, new, moved, metrics)
+
+
+def _look(mini_batch: int) -> None:
+    """Let the updater keep its slopes."""
 
 
 def _displacements(learner: Learner, before: Mapping[str, Tensor], tokens: TokenBatch) -> Tensor:
     """The change [N] float64 of the tokens' log-probabilities from the weights ``before`` to the present ones.
 
-    An update moves most tokens by less than passes in bfloat16 round. Both passes here are in float32.
+    An update moves most tokens by less than passes in half precision round. Both passes here are in float32.
     """
     training, device = learner.run.training, str(learner.model.device)
 
@@ -135,7 +126,7 @@ def _displacements(learner: Learner, before: Mapping[str, Tensor], tokens: Token
 
 def _token_rows(run: str, replayed: ReplayedStep, text: Callable[[int], str]) -> pd.DataFrame:
     """The table's rows of one step, rollout by rollout; ``text`` gives each token's text."""
-    prepared, updates, batch = replayed.prepared, replayed.updates, replayed.prepared.batch
+    prepared, batch = replayed.prepared, replayed.prepared.batch
     step = StepRollouts(run, replayed.step, prepared.problems, prepared.rewards, batch, prepared.weights)
     rows = token_rows(step, text)
     mask = batch.response_mask.cpu()
@@ -144,10 +135,10 @@ def _token_rows(run: str, replayed: ReplayedStep, text: Callable[[int], str]) ->
         return np.asarray(values.detach().cpu()[mask])
 
     weighted = packed(batch.advantages[:, None] * prepared.weights)
-    old, update = packed(batch.old_log_probs), packed(updates.log_probs)
+    old, update = packed(batch.old_log_probs), packed(replayed.update_log_probs)
     with np.errstate(divide="ignore", invalid="ignore"):
         # At ratio 1 every loss here has slope -A w: the gate is what is left of it, 0 for a token that is stopped.
-        gate = np.where(weighted == 0, np.nan, -packed(updates.slopes) / weighted)
+        gate = np.where(weighted == 0, np.nan, -packed(replayed.slopes) / weighted)
     ratio = np.exp(np.clip(update - old, -20, 20))
     if replayed.displacements is not None:
         rows[DISPLACEMENT] = replayed.displacements.cpu().numpy()

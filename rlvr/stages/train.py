@@ -213,9 +213,9 @@ def train_run(
 def is_portable(run: Any, device: str) -> bool:
     """Whether a training takes the code paths that every processor has, by the content of its run.json.
 
-    bfloat16 takes the machine's own, and so does everything that repeats such a training.
+    Half the precision takes the machine's own, and so does everything that repeats such a training.
     """
-    return device == "cpu" and not (isinstance(run, dict) and run.get("dtype") == "bfloat16")
+    return device == "cpu" and not (isinstance(run, dict) and run.get("dtype") in ("bfloat16", "float16"))
 
 
 def read_verl_run(run_file: Path, cluster_file: Path | None = None) -> Any:

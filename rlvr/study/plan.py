@@ -173,6 +173,7 @@ class Plan:
             yield models.ReachServer(model=model, service=served.service())
         for model, tuned in study.fine_tuned_models.items():
             settings: dict[str, Any] = {"dtype": tuned.dtype, "prompt_form": tuned.prompt_form}
+            settings |= {"head_dtype": tuned.head_dtype} if tuned.head_dtype else {}
             settings |= {"chat_template_kwargs": told} if (told := tuned.chat_template_kwargs) else {}
             yield models.FineTuneModel(
                 model=model,

@@ -17,6 +17,7 @@ from evals.core.records import BASE, Run
 from evals.core.run_spec import (
     VERL,
     Cluster,
+    Head,
     LocalRun,
     RunSpec,
     TrainingExecution,
@@ -138,6 +139,7 @@ class Study:
         assert self.config.problems is not None, "a study with methods has problems"
         content = {
             "dtype": model.dtype,
+            **({"head_dtype": head} if (head := getattr(model, "head_dtype", None)) else {}),
             "prompt_form": model.prompt_form,
             "chat_template_kwargs": dict(model.chat_template_kwargs),
             "run": run.run,
@@ -205,7 +207,11 @@ class Study:
         """Everything that decides a model's samples but its weights, the problems, their prompt and their number."""
         entry, evaluation = self.config.models[model], self.config.evaluation
         settings = {key: getattr(evaluation, key) for key in BenchmarkSampling.model_fields}
-        settings |= {key: getattr(entry, key) for key in (*Prompting.model_fields, "dtype") if hasattr(entry, key)}
+        settings |= {
+            key: getattr(entry, key)
+            for key in (*Prompting.model_fields, *Head.model_fields, "dtype")
+            if hasattr(entry, key)
+        }
         return Sampling(**settings | ({"backend": "server"} if model in self.served_models else {}))
 
     def checkpoint(self, identifier: str) -> str:

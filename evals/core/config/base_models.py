@@ -13,7 +13,7 @@ from evals.core.config.settings import Settings, require
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, ShareOrZero
 from evals.core.record import partial
-from evals.core.run_spec import Machines, Service
+from evals.core.run_spec import Head, Machines, Service
 from evals.core.sampling import Prompting
 from evals.core.values import Matching, Prompt, Text
 
@@ -160,7 +160,7 @@ class _Prompted(Prompting, Settings):
         return self
 
 
-class Existing(_Prompted):
+class Existing(_Prompted, Head):
     """A model that exists: a local directory, or a commit on the Hugging Face Hub."""
 
     id: Annotated[str, Matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "OWNER/NAME")] | None = Field(
@@ -176,8 +176,7 @@ class Existing(_Prompted):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="precision of sampling; auto: the checkpoint's own; backend and engine local take float32 and "
-        "bfloat16",
+        description="precision of passes and sampling; auto: the checkpoint's own, of a model that is not trained",
     )
     published_as: Text | None = Field(
         default=None,

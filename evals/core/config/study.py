@@ -232,6 +232,11 @@ class StudyConfig(Settings):
         trains = isinstance(model, FineTuned) or (self.methods and self.engine == LOCAL)
         if trains and model.dtype not in LOCAL_DTYPES:
             raise NotAccepted(f"is {model.dtype} in a study trained by engine local", accepted, f"{key}.dtype")
+        if model.head_dtype is not None and self.evaluation.backend != "local":
+            message = f"is {model.head_dtype} with evaluation.backend {self.evaluation.backend}"
+            raise NotAccepted(message, "none, or backend local", f"{key}.head_dtype")
+        if model.head_dtype is not None and self.methods and self.engine == VERL:
+            raise NotAccepted("is a setting of engine local", "none with engine verl", f"{key}.head_dtype")
         if model.cluster and self.engine == LOCAL:
             raise NotAccepted("is a setting of engine verl", "none with engine local", f"{key}.cluster")
         if self.evaluation.backend == "local" and model.dtype not in LOCAL_DTYPES:

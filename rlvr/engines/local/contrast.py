@@ -19,6 +19,7 @@ from torch import Tensor
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.core.training_settings import LocalTraining
+from rlvr.engines.local.adamw import scaled_gradients
 from rlvr.engines.local.clock import time_on
 from rlvr.engines.local.learner import Learner, PreparedStep
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
@@ -52,10 +53,10 @@ class Viewed:
     @classmethod
     def by(cls, method: Method, learner: Learner, prepared: PreparedStep) -> Viewed:
         """Weigh a step's rollouts, before its optimizer steps, as ``method`` would."""
-        rollouts, batch, training, own = prepared.rollouts, prepared.batch, learner.run.training, learner.method
+        rollouts, batch, training, trained_by = prepared.rollouts, prepared.batch, learner.run.training, learner.method
         advantages = batch.advantages  # of whole groups, of which a selection may have left rollouts out since
-        shaping = [(each.reward_shaping, each.advantage, isinstance(each.kl, RewardTerm)) for each in (method, own)]
-        if shaping[0] != shaping[1] or (isinstance(method.kl, RewardTerm) and method.kl != own.kl):
+        shaping = [(one.reward_shaping, one.advantage, isinstance(one.kl, RewardTerm)) for one in (method, trained_by)]
+        if shaping[0] != shaping[1] or (isinstance(method.kl, RewardTerm) and method.kl != trained_by.kl):
             penalties = None
             if isinstance(method.kl, RewardTerm):
                 assert prepared.others.reference_log_probs is not None
@@ -70,13 +71,12 @@ class Viewed:
             return cls(method, advantages[:, None] * batch.response_mask)
         seed, step = learner.run.seed, learner.position.step
         batch = replace(batch, advantages=advantages, generator=generator_for("token_weights", seed, step))
-        if method.needs_hidden_states and not shares_hidden_states(method, own):
+        if method.needs_hidden_states and not shares_hidden_states(method, trained_by):
             parts: list[Tensor] = []
             size, most_tokens = training.micro_batch_size, training.scored_tokens
             score_in_chunks(learner.model, rollouts.tokens, training.temperature, size, parts.append, most_tokens)
-            head = learner.model.head_weight.detach()
             rows = torch.cat([method.sketched(part, seed) for part in parts])
-            batch = replace(batch, head_weight=head, hidden_states=rows)
+            batch = replace(batch, head_weight=learner.model.head_weight.detach(), hidden_states=rows)
         return cls(method, advantages[:, None] * method.token_weights(batch)[0])
 
     def slopes(self, rows: Tensor, log_probs: Tensor, prepared: PreparedStep, generator: torch.Generator) -> Tensor:
@@ -101,11 +101,11 @@ class Viewed:
         return torch.autograd.grad(loss, leaf)[0]
 
 
-def shares_hidden_states(method: Method, own: Method) -> bool:
-    """Return whether the rollout batch of a training by ``own`` has what ``method`` computes its token weights from."""
+def shares_hidden_states(method: Method, trained_by: Method) -> bool:
+    """Return whether the rollout batch of a training by another has what ``method`` computes its token weights from."""
     if not method.needs_hidden_states:
         return True
-    return own.needs_hidden_states and own.sketch_dimensions == method.sketch_dimensions
+    return trained_by.needs_hidden_states and trained_by.sketch_dimensions == method.sketch_dimensions
 
 
 def gradients(model: Policy, tokens: TokenBatch, training: LocalTraining, slopes: Sequence[Tensor]) -> list[Tensor]:
@@ -114,17 +114,21 @@ def gradients(model: Policy, tokens: TokenBatch, training: LocalTraining, slopes
     One forward pass serves all: the gradient is the sum over tokens of slope times gradient of the log-probability.
     """
     parameters = list(model.parameters())
-    sums = [torch.zeros(sum(each.numel() for each in parameters)) for _ in slopes]
-    for part in tokens.micro_batches(training, model.padded):
-        batch = tokens.select(part)
-        mask = batch.response_mask.to(model.device)
-        packed = token_log_probs(model, batch, training.temperature)
-        for number, slope in enumerate(slopes, start=1):
-            of_tokens = slope[part, : mask.shape[1]][mask].to(packed.dtype)
-            # A sum, because gradients of anything but a scalar import half a second of torch's compiler.
-            found = torch.autograd.grad((packed * of_tokens).sum(), parameters, retain_graph=number < len(slopes))
-            sums[number - 1] += _flat(found)
-    return sums
+
+    def backward(scale: float) -> tuple[list[Tensor], list[Tensor]]:
+        sums = [torch.zeros(sum(weight.numel() for weight in parameters)) for _ in slopes]
+        for part in tokens.passes(training.micro_batch_size, training.micro_batch_tokens, model.padded):
+            batch = tokens.select(part)
+            mask = batch.response_mask.to(model.device)
+            packed = token_log_probs(model, batch, training.temperature)
+            for number, slope in enumerate(slopes, start=1):
+                of_tokens = slope[part, : mask.shape[1]][mask].to(packed.dtype) * scale
+                # A sum, because gradients of anything but a scalar import half a second of torch's compiler.
+                loss = (packed * of_tokens).sum()
+                sums[number - 1] += _flat(torch.autograd.grad(loss, parameters, retain_graph=number < len(slopes)))
+        return sums, sums
+
+    return scaled_gradients(backward, model.dtype)[0]
 
 
 def _flat(parts: Sequence[Tensor]) -> Tensor:
@@ -166,46 +170,27 @@ class Meter:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        own = Viewed(self.learner.method, self.prepared.batch.advantages[:, None] * self.prepared.weights)
-        self._all = {OWN: own, **self.viewed}
-        self._log_probs = torch.zeros_like(self.prepared.batch.old_log_probs)
-        self.slopes = {name: torch.zeros_like(self._log_probs) for name in self._all}
-        self._waiting = [set(rows.tolist()) for rows in self.prepared.mini_batches]
-        self._done = 0
+        view = Viewed(self.learner.method, self.prepared.batch.advantages[:, None] * self.prepared.weights)
+        self._all = {OWN: view, **self.viewed}
+        self.slopes = {name: torch.zeros_like(self.prepared.batch.old_log_probs) for name in self._all}
 
-    def __call__(self, rows: Tensor, log_probs: Tensor, slopes: Tensor) -> None:
-        """Take what the updater shows, and measure once a mini-batch is whole."""
-        started = time_on(self.learner.model.device)
-        self._log_probs[rows, : log_probs.shape[1]] = log_probs
-        self._waiting[self._done] -= set(rows.tolist())
-        if not self._waiting[self._done]:
-            self._measure(self._done)
-            self._done += 1
-        self.seconds += time_on(self.learner.model.device) - started
-
-    def _measure(self, number: int) -> None:
-        learner = self.learner
-        rows = self.prepared.mini_batches[number]
+    def __call__(self, number: int) -> None:
+        """Measure the mini-batch ``number``."""
+        learner, rows = self.learner, self.prepared.mini_batches[number]
+        started = time_on(learner.model.device)
         tokens = self.prepared.rollouts.tokens.select(rows)
         width = tokens.response_mask.shape[1]
-        found = {
-            name: each.slopes(
-                rows,
-                self._log_probs[rows, :width],
-                self.prepared,
-                generator_for("loss", learner.run.seed, learner.position.updates + number),
-            )
-            for name, each in self._all.items()
-        }
-        for name, slope in found.items():
-            self.slopes[name][rows, :width] = slope
-        if not self.with_gradients or number + 1 < len(self.prepared.mini_batches):
-            return
-        # The update has just computed its own gradient; nothing was clipped yet.
-        self.gradients[OWN] = _flat([each.grad for each in learner.model.parameters() if each.grad is not None])
-        others = [found[name] for name in self.viewed]
-        computed = gradients(learner.model, tokens, learner.run.training, others)
-        self.gradients |= dict(zip(self.viewed, computed, strict=True))
+        log_probs = learner.updater.log_probs[rows, :width]
+        for name, view in self._all.items():
+            generator = generator_for("loss", learner.run.seed, learner.position.updates + number)
+            self.slopes[name][rows, :width] = view.slopes(rows, log_probs, self.prepared, generator)
+        if self.with_gradients and number + 1 == len(self.prepared.mini_batches):
+            # The update has just computed its own gradient; nothing was clipped yet.
+            computed = [weight.grad for weight in learner.model.parameters() if weight.grad is not None]
+            others = [self.slopes[name][rows, :width] for name in self.viewed]
+            of_others = gradients(learner.model, tokens, learner.run.training, others)
+            self.gradients = {OWN: _flat(computed), **dict(zip(self.viewed, of_others, strict=True))}
+        self.seconds += time_on(learner.model.device) - started
 
 
 class ContrastLearner(Learner):
@@ -248,11 +233,9 @@ class ContrastLearner(Learner):
         reference = OWN if is_reference else _REFERENCE
         angles = {"contrast_slope_degrees": 0.0 if is_reference else degrees_between(slopes[OWN], slopes[_REFERENCE])}
         if with_gradients:
-            own = 0.0 if is_reference else degrees_between(compared[OWN], compared[_REFERENCE])
-            angles["contrast_degrees"] = own
-            angles["contrast_floor_degrees"] = (
-                own if self._is_control else degrees_between(compared[_FLOOR], compared[reference])
-            )
+            degrees = 0.0 if is_reference else degrees_between(compared[OWN], compared[_REFERENCE])
+            floor = degrees if self._is_control else degrees_between(compared[_FLOOR], compared[reference])
+            angles |= {"contrast_degrees": degrees, "contrast_floor_degrees": floor}
         known = {name: value for name, value in angles.items() if not math.isnan(value)}
         return {**metrics, **known, "seconds_contrast": before + meter.seconds}
 

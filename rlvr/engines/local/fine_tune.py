@@ -21,6 +21,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.progress import Progress
+from evals.core.run_spec import Head
 from evals.core.training_settings import cut_into_passes, tokens_of_pass
 from evals.generation.chat import taught_end
 from evals.generation.checkpoint import Checkpoint
@@ -30,16 +31,16 @@ from evals.problems.problem_set import render_prompt
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.memory import check_memory, make_gradients
-from rlvr.engines.local.policy import TokenBatch, load_policy, same_bytes, token_log_probs
+from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, same_bytes, token_log_probs
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.runs.state import StateStore, load_training_tensors, save_trained, training_tensors
 from rlvr.runs.termination import save_when_due, termination
 
 
-class FineTuningSettings(FineTuning):
+class FineTuningSettings(FineTuning, Head):
     """Everything that determines the fine-tuned model, given the bytes of the model and of the solutions."""
 
-    dtype: Literal["float32", "bfloat16"]
+    dtype: Literal["float32", "bfloat16", "float16"]
     prompt_form: Literal["base", "chat"]
     chat_template_kwargs: dict[str, Any] = Field(default={})
 
@@ -74,16 +75,16 @@ def fine_tune(
     with store.single_writer(wait_seconds), termination() as asked_to_stop:
         claim_one(device)
         checkpoint = Checkpoint(base / "checkpoint")
-        examples = _examples(checkpoint, solutions, settings)
+        examples = [row for path in solutions for row in _examples_of(checkpoint, path, settings)]
         order = PromptOrder(examples, settings.seed)
-        model = load_policy(checkpoint, device, settings.dtype)
+        model = load_policy(checkpoint, device, settings.dtype, head_dtype=settings.head_dtype)
         optimizer = AdamW(model.parameters(), settings.weight_decay)
         metrics: list[dict[str, float]] = []
         first = 0
-        if found := store.latest():
-            load_training_tensors(model, optimizer, found.tensors)
-            first, metrics = found.step, found.values["metrics"]
-            found = None  # its tensors need no longer be held
+        if state := store.latest():
+            load_training_tensors(model, optimizer, state.tensors)
+            first, metrics = state.step, state.values["metrics"]
+            state = None  # its tensors need no longer be held
         else:
             largest = _token_batch(_largest_pass(order, settings, model.padded))
             check_memory(directory.name, checkpoint, device, {"warm start": partial(make_gradients, model, largest)})
@@ -97,39 +98,39 @@ def fine_tune(
             started = time.monotonic()
             chosen = order.take(step * settings.batch_size, settings.batch_size)
             batch = _token_batch(chosen)
-            optimizer.zero_grad()
-            loss, count = 0.0, len(batch.response_tokens)
-            for part in _passes(chosen, settings, model.padded):
-                of_part = -token_log_probs(model, batch.select(torch.tensor(part)), 1.0).sum() / count
-                of_part.backward()
-                loss += float(of_part.detach())
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
-            if not torch.isfinite(norm):
-                raise UserError(
-                    f"{directory.name}: step {step + 1}: the gradient is not finite; the training has diverged"
-                )
+            parts = [batch.select(torch.tensor(part)) for part in _passes(chosen, settings, model.padded)]
+            loss, scale = optimizer.add_gradients(partial(_backward, model, parts), model.dtype)
+            norm = optimizer.clip(settings.gradient_clip, f"{directory.name}: step {step + 1}")
             optimizer.step(settings.learning_rate_at(step))
             seconds = time.monotonic() - started
-            metrics.append({"step": step + 1, "loss": loss, "grad_norm": float(norm), "seconds_step": seconds})
+            metrics.append({"step": step + 1, "loss": loss, "grad_norm": norm, **scale, "seconds_step": seconds})
             progress.report(step + 1, loss=loss)
             save_when_due(step + 1, settings.steps, checkpoint_interval, asked_to_stop, save, name)
-        files = [
-            *save_trained(model.weights(), base / "checkpoint", directory / "checkpoint"),
-            directory / "metrics.parquet",
-        ]
-        write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
+        written = directory / "metrics.parquet"
+        files = [*save_trained(model.weights(), base / "checkpoint", directory / "checkpoint"), written]
+        write_parquet(written, pd.DataFrame(metrics))
         details = {"steps": settings.steps, "solutions": len(examples), "model_computed_by": model.backend}
         details["same_bytes"] = same_bytes(device, settings.dtype, model.backend)
         made = hash_files(directory, *files)
         Manifest("base_model", inputs, made, parameters, identity, details).write(directory / "manifest.json")
 
 
+def _backward(model: Policy, parts: Sequence[TokenBatch], scale: float) -> float:
+    """Add the gradients of ``scale`` times the mean over solution tokens; returns the mean."""
+    loss, count = 0.0, sum(len(part.response_tokens) for part in parts)
+    for part in parts:
+        of_part = -token_log_probs(model, part, 1.0).sum() / count
+        (of_part * scale).backward()
+        loss += float(of_part.detach())
+    return loss
+
+
 def _token_batch(examples: Sequence[Mapping[str, Any]]) -> TokenBatch:
-    return TokenBatch([each["prompt"] for each in examples], [each["solution"] for each in examples])
+    return TokenBatch([example["prompt"] for example in examples], [example["solution"] for example in examples])
 
 
 def _lengths(examples: Sequence[Mapping[str, Any]]) -> list[int]:
-    return [len(each["prompt"]) + len(each["solution"]) for each in examples]
+    return [len(example["prompt"]) + len(example["solution"]) for example in examples]
 
 
 def _passes(examples: Sequence[Mapping[str, Any]], settings: FineTuningSettings, padded: bool) -> list[range]:
@@ -147,18 +148,12 @@ def _largest_pass(order: PromptOrder, settings: FineTuningSettings, padded: bool
     for step in range(settings.steps):
         chosen = order.take(step * settings.batch_size, settings.batch_size)
         parts = _passes(chosen, settings, padded)
-        largest.append(max(([chosen[place] for place in part] for part in parts), key=size))
+        largest.append(max(([chosen[number] for number in part] for part in parts), key=size))
     return max(largest, key=size)
 
 
-def _examples(
-    checkpoint: Checkpoint, solutions: Sequence[Path], settings: FineTuningSettings
-) -> Sequence[Mapping[str, Any]]:
-    """Token ids of every problem's ``prompt`` and of its ``solution`` with the end token, file after file."""
-    return [example for path in solutions for example in _examples_of(checkpoint, path, settings)]
-
-
 def _examples_of(checkpoint: Checkpoint, solutions: Path, settings: FineTuningSettings) -> list[dict[str, Any]]:
+    """Token ids of every problem's ``prompt`` and of its ``solution`` with the end token."""
     rows = read_jsonl(solutions, required=("problem", "solution"))
     if not rows:
         raise UserError(f"{solutions}: holds no solutions")
@@ -171,7 +166,7 @@ def _examples_of(checkpoint: Checkpoint, solutions: Path, settings: FineTuningSe
     examples = []
     for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True), start=1):
         if (length := len(prompt) + len(answer.ids) + 1) > context:
-            found = f"has {length} tokens with its prompt and end token"
-            raise InvalidInput(f"{solutions}: line {number}", "", found, f"at most {context}, the model's context")
+            message = f"has {length} tokens with its prompt and end token"
+            raise InvalidInput(f"{solutions}: line {number}", "", message, f"at most {context}, the model's context")
         examples.append({"prompt": list(prompt), "solution": [*answer.ids, end]})
     return examples

@@ -13,7 +13,6 @@ from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
-from evals.core.sampling import SamplingParameters
 from evals.generation.chat import end_tokens, ends_in_words
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
@@ -29,7 +28,7 @@ from rlvr.engines.local.policy import (
     score_in_chunks,
     unpack,
 )
-from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems
+from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems, sampling_of
 from rlvr.engines.local.sampler_dose import DosedDraw, DosedSampler
 from rlvr.engines.local.update import OtherPolicies, Updater
 from rlvr.engines.local.vllm_rollouts import VllmRollouts
@@ -89,29 +88,25 @@ class Learner:
             self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
             prompts |= encode_problems(checkpoint, run, self._held_out)
         self.longest_prompt = max(prompts.values(), key=len)
-        self.model = load_policy(checkpoint, device, run.dtype, gradient_checkpointing, training.share_prompts)
+        self._load = partial(load_policy, checkpoint, device, run.dtype, head_dtype=run.head_dtype)
+        self.model = self._load(gradient_checkpointing, training.share_prompts)
         if training.lora is not None:
             from rlvr.engines.local.lora import adapted  # which imports peft and transformers
 
             self.model = adapted(self.model, checkpoint, training.lora, run.seed)
-        parameters = SamplingParameters(
-            max_new_tokens=training.max_new_tokens,
-            temperature=training.temperature,
-            top_p=training.top_p,
-            sampling_batch_size=training.sampling_batch_size,
-        )
         ends = end_tokens(checkpoint, run.prompt_form, run.chat_template_kwargs)
         print(f"{run.run}: responses end with {ends_in_words(ends)}", flush=True)
         self._vllm: VllmRollouts | None = None
         if training.sampling_backend == "vllm":
             self._vllm = VllmRollouts(checkpoint, run, device, len(self.longest_prompt), list(ends))
-        # In bfloat16 the sampler's numbers, of other shapes, differ from the trainer's by more than a last digit.
+        # In half precision the sampler's numbers, of other shapes, differ from the trainer's by more than a last digit.
         dose = training.sampler_dose
         self._scored_by_trainer = run.dtype != "float32" or self._vllm is not None or dose is not None
-        self._dosed = DosedSampler(dose, load_policy(checkpoint, device, run.dtype)) if dose is not None else None
-        self._sampler = RolloutSampler(self.tokenizer, prompts, training.samples_per_prompt, parameters, list(ends))
+        self._dosed = DosedSampler(dose, self._load()) if dose is not None else None
+        self._sampler = RolloutSampler(
+            self.tokenizer, prompts, training.samples_per_prompt, sampling_of(training), list(ends)
+        )
         self.updater = Updater(self.model, self.method, training, run.seed)
-        self._checkpoint, self._device = checkpoint, device
         self._reference: Policy | None = None
         self._scores_by_reference = False
         if self.method.kl is not None:
@@ -122,18 +117,19 @@ class Learner:
     def load_reference(self, for_loss: bool = True) -> None:
         """Load the reference policy, which the training starts from; with ``for_loss`` it scores what is trained on."""
         if self._reference is None:
-            self._reference = load_policy(self._checkpoint, self._device, self.run.dtype)
+            self._reference = self._load()
         self._scores_by_reference |= for_loss
 
     @property
-    def sampled_by(self) -> str:
-        """The name of what draws rollouts: what computes the model, or vLLM."""
-        return self._vllm.name if self._vllm else self.model.backend
-
-    @property
-    def same_bytes(self) -> str:
-        """The machines on which the same training has the same bytes."""
-        return same_bytes(self.model.device.type, self.run.dtype, self.model.backend, self._vllm is not None)
+    def details(self) -> dict[str, Any]:
+        """What a manifest says of how the policy was computed."""
+        training, device, backend = self.run.training, self.model.device.type, self.model.backend
+        betas = [training.adam_beta1, training.adam_beta2]
+        return {
+            **{"model_computed_by": backend, "sampled_by": self._vllm.name if self._vllm else backend},
+            **{"same_bytes": same_bytes(device, self.run.dtype, backend, self._vllm is not None), "device": device},
+            "optimizer": {"name": "AdamW", "betas": betas, "epsilon": training.adam_epsilon},
+        }
 
     def _sampler_of_policy(self) -> Sampler:
         """The sampler of the present policy."""
@@ -202,9 +198,9 @@ class Learner:
         weights, weight_metrics = mask.float(), {}
         with clock.time("token_weights"):
             if method.token_weights is not None:
-                weights, found = method.token_weights(batch)
+                weights, of_weights = method.token_weights(batch)
                 # A batch without one of the sides has no statistic of it.
-                weight_metrics = {name: value for name, value in found.items() if not math.isnan(value)}
+                weight_metrics = {name: value for name, value in of_weights.items() if not math.isnan(value)}
         sampler = drawn.to(mask.device) if self._scored_by_trainer else None
         if sampler is not None:
             of_sampler = sampler_metrics(log_probs[mask], sampler[mask], rollouts.lengths, weights[mask])
@@ -250,7 +246,7 @@ class Learner:
     def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-probabilities and entropies [B, T] by the trainer's passes; the hidden states [N, D] if they are needed.
 
-        Hidden states, or their sketch, are in the type of the passes. The own sampler has the other numbers in float32.
+        Hidden states, or their sketch, are in the type of the head. The own sampler has the other numbers in float32.
         """
         method, tokens, training = self.method, rollouts.tokens, self.run.training
         size, most_tokens = training.micro_batch_size, training.scored_tokens
@@ -258,7 +254,7 @@ class Learner:
         filled = 0
         if method.needs_hidden_states:
             width, count = method.sketch_dimensions or self.model.head_weight.shape[1], int(rollouts.lengths.sum())
-            kept = torch.empty(count, width, dtype=self.model.dtype, device=mask.device)
+            kept = torch.empty(count, width, dtype=self.model.head_dtype, device=mask.device)
 
         def keep(states: Tensor) -> None:
             nonlocal filled
@@ -305,13 +301,11 @@ class Learner:
 
     def _against_sampler(self, prepared: PreparedStep) -> dict[str, float]:
         """Compare the sampler's numbers, with which a step trains, with those of the first mini-batch's pass."""
-        batch, rows = prepared.batch, []
-        for part, scored in self.updater.unchanged:
-            mask = batch.response_mask[part, : scored.shape[1]]
-            of_part = (batch.old_log_probs[part], prepared.weights[part])
-            rows.append((scored[mask], *(values[:, : scored.shape[1]][mask] for values in of_part), mask.sum(dim=1)))
-        scored, drawn, weights, lengths = (torch.cat(columns) for columns in zip(*rows, strict=True))
-        return sampler_metrics(scored, drawn, lengths, weights)
+        rows = prepared.mini_batches[0]
+        mask = prepared.batch.response_mask[rows]
+        of_tokens = self.updater.log_probs, prepared.batch.old_log_probs, prepared.weights
+        scored, drawn, weights = (values[rows][mask] for values in of_tokens)
+        return sampler_metrics(scored, drawn, mask.sum(dim=1), weights)
 
     def validate(self, pool: GradingPool) -> None:
         """Score the present policy on the validation problems, if it is due and not done; no step notices it."""
@@ -330,7 +324,7 @@ class Learner:
     @torch.no_grad()
     def _base_kl(self, tokens: TokenBatch) -> float:
         """Estimate KL(policy || base model) in nats a token, from responses that the policy drew."""
-        base = self._reference or load_policy(self._checkpoint, self._device, self.run.dtype)
+        base = self._reference or self._load()
         return rollout_kl(self._log_probs_by(base, tokens), self._log_probs_by(self.model, tokens))
 
     def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, dict[str, float]]:
@@ -380,12 +374,12 @@ class Learner:
                 return rollouts.select(kept), rewards[kept], advantages[kept], metrics
 
 
-def require_same_step(run: str, found: Mapping[str, float], recorded: Mapping[str, float]) -> None:
+def require_same_step(run: str, repeated: Mapping[str, float], recorded: Mapping[str, float]) -> None:
     """Check that a repeated step has the metrics that the run wrote down."""
     for name in _COMPARED:
-        if abs(found[name] - recorded[name]) > _TOLERANCE * max(1.0, abs(recorded[name])):
+        if abs(repeated[name] - recorded[name]) > _TOLERANCE * max(1.0, abs(recorded[name])):
             raise UserError(
-                f"{run}: step {found['step']:.0f} has {name} {found[name]:.6g} when it is repeated and "
+                f"{run}: step {repeated['step']:.0f} has {name} {repeated[name]:.6g} when it is repeated and "
                 f"{recorded[name]:.6g} in the run's metrics; use the run's number of threads and device, and code of "
                 "its versions"
             )

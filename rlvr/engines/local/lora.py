@@ -35,27 +35,16 @@ def adapted(policy: Policy, checkpoint: Checkpoint, lora: Lora, seed: int) -> Po
     The weights that they are added to are kept in the type of the passes.
     """
     if isinstance(policy, DecoderModel):
-        layers = empty_adapters(checkpoint, lora)
+        with torch.device("meta"):
+            layers = inject(untrained(checkpoint), checkpoint, lora)
         draw(layers, seed, policy.device)
         return AdaptedDecoder(policy, layers)
     assert isinstance(policy, TransformersPolicy)
-    with_adapters = with_empty_adapters(policy, checkpoint, lora)
-    draw(with_adapters.layers, seed, policy.device)
-    return with_adapters
-
-
-def with_empty_adapters(policy: TransformersPolicy, checkpoint: Checkpoint, lora: Lora) -> AdaptedTransformers:
-    """See :func:`adapted`; of a model of transformers, with adapters without numbers."""
     layers = inject(policy.model, checkpoint, lora)
     for layer in layers.values():
         layer.get_base_layer().to(policy.dtype)
+    draw(layers, seed, policy.device)
     return AdaptedTransformers(policy, layers)
-
-
-def empty_adapters(checkpoint: Checkpoint, lora: Lora) -> dict[str, LoraLayer]:
-    """The adapters without numbers (torch's device ``meta``), by the names of the weights that they are added to."""
-    with torch.device("meta"):
-        return inject(untrained(checkpoint), checkpoint, lora)
 
 
 def inject(model: PreTrainedModel, checkpoint: Checkpoint, lora: Lora) -> dict[str, LoraLayer]:
@@ -71,7 +60,9 @@ def inject(model: PreTrainedModel, checkpoint: Checkpoint, lora: Lora) -> dict[s
         raise UserError(f"training.lora: needs the package peft, which is not installed; {accepted}") from None
     head = model.get_output_embeddings()
     linear = {
-        name.split(".")[-1] for name, each in model.named_modules() if isinstance(each, nn.Linear) and each is not head
+        name.split(".")[-1]
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head
     }
     asked = lora.target_modules
     for name in () if asked == _ALL else asked:
@@ -80,14 +71,14 @@ def inject(model: PreTrainedModel, checkpoint: Checkpoint, lora: Lora) -> dict[s
             raise InvalidInput(str(checkpoint.directory), "training.lora.target_modules", f"has {name!r}", accepted)
     config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=asked if asked == _ALL else list(asked))
     inject_adapter_in_model(config, model, _ADAPTER, low_cpu_mem_usage=True)
-    return {f"{name}.weight": each for name, each in model.named_modules() if isinstance(each, LoraLayer)}
+    return {f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
 
 
 @torch.no_grad()
 def draw(layers: Mapping[str, LoraLayer], seed: int, device: torch.device) -> None:
     """Give adapters their first numbers: A is drawn as by peft, but from the run's seed alone, and B is 0."""
     for name, layer in layers.items():
-        first, second = (each[_ADAPTER].to_empty(device=device) for each in (layer.lora_A, layer.lora_B))
+        first, second = (linear[_ADAPTER].to_empty(device=device) for linear in (layer.lora_A, layer.lora_B))
         start, generator = torch.empty(first.weight.shape), generator_for("lora", seed, name)
         first.weight.copy_(nn.init.kaiming_uniform_(start, a=5**0.5, generator=generator))
         second.weight.zero_()
@@ -122,10 +113,12 @@ class AdaptedDecoder(DecoderModel):
 
     def __init__(self, model: DecoderModel, layers: Mapping[str, LoraLayer]) -> None:
         """Take over the weights of ``model``, which is of no use after that."""
-        super().__init__(model.config, {}, model.dtype, model._again, model._share_prompts)
+        super().__init__(model.config, {}, model.dtype, model.head_dtype, model._again, model._share_prompts)
         self._weights, self._layers = model._weights, layers
+        head = self.head_weight
         for name, weight in self._weights.items():  # one by one, for the memory
-            self._weights[name] = weight.detach().to(self.dtype if weight.dim() > 1 else weight.dtype)
+            kept = self.head_dtype if weight is head else self.dtype
+            self._weights[name] = weight.detach().to(kept if weight.dim() > 1 else weight.dtype)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """A and B of every adapted layer."""
@@ -142,7 +135,7 @@ class AdaptedDecoder(DecoderModel):
     @torch.no_grad()
     def decoder(self) -> Decoder:
         """The sampler's decoder, of use until the adapters change."""
-        return Decoder(self.config, self.weights(), self.dtype)
+        return Decoder(self.config, self.weights(), self.dtype, self.head_dtype)
 
 
 class AdaptedTransformers(TransformersPolicy):
@@ -155,9 +148,9 @@ class AdaptedTransformers(TransformersPolicy):
 
     def weights(self) -> Mapping[str, Tensor]:
         """The sums, under the names of a checkpoint."""
-        own = {
+        frozen = {
             name.replace(".base_layer.", "."): weight
             for name, weight in self.model.named_parameters()
             if not weight.requires_grad
         }
-        return _Merged(own, self.layers)
+        return _Merged(frozen, self.layers)

@@ -19,11 +19,10 @@ from torch import Tensor
 
 from evals.core.errors import UserError, first_line
 from evals.core.run_spec import LocalRun
-from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.contrast import compared_gradients
 from rlvr.engines.local.policy import Policy, TokenBatch, token_log_probs
-from rlvr.engines.local.rollout import ScoredDraw
+from rlvr.engines.local.rollout import ScoredDraw, sampling_of
 from rlvr.methods.method import Method
 from rlvr.runs.termination import end_with_parent
 
@@ -55,7 +54,7 @@ def check_memory(name: str, checkpoint: Checkpoint, device: str, passes: Mapping
     if reason:
         print(f"{name}: memory: not measured ({reason})", flush=True)
     elif len(taken) < len(passes) or taken[-1] > total:
-        phase = next(each for each, size in zip(passes, [*taken, total + 1], strict=False) if size > total)
+        phase = next(name for name, size in zip(passes, [*taken, total + 1], strict=False) if size > total)
         hint = f"smaller: {_SMALLER[phase]}"
         raise UserError(f"{name}: out of memory: {device} has {total >> 20} MiB, too little for {phase}; {hint}")
     else:
@@ -127,12 +126,7 @@ def largest_passes(learner: Learner) -> dict[str, Callable[[], None]]:
         rows = most if run.validation else min(most, training.rollouts_per_step)
         if run.validation:
             samples = min(samples, run.validation.samples_per_problem)
-        parameters = SamplingParameters(
-            max_new_tokens=training.max_new_tokens,
-            temperature=training.temperature,
-            top_p=training.top_p,
-            sampling_batch_size=rows,
-        )
+        parameters = sampling_of(training).model_copy(update={"sampling_batch_size": rows})
         names = [f"memory/{row}" for row in range(rows)]
         groups = [names[start : start + samples] for start in range(0, rows, samples)]
         model.sampler()([prompt] * len(groups), groups, parameters, [_END], partial(_LongestDraw, parameters))
@@ -180,7 +174,7 @@ def _held_beside_passes(run: LocalRun, method: Method, model: Policy) -> Iterato
     training = run.training
     if method.needs_hidden_states:
         width = method.sketch_dimensions or model.head_weight.shape[1]
-        yield training.rollouts_per_step * training.max_new_tokens * width * model.dtype.itemsize
+        yield training.rollouts_per_step * training.max_new_tokens * width * model.head_dtype.itemsize
     if run.contrast is not None:
         trained = sum(weight.numel() for weight in model.parameters())
         yield 4 * trained * (compared_gradients(run) + 2)  # the last one twice
@@ -201,11 +195,11 @@ def _memory(device: str) -> int:
 def _allowed(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
     """The limits on memory of this process's control groups, in bytes; of version 2 or 1."""
     for line in groups.read_text().splitlines() if groups.is_file() else []:
-        _, controllers, place = line.split(":", 2)
+        _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
             continue
         top, name = (root / controllers, "memory.limit_in_bytes") if controllers else (root, "memory.max")
-        group = top / place.strip("/")  # of a container it may not be visible, and the topmost is then its own
+        group = top / path.strip("/")  # of a container it may not be visible, and the topmost is then its own
         for directory in (group, *group.parents[: len(group.parts) - len(top.parts)]):
             limit = directory / name
             if limit.is_file() and (text := limit.read_text().strip()).isdecimal():

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from evals.core.training_settings import LocalTraining, cut_into_passes
+from evals.core.training_settings import cut_into_passes
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.decoder_model import DECODER
@@ -27,8 +27,8 @@ def same_bytes(device: str, dtype: str, backend: str, by_vllm: bool = False) -> 
         return "as far as vLLM repeats its draws"
     if device == "cuda":
         return "on one kind of GPU, with the same packages, as far as their kernels repeat themselves"
-    own = backend == DECODER and dtype == "float32"  # docs/results/portability.md
-    where = "every x86-64 processor with AVX2" if own else "one kind of processor"
+    by_decoder = backend == DECODER and dtype == "float32"  # docs/results/portability.md
+    where = "every x86-64 processor with AVX2" if by_decoder else "one kind of processor"
     return f"on {where}, with the same packages and threads"
 
 
@@ -53,10 +53,6 @@ class TokenBatch:
     def response_tokens(self) -> list[int]:
         """The N response tokens, one response after the other."""
         return [token for response in self.responses for token in response]
-
-    def micro_batches(self, training: LocalTraining, padded: bool) -> list[Tensor]:
-        """Places of the rollouts of each forward pass with gradients, in order."""
-        return self.passes(training.micro_batch_size, training.micro_batch_tokens, padded)
 
     def passes(self, most: int, most_tokens: int | None, padded: bool) -> list[Tensor]:
         """Places of the rollouts of passes over at most so many, and so many tokens if there are several, in order.
@@ -87,7 +83,12 @@ class Policy(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the hidden states."""
+        """The type of the passes."""
+        ...
+
+    @property
+    def head_dtype(self) -> torch.dtype:
+        """The type of the hidden states and of the head's product."""
         ...
 
     @property
@@ -136,26 +137,19 @@ def load_policy(
     dtype: str = "float32",
     gradient_checkpointing: bool = False,
     share_prompts: bool = False,
+    head_dtype: str | None = None,
 ) -> Policy:
     """The model of a checkpoint with weights in float32; transformers' own where the batched decoder has none."""
     try:
-        return checkpoint.model(device, dtype, gradient_checkpointing, share_prompts)
+        return checkpoint.model(device, dtype, gradient_checkpointing, share_prompts, head_dtype)
     except UnknownArchitecture as reason:
+        reason.refuse_head(head_dtype)
         from rlvr.engines.local.transformers_policy import load
 
         print(f"{reason}; transformers' own model samples and trains instead", flush=True)
         policy = load(checkpoint, "float32", device, str(reason))
         policy.compute_in(getattr(torch, dtype), gradient_checkpointing)
         return policy
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The response tokens under a policy, packed in row-major order of the response mask."""
-
-    log_probs: Tensor  # [N], at the sampling temperature
-    entropies: Tensor  # [N] of the distribution that each token was drawn from, in nats; carries no gradient
-    hidden_states: Tensor  # [N, D] inputs of the language-model head; carry no gradient
 
 
 def response_states(model: Policy, batch: TokenBatch) -> tuple[Tensor, Tensor]:
@@ -192,30 +186,18 @@ def _scores(
     if len(states) <= size:
         return of_part(states, targets)
     score_part = partial(computed_again, of_part) if torch.is_grad_enabled() else of_part
-    parts = [score_part(*each) for each in zip(states.split(size), targets.split(size), strict=True)]
+    parts = [score_part(*part) for part in zip(states.split(size), targets.split(size), strict=True)]
     return torch.cat([log_probs for log_probs, _ in parts]), torch.cat([entropies for _, entropies in parts])
-
-
-def log_probs_after(model: Policy, states: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """The log-probabilities [N] of the tokens [N] that follow ``states`` [N, D]; gradients pass."""
-    return _scores(model, states, targets, temperature, with_entropies=False)[0]
 
 
 def token_log_probs(model: Policy, batch: TokenBatch, temperature: float) -> Tensor:
     """The log-probabilities [N] of the response tokens; gradients pass."""
-    return log_probs_after(model, *response_states(model, batch), temperature)
+    return _scores(model, *response_states(model, batch), temperature, with_entropies=False)[0]
 
 
 def token_scores(model: Policy, batch: TokenBatch, temperature: float) -> tuple[Tensor, Tensor]:
     """The log-probabilities [N] of the response tokens and the entropies [N] at them; gradients pass through both."""
     return _scores(model, *response_states(model, batch), temperature, with_entropies=True, entropy_gradients=True)
-
-
-def score(model: Policy, batch: TokenBatch, temperature: float) -> Scored:
-    """One forward pass over ``batch``; only response positions go through the language-model head."""
-    states, targets = response_states(model, batch)
-    log_probs, entropies = _scores(model, states, targets, temperature, with_entropies=True)
-    return Scored(log_probs, entropies, states.detach())
 
 
 @torch.no_grad()
@@ -227,19 +209,18 @@ def score_in_chunks(
     keep: Callable[[Tensor], None] | None = None,
     most_tokens: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs [N] and entropies [N] as of :func:`score`, in forward passes of at most ``chunk_size`` rollouts.
+    """Log-probs [N] of the response tokens, and entropies [N] in nats of what they are drawn from, without gradients.
 
-    Several in one pass have at most ``most_tokens`` tokens, prompts included, if that is given.
-
-    ``keep`` is handed the hidden states [n, D] of each chunk, in order.
+    A forward pass has at most ``chunk_size`` rollouts; several have at most ``most_tokens`` tokens with their prompts,
+    if that is given. ``keep`` is handed the hidden states [n, D] of each pass, in order.
     """
-    log_probs, entropies = [], []
+    scored = []
     for chunk in batch.passes(chunk_size, most_tokens, model.padded):
-        scored = score(model, batch.select(chunk), temperature)
-        log_probs.append(scored.log_probs)
-        entropies.append(scored.entropies)
+        states, targets = response_states(model, batch.select(chunk))
+        scored.append(_scores(model, states, targets, temperature, with_entropies=True))
         if keep is not None:
-            keep(scored.hidden_states)
+            keep(states)
+    log_probs, entropies = zip(*scored, strict=True)
     return torch.cat(log_probs), torch.cat(entropies)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from evals.core.errors import UserError
 from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
+from evals.core.training_settings import LocalTraining
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
 from evals.generation.sampler import OwnDraw, Sampler
@@ -64,6 +65,11 @@ def encode_problems(
                 "(problems.exclude leaves problems out)"
             )
     return prompts
+
+
+def sampling_of(training: LocalTraining) -> SamplingParameters:
+    """The parameters that a training's rollouts are drawn with."""
+    return SamplingParameters(**training.model_dump(include=set(SamplingParameters.model_fields)))
 
 
 class ScoredDraw(OwnDraw):
@@ -149,11 +155,11 @@ class RolloutSampler:
         prompts = [self.prompts[problem["problem"]] for problem in problems]
         numbers = range(self.samples_per_prompt)
         identities = [[f"{stream}/{first_group + row}/{number}" for number in numbers] for row in range(len(prompts))]
-        made: list[ScoredDraw] = []
+        parts: list[ScoredDraw] = []
 
         def draws(names: Sequence[str], length: int, device: torch.device) -> ScoredDraw:
-            made.append(self.draw(self.parameters, names, length, device))
-            return made[-1]
+            parts.append(self.draw(self.parameters, names, length, device))
+            return parts[-1]
 
         groups = sampler(prompts, identities, self.parameters, self.end_tokens, draws)
         responses = [response for group in groups for response in group]
@@ -161,13 +167,13 @@ class RolloutSampler:
         tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
         cases = [
             case_of(
-                self.tokenizer, prompts[row], each.tokens, each.finished, problems[row]["answer"], problem=problems[row]
+                self.tokenizer, prompts[row], made.tokens, made.finished, problems[row]["answer"], problem=problems[row]
             )
-            for row, each in zip(rows, responses, strict=True)
+            for row, made in zip(rows, responses, strict=True)
         ]
-        if made:
+        if parts:
             log_probs, entropies = (
-                torch.cat([getattr(draw, name) for draw in made]) for name in ("log_probs", "entropies")
+                torch.cat([getattr(part, name) for part in parts]) for name in ("log_probs", "entropies")
             )
         else:  # an engine that draws by itself
             log_probs = torch.zeros(len(responses), self.parameters.max_new_tokens)

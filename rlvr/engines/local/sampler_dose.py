@@ -47,8 +47,8 @@ class DosedDraw(ScoredDraw):
         rows = logits[0][row_of].float()
         if self._dose.noise:
             draws = [
-                torch.randn(rows.shape[1], generator=generator_for("sampler_noise", self._identities[place], step))
-                for place in running.tolist()
+                torch.randn(rows.shape[1], generator=generator_for("sampler_noise", self._identities[row], step))
+                for row in running.tolist()
             ]
             rows = rows + self._dose.noise * torch.stack(draws).to(rows.device)
         drawn = draw_tokens(rows, self._uniforms[running, step], self._sampling)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -156,22 +155,17 @@ class _Attempt:
         """Write the policy after the present step, if it is asked for and not there."""
         step = self.learner.position.step
         if step in self.lacking:
-            shorter, place = self.training.after(step), checkpoint_directory(self.directory, step)
-            write_json(place / "run.json", shorter.run.to_json())
-            self._write(shorter, place)
+            shorter, kept_in = self.training.after(step), checkpoint_directory(self.directory, step)
+            write_json(kept_in / "run.json", shorter.run.to_json())
+            self._write(shorter, kept_in)
 
-    def _write(self, training: Training, place: Path) -> None:
+    def _write(self, training: Training, directory: Path) -> None:
         """Write the present policy and the metrics so far as the result of ``training``."""
-        files = save_trained(self.learner.model.weights(), training.run.base / "checkpoint", place / "checkpoint")
+        files = save_trained(self.learner.model.weights(), training.run.base / "checkpoint", directory / "checkpoint")
         if self.learner.run.validation is not None:
-            scores = place / "validation.parquet"
+            scores = directory / "validation.parquet"
             write_parquet(scores, pd.DataFrame(self.learner.position.validation))
             files = [*files, scores]
         metrics, seconds = pd.DataFrame(self.learner.position.metrics), time.monotonic() - self.started
-        learner = self.learner
-        details: dict[str, Any] = {"model_computed_by": learner.model.backend, "sampled_by": learner.sampled_by}
-        details |= {"same_bytes": learner.same_bytes, "device": learner.model.device.type}
-        optimizer = learner.run.training
-        betas = [optimizer.adam_beta1, optimizer.adam_beta2]
-        details["optimizer"] = {"name": "AdamW", "betas": betas, "epsilon": optimizer.adam_epsilon}
-        write_result(place, training, files, metrics, learner.position.step, seconds_last_process=seconds, **details)
+        learner, taken = self.learner, {"seconds_last_process": seconds}
+        write_result(directory, training, files, metrics, learner.position.step, **taken, **learner.details)

@@ -58,6 +58,10 @@ class TransformersPolicy:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != self.model.dtype)
 
     @property
+    def head_dtype(self) -> torch.dtype:
+        return self.dtype
+
+    @property
     def device(self) -> torch.device:
         return self.model.device
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from evals.core.errors import UserError
 from evals.core.random import generator_for
 from evals.core.training_settings import LocalTraining
 from rlvr.engines.local.adamw import AdamW
@@ -15,11 +15,6 @@ from rlvr.engines.local.policy import Policy, TokenBatch, token_log_probs, token
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.losses.base import Tokens
 from rlvr.methods.method import Method
-
-Observer = Callable[[Tensor, Tensor, Tensor], None]
-"""Is shown, after each backward pass, the rollouts [b], their log-probabilities [b, t] under the policy of this very
-optimizer step, and the derivative [b, t] of the sum of the token losses with respect to them. With a mini-batch's last
-rollouts, the parameters' gradients are those of its loss, not clipped yet."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +41,16 @@ NO_OTHERS = OtherPolicies()
 class Updater:
     """AdamW with linear warm-up and decay and gradient clipping; one optimizer step per mini-batch.
 
-    ``observer`` may look at every mini-batch; it changes nothing.
+    Attributes:
+        observer: called with the number of each mini-batch of a call, from 0, when the parameters have the gradients of
+            its loss, not clipped yet; it changes nothing.
+        log_probs: [B, T] of the last call's tokens, each under the policy of its own optimizer step; 0 at padding.
+        slopes: [B, T], the derivatives of the sum of the token losses with respect to them, where there is an observer.
     """
 
-    observer: Observer | None = None
-    unchanged: list[tuple[Tensor, Tensor]]
-    """Rollouts [b] of the last call's first mini-batch, and their log-probs [b, t] before its optimizer step."""
+    observer: Callable[[int], None] | None = None
+    log_probs: Tensor
+    slopes: Tensor
 
     def __init__(self, model: Policy, method: Method, training: LocalTraining, seed: int) -> None:
         betas = training.adam_beta1, training.adam_beta2
@@ -78,72 +77,85 @@ class Updater:
         mini-batches.
         """
         rows = []
-        self.unchanged = []
+        self.log_probs, self.slopes = torch.zeros_like(old_log_probs), torch.zeros_like(old_log_probs)
         for number, indices in enumerate(mini_batches, start=updates_done):
             learning_rate = self._training.learning_rate_of(steps_done, number)
-            self.optimizer.zero_grad()
-            generator = generator_for("loss", self._seed, number)
-            mini_batch = tokens.select(indices)
-            normaliser = Normaliser.of(mini_batch.response_mask, group_ids[indices])
-            # Only losses that look at single rollouts may be cut into micro-batches freely.
-            is_divisible = self._method.loss.coupling == "rollout"
-            parts = [indices[places] for places in mini_batch.micro_batches(self._training, self._model.padded)]
-            totals: dict[str, float] = {"loss": 0.0}
-            for part in parts if is_divisible else [indices]:
-                batch = tokens.select(part)
-                mask = batch.response_mask.to(self._model.device)
-                width = mask.shape[1]
-                old, weighted = old_log_probs[part, :width], weighted_advantages[part, :width]
-                # Rollouts of advantage 0 rarely have a slope: they are scored without a graph, or again below.
-                silent = ~weighted.any(dim=1)
-                silent &= ~silent.all() & (not self._method.has_loss_terms)
-                loud_tokens, silent_tokens = mask & ~silent[:, None], mask & silent[:, None]
-                loud, loud_entropies = self._score(batch, ~silent)
-                log_probs = torch.zeros_like(old).masked_scatter_(loud_tokens, loud.detach())
-                if silent.any():
-                    with torch.no_grad():
-                        log_probs.masked_scatter_(silent_tokens, self._score(batch, silent)[0])
-                if number == updates_done:
-                    self.unchanged.append((part, log_probs.clone()))
-                leaves = [log_probs.requires_grad_()]
-                if loud_entropies is not None:
-                    leaves.append(unpack(loud_entropies.detach(), loud_tokens).requires_grad_())
-                token_loss, metrics = self._method.token_loss(
-                    Tokens(
-                        log_probs,
-                        old,
-                        weighted,
-                        mask,
-                        group_ids[part],
-                        generator,
-                        given_entropies=leaves[-1] if len(leaves) > 1 else None,
-                        **others.of(part, width),
-                    )
-                )
-                slope = None
-                if self.observer is not None:
-                    slope = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
-                loss = self._method.aggregation(token_loss, mask, normaliser, group_ids[part])
-                slopes, *of_entropies = torch.autograd.grad(loss, leaves)
-                # A sum, because a backward pass from anything but a scalar imports half a second of torch's compiler.
-                surrogate = (loud * slopes[loud_tokens]).sum()
-                if loud_entropies is not None:
-                    surrogate = surrogate + (loud_entropies * of_entropies[0][loud_tokens]).sum()
-                surrogate.backward()
-                if slopes[silent_tokens].any():  # as where a loss has terms without advantages
-                    (self._score(batch, silent)[0] * slopes[silent_tokens]).sum().backward()
-                if self.observer is not None and slope is not None:
-                    self.observer(part, log_probs.detach(), slope)
-                totals["loss"] += loss.item()
-                for name, values in metrics.items():
-                    mean = float(values.detach()[mask].sum()) / max(1, normaliser.tokens)
-                    totals[name] = totals.get(name, 0.0) + mean
-            norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.gradient_clip)
-            if not torch.isfinite(norm):
-                raise UserError(f"update {number + 1}: the gradient is not finite; the run has diverged")
+            given = tokens, old_log_probs, weighted_advantages, group_ids, others
+            backward = partial(self._backward, given, indices, number)
+            totals, scale = self.optimizer.add_gradients(backward, self._model.dtype)
+            if self.observer is not None:
+                self.observer(number - updates_done)
+            norm = self.optimizer.clip(self._training.gradient_clip, f"update {number + 1}")
             self.optimizer.step(learning_rate)
-            rows.append({**totals, "grad_norm": float(norm), "learning_rate": learning_rate})
+            rows.append({**totals, "grad_norm": norm, **scale, "learning_rate": learning_rate})
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+
+    def _backward(
+        self,
+        given: tuple[TokenBatch, Tensor, Tensor, Tensor, OtherPolicies],
+        indices: Tensor,
+        number: int,
+        scale: float,
+    ) -> dict[str, float]:
+        """Add the gradients of ``scale`` times the loss of the mini-batch ``indices``; returns the loss, and metrics.
+
+        The mini-batch is that of the training's update ``number``.
+        """
+        tokens, old_log_probs, weighted_advantages, group_ids, others = given
+        generator = generator_for("loss", self._seed, number)
+        mini_batch = tokens.select(indices)
+        normaliser = Normaliser.of(mini_batch.response_mask, group_ids[indices])
+        # Only losses that look at single rollouts may be cut into micro-batches freely.
+        is_divisible = self._method.loss.coupling == "rollout"
+        limits = self._training.micro_batch_size, self._training.micro_batch_tokens
+        parts = [indices[places] for places in mini_batch.passes(*limits, self._model.padded)]
+        totals: dict[str, float] = {"loss": 0.0}
+        for part in parts if is_divisible else [indices]:
+            batch = tokens.select(part)
+            mask = batch.response_mask.to(self._model.device)
+            width = mask.shape[1]
+            old, weighted = old_log_probs[part, :width], weighted_advantages[part, :width]
+            # Rollouts of advantage 0 rarely have a slope: they are scored without a graph, or again below.
+            silent = ~weighted.any(dim=1)
+            silent &= ~silent.all() & (not self._method.has_loss_terms)
+            loud_tokens, silent_tokens = mask & ~silent[:, None], mask & silent[:, None]
+            loud, loud_entropies = self._score(batch, ~silent)
+            log_probs = torch.zeros_like(old).masked_scatter_(loud_tokens, loud.detach())
+            if silent.any():
+                with torch.no_grad():
+                    log_probs.masked_scatter_(silent_tokens, self._score(batch, silent)[0])
+            leaves = [log_probs.requires_grad_()]
+            if loud_entropies is not None:
+                leaves.append(unpack(loud_entropies.detach(), loud_tokens).requires_grad_())
+            token_loss, metrics = self._method.token_loss(
+                Tokens(
+                    log_probs,
+                    old,
+                    weighted,
+                    mask,
+                    group_ids[part],
+                    generator,
+                    given_entropies=leaves[-1] if len(leaves) > 1 else None,
+                    **others.of(part, width),
+                )
+            )
+            self.log_probs[part, :width] = log_probs.detach()
+            if self.observer is not None:
+                self.slopes[part, :width] = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
+            loss = self._method.aggregation(token_loss, mask, normaliser, group_ids[part])
+            slopes, *of_entropies = torch.autograd.grad(loss, leaves)
+            # A sum, because a backward pass from anything but a scalar imports half a second of torch's compiler.
+            surrogate = (loud * slopes[loud_tokens]).sum()
+            if loud_entropies is not None:
+                surrogate = surrogate + (loud_entropies * of_entropies[0][loud_tokens]).sum()
+            (surrogate * scale).backward()
+            if slopes[silent_tokens].any():  # as where a loss has terms without advantages
+                (self._score(batch, silent)[0] * slopes[silent_tokens] * scale).sum().backward()
+            totals["loss"] += loss.item()
+            for name, values in metrics.items():
+                mean = float(values.detach()[mask].sum()) / max(1, normaliser.tokens)
+                totals[name] = totals.get(name, 0.0) + mean
+        return totals
 
     def _score(self, batch: TokenBatch, chosen: Tensor) -> tuple[Tensor, Tensor | None]:
         """The log-probabilities of the response tokens of the rollouts at ``chosen`` [b] bool, packed; and entropies.

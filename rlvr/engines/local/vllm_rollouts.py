@@ -19,6 +19,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.request import Draws, Request, Response
 from evals.generation.vllm_backend import VllmBackend
 from rlvr.engines.local.policy import Policy
+from rlvr.engines.local.rollout import sampling_of
 
 _BLOCK = 128
 """The most tokens that vLLM keeps in one block of keys and values: 16 on GPUs, 128 on CPUs."""
@@ -45,9 +46,7 @@ class VllmRollouts:
             device,
             longest,
             end_tokens,
-            SamplingParameters(
-                max_new_tokens=training.max_new_tokens, sampling_batch_size=training.sampling_batch_size
-            ),
+            sampling_of(training),
             gpu_memory_utilization=0.05,  # of no meaning: the next line says how much
             key_value_bytes=key_value_bytes(checkpoint.config, run.dtype, rows, longest),
             with_log_probs=True,
