@@ -3,8 +3,6 @@
 Chromium is spoken to through a pipe (its DevTools protocol), so that no port is opened and nothing is installed.
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

@@ -1,17 +1,12 @@
 """Running our command as a person would, in the process of the test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from rlvr.cli import main
-from tests.stages import stage
 
 
 def run_command(*words: object) -> int:
-    """The exit status of ``rlvr-bench`` with these words; after ``stage`` comes a function (tests/stages.py)."""
-    if words[0] in ("stage", "decode"):
-        return stage()(words[1:] if words[0] == "stage" else words)
+    """The exit status of ``rlvr-bench`` with these words."""
     return main([str(word) for word in words])
 
 

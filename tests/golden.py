@@ -17,7 +17,7 @@ from evals.core.files import canonical_json, sha256_file, write_text
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.settings import EvaluationSettings
 from tests.commands import run_command
-from tests.stages import sample_benchmark
+from tests.stages import base_model, sample_benchmark
 
 KINDS = [{"family": "chain", "operands": 2}]
 STEPS, BATCH_SIZE = 60, 32
@@ -43,14 +43,14 @@ def make(directory: Path) -> dict[str, str]:
     """Make the three in ``directory`` and return the hash of each."""
     problems, base, run, samples = (directory / name for name in ("problems", "base", "run", "samples"))
     prompt = "{problem}\n"
-    _run("draw-problems", name="p", kinds=json.dumps(KINDS), split="train", count=16, seed=1, out=problems)
-    _run("corpus", settings=json.dumps(CORPUS), count=STEPS * BATCH_SIZE, out=directory / "corpus.jsonl")
-    words = {
-        "settings": json.dumps({**BASE_TRAINING, "architecture": ARCHITECTURE}),
-        "corpus": directory / "corpus.jsonl",
-        "out": base,
-    }
-    _run("base-model", **words, threads=1, checkpoint_interval=STEPS)
+    from evals.core.config.base_models import Corpus  # once the code paths are chosen
+    from evals.problems.arithmetic import write_problems
+    from rlvr.base_model.corpus import write_corpus
+
+    with redirect_stdout(sys.stderr):
+        write_problems("p", KINDS, "train", 16, 1, problems)
+        write_corpus(Corpus.parse(CORPUS, "corpus"), STEPS * BATCH_SIZE, directory / "corpus.jsonl")
+        base_model({**BASE_TRAINING, "architecture": ARCHITECTURE}, directory / "corpus.jsonl", STEPS, base)
     training = {
         **{"steps": 2, "prompts_per_step": 4, "samples_per_prompt": 4, "updates_per_step": 2, "micro_batch_size": 8},
         **{"max_new_tokens": 24, "temperature": 1.0, "sampling_batch_size": 64, "learning_rate": 0.001},
@@ -61,7 +61,8 @@ def make(directory: Path) -> dict[str, str]:
         **{"method_name": "dapo", "method": DAPO, "seed": 1, "training": training},
     }
     write_text(run / "run.json", canonical_json(content))
-    _run(str(run / "run.json"), command=("train",), threads=1)
+    with redirect_stdout(sys.stderr):
+        assert run_command("train", run / "run.json", "--threads", 1) == 0
     asked = {
         "samples_per_problem": 2,
         "max_new_tokens": 24,
@@ -75,13 +76,6 @@ def make(directory: Path) -> dict[str, str]:
         sample_benchmark([Checkpoint.of(run)], problems, settings, samples)
     made = ("base/checkpoint/model.safetensors", "run/checkpoint/model.safetensors", "samples/samples.jsonl")
     return {name: sha256_file(directory / name) for name in made}
-
-
-def _run(*words: str, command: tuple[str, ...] = ("stage",), **options: object) -> None:
-    given = (f"--{name.replace('_', '-')}={value}" for name, value in options.items())
-    with redirect_stdout(sys.stderr):
-        if run_command(*command, *words, *given):
-            raise RuntimeError(f"{' '.join(words)} failed")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ The tool's verdicts lie beside its copies of the files, in ``mutants``; reasons 
 by file and by the line as the mutant has it.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -5,8 +5,6 @@ with the others, so that software cannot tell it from a machine, and killing it 
 Debian's packages: ``apt-get install slurmctld slurmd slurm-client munge``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A disk that is full, or where nothing can be written: one line that names the file, and nothing lost."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """End a study without warning, again and again: it goes on, repeats nothing finished, and ends with the same bytes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

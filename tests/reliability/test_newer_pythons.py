@@ -1,7 +1,5 @@
 """The commands on files in empty environments of Pythons that are newer than that of a study."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

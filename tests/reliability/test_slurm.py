@@ -4,8 +4,6 @@ It runs where root, Slurm's programs and Snakemake's executor for it are there (
 training of one node is the local engine's. In that of two, scripts stand for verl, Ray and the GPUs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

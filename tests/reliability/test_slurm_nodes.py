@@ -4,8 +4,6 @@ It runs where root and Slurm's programs are there (docs/paper_scale.md says how)
 test takes the real one where `make test-engines` has installed it.
 """
 
-from __future__ import annotations
-
 import secrets
 import sys
 import time

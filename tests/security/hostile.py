@@ -1,7 +1,5 @@
 """Values and bytes that nobody would write, and how many of them a test tries."""
 
-from __future__ import annotations
-
 import copy
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """The grader against text that wants to run, to hang, to eat memory, or to kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Seconds of it run with the other tests, ``make fuzz`` for hours. What is found becomes an ``@example``.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Programs that want out of the sandbox, or to be called right without being right."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

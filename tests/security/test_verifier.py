@@ -1,7 +1,5 @@
 """A user's verifier that runs what a response says: how far the response gets."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -1,7 +1,5 @@
 """avg@k, pass@k, maj@k, G-Pass@k and their standard errors against enumeration and published-style golden values."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Our statistics against statsmodels' and scipy's wherever both can compute the same thing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import statsmodels.api as sm

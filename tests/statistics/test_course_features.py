@@ -1,7 +1,5 @@
 """The features of a method's trainings, their uncertainty, and the ends of a curve, step by step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -5,8 +5,6 @@ difference counts as found if its p-value, the larger of sign flips by problem a
 found in four of five studies.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

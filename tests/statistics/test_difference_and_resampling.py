@@ -1,7 +1,5 @@
 """The comparison's arithmetic against scipy, against written-out definitions, and at its edges."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Differences with weights and unequal seeds, their power, and the bootstrap against loops from their definitions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Intervals of a mean over benchmarks, and of a method's average, against loops written from their definitions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Accuracies in float32, as some tools write them, give what the same numbers give in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ A simulated study is the laptop study's: 30 problems, 32 samples, 3 seeds a meth
 every method its own way with every problem (interaction), and every training seed moves the accuracy of its policy.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Falls, interquartile means and performance profiles, held to rliable's numbers and to known answers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import binom

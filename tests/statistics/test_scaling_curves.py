@@ -1,7 +1,5 @@
 """Compute-performance curves: recovered from courses of known parameters, and covered by their intervals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import curve_fit

@@ -1,7 +1,5 @@
 """Intervals for one score or a suite: what they reduce to, when there is none, and their coverage by simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

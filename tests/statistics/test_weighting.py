@@ -1,7 +1,5 @@
 """The weights of benchmarks: what the option accepts, what it means, and the mean that it makes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A small fabricated study, made once: tests that change files copy it first."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

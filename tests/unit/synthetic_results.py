@@ -3,8 +3,6 @@
 ``python tests/unit/synthetic_results.py DIRECTORY`` writes one to look at.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +16,7 @@ import pandas as pd
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import BASE, Run, Score
-from evals.results import Results
+from evals.results import Results, read_results
 
 # Method -> (title, true gain over the base model in logits).
 METHODS = {
@@ -100,6 +98,10 @@ class Study:
     @property
     def comparisons(self) -> Path:
         return self.results / "comparisons.json"
+
+    def read(self) -> Results:
+        """Everything that was evaluated, as tables and figures get it."""
+        return read_results(self.runs_file, self.scores, self.comparisons)
 
     def runs(self) -> list[dict[str, Any]]:
         runs: list[dict[str, Any]] = json.loads(self.runs_file.read_text())

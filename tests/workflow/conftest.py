@@ -1,7 +1,5 @@
 """A copy of the project in which the smoke study has been run, and a way to ask Snakemake what it would do next."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -44,12 +42,16 @@ class Project:
             check=False,
         )
 
+    def run(self, *arguments: str, config: Path | None = None) -> str:
+        """Run snakemake to its end; returns what it said."""
+        answer = self.snakemake(*arguments, config=config)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        return answer.stdout + answer.stderr
+
     def planned(self, config: Path | None = None, *targets: str) -> set[str]:
         """The jobs that would run: ``rule`` or ``rule wildcard wildcard``; without the target rules."""
-        answer = self.snakemake(*targets, "--dry-run", "--printshellcmds", config=config)
-        assert answer.returncode == 0, answer.stdout + answer.stderr
         jobs = set()
-        for rule, body in JOB.findall(answer.stdout + answer.stderr):
+        for rule, body in JOB.findall(self.run(*targets, "--dry-run", "--printshellcmds", config=config)):
             wildcards = _WILDCARDS.search(body)
             values = [part.split("=")[1] for part in wildcards[1].split(", ")] if wildcards else []
             jobs.add(" ".join([rule, *filter(None, values)]))  # the scope of the study at hand is empty
@@ -67,6 +69,12 @@ class Project:
         path = self.root / "config/changed.yaml"
         path.write_text(yaml.safe_dump(study, sort_keys=False))
         return path
+
+
+def commands_of(root: Path, *programs: Path) -> dict[str, str]:
+    """The variables under which a shell finds this Python, the copy's code, and ``programs`` first."""
+    path = [*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+    return {**_environment(root), "PATH": os.pathsep.join(path)}
 
 
 def _environment(root: Path) -> dict[str, str]:
@@ -95,8 +103,7 @@ def copy_project(root: Path) -> Project:
 def smoke_study(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The project after ``snakemake --configfile config/smoke.yaml``; a test leaves it as it found it."""
     project = copy_project(tmp_path_factory.mktemp("smoke") / "project")
-    answer = project.snakemake()
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    project.run()
     return project
 
 

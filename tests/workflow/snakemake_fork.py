@@ -1,7 +1,5 @@
 """Snakemake's command line in a fork of this process: loading Snakemake anew takes longer than most dry-runs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

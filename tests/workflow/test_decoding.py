@@ -1,7 +1,5 @@
 """``snakemake decoding``: what it leaves, what a changed setting makes it do again, and models that exist."""
 
-from __future__ import annotations
-
 import csv
 import json
 
@@ -24,17 +22,13 @@ SMALL = {
 
 def planned(project: Project) -> set[str]:
     """Rules that ``snakemake decoding`` would run."""
-    answer = project.snakemake("decoding", "--dry-run", "--quiet", "rules")
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    lines = (answer.stdout + answer.stderr).split("Job stats:")
-    return {line.split()[0] for part in lines[1:] for line in part.splitlines() if line.strip()[-1:].isdigit()}
+    return {job.split()[0] for job in project.planned(None, "decoding")}
 
 
 def test_the_table_the_figure_and_a_changed_gamma(smoke_study: Project) -> None:
     settings = smoke_study.root / "config/decoding.yaml"
     settings.write_text(yaml.safe_dump(SMALL))
-    answer = smoke_study.snakemake("decoding", "--cores", "2")
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    smoke_study.run("decoding", "--cores", "2")
     results = smoke_study.root / "results/decoding"
     with open(results / "tables/decoding.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -83,8 +77,7 @@ def test_a_pretrained_model_whose_thresholds_a_published_benchmark_chooses(proje
     content = read_yaml(study)
     del content["diagnostics"]
     study.write_text(yaml.safe_dump(content))
-    answer = project_copy.snakemake("decoding", "--cores", "1", config=study)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    project_copy.run("decoding", "--cores", "1", config=study)
     decoding = root / "results/decoding"
     assert problems(project_copy, "decoding/problems") == [row["problem"] for row in rows[:6]]
     checked = json.loads((decoding / "problems/disjoint.json").read_text())["trained_on"]

@@ -1,13 +1,9 @@
 """A study of models alone: a checkpoint taken in, more samples."""
 
-from __future__ import annotations
-
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.workflow.conftest import Project
@@ -37,14 +33,6 @@ SETTINGS: dict[str, Any] = {
 SAMPLES = "results/samples/taken-base/chain_3/samples.jsonl"
 
 
-@pytest.fixture(scope="module")
-def with_checkpoint(smoke_study: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A copy of the finished smoke study: another study in the same directory makes its results others' that follow."""
-    root = tmp_path_factory.mktemp("taken_in") / "project"
-    shutil.copytree(smoke_study.root, root)
-    return Project(root)
-
-
 def write_study(project: Project, name: str, **changes: Any) -> Path:
     """The settings above with some sections changed, as a file of the project."""
     study = {key: {**value, **changes.get(key, {})} if key in changes else value for key, value in SETTINGS.items()}
@@ -58,25 +46,19 @@ def read_samples(project: Project) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (project.root / SAMPLES).read_text().splitlines()]
 
 
-def run(project: Project, study: Path, *targets: str) -> None:
-    """Run snakemake to the end."""
-    answer = project.snakemake(*targets, config=study)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-
-
-def test_models_alone_are_sampled_scored_and_extended(with_checkpoint: Project) -> None:
-    run(with_checkpoint, write_study(with_checkpoint, "taken"))
-    first = read_samples(with_checkpoint)
-    table = (with_checkpoint.root / "results/tables/main.md").read_text()
+def test_models_alone_are_sampled_scored_and_extended(finished_copy: Project) -> None:
+    finished_copy.run(config=write_study(finished_copy, "taken"))
+    first = read_samples(finished_copy)
+    table = (finished_copy.root / "results/tables/main.md").read_text()
     assert "checkpoint (taken)" in table and "Evaluated without training: checkpoint" in table
     assert "from scratch" not in table
     assert "DAPO" not in table
 
-    more = write_study(with_checkpoint, "more", evaluation={"samples_per_problem": 4})
-    planned = with_checkpoint.planned(more)
+    more = write_study(finished_copy, "more", evaluation={"samples_per_problem": 4})
+    planned = finished_copy.planned(more)
     assert {job for job in planned if job.startswith(("sample", "train", "base", "import"))} == {"sample taken-base"}
-    run(with_checkpoint, more, SAMPLES)
-    rows = read_samples(with_checkpoint)
-    manifest = json.loads((with_checkpoint.root / SAMPLES).with_name("manifest.json").read_text())
+    finished_copy.run(SAMPLES, config=more)
+    rows = read_samples(finished_copy)
+    manifest = json.loads((finished_copy.root / SAMPLES).with_name("manifest.json").read_text())
     assert [row for row in rows if row["sample"] < 2] == first
     assert manifest["details"]["rows_kept_from_earlier"] == len(first) == len(rows) // 2

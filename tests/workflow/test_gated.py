@@ -1,7 +1,5 @@
 """A whole study on a benchmark under GPQA's terms leaves no question, option or token in any file that it makes."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import pytest

@@ -1,7 +1,5 @@
 """The papers' studies are planned on a machine without a GPU, a model or data, and say which hours are not known."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,31 +1,16 @@
 """Looking inside a finished study: what is planned, and that no run is trained for it."""
 
-from __future__ import annotations
-
-import re
-
 from tests.workflow.conftest import Project
-
-_JOB = re.compile(r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    wildcards: (.*)$", re.MULTILINE)
-
-
-def planned(project: Project) -> set[str]:
-    """``rule wildcard=value`` of every job that the claims would take."""
-    answer = project.snakemake("phenomena", "--dry-run", "--printshellcmds")
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    return {f"{rule} {wildcards}" for rule, wildcards in _JOB.findall(answer.stdout + answer.stderr)}
 
 
 def test_looking_inside_trains_nothing(smoke_study: Project) -> None:
-    jobs = planned(smoke_study)
+    jobs = smoke_study.planned(None, "phenomena")
     assert not [job for job in jobs if job.startswith(("train", "base", "sample", "grade"))]
-    tables = {f"token_table replayed=tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2)}
+    tables = {f"token_table tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2)}
     assert {job for job in jobs if job.startswith("token_table")} == tables
-    assert {job for job in jobs if job.startswith("probes")} == {
-        f"probes replayed=tiny-dapo-s{seed}" for seed in (1, 2)
-    }
-    assert "phenomenon claim=token_flipping" in jobs
-    pages = {f"tokens_page replayed=tiny-{method}-s1, step={step}" for method in ("dapo", "delta") for step in (1, 3)}
+    assert {job for job in jobs if job.startswith("probes")} == {f"probes tiny-dapo-s{seed}" for seed in (1, 2)}
+    assert "phenomenon token_flipping" in jobs
+    pages = {f"tokens_page tiny-{method}-s1 {step}" for method in ("dapo", "delta") for step in (1, 3)}
     assert {job for job in jobs if job.startswith("tokens_page")} == pages
 
 

@@ -1,7 +1,5 @@
 """The smoke study through the snakemake command line; then exactly what each kind of change makes it do again."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

@@ -4,8 +4,6 @@ There is no conda here. A script in its place answers what Snakemake asks, and m
 it was called, and samples by another backend than vLLM.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -65,8 +63,7 @@ def test_samples_by_vllm_are_made_in_its_environment_and_stay_without_it(
     study = project.root / "config/by_vllm.yaml"
     study.write_text(yaml.safe_dump(settings, sort_keys=False))
     scores = "results/scores/chain_3.json"
-    answer = project.snakemake(scores, "--sdm", "conda", config=study)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    project.run(scores, "--sdm", "conda", config=study)
     assert (conda / "made").read_text() == "name: rlvr-vllm\n"
     call = (conda / "called").read_text()
     assert call.count("-m rlvr") == 1  # grading and scoring had another Python

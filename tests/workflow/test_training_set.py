@@ -1,7 +1,5 @@
 """A study that trains on a published set: its problems are read, trained on, and read again when the copy changes."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 
@@ -26,8 +24,7 @@ def test_a_published_set_is_read_and_trained_on(project: Project) -> None:
     problems = {"source": "twenty", "path": "copy.jsonl", "prompt": "{problem}\n"}
     study = {"problems": problems, "methods": {"dapo": {}}, "seeds": [1], "benchmarks": ["chain_3"]}
     config = project.changed_config(study)
-    answer = project.snakemake("results/runs/tiny-dapo-s1/manifest.json", config=config)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    project.run("results/runs/tiny-dapo-s1/manifest.json", config=config)
     rows = read_jsonl(project.root / "results/problems/train/problems.jsonl")
     assert [row["problem"] for row in rows] == [row["question"] for row in ROWS]
     assert not {"read_training_set train", "train tiny-dapo-s1"} & project.planned(config)

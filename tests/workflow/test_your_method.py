@@ -1,14 +1,12 @@
 """The page docs/your_method.md: its files are written and its commands run as it says, on a copy of the smoke study."""
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.workflow.conftest import COPIED, REPOSITORY, Project
+from tests.workflow.conftest import COPIED, REPOSITORY, Project, commands_of
 
 _COMMANDS = r"(?:snakemake|make|rlvr-bench|printf|\.)"
 _BLOCK = re.compile(rf"^```\w+\n# (\S+)\n(.*?)^```$|^    ({_COMMANDS} [^\n]*)$", re.MULTILINE | re.DOTALL)
@@ -31,11 +29,7 @@ def test_the_page_leads_to_a_table_with_the_readers_own_methods(smoke_study: Pro
     for name in ("results", ".snakemake"):
         shutil.copytree(smoke_study.root / name, study / name, copy_function=shutil.copyfile)
     before = {path.parent.name: path.stat().st_mtime_ns for path in study.glob("results/runs/*/metrics.parquet")}
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join([str(root), str(root / "workflow/progress")]),
-    }
+    environment = commands_of(root)
     commands = 0
     for file, text in steps((REPOSITORY / "docs/your_method.md").read_text()):
         if file:

@@ -1,13 +1,12 @@
 """The page docs/your_verifier.md: its files are written and its commands run as it says."""
 
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.workflow.conftest import REPOSITORY, Project
+from tests.workflow.conftest import REPOSITORY, Project, commands_of
 from tests.workflow.test_your_method import steps
 
 _SHOWN = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -19,11 +18,7 @@ def test_the_page_leads_to_rewards_and_to_a_plan(project_copy: Project, tmp_path
     programs.mkdir()
     (programs / "rlvr-bench").write_text(f'#!/bin/sh\nexec {sys.executable} -m rlvr "$@"\n')
     (programs / "rlvr-bench").chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join([str(root), str(root / "workflow/progress")]),
-    }
+    environment = commands_of(root, programs)
     said = []
     for file, text in steps(page):
         if file:

@@ -1,7 +1,5 @@
 """Files with text that no file can hold, such as half a surrogate pair, and files that were made to do harm."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -109,9 +107,11 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: &a [*a]\n", "holds itself by an alias"),
         ("[" * 100_000, "is nested too deeply"),
         ("a: 1\nb: 2\na: 3\n", "in line 3 (the key a stands twice, first in line 1)"),
+        ("a:\n  b: 1\n  b: 1\n", "in line 3 (the key b stands twice"),
         ("a: {b: 1, b: 2}\n", "the key b stands twice"),
-        ("5: x\n", "the key 5 is no text"),
-        ("a: !!python/object/apply:os.system [id]\n", "is not valid YAML"),
+        ("a: [1\n", "is not valid YAML in line 2 ("),
+        ("5: x\n", "in line 1 (the key 5 is no text"),
+        ("a: !!python/object/apply:os.system [id]\n", "is not valid YAML in line 1 ("),
     ],
 )
 def test_yaml_that_is_more_than_it_seems_is_refused(tmp_path: Path, content: str, complaint: str) -> None:
@@ -127,6 +127,13 @@ def test_aliases_may_be_used(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text("a: &a {x: 1}\nb: *a\nc: {<<: *a, y: 2}\n")
     assert read_yaml(path) == {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1, "y": 2}}
+
+
+@pytest.mark.parametrize(("text", "value"), [("1e-6", 1e-6), ("-2E+3", -2000.0), ("1.5e3", 1500.0), ("e5", "e5")])
+def test_a_number_with_an_exponent_is_a_number(text: str, value: object, tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(f"a: {text}\n")
+    assert read_yaml(path) == {"a": value}
 
 
 def test_json_of_any_depth_is_answered_in_one_line(tmp_path: Path) -> None:

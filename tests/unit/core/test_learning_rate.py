@@ -1,7 +1,5 @@
 """The learning rate of every update, held against tables that were written by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A job that outlived its study is waited for, by the stages that take long."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -12,9 +10,7 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.single_writer import single_writer
-from tests.commands import rlvr_bench
-
-grading = rlvr_bench("stage", "grade")
+from tests.stages import grade, status
 
 HOLDER = """
 import sys, time
@@ -41,8 +37,7 @@ def test_another_process_is_waited_for_and_named(tmp_path: Path, capsys: pytest.
 def test_grading_waits_for_whoever_writes_there(tmp_path: Path) -> None:
     """It fails on its inputs, which do not exist, but not before it may write."""
     out = tmp_path / "out"
-    words = ["--samples", "none", "--problems", "none", "--out", str(out)]
-    done = threading.Thread(target=lambda: grading(words))
+    done = threading.Thread(target=status, args=(grade, Path("none"), Path("none"), out))
     with single_writer(out / ".writer", "works here"):
         done.start()
         time.sleep(1.5)

@@ -1,7 +1,5 @@
 """Two small, random Qwen3 models with the laptop study's tokenizer: a base, and one that training could have made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

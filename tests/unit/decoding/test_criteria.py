@@ -1,7 +1,5 @@
 """Criteria against sums written as loops in float64."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

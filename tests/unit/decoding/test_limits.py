@@ -1,7 +1,5 @@
 """Two models together, where it is known what has to come out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

@@ -1,10 +1,9 @@
 """From sweeps to the choice of thresholds, the figure and the samples: the commands as a user calls them."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,56 +12,42 @@ import pytest
 from transformers import GPTNeoXConfig, LlamaConfig, PreTrainedConfig
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json, read_jsonl, sha256_file, write_json, write_jsonl
+from evals.core.files import read_json, read_jsonl, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files, read_manifest
-from evals.decoding.choose import choose, read_sweeps, write_choice
+from evals.decoding.choose import choose, chosen_decoding, read_sweeps, write_choice
 from evals.decoding.figure import Place, draw, fraction_needed, place
 from evals.decoding.settings import Decoding, Sweep, SweepPoint
 from evals.decoding.sweep import threshold
 from evals.decoding.table import scheme_in
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.settings import EvaluationSettings
-from tests.commands import rlvr_bench
-from tests.stages import sample_benchmark
+from tests.stages import decode_sample, decode_sweep, sample_benchmark
 from tests.unit.engine.conftest import import_pretrained
-
-main = rlvr_bench("decode")
+from tests.unit.generation import conftest
 
 DIFFERENCE = "log_prob_difference"
 
 
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("problems")
     texts = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10."]
-    rows = [{"id": f"p{number}", "problem": text, "answer": "7"} for number, text in enumerate(texts)]
-    write_jsonl(directory / "problems.jsonl", rows)
-    Manifest("problems", {}, hash_files(directory, directory / "problems.jsonl"), {}, "x").write(
-        directory / "manifest.json"
-    )
-    return directory
+    return conftest.write_problems(tmp_path_factory.mktemp("problems"), texts)
 
 
-def command(checkpoints: tuple[Path, Path], problems: Path, out: Path, *options: str) -> list[str]:
-    base, trained = map(str, checkpoints)
-    fixed = "--samples-per-problem 4 --max-new-tokens 12 --sampling-batch-size 5 --seed 1 --sampling-threads 1"
-    source = ["--base", base, "--trained", trained, "--problems", str(problems), "--prompt", "{problem}\n"]
-    return [*source, *fixed.split(), "--out", str(out), *options]
+settings_of = partial(conftest.settings_of, samples_per_problem=4, prompt="{problem}\n")
 
 
-def replacement(tau: float, gamma: float = 0.0) -> list[str]:
-    rule = {"mode": "replacement", "driver": "base", "criterion": DIFFERENCE, "tau": tau, "gamma": gamma}
-    return ["--decoding", json.dumps(rule)]
+def replacement(tau: float, gamma: float = 0.0) -> dict[str, Any]:
+    return {"mode": "replacement", "driver": "base", "criterion": DIFFERENCE, "tau": tau, "gamma": gamma}
 
 
-GRID = [
-    *("--criteria", "log_prob_difference", "random", "--fractions", "0.1", "1"),
-    *("--extrapolation-fractions", "0.2", "--gammas", "0.1", "0.5"),
-]
+GRID = {
+    **{"criteria": ["log_prob_difference", "random"], "fractions": [0.1, 1.0], "extrapolation_fractions": [0.2]},
+    "gammas": [0.1, 0.5],
+}
 
 
 def run_sweep(checkpoints: tuple[Path, Path], problems: Path, out: Path) -> dict[str, Any]:
-    assert main(["sweep", *command(checkpoints, problems, out, *GRID)]) == 0
+    decode_sweep(checkpoints, problems, settings_of(), GRID, out)
     content: dict[str, Any] = read_json(out / "sweep.json")
     return content
 
@@ -83,8 +68,8 @@ def test_a_sweep_its_choice_and_a_sample(checkpoints: tuple[Path, Path], problem
     write_choice([out / "sweep.json"], tmp_path / "chosen.json")
     chosen = read_json(tmp_path / "chosen.json")["chosen"]
     assert set(chosen) == {"replacement", "extrapolation_base", "extrapolation_trained"}
-    options = ["--chosen", str(tmp_path / "chosen.json"), "--scheme", "extrapolation_base"]
-    assert main(["sample", *command(checkpoints, problems, tmp_path / "samples", *options)]) == 0
+    rule = chosen_decoding(tmp_path / "chosen.json", "extrapolation_base", checkpoints[1].name).to_json()
+    decode_sample(checkpoints, problems, settings_of(), rule, tmp_path / "samples")
     used = read_manifest(tmp_path / "samples/manifest.json", "samples").parameters["decoding"]
     assert used == chosen["extrapolation_base"]["by_run"][checkpoints[1].name]
     name = f"extrapolation-base-{chosen['extrapolation_base']['fraction']}-{chosen['extrapolation_base']['gamma']}"
@@ -107,8 +92,8 @@ def test_other_families_decode_as_two_models_of_transformers_do(
     """Other families than the laptop study's, by both backends; of GPT-NeoX the local one asks transformers."""
     pair, samples = two_models(tmp_path, kind), []
     for backend in ("local", "transformers"):
-        out, options = tmp_path / backend, [*replacement(-0.1), "--backend", backend]
-        assert main(["sample", *command(pair, problems, out, *options)]) == 0
+        out = tmp_path / backend
+        decode_sample(pair, problems, settings_of(backend=backend), replacement(-0.1), out)
         samples.append([json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()])
     assert samples[0] == samples[1] and sum(row["replaced"] for row in samples[0]) > 0
 
@@ -116,19 +101,9 @@ def test_other_families_decode_as_two_models_of_transformers_do(
 def test_two_llamas_in_bfloat16_are_each_themselves_at_the_ends(problems: Path, tmp_path: Path) -> None:
     """Where nothing is replaced it is the base as evaluation samples it; where everything is, the trained model."""
     pair, out = two_models(tmp_path, LlamaConfig), tmp_path / "sweep"
-    assert main(["sweep", *command(pair, problems, out, *GRID, "--dtype", "bfloat16")]) == 0
+    decode_sweep(pair, problems, settings_of(dtype="bfloat16"), GRID, out)
     for model, point in zip(pair, ("base", "replacement-random-1"), strict=True):
-        content = {
-            **{
-                "samples_per_problem": 4,
-                "max_new_tokens": 12,
-                "temperature": 1.0,
-                "top_p": 1.0,
-                "sampling_batch_size": 5,
-            },
-            **{"seed": 1, "sampling_threads": 1, "prompt": "{problem}\n", "dtype": "bfloat16"},
-        }
-        sample_benchmark([Checkpoint.of(model)], problems, EvaluationSettings.parse(content, ""), tmp_path / point)
+        sample_benchmark([Checkpoint.of(model)], problems, settings_of(dtype="bfloat16"), tmp_path / point)
         own, found = (
             [row["text"] for row in read_jsonl(directory / "samples.jsonl")]
             for directory in (tmp_path / point, out / "points" / point)
@@ -156,47 +131,38 @@ def test_what_was_sampled_otherwise_is_not_taken(
     """Another tau, or base and trained changed over, is another fingerprint."""
     prints = set()
     for pair, tau in ((checkpoints, -0.1), (checkpoints, -0.2), (checkpoints[::-1], -0.1)):
-        arguments = command(pair, problems, tmp_path / "out", *replacement(tau))
-        assert main(["sample", *arguments]) == 0
+        decode_sample(pair, problems, settings_of(), replacement(tau), tmp_path / "out")
         prints.add(read_manifest(tmp_path / "out/manifest.json", "samples").fingerprint)
     assert len(prints) == len(list((tmp_path / "out/state").iterdir())) == 3
 
 
 def test_a_push_without_extrapolation_is_refused(
-    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path
 ) -> None:
-    assert main(["sample", *command(checkpoints, problems, tmp_path, *replacement(0.0, gamma=1.0))]) == 2
-    error = capsys.readouterr().err
-    assert "gamma is 1.0 with mode replacement" in error and error.count("\n") == 1
+    with pytest.raises(UserError, match=r"^.*gamma is 1\.0 with mode replacement.*$"):
+        decode_sample(checkpoints, problems, settings_of(), replacement(0.0, gamma=1.0), tmp_path)
 
 
-def test_two_vocabularies_are_refused(
-    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import shutil
-
+def test_two_vocabularies_are_refused(checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(checkpoints[1], other)
     content = json.loads((other / "tokenizer.json").read_text())
     token = next(token for token in content["model"]["vocab"] if token == "7")
     content["model"]["vocab"]["seven"] = content["model"]["vocab"].pop(token)
     (other / "tokenizer.json").write_text(json.dumps(content))
-    arguments = command((checkpoints[0], other), problems, tmp_path / "out", *replacement(0.0))
-    assert main(["sample", *arguments]) == 2
-    assert "their tokenizers differ in 2 tokens, such as '7'; accepted: two models of one" in capsys.readouterr().err
+    with pytest.raises(
+        UserError, match="their tokenizers differ in 2 tokens, such as '7'; accepted: two models of one"
+    ):
+        decode_sample((checkpoints[0], other), problems, settings_of(), replacement(0.0), tmp_path / "out")
 
 
-def test_logits_of_two_widths_are_refused(
-    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logits_of_two_widths_are_refused(checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path) -> None:
     """Models of two sizes can share a tokenizer, and fill their tables of embeddings up differently."""
     wider = Path(shutil.copytree(checkpoints[1], tmp_path / "wider"))
     config = read_json(wider / "config.json")
     write_json(wider / "config.json", {**config, "vocab_size": config["vocab_size"] + 8})
-    arguments = command((checkpoints[0], wider), problems, tmp_path / "out", *replacement(0.0))
-    assert main(["sample", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert f"vocab_size: is {config['vocab_size'] + 8}, and that of" in error and error.count("\n") == 1
+    with pytest.raises(UserError, match=f"vocab_size: is {config['vocab_size'] + 8}, and that of"):
+        decode_sample((checkpoints[0], wider), problems, settings_of(), replacement(0.0), tmp_path / "out")
 
 
 def test_thresholds_are_the_quantiles_asked_for() -> None:

@@ -1,7 +1,5 @@
 """Two tiny untrained checkpoints and graded samples of two problems, as evaluation would have written them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

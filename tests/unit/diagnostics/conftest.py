@@ -1,7 +1,5 @@
 """A trained run of the engine tests' size, and its token table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

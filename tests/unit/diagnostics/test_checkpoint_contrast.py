@@ -1,7 +1,5 @@
 """Contrast on bare checkpoints of architectures that the local engine does not train."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

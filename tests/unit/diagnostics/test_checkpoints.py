@@ -1,7 +1,5 @@
 """The claims that two checkpoints and responses are enough for, on tables made by hand and from end to end."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -14,12 +12,19 @@ from evals.core.manifest import Manifest, hash_files
 from rlvr.cli import main
 from rlvr.diagnostics.claims.base import claim_names
 from rlvr.diagnostics.claims.claim import draw_claim
-from rlvr.diagnostics.claims.findings import SUPPORTED, UNDECIDED, Findings, Measurement, Summary, mean_interval
+from rlvr.diagnostics.claims.findings import (
+    SUPPORTED,
+    UNDECIDED,
+    Findings,
+    Measurement,
+    Summary,
+    mean_interval,
+    write_table,
+)
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.claims.token_flipping import TokenFlippingOfCheckpoints
 from rlvr.diagnostics.claims.update_direction import UpdateDirectionOfCheckpoints, by_problem
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND
-from tests.commands import run_command
 from tests.unit.diagnostics.checkpoint_pair import make_pair
 
 BY_HAND = {
@@ -143,9 +148,8 @@ def test_a_pair_and_graded_samples_become_findings_figures_and_a_table(tmp_path:
         assert all(each.unit == "problems" and each.units <= 2 for each in found.measurements)
         assert figure.with_name(f"{claim}.png").stat().st_size > 10_000
         assert str(compared / "tokens.parquet") in (tmp_path / f"{claim}.manifest.json").read_text()
-    findings = [str(tmp_path / f"{claim}.json") for claim in claim_names(of_checkpoints=True)]
-    arguments = ["--findings", *findings, "--figures", "figures"]
-    assert run_command("stage", "table", "phenomena", *arguments, "--out", tmp_path / "table") == 0
+    findings = [tmp_path / f"{claim}.json" for claim in claim_names(of_checkpoints=True)]
+    write_table(findings, "figures", tmp_path / "table")
 
 
 def test_what_a_comparison_cannot_say_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

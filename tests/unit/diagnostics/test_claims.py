@@ -1,7 +1,5 @@
 """The claims end to end on a run of a second: measured, drawn, put into the table; nothing about their outcome."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The table of two checkpoints: what grades and the kind of problem add to it, and what does not belong together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The contrast of methods: angles against what is known of them, on a training that looking does not change."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The coupling kernel and the masking effect: against autograd, separate updates, and bandits by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Two models' opinions of tokens: against whole distributions, autograd, and hand-made samples."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Shares of the gradient by probability, by hand and against autograd."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

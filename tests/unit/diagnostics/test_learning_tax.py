@@ -1,7 +1,5 @@
 """Which runs make a pair, and what the pairs say, on runs made by hand."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One update of a pretrained model: replayed, probed, and its flipped tokens counted, for two architectures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Probing updates: their gradients, what they move, and that the policy comes back."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -21,14 +19,14 @@ from rlvr.diagnostics.probes import (
     stepped,
     write_probes,
 )
-from rlvr.engines.local.policy import score
+from rlvr.engines.local.policy import token_log_probs
 
 
 def test_the_gradient_is_that_of_all_tokens_at_once(snapshots: list[PolicySnapshot]) -> None:
     snapshot = snapshots[0]
     coefficients = snapshot.weighted_advantages.float()
     found = score_gradient(snapshot.model, snapshot.tokens, 1.0, coefficients)
-    (score(snapshot.model, snapshot.tokens, 1.0).log_probs * coefficients).sum().backward()
+    (token_log_probs(snapshot.model, snapshot.tokens, 1.0) * coefficients).sum().backward()
     for name, parameter in snapshot.model.named_parameters():
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-4)
 

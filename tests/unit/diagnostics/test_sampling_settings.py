@@ -1,7 +1,5 @@
 """Accuracies by sampling setting, on rows made by hand, and of a model's own samples."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tabular policies by hand, and theorem 4.1 of arXiv 2603.22117 over drawn tables."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The token table says what a run did, and making it leaves the run alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shutil
@@ -22,7 +20,7 @@ from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.diagnostics.probes import log_probs_of
 from rlvr.diagnostics.replay import write_token_table
 from rlvr.diagnostics.tokens.table import DISPLACEMENT, REPLAY_COLUMNS, classes_of, read_token_table, token_class
-from rlvr.engines.local.policy import score
+from rlvr.engines.local.policy import score_in_chunks
 from rlvr.engines.local.train import train
 from tests.unit.diagnostics.conftest import EXECUTION, KEPT_STEPS
 from tests.unit.engine.conftest import run_content
@@ -41,9 +39,9 @@ def test_a_row_per_response_token_with_the_schema(token_table: Path, snapshots: 
 
 def test_old_log_probs_and_entropies_are_of_the_policy_before_the_step(snapshots: list[PolicySnapshot]) -> None:
     for snapshot in snapshots:
-        scored = score(snapshot.model, snapshot.tokens, 1.0)
-        torch.testing.assert_close(snapshot.column("old_log_prob").float(), scored.log_probs.detach())
-        torch.testing.assert_close(snapshot.column("entropy").float(), scored.entropies)
+        log_probs, entropies = score_in_chunks(snapshot.model, snapshot.tokens, 1.0, 1000)
+        torch.testing.assert_close(snapshot.column("old_log_prob").float(), log_probs)
+        torch.testing.assert_close(snapshot.column("entropy").float(), entropies)
 
 
 def test_new_log_probs_are_of_the_policy_after_the_step(trained_run: Path, tmp_path: Path) -> None:
@@ -52,7 +50,7 @@ def test_new_log_probs_are_of_the_policy_after_the_step(trained_run: Path, tmp_p
     table = read_token_table(tmp_path)
     snapshot = read_snapshots(tmp_path)[0]
     after = Checkpoint(trained_run.parent / "checkpoint").model("cpu")
-    found = score(after, snapshot.tokens, 1.0).log_probs.detach().numpy()
+    found = score_in_chunks(after, snapshot.tokens, 1.0, 1000)[0].numpy()
     np.testing.assert_allclose(table["new_log_prob"], found, rtol=1e-4, atol=1e-5)
 
 

@@ -1,7 +1,5 @@
 """Token values against exact enumeration, and by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import shutil

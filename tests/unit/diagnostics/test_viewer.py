@@ -1,7 +1,5 @@
 """Rollouts as coloured text: what is shown, in which colour, and that nothing of it is code."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from html.parser import HTMLParser

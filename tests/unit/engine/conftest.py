@@ -1,29 +1,30 @@
 """A base model and a run small enough to train in a second."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from transformers import GPTNeoXConfig, LlamaConfig, PreTrainedConfig
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from evals.core.files import write_json, write_jsonl
+from evals.core.files import sha256_file, write_json, write_jsonl
 from evals.core.records import ProblemKind
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation.checkpoint import import_model
+from evals.grading import Reason, Verdict
+from evals.problems.arithmetic import write_problems
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import BaseModelSettings, train_base_model
 from rlvr.engines.local.learner import Learner
+from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
-from rlvr.runs.termination import Interrupted
-from tests.commands import rlvr_bench
 
-draw_problems = rlvr_bench("stage", "draw-problems")
+MakeRun = Callable[..., LocalRun]
+EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
 
 ARCHITECTURE = {
     "hidden_size": 32,
@@ -108,16 +109,22 @@ def study_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = directory / "corpus.jsonl"
     write_jsonl(corpus, draw_corpus(KINDS, 200 * 32, 1, FlawedArithmetic((0.1,), (1.0,), 0.5, 1)))
     train_base_model(BASE_SETTINGS, corpus, directory / "base" / "tiny", checkpoint_interval=100, wait_seconds=1)
-    arguments = [
-        "--name",
-        "train",
-        "--kinds",
-        '[{"family": "chain", "operands": 2}]',
-        "--split",
-        "train",
-    ]
-    draw_problems([*arguments, "--count", "10", "--seed", "1", "--out", str(directory / "problems")])
+    draw_training_problems(1, directory / "problems")
     return directory
+
+
+def draw_training_problems(seed: int, out: Path) -> None:
+    write_problems("train", [{"family": "chain", "operands": 2}], "train", 10, seed, out)
+
+
+def checkpoint_hash(directory: Path) -> str:
+    return sha256_file(directory / "checkpoint" / "model.safetensors")
+
+
+def timeless(directory: Path) -> pd.DataFrame:
+    """The metrics that no clock and no memory has a part in."""
+    metrics = pd.read_parquet(directory / "metrics.parquet")
+    return metrics[[name for name in metrics if "seconds" not in name and "memory" not in name]]
 
 
 def run_content(study_files: Path, training: dict[str, Any]) -> dict[str, Any]:
@@ -148,19 +155,30 @@ def make_run(study_files: Path, tmp_path: Path) -> Callable[..., LocalRun]:
 
 @pytest.fixture
 def train_until(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, LocalRun, Path, Execution], Learner]:
-    """Train a run, and stop it when so many steps are done; returns the learner that was stopped."""
-    whole_step, stopped = Learner.step, list[Learner]()
+    """Train a run, and kill it when so many steps are done; returns the learner that was killed."""
+    whole_step, killed = Learner.step, list[Learner]()
 
     def train_so_far(steps: int, run: LocalRun, directory: Path, execution: Execution) -> Learner:
         def step(learner: Learner, pool: Any) -> dict[str, float]:
             if learner.position.step == steps:
-                stopped.append(learner)
-                raise Interrupted("stopped on purpose")
+                killed.append(learner)
+                raise KeyboardInterrupt
             return whole_step(learner, pool)
 
-        with monkeypatch.context() as patch, pytest.raises(Interrupted, match="stopped on purpose"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(Learner, "step", step)
             train(run, directory, execution)
-        return stopped[-1]
+        return killed[-1]
 
     return train_so_far
+
+
+@pytest.fixture
+def some_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rollouts of a random model, which solves nothing, are right where the sum of their tokens is odd."""
+
+    def verdicts(rollouts: Rollouts, pool: Any) -> list[Verdict]:
+        reasons = (Reason.MISMATCH, Reason.MATCH)
+        return [Verdict.of(None, reasons[sum(response) % 2], 0.0) for response in rollouts.tokens.responses]
+
+    monkeypatch.setattr(Rollouts, "verdicts", verdicts)

@@ -1,7 +1,5 @@
 """The base model: an interruption changes nothing, with a head of its own or one tied to the embedding."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,10 +11,7 @@ from evals.core.files import sha256_file, write_jsonl
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import _loss, _Sequence, initial_model, train_base_model
-from tests.commands import rlvr_bench
 from tests.unit.engine.conftest import ARCHITECTURE, BASE_SETTINGS, KINDS
-
-main = rlvr_bench("stage")
 
 STEPS = 9
 
@@ -60,19 +55,3 @@ def test_only_solutions_and_their_end_carry_loss() -> None:
         for position in range(sequence.prompt_length, len(sequence.tokens)):
             losses.append(-log_probs[position - 1, sequence.tokens[position]])
     torch.testing.assert_close(_loss(model, batch), torch.stack(losses).mean())
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ("{", "--settings: is not valid JSON"),
-        ('{"seed": 1}', "--settings: lacks kinds, error_rates, shares, misconception_share"),
-        ("[]", "--settings: is []; accepted: a mapping"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_line(
-    settings: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["corpus", "--settings", settings, "--count", "3", "--out", str(tmp_path / "corpus.jsonl")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {message}")

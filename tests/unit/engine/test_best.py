@@ -1,17 +1,14 @@
 """The best policy of a training, laid out as a run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
+from evals.core.errors import UserError
 from evals.core.files import read_json, write_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from tests.commands import rlvr_bench
-
-choose_best = rlvr_bench("stage", "choose-best")
+from rlvr.engines.best import choose_best
 
 
 def policy(directory: Path, content: str, steps: int) -> None:
@@ -51,8 +48,7 @@ def trained(tmp_path: Path) -> Path:
 def chosen(trained: Path, correct: dict[int, int], **of_grades: int) -> Path:
     base, out = trained.parent / f"grades{len(list(trained.parent.iterdir()))}", trained.parent / "best"
     graded = {str(step): grades(base / f"choice{step}/chain_3", count, **of_grades) for step, count in correct.items()}
-    words = ["--trained", str(trained), "--candidates", json.dumps(graded), "--out", str(out)]
-    assert choose_best(words) == 0
+    choose_best(trained, graded, out)
     return out
 
 
@@ -96,5 +92,5 @@ def test_the_last_policy_of_a_training_that_stopped_early_counts_once(trained: P
 
 def test_policies_that_were_graded_differently_are_not_compared(trained: Path, tmp_path: Path) -> None:
     graded = {"2": grades(tmp_path / "a/chain_3", 1), "6": grades(tmp_path / "b/chain_3", 1, samples=1)}
-    words = ["--trained", str(trained), "--candidates", json.dumps(graded), "--out", str(tmp_path / "best")]
-    assert choose_best(words) == 2
+    with pytest.raises(UserError, match="are graded on other problems"):
+        choose_best(trained, graded, tmp_path / "best")

@@ -1,7 +1,5 @@
 """Trainings on GPUs take one each; environment variables and locks stand for the GPUs."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator

@@ -1,17 +1,13 @@
 """Trainings that end because their reward no longer rises (training.early_stop)."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 from evals.core.errors import InvalidInput
-from evals.core.files import sha256_file
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.core.training_settings import EarlyStop
@@ -20,10 +16,10 @@ from rlvr.diagnostics.replay import write_token_table
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.train import train
 from rlvr.engines.result import checkpoint_directory
+from tests.unit.engine.conftest import MakeRun, checkpoint_hash
 
 EXECUTION = Execution(checkpoint_interval=2, lock_wait_seconds=1)
 STEPS = 8
-MakeRun = Callable[..., LocalRun]
 
 
 def last_step(rewards: Sequence[float], window: int, patience: int) -> int | None:
@@ -57,10 +53,6 @@ def test_an_average_as_high_as_the_highest_is_no_new_one() -> None:
     assert EarlyStop(window=1, patience=2).last_step([0.1, 0.0, 0.2, 0.1, 0.3]) is None
 
 
-def checkpoint(directory: Path) -> str:
-    return sha256_file(directory / "checkpoint" / "model.safetensors")
-
-
 @pytest.fixture
 def stopped(make_run: MakeRun, tmp_path: Path) -> tuple[LocalRun, int]:
     """A run of eight steps that ends after fewer, and after how many."""
@@ -82,16 +74,16 @@ def test_a_training_ends_with_the_policy_of_a_training_of_that_length(
     train(run, tmp_path / "runs" / "r", EXECUTION, checkpoints_at=[1, STEPS - 1])
     assert f"stopped after step {end} of {STEPS}: no new highest mean reward" in capsys.readouterr().out
     place = tmp_path / "runs" / "r"
-    assert checkpoint(place) == checkpoint(tmp_path / "shorter")
+    assert checkpoint_hash(place) == checkpoint_hash(tmp_path / "shorter")
     assert pd.read_parquet(place / "metrics.parquet")["step"].tolist() == list(range(1, end + 1))
     manifest = verify_outputs(place / "manifest.json", "run")
     assert manifest.details["steps"] == end and manifest.parameters["training"]["steps"] == STEPS
     later = checkpoint_directory(place, STEPS - 1)
-    assert checkpoint(later) == checkpoint(place) != checkpoint(checkpoint_directory(place, 1))
+    assert checkpoint_hash(later) == checkpoint_hash(place) != checkpoint_hash(checkpoint_directory(place, 1))
     assert verify_outputs(later / "manifest.json", "run").details["steps"] == end
     made = (place / "manifest.json").stat().st_mtime_ns
     train(run, place, EXECUTION, checkpoints_at=[STEPS - 2])  # of the finished run
-    assert checkpoint(checkpoint_directory(place, STEPS - 2)) == checkpoint(place)
+    assert checkpoint_hash(checkpoint_directory(place, STEPS - 2)) == checkpoint_hash(place)
     assert (place / "manifest.json").stat().st_mtime_ns == made
     note = f"Stopped early: r after {end} of {STEPS} steps. They count as they ended."
     assert early_stop_note([place / "manifest.json"]) == [note]
@@ -99,23 +91,13 @@ def test_a_training_ends_with_the_policy_of_a_training_of_that_length(
 
 
 def test_a_killed_training_ends_with_the_same_step(
-    stopped: tuple[LocalRun, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stopped: tuple[LocalRun, int], tmp_path: Path, train_until: Callable[..., Learner]
 ) -> None:
     run, end = stopped
     train(run, tmp_path / "undisturbed", EXECUTION)
-    original = Learner.step
-
-    def dying(learner: Learner, pool: Any) -> dict[str, float]:
-        if learner.position.step == end - 1:
-            raise KeyboardInterrupt
-        return original(learner, pool)
-
-    monkeypatch.setattr(Learner, "step", dying)
-    with pytest.raises(KeyboardInterrupt):
-        train(run, tmp_path / "killed", EXECUTION)
-    monkeypatch.undo()
+    train_until(end - 1, run, tmp_path / "killed", EXECUTION)
     train(run, tmp_path / "killed", EXECUTION)
-    assert checkpoint(tmp_path / "killed") == checkpoint(tmp_path / "undisturbed")
+    assert checkpoint_hash(tmp_path / "killed") == checkpoint_hash(tmp_path / "undisturbed")
 
 
 def test_a_step_that_was_not_done_cannot_be_replayed(stopped: tuple[LocalRun, int], tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Families of models that the batched decoder does not know: they are sampled and trained by transformers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

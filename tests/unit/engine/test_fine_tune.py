@@ -1,7 +1,5 @@
 """The warm start: what it learns, that a kill changes nothing, and that it serves as a base model."""
 
-from __future__ import annotations
-
 import signal
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """benchmarks/gpu in its smallest size, on the CPU: every measurement is made, those after a wrong one too."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,5 @@
 """Rollouts that a training keeps: what they say, that keeping them changes nothing, and that a kill does not either."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import torch
 from evals.core.errors import UserError
 from evals.core.files import sha256_file, write_parquet
 from evals.core.manifest import read_manifest, verify_outputs
-from evals.core.run_spec import Execution, LocalRun
+from evals.core.run_spec import Execution
 from rlvr.diagnostics.policy import read_snapshots
 from rlvr.diagnostics.replay import write_token_table
 from rlvr.diagnostics.tokens.table import read_token_table
@@ -22,9 +19,9 @@ from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.train import train
 from rlvr.engines.rollouts import ROLLOUT_COLUMNS, chosen_rollouts, is_kept, kept_steps
 from rlvr.methods.rollout_batch import RolloutBatch
+from tests.unit.engine.conftest import MakeRun
 
 KEEPING = Execution(checkpoint_interval=3, lock_wait_seconds=1, rollouts_kept_every=2)
-MakeRun = Callable[..., LocalRun]
 
 
 def tables(directory: Path) -> dict[int, str]:

@@ -1,11 +1,9 @@
 """What a step hands from one part to the next: nothing mixed up between rollouts, steps, rounds and temperatures."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,8 @@ from rlvr.engines.local.policy import TokenBatch, response_states
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.update import Updater
 from rlvr.methods.losses.base import Tokens
+from tests.unit.engine.conftest import MakeRun
 
-MakeRun = Callable[..., LocalRun]
 TEMPERATURE = 0.6
 PARTED = {
     "version": 1,

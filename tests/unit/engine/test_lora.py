@@ -3,8 +3,6 @@
 peft is not among the locked packages of a study; `make test-engines`, whose environment has it, runs these tests too.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -19,21 +17,17 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import sha256_file
-from evals.core.run_spec import Execution, LocalRun
 from evals.core.training_settings import Lora
 from evals.generation.checkpoint import Checkpoint
-from evals.grading import Reason, Verdict
 from rlvr.engines.local.contrast import gradients
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks, unpack
-from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
 from rlvr.engines.local.update import Updater
 from rlvr.methods.method import compose
 from rlvr.runs.state import save_trained
+from tests.unit.engine.conftest import EXECUTION, MakeRun
 
-MakeRun = Callable[..., LocalRun]
-EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
 REASON = "the package peft is installed for adapters alone"
 LORA = {"rank": 2, "alpha": 4}
 GENERATOR = torch.Generator().manual_seed(5)
@@ -120,17 +114,12 @@ def test_a_training_saves_adapters_alone_and_leaves_an_ordinary_model(
     train_until: Callable[..., Learner],
     tmp_path: Path,
     request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    some_right: None,
 ) -> None:
     pytest.importorskip("peft", reason=REASON)
     base = request.getfixturevalue(model)
     run = make_run({"steps": 3, "learning_rate": 0.01, "lora": LORA}, base=str(base), model="other")
 
-    def some_verdicts(rollouts: Rollouts, pool: Any) -> list[Verdict]:  # a random model solves nothing
-        reasons = (Reason.MISMATCH, Reason.MATCH)
-        return [Verdict.of(None, reasons[sum(response) % 2], 0.0) for response in rollouts.tokens.responses]
-
-    monkeypatch.setattr(Rollouts, "verdicts", some_verdicts)
     train(run, tmp_path / "whole", EXECUTION)
     stopped = train_until(2, run, tmp_path / "parts", EXECUTION)
     original = base / "checkpoint/model.safetensors"

@@ -1,9 +1,7 @@
 """The contrast that a training measures: right to float64, and without any effect on the training."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from evals.core.random import generator_for
-from evals.core.run_spec import Execution, LocalRun
+from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.engines.local.contrast import ContrastLearner
 from rlvr.engines.local.learner import Learner, PreparedStep
@@ -23,9 +21,8 @@ from rlvr.engines.local.train import train
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.method import Method, compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
-from tests.unit.engine.test_training import checkpoint_hash, timeless
+from tests.unit.engine.conftest import EXECUTION, MakeRun, checkpoint_hash, timeless
 
-MakeRun = Callable[..., LocalRun]
 TRAINING = {"prompts_per_step": 8, "samples_per_prompt": 8, "updates_per_step": 4, "learning_rate": 0.003}
 STEP = 2
 COLUMNS = ["contrast_slope_degrees", "contrast_degrees", "contrast_floor_degrees"]
@@ -38,12 +35,6 @@ def entry(name: str) -> dict[str, Any]:
 def measured(make_run: MakeRun, method: str, reference: str = "dapo", **training: Any) -> LocalRun:
     contrast = {"reference_method": reference, "method": entry(reference), "steps": [STEP]}
     return make_run({**TRAINING, **training}, method=entry(method), contrast=contrast)
-
-
-@pytest.fixture
-def learner(tmp_path: Path) -> Callable[..., Any]:
-    """Makes a learner of a kind at the start of a run."""
-    return lambda kind, run: kind(run, "cpu")
 
 
 def steps(learner: Learner) -> Iterator[PreparedStep]:
@@ -87,10 +78,10 @@ def slow_gradient(
 
 
 @pytest.mark.parametrize("name", ["delta", "gspo", "dr_grpo", "low_probability", "rloo"])
-def test_angles_are_those_of_float64_gradients(make_run: MakeRun, learner: Callable[..., Any], name: str) -> None:
+def test_angles_are_those_of_float64_gradients(make_run: MakeRun, name: str) -> None:
     # A micro-batch of 5 cuts the mini-batches of 16 unevenly.
     run = measured(make_run, name, micro_batch_size=5)
-    watched, plain = learner(ContrastLearner, run), learner(Learner, run)
+    watched, plain = ContrastLearner(run, "cpu"), Learner(run, "cpu")
     for prepared in steps(watched):
         found = watched.update(prepared)
     for prepared in steps(plain):
@@ -128,30 +119,26 @@ def test_angles_are_those_of_float64_gradients(make_run: MakeRun, learner: Calla
     assert found["contrast_degrees"] > 0.2 and found["contrast_floor_degrees"] > 0.2
 
 
-def test_slopes_are_those_of_the_formulas(make_run: MakeRun, learner: Callable[..., Any]) -> None:
+def test_slopes_are_those_of_the_formulas(make_run: MakeRun) -> None:
     """CISPO against DAPO, by hand: -A clip(r) / N without a bound below, and -A r / N unless the ratio is clipped."""
     run = measured(make_run, "cispo", learning_rate=0.03)
-    watched, plain = learner(ContrastLearner, run), learner(Learner, run)
+    watched, plain = ContrastLearner(run, "cpu"), Learner(run, "cpu")
     with GradingPool(workers=1) as pool:
         found = watched.step(pool)
         prepared = plain.prepare(pool)
-    seen: list[tuple[Tensor, Tensor]] = []
-    plain.updater.observer = lambda rows, log_probs, slopes: seen.append((rows, log_probs))
     plain.update(prepared)
     pairs: list[tuple[float, float]] = []
     lowest, highest = 1 - 0.2, 1 + 0.28
     for mini_batch in prepared.mini_batches:
-        parts = [(rows, log_probs) for rows, log_probs in seen if set(rows.tolist()) <= set(mini_batch.tolist())]
-        tokens = sum(int(prepared.batch.response_mask[rows].sum()) for rows, _ in parts)
-        for rows, log_probs in parts:
-            for number, row in enumerate(rows.tolist()):
-                for position in range(int(prepared.rollouts.lengths[row])):
-                    old = float(prepared.batch.old_log_probs[row, position])
-                    ratio = math.exp(float(log_probs[number, position]) - old)
-                    advantage = float(prepared.batch.advantages[row])
-                    clipped = ratio > highest if advantage > 0 else ratio < lowest or ratio > 10
-                    capped = min(ratio, highest)
-                    pairs.append((-advantage * capped / tokens, 0.0 if clipped else -advantage * ratio / tokens))
+        tokens = int(prepared.batch.response_mask[mini_batch].sum())
+        for row in mini_batch.tolist():
+            for position in range(int(prepared.rollouts.lengths[row])):
+                old = float(prepared.batch.old_log_probs[row, position])
+                ratio = math.exp(float(plain.updater.log_probs[row, position]) - old)
+                advantage = float(prepared.batch.advantages[row])
+                clipped = ratio > highest if advantage > 0 else ratio < lowest or ratio > 10
+                capped = min(ratio, highest)
+                pairs.append((-advantage * capped / tokens, 0.0 if clipped else -advantage * ratio / tokens))
     own, reference = torch.tensor(pairs, dtype=torch.float64).T
     assert found["contrast_slope_degrees"] == pytest.approx(slow_degrees(own, reference), abs=0.01)
     assert found["contrast_slope_degrees"] > 1
@@ -159,10 +146,9 @@ def test_slopes_are_those_of_the_formulas(make_run: MakeRun, learner: Callable[.
 
 @pytest.mark.parametrize("method", ["dapo", "delta_random_lambda", "delta", "clip_cov"])
 def test_measuring_changes_no_byte_of_the_checkpoint(make_run: MakeRun, tmp_path: Path, method: str) -> None:
-    execution = Execution(checkpoint_interval=1, lock_wait_seconds=1)
     run = measured(make_run, method)
-    train(run, tmp_path / "measured", execution)
-    train(run.model_copy(update={"contrast": None}), tmp_path / "plain", execution)
+    train(run, tmp_path / "measured", EXECUTION)
+    train(run.model_copy(update={"contrast": None}), tmp_path / "plain", EXECUTION)
     assert checkpoint_hash(tmp_path / "measured") == checkpoint_hash(tmp_path / "plain")
     frame, plain = timeless(tmp_path / "measured"), timeless(tmp_path / "plain")
     pd.testing.assert_frame_equal(frame.drop(columns=[*COLUMNS], errors="raise"), plain)
@@ -178,8 +164,8 @@ def test_measuring_changes_no_byte_of_the_checkpoint(make_run: MakeRun, tmp_path
 def test_a_reference_that_needs_hidden_states_is_compared_at_the_measured_steps(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    train(measured(make_run, "dapo", "delta"), tmp_path, Execution(checkpoint_interval=1, lock_wait_seconds=1))
-    train(measured(make_run, "delta", "dapo"), tmp_path / "b", Execution(checkpoint_interval=1, lock_wait_seconds=1))
+    train(measured(make_run, "dapo", "delta"), tmp_path, EXECUTION)
+    train(measured(make_run, "delta", "dapo"), tmp_path / "b", EXECUTION)
     frame = pd.read_parquet(tmp_path / "metrics.parquet").set_index("step")
     assert frame["contrast_slope_degrees"].dropna().index.tolist() == [STEP]
     assert frame.loc[STEP, "contrast_degrees"] > 0.1

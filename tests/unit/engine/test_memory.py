@@ -1,10 +1,7 @@
 """The memory of a training: its largest passes leave nothing behind, and one that cannot fit is refused."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,7 @@ from transformers import LlamaConfig
 
 from evals.core.errors import UserError
 from evals.core.files import read_parquet, sha256_file, write_jsonl
-from evals.core.run_spec import Execution, LocalRun
+from evals.core.run_spec import Execution
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local import memory
 from rlvr.engines.local.learner import Learner
@@ -22,10 +19,9 @@ from rlvr.engines.local.memory_sum import products
 from rlvr.engines.local.train import train
 from rlvr.methods.method import compose
 from tests.commands import rlvr_bench
-from tests.unit.engine.conftest import DAPO, import_pretrained
+from tests.unit.engine.conftest import DAPO, MakeRun, import_pretrained
 from tests.unit.engine.test_fine_tune import tune
 
-MakeRun = Callable[..., LocalRun]
 LINE = r"tiny-dapo-s1: memory: the largest passes take \d+ MiB of \d+ on cpu, measured in \d+ s\n"
 LOSSES = {"dapo": DAPO, "coupled": {**DAPO, "loss": {"name": "gspo"}}}
 
@@ -66,15 +62,11 @@ def test_a_measured_training_has_the_bytes_of_one_that_is_not(
     assert rows[0][same].equals(rows[1][same])
 
 
-def learner_of(run: LocalRun) -> Learner:
-    return Learner(run, "cpu")
-
-
 def test_the_passes_are_as_long_as_they_can_be(
     make_run: MakeRun, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every sample has all its tokens but for a quarter that lack one, and every pass its full length."""
-    learner = learner_of(make_run({"sampling_batch_size": 12}, base=str(llama)))
+    learner = Learner(make_run({"sampling_batch_size": 12}, base=str(llama)), "cpu")
     sampled, passes = [], []
     sample, states = type(learner.model).sampler, type(learner.model).states
     monkeypatch.setattr(
@@ -174,7 +166,7 @@ def test_the_sum_is_near_what_is_measured(
     run = make_run(training, base=str(base))
     before = {"update": lambda: None}
     check_memory("run", Checkpoint(base / "checkpoint"), "cpu", before)
-    check_memory("run", Checkpoint(base / "checkpoint"), "cpu", largest_passes(learner_of(run)))
+    check_memory("run", Checkpoint(base / "checkpoint"), "cpu", largest_passes(Learner(run, "cpu")))
     printed = capsys.readouterr().out
     alone, whole = (int(line.split("take ")[1].split()[0]) for line in printed.splitlines() if "memory: " in line)
     expected = sum(products(run, Execution()).values()) >> 20

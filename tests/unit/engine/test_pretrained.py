@@ -1,7 +1,5 @@
 """Trainings of pretrained models: architectures, tokenizers and prompts that the study did not make."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial
@@ -17,18 +15,16 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_jsonl, write_text
 from evals.core.manifest import verify_outputs
-from evals.core.run_spec import Execution, LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.generation.backend import BackendSettings, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
 from evals.generation.request import Request
 from rlvr.engines.local.fine_tune import _examples_of
 from rlvr.engines.local.learner import Learner
-from rlvr.engines.local.policy import TokenBatch, load_policy, same_bytes, score_in_chunks
+from rlvr.engines.local.policy import load_policy, same_bytes, score_in_chunks
 from rlvr.engines.local.train import train
+from tests.unit.engine.conftest import EXECUTION, MakeRun
 
-MakeRun = Callable[..., LocalRun]
-EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
 CHAT = "{% for turn in messages %}[{{ turn['role'] }}]{{ turn['content'] }}{% endfor %}="
 
 
@@ -221,8 +217,7 @@ def test_what_lies_beside_the_weights_is_no_part_of_the_model(
     llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An index from before its shards were joined, adapters, and a weight of a layer that the model has not."""
-    base = import_copy(llama, tmp_path / "copy")
-    model = (base / "checkpoint").resolve()
+    model = (import_copy(llama, tmp_path / "copy") / "checkpoint").resolve()
     expected = {name: weight.shape for name, weight in load_policy(Checkpoint(model), "cpu").named_parameters()}
     assert "not the model's" not in capsys.readouterr().out
     write_json(model / "model.safetensors.index.json", {"weight_map": {"model.norm.weight": "model-1.safetensors"}})
@@ -292,17 +287,6 @@ def test_code_of_a_model_and_an_unknown_type_are_said_when_it_is_imported(
     import_model(str(model), base)
     code = rf"{model}/code\.py: brings code of its own, which is never run; "
     assert re.fullmatch(code + unknown, capsys.readouterr().out)
-
-
-def test_both_ways_to_compute_a_model_agree(llama: Path) -> None:
-    from rlvr.engines.local.transformers_policy import load
-
-    checkpoint = Checkpoint(llama / "checkpoint")
-    batch = TokenBatch([[3, 4, 5], [6]], [[7, 8], [9, 10, 11, 12]])
-    policies = load_policy(checkpoint, "cpu"), load(checkpoint, "float32", "cpu")
-    ours, theirs = (score_in_chunks(policy, batch, 0.7, 2) for policy in policies)
-    for found, expected in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_the_local_backend_leaves_other_architectures_to_transformers(

@@ -1,7 +1,5 @@
 """A training on random rewards: true ones in the metrics, drawn ones in the advantages, anew at each step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

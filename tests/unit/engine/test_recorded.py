@@ -1,8 +1,5 @@
 """What a training records of itself: its distance to the base model, passes over its problems, its optimizer."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -12,14 +9,12 @@ from transformers import AutoModelForCausalLM
 
 from evals.core.errors import InvalidInput
 from evals.core.manifest import read_manifest
-from evals.core.run_spec import Execution, LocalRun
+from evals.core.run_spec import Execution
 from evals.grading import GradingPool
-from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.engines.local.train import train
-
-MakeRun = Callable[..., LocalRun]
+from tests.unit.engine.conftest import MakeRun
 
 
 def test_scores_along_a_training_have_the_distance_to_the_base_model(
@@ -69,15 +64,3 @@ def test_a_training_says_how_often_it_used_its_problems_and_its_optimizers_const
     assert parameters["adam_beta2"] == 0.95 and not {"adam_beta1", "adam_epsilon"} & parameters.keys()
     with pytest.raises(InvalidInput, match="adam_beta1"):
         make_run({"adam_beta1": 1.0})
-
-
-def test_the_optimizers_constants_are_used() -> None:
-    values = [torch.nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2)]
-    ours = AdamW(values[:1], 0.1, (0.8, 0.9), 1e-3)
-    theirs = torch.optim.AdamW(values[1:], lr=0.05, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1)
-    for gradient in ([0.1, -0.001], [0.3, 0.002]):
-        for value in values:
-            value.grad = torch.tensor(gradient)
-        ours.step(0.05)
-        theirs.step()
-    torch.testing.assert_close(values[0], values[1])

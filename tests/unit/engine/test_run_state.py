@@ -1,7 +1,5 @@
 """Saved state: whole or not at all, one writer, nothing trusted that is damaged."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

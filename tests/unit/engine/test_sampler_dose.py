@@ -1,8 +1,5 @@
 """A sampler that differs from the trainer by a dose, and what corrections and terms of the loss make of a training."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +15,8 @@ from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.sampler_dose import DosedDraw, rounded
 from rlvr.runs.state import StateStore
 from rlvr.study.catalogue import entry_of_run, load_catalogue, resolve_method
+from tests.unit.engine.conftest import MakeRun
 
-MakeRun = Callable[..., LocalRun]
 DOSES: dict[str, dict[str, Any]] = {
     "int4": {"weights": "int4"},
     "bfloat16": {"weights": "bfloat16"},
@@ -40,6 +37,16 @@ def train(run: LocalRun, steps: int, learner: Learner | None = None) -> Learner:
         for _ in range(steps):
             learner.position.metrics.append(learner.step(pool))
     return learner
+
+
+def resumed_after(steps: int, run: LocalRun, directory: Path) -> Learner:
+    """A training that was saved after so many steps, continued by one."""
+    store, resumed = StateStore(directory, "a" * 64), Learner(run, "cpu")
+    train(run, steps).save(store)
+    state = store.latest()
+    assert state is not None
+    resumed.restore(state)
+    return train(run, 1, resumed)
 
 
 def weights_of(learner: Learner) -> list[torch.Tensor]:
@@ -91,13 +98,8 @@ def test_a_dose_sets_sampler_and_trainer_apart_and_a_resumed_training_has_its_by
     apart = [row["rollout_kl"] for row in whole.position.metrics]
     assert (apart[0] < 1e-9) == (name == "stale") and all(value > 1e-9 for value in apart[1:])
     assert all(0 < row["correction_weight"] <= 5 for row in whole.position.metrics)
-    store = StateStore(tmp_path, "a" * 64)
-    train(run, 2).save(store)
-    resumed = Learner(run, "cpu")
-    state = store.latest()
-    assert state is not None
-    resumed.restore(state)
-    assert same(train(run, 1, resumed), whole)
+    resumed = resumed_after(2, run, tmp_path)
+    assert same(resumed, whole)
     assert resumed.position.metrics[-1]["rollout_kl"] == apart[-1]
 
 
@@ -121,10 +123,4 @@ def test_terms_are_measured_timed_and_resumed(name: str, make_run: MakeRun, tmp_
         assert first["seconds_reference"] > 0 and "seconds_reference" not in train(make_run(), 1).position.metrics[0]
     if name == "grpo":
         assert 0 < first["reference_kl"] < second["reference_kl"]
-    store = StateStore(tmp_path, "a" * 64)
-    train(run, 1).save(store)
-    resumed = Learner(run, "cpu")
-    state = store.latest()
-    assert state is not None
-    resumed.restore(state)
-    assert same(train(run, 1, resumed), whole)
+    assert same(resumed_after(1, run, tmp_path), whole)

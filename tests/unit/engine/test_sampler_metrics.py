@@ -1,21 +1,17 @@
 """The sampler's numbers against the trainer's before any update: of every token, and of those that a method weighs."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import score_in_chunks
 from rlvr.methods.rollout_batch import sampler_metrics
+from tests.unit.engine.conftest import MakeRun
 
-MakeRun = Callable[..., LocalRun]
 FORKING = {"name": "forking_tokens", "top_ratio": 0.25}
 
 

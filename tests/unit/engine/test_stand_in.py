@@ -1,7 +1,5 @@
 """Everything that a training does runs on a device that is not the CPU: a stand-in, for no GPU is needed to see it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A run from start to finish: what it leaves, what it refuses, and that an interruption changes nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -17,7 +15,7 @@ import torch
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_json, sha256_file, write_json
 from evals.core.manifest import hash_files, verify_outputs
-from evals.core.run_spec import Execution, LocalRun
+from evals.core.run_spec import LocalRun
 from evals.grading.trial import try_verifier
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.rollout import PromptOrder
@@ -25,12 +23,9 @@ from rlvr.engines.local.train import train
 from rlvr.engines.result import checkpoint_directory
 from rlvr.runs.progress import METRICS_SO_FAR
 from rlvr.runs.termination import Interrupted
-from tests.commands import rlvr_bench
+from tests.unit.engine.conftest import EXECUTION, MakeRun, checkpoint_hash, draw_training_problems, timeless
 
-draw_problems = rlvr_bench("stage", "draw-problems")
-
-EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
-MakeRun = Callable[..., LocalRun]
+TrainUntil = Callable[..., Learner]
 QUERY_PRESERVED_REWARD_BALANCED = {
     "version": 1,
     "advantage": {"name": "grpo"},
@@ -44,10 +39,6 @@ QUERY_PRESERVED_REWARD_BALANCED = {
 
 
 DECAY = {"learning_rate_decay_from": 0.25}
-
-
-def checkpoint_hash(directory: Path) -> str:
-    return sha256_file(directory / "checkpoint" / "model.safetensors")
 
 
 def test_a_run_leaves_a_checkpoint_metrics_and_a_manifest(make_run: MakeRun, tmp_path: Path) -> None:
@@ -64,44 +55,26 @@ def test_a_run_leaves_a_checkpoint_metrics_and_a_manifest(make_run: MakeRun, tmp
     assert json.loads((tmp_path / "progress.json").read_text())["step"] == 4
 
 
-def test_a_sketch_trains(make_run: MakeRun, tmp_path: Path) -> None:
-    sketch = {"name": "sketched_delta", "sketch_dimensions": 8}
-    train(make_run(method={**QUERY_PRESERVED_REWARD_BALANCED, "token_weights": sketch}), tmp_path, EXECUTION)
-    assert pd.read_parquet(tmp_path / "metrics.parquet")["token_weight_p95"].max() > 1.0
-
-
 @pytest.mark.parametrize(
     "changes",
     [{}, {"method": QUERY_PRESERVED_REWARD_BALANCED}, {"training": DECAY}],
     ids=["dapo", "balanced", "decay"],
 )
 def test_an_interrupted_run_ends_with_the_same_bytes(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+    make_run: MakeRun, tmp_path: Path, train_until: TrainUntil, changes: dict[str, Any]
 ) -> None:
     train(make_run(**changes), tmp_path / "undisturbed", EXECUTION)
-    original = Learner.step
-
-    def dying(learner: Learner, pool: object) -> dict[str, float]:
-        if learner.position.step == 2:
-            raise KeyboardInterrupt
-        return original(learner, pool)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Learner, "step", dying)
     # A state is saved every third step only, so that what was done since is lost and has to be done again alike.
-    execution = EXECUTION.model_copy(update={"checkpoint_interval": 3})
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            train(make_run(**changes), tmp_path / "killed", execution)
-    with pytest.raises(KeyboardInterrupt):
-        train(make_run(**changes), tmp_path / "killed", EXECUTION)
-    monkeypatch.undo()
+    for interval in (3, 3, 1):
+        execution = EXECUTION.model_copy(update={"checkpoint_interval": interval})
+        train_until(2, make_run(**changes), tmp_path / "killed", execution)
     train(make_run(**changes), tmp_path / "killed", EXECUTION)
     assert checkpoint_hash(tmp_path / "killed") == checkpoint_hash(tmp_path / "undisturbed")
     pd.testing.assert_frame_equal(timeless(tmp_path / "killed"), timeless(tmp_path / "undisturbed"))
 
 
 def test_scores_along_the_training_change_nothing_in_it_and_survive_an_interruption(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_run: MakeRun, tmp_path: Path, train_until: TrainUntil
 ) -> None:
     plain = make_run()
     validation = {"problems": str(plain.problems), "every": 2, "samples_per_problem": 3}
@@ -118,16 +91,7 @@ def test_scores_along_the_training_change_nothing_in_it_and_survive_an_interrupt
     earlier = pd.read_parquet(checkpoint_directory(tmp_path / "scored", 2) / "validation.parquet")
     pd.testing.assert_frame_equal(earlier, scores[:2])
 
-    def dying(learner: Learner, pool: object) -> dict[str, float]:
-        if learner.position.step == 3:
-            raise KeyboardInterrupt
-        return original(learner, pool)  # type: ignore[arg-type]
-
-    original = Learner.step
-    monkeypatch.setattr(Learner, "step", dying)
-    with pytest.raises(KeyboardInterrupt):
-        train(scored, tmp_path / "killed", EXECUTION)
-    monkeypatch.undo()
+    train_until(3, scored, tmp_path / "killed", EXECUTION)
     train(scored, tmp_path / "killed", EXECUTION)
     manifests = [verify_outputs(tmp_path / name / "manifest.json", "run") for name in ("killed", "scored")]
     assert len({manifest.outputs["validation.parquet"] for manifest in manifests}) == 1
@@ -153,12 +117,6 @@ def test_sigterm_saves_and_stops(make_run: MakeRun, tmp_path: Path, monkeypatch:
     assert not so_far.exists()
     train(make_run(), tmp_path / "whole", execution)
     assert checkpoint_hash(tmp_path / "run") == checkpoint_hash(tmp_path / "whole")
-
-
-def timeless(directory: Path) -> pd.DataFrame:
-    """The metrics that no clock and no memory has a part in."""
-    metrics = pd.read_parquet(directory / "metrics.parquet")
-    return metrics[[name for name in metrics if "seconds" not in name and "memory" not in name]]
 
 
 @pytest.mark.parametrize("method", ["dapo", "balanced"])
@@ -257,15 +215,7 @@ def test_state_of_other_code_or_other_bytes_is_not_continued(
         monkeypatch.setattr(f"rlvr.engines.local.train.{version}", 99)
         train(make_run(**run), tmp_path / "run", EXECUTION)
         assert len(fingerprints()) == number
-    arguments = [
-        "--name",
-        "train",
-        "--kinds",
-        '[{"family": "chain", "operands": 2}]',
-        "--split",
-        "train",
-    ]
-    draw_problems([*arguments, "--count", "10", "--seed", "2", "--out", str(tmp_path / "problems")])
+    draw_training_problems(2, tmp_path / "problems")
     train(make_run(**run, problems=str(tmp_path / "problems")), tmp_path / "run", EXECUTION)
     assert len(fingerprints()) == 5
     shutil.copytree(study_files / "base" / "tiny" / "checkpoint", tmp_path / "base" / "checkpoint")

@@ -1,9 +1,7 @@
 """Responses that nobody could judge: counted by reason, wrong or left out of their groups, and not too many of them."""
 
-from __future__ import annotations
-
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +9,15 @@ import pytest
 import torch
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.run_spec import Execution, LocalRun
+from evals.core.run_spec import Execution
 from evals.grading import UNJUDGED, Case, GradingPool, Reason, Verdict
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.train import train
 from rlvr.engines.unjudged import training_rewards
 from rlvr.methods.method import compose
 from rlvr.methods.selections import DynamicSampling
+from tests.unit.engine.conftest import MakeRun
 
-MakeRun = Callable[..., LocalRun]
 DRAWN = (Reason.MATCH, Reason.TIMEOUT, Reason.MISMATCH, Reason.MISMATCH)  # of each group of four
 
 

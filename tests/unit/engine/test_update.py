@@ -1,7 +1,5 @@
 """An optimizer step does not depend on how its mini-batch is cut into micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,12 +30,12 @@ MINI_BATCHES = [torch.tensor([7, 0, 3, 2]), torch.tensor([1, 6, 5, 4])]
 
 
 def updated_weights(
-    study_files: Path, run: LocalRun, method: Method, micro_batch_size: int
+    study_files: Path, run: LocalRun, method: Method, **micro_batch: int
 ) -> tuple[list[torch.Tensor], dict[str, float]]:
     model = Checkpoint(study_files / "base" / "tiny" / "checkpoint").model("cpu")
     log_probs, _ = score_in_chunks(model, TOKENS, 1.0, 8)
     advantages = torch.tensor([1.0, -1.0, 0.5, 0.0, -2.0, 1.0, 0.3, -0.1])[:, None].expand(8, 12)
-    training = run.training.model_copy(update={"micro_batch_size": micro_batch_size})
+    training = run.training.model_copy(update=micro_batch)
     updater = Updater(model, method, training, 1)
     old_log_probs = unpack(log_probs, TOKENS.response_mask) - 0.1
     metrics = updater.update(TOKENS, old_log_probs, advantages, torch.arange(8) // 4, MINI_BATCHES, 0, 0)
@@ -52,17 +50,14 @@ def test_micro_batches_add_up(
     study_files: Path, make_run: Callable[..., LocalRun], loss: PolicyLoss, mode: Mode
 ) -> None:
     method = Method(GRPO(), None, loss, Aggregation(mode), RandomSplit(), None)
-    whole, metrics = updated_weights(study_files, make_run(), method, 4)
-    cut, cut_metrics = updated_weights(study_files, make_run(), method, 1)
-    for left, right in zip(whole, cut, strict=True):
-        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
-    assert metrics == pytest.approx(cut_metrics, rel=1e-4, abs=1e-6)
-    assert metrics["learning_rate"] == pytest.approx(run_warmup_mean())
-
-
-def run_warmup_mean() -> float:
-    """Two updates within a warm-up of two: half the learning rate, then all of it."""
-    return (0.0005 + 0.001) / 2
+    whole, metrics = updated_weights(study_files, make_run(), method, micro_batch_size=4)
+    for limit in ({"micro_batch_size": 1}, {"micro_batch_tokens": 20}):
+        cut, cut_metrics = updated_weights(study_files, make_run(), method, **limit)
+        for left, right in zip(whole, cut, strict=True):
+            torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+        assert metrics == pytest.approx(cut_metrics, rel=1e-4, abs=1e-6)
+    # Two updates within a warm-up of two: half the learning rate, then all of it.
+    assert metrics["learning_rate"] == pytest.approx((0.0005 + 0.001) / 2)
 
 
 @dataclass(frozen=True)
@@ -97,14 +92,17 @@ def test_rollouts_without_advantages_have_the_gradient_of_the_loss(
         torch.testing.assert_close(left.grad, right.grad, atol=1e-6, rtol=1e-4)
 
 
-def test_the_optimizer_is_torchs_and_survives_a_round_trip() -> None:
+@pytest.mark.parametrize("constants", [((0.9, 0.999), 1e-8), ((0.8, 0.9), 1e-3)])
+def test_the_optimizer_is_torchs_and_survives_a_round_trip(constants: tuple[tuple[float, float], float]) -> None:
+    betas, epsilon = constants
     generator = torch.Generator().manual_seed(3)
     ours = [torch.randn(5, 3, generator=generator, requires_grad=True), torch.randn(4, requires_grad=True)]
     theirs = [each.detach().clone().requires_grad_() for each in ours]
-    optimizer, reference = AdamW(ours, 0.1), torch.optim.AdamW(theirs, weight_decay=0.1)
+    optimizer = AdamW(ours, 0.1, betas, epsilon)
+    reference = torch.optim.AdamW(theirs, weight_decay=0.1, betas=betas, eps=epsilon)
     for step in range(4):
         if step == 2:  # a new optimizer goes on where the other one ended
-            optimizer, before = AdamW(ours, 0.1), optimizer
+            optimizer, before = AdamW(ours, 0.1, betas, epsilon), optimizer
             optimizer.load_state_dict(before.state_dict())
         for left, right in zip(ours, theirs, strict=True):
             left.grad = torch.randn(left.shape, generator=generator)

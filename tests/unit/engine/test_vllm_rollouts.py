@@ -3,8 +3,6 @@
 vLLM is in an environment of its own; `make test-engines` runs these tests there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -17,22 +15,16 @@ from transformers import LlamaConfig, Qwen3Config
 from evals.core.errors import UserError
 from evals.core.files import read_parquet, sha256_file
 from evals.core.manifest import verify_outputs
-from evals.core.run_spec import Execution, LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
-from evals.grading import Reason, Verdict
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks
-from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
 from rlvr.engines.local.vllm_rollouts import VllmRollouts, key_value_bytes
 from rlvr.methods.rollout_batch import rollout_kl
-from rlvr.runs.termination import Interrupted
-from tests.unit.engine.conftest import import_pretrained
+from tests.unit.engine.conftest import EXECUTION, MakeRun, import_pretrained
 
-MakeRun = Callable[..., LocalRun]
-EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
 REASON = "vLLM is in .venv-engines: make test-engines"
 VLLM = {"sampling_backend": "vllm"}
 PROMPTS = [[5, 6, 7], [8, 9], [10, 11, 12, 13, 5]]
@@ -101,11 +93,15 @@ def _own(policy: Policy) -> Any:
 
 
 def test_a_training_by_vllm_continues_and_says_what_drew_its_rollouts(
-    tied: Path, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tied: Path,
+    make_run: MakeRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    train_until: Callable[..., Learner],
+    some_right: None,
 ) -> None:
     pytest.importorskip("vllm", reason=REASON)
     run = make_run({"steps": 3, "learning_rate": 0.01, **VLLM}, base=str(tied), model="other")
-    monkeypatch.setattr(Rollouts, "verdicts", _some_verdicts)
     train(run, tmp_path / "whole", EXECUTION)
     manifest = verify_outputs(tmp_path / "whole" / "manifest.json", "run")
     assert manifest.details["sampled_by"].startswith("vllm 0.")
@@ -114,17 +110,7 @@ def test_a_training_by_vllm_continues_and_says_what_drew_its_rollouts(
     rows = read_parquet(tmp_path / "whole" / "metrics.parquet")
     assert (rows["rollout_kl"] < 1e-6).all() and (rows["entropy"] > 0.1).all() and (rows["grad_norm"] > 0).all()
 
-    step, stopped = Learner.step, "stopped on purpose"
-
-    def step_once(learner: Learner, pool: Any) -> dict[str, float]:
-        if learner.position.step == 1:
-            raise Interrupted(stopped)
-        return step(learner, pool)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Learner, "step", step_once)
-        with pytest.raises(Interrupted, match=stopped):
-            train(run, tmp_path / "parts", EXECUTION)
+    train_until(1, run, tmp_path / "parts", EXECUTION)
     train(run, tmp_path / "parts", EXECUTION)
     weights = [sha256_file(tmp_path / name / "checkpoint" / "model.safetensors") for name in ("whole", "parts")]
     assert weights[0] == weights[1], "vLLM repeats itself on a CPU"
@@ -136,11 +122,6 @@ def test_a_training_by_vllm_continues_and_says_what_drew_its_rollouts(
     run = make_run({"steps": 3, "learning_rate": 0.5, **VLLM}, base=str(tied), model="other")
     with pytest.raises(UserError, match="nats a token"):
         train(run, tmp_path / "forgetful", EXECUTION)
-
-
-def _some_verdicts(rollouts: Rollouts, pool: Any) -> list[Verdict]:  # a random model solves nothing
-    reasons = (Reason.MISMATCH, Reason.MATCH)
-    return [Verdict.of(None, reasons[sum(response) % 2], 0.0) for response in rollouts.tokens.responses]
 
 
 def test_another_policy_ends_the_run_and_names_it(make_run: MakeRun) -> None:

@@ -1,7 +1,5 @@
 """Worked solutions in words: what they say, what decides their answer, and what says nothing about it."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter, defaultdict

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
@@ -13,7 +11,7 @@ from matplotlib.text import Text
 from evals.core.comparisons import Comparison
 from evals.core.manifest import verify_outputs
 from evals.core.records import ALL_BENCHMARKS, Run
-from evals.figures.results import draw_differences, draw_scores
+from evals.figures.results import draw_differences, draw_scores, write_scores_figure
 from evals.figures.style import (
     COLOURS,
     COLUMN_WIDTH,
@@ -25,10 +23,7 @@ from evals.figures.style import (
     save_for_papers,
 )
 from evals.results import Results, read_results
-from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import METHODS, Study
-
-main = rlvr_bench("stage", "figure")
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -214,15 +209,6 @@ def test_the_same_data_give_the_same_bytes_without_a_date(results: Results, tmp_
 
 
 def test_command_writes_all_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
-    arguments = ["--scores", *map(str, synthetic_study.scores), "--comparisons", str(synthetic_study.comparisons)]
-    arguments += ["--runs", str(synthetic_study.runs_file), "--out", str(tmp_path / "scores")]
-    assert main(["scores", *arguments]) == 0
+    write_scores_figure(synthetic_study.read(), tmp_path / "scores")
     names = {"scores.png", "scores.svg", "scores.pdf", "scores_column.pdf"}
     assert set(verify_outputs(tmp_path / "scores.manifest.json", "figure").outputs) == names
-
-
-def test_bad_input_is_one_line(synthetic_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--scores", str(tmp_path / "none.json"), "--comparisons", str(synthetic_study.comparisons)]
-    arguments += ["--runs", str(synthetic_study.runs_file), "--out", str(tmp_path / "scores")]
-    assert main(["scores", *arguments]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path / 'none.json'}: no such file\n"

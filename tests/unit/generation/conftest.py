@@ -1,11 +1,14 @@
 """A small, random Qwen3 with the laptop study's tokenizer, saved as a checkpoint."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from evals.core.files import write_jsonl
+from evals.core.manifest import Manifest, hash_files
+from evals.generation.settings import EvaluationSettings
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.runs.state import save_checkpoint
@@ -28,3 +31,20 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     save_checkpoint(initial_model(architecture, tokenizer, seed=0), tokenizer, directory)
     return directory
+
+
+def write_problems(directory: Path, texts: Sequence[str]) -> Path:
+    """A problem set with these texts, whose answers are all 1."""
+    rows = [{"id": f"p{number}", "problem": text, "answer": "1"} for number, text in enumerate(texts)]
+    write_jsonl(directory / "problems.jsonl", rows)
+    Manifest("problems", {}, hash_files(directory, directory / "problems.jsonl"), {}, "x").write(
+        directory / "manifest.json"
+    )
+    return directory
+
+
+def settings_of(**given: Any) -> EvaluationSettings:
+    """Settings of sampling with what is ``given``."""
+    content: dict[str, Any] = {"samples_per_problem": 2, "seed": 1, "prompt": "{problem}", "max_new_tokens": 12}
+    content |= {"sampling_threads": 1, "temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 5}
+    return EvaluationSettings.parse({**content, **given}, "")

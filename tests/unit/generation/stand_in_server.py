@@ -1,7 +1,5 @@
 """A server with OpenAI's interface on the loopback device that fails, delays, disconnects and restarts when told."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

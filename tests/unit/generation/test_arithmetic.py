@@ -1,7 +1,5 @@
 """Arithmetic: the functions that stand in for torch's, and what manifests and tables say of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

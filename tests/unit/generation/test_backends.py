@@ -1,7 +1,5 @@
 """Backends against each other, prompts with one BOS, and samples that survive a kill."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -14,8 +12,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json, sha256_file, write_jsonl
-from evals.core.manifest import Manifest, hash_files, read_manifest
+from evals.core.files import read_json, sha256_file
+from evals.core.manifest import read_manifest
 from evals.core.random import stream_seed
 from evals.core.records import Sample
 from evals.core.sampling import SamplingParameters
@@ -25,8 +23,8 @@ from evals.generation.evaluate import sample_benchmarks
 from evals.generation.finished import FinishedSamples
 from evals.generation.plan import SamplePlan, encode_prompts
 from evals.generation.request import Request
-from evals.generation.settings import EvaluationSettings
 from tests.stages import sample_benchmark
+from tests.unit.generation.conftest import settings_of, write_problems
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10.", "8" * 126, "9" * 200]
 
@@ -112,26 +110,11 @@ def artifacts(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
     """A base model taken in from a path, and problems: three that fit, one with little room, one with none."""
     source, problems = tmp_path / "base" / "tiny", tmp_path / "problems"
     import_model(str(checkpoint), source)
-    rows = [{"id": f"p{number}", "problem": text, "answer": "1"} for number, text in enumerate(TEXTS)]
-    write_jsonl(problems / "problems.jsonl", rows)
-    outputs = hash_files(problems, problems / "problems.jsonl")
-    Manifest("problems", {}, outputs, {}, "x").write(problems / "manifest.json")
-    return source, problems
-
-
-def settings_of(count: int) -> EvaluationSettings:
-    content = {
-        "samples_per_problem": count,
-        "seed": 1,
-        "prompt": "{problem}",
-        "max_new_tokens": 12,
-        "sampling_threads": 1,
-    }
-    return EvaluationSettings.parse({**content, "temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 5}, "")
+    return source, write_problems(problems, TEXTS)
 
 
 def run(artifacts: tuple[Path, Path], out: Path, count: int) -> Path:
-    sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings_of(count), out)
+    sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings_of(samples_per_problem=count), out)
     return out / "samples.jsonl"
 
 
@@ -182,8 +165,7 @@ def test_a_model_is_loaded_once_for_all_benchmarks(
     load = SamplePlan.load_backend
     monkeypatch.setattr(SamplePlan, "load_backend", lambda plan: loads.append(first) or load(plan))  # type: ignore[func-returns-value]
     benchmarks = {
-        shutil.copytree(first, tmp_path / name): settings_of(2).model_copy(update={"prompt": f"{name}: {{problem}}"})
-        for name in ("one", "other")
+        shutil.copytree(first, tmp_path / name): settings_of(prompt=f"{name}: {{problem}}") for name in ("one", "other")
     }
     for problems, settings in benchmarks.items():
         sample_benchmark([Checkpoint.of(source)], problems, settings, tmp_path / "alone" / problems.name)
@@ -230,6 +212,8 @@ def test_a_revision_by_name_is_recorded_as_its_commit(
         asked.append(revision)
         if revision == "gone":
             raise OSError("no such revision")
+        if revision == "offline":
+            raise httpx.ConnectError("refused")
         return str(snapshot)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
@@ -242,8 +226,9 @@ def test_a_revision_by_name_is_recorded_as_its_commit(
         "source": "hugging_face", "model": "owner/name", "revision": "main", "commit": commit
     }  # fmt: skip
     assert "commit" not in manifests[commit].parameters
-    with pytest.raises(UserError, match="owner/name at gone: cannot be fetched"):
-        import_model("owner/name", tmp_path / "gone", "gone")
+    for revision, why in (("gone", "OSError"), ("offline", "ConnectError")):
+        with pytest.raises(UserError, match=f"model owner/name at {revision}: cannot be fetched .*{why}"):
+            import_model("owner/name", tmp_path / revision, revision)
 
 
 def test_what_a_backend_does_not_take_is_refused(checkpoint: Path) -> None:
@@ -253,17 +238,8 @@ def test_what_a_backend_does_not_take_is_refused(checkpoint: Path) -> None:
         ("none", [model], {}, "backend"),
         ("vllm", [model, model], {}, "backend"),
         ("local", [model], {"tensor_parallel_size": 2}, "tensor_parallel_size"),
-        ("local", [model], {"dtype": "float16"}, "dtype"),
+        ("local", [model], {"dtype": "float64"}, "dtype"),
     ]:
         with pytest.raises(InvalidInput) as caught:
             load_backend(name, loaded, dataclasses.replace(settings, **changes))
         assert caught.value.key == key and caught.value.accepted
-
-
-def test_a_hub_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*given: object, **named: object) -> str:
-        raise httpx.ConnectError("refused")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", refused)
-    with pytest.raises(UserError, match=f"model owner/name at {'0' * 40}: cannot be fetched .*ConnectError"):
-        import_model("owner/name", tmp_path / "out", "0" * 40)

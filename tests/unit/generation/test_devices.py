@@ -1,7 +1,5 @@
 """Processes that stand for GPUs: each has devices of its own, at any moment, and a killed one gives them back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -17,6 +15,7 @@ from evals.generation.checkpoint import Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
 from evals.generation.plan import SamplePlan
 from evals.generation.settings import EvaluationSettings
+from tests.unit.generation.conftest import settings_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 JOB = """
@@ -102,9 +101,7 @@ def test_an_old_driver_is_said_before_vllm_starts(tmp_path: Path, monkeypatch: p
 @pytest.mark.usefixtures("old_driver")
 def test_a_server_needs_neither_torch_nor_a_gpu_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_json(tmp_path / "server.json", {"base_url": "http://127.0.0.1:1/v1", "model": "m"})
-    content = {"samples_per_problem": 1, "seed": 1, "prompt": "{problem}", "max_new_tokens": 8, "sampling_threads": 1}
-    content |= {"temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 1, "backend": "server", "device": "cuda"}
-    settings = EvaluationSettings.parse(content, "")
+    settings = settings_of(backend="server", device="cuda")
     plan = SamplePlan([ServedModel(tmp_path)], settings, [], [], 8, [], {}, {}, 0, False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
     monkeypatch.setitem(sys.modules, "torch", None)  # an import of it then fails

@@ -1,7 +1,5 @@
 """The tokens that end a response, against the tokenizer and the chat template; and what a warm start teaches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -3,8 +3,6 @@
 gguf is not among the locked packages of a study; `make test-engines`, whose environment has it, runs these tests too.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

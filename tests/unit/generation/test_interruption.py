@@ -1,7 +1,5 @@
 """Samples as they finish: what a kill leaves, what is made again, and how much of it is in memory."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import tracemalloc

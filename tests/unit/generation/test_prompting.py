@@ -1,9 +1,8 @@
 """Few-shot and system prompts, stop strings, top-k and min-p: what they do, and that without them nothing changes."""
 
-from __future__ import annotations
-
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 import torch
 
 from evals.core.errors import InvalidInput
-from evals.core.files import write_jsonl
-from evals.core.manifest import Manifest, hash_files
 from evals.core.sampling import SamplingParameters
 from evals.generation import sampler
 from evals.generation.backend import BackendSettings, load_backend
@@ -20,8 +17,8 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import make_plan
 from evals.generation.request import Request
 from evals.generation.sampler import draw_tokens
-from evals.generation.settings import EvaluationSettings
 from tests.stages import sample_benchmark
+from tests.unit.generation import conftest
 
 SHOWN = [{"problem": "1+1", "solution": "2"}, {"problem": "2+2", "solution": "4"}]
 TEMPLATE = (
@@ -30,27 +27,12 @@ TEMPLATE = (
 )
 
 
-def settings_of(**given: Any) -> EvaluationSettings:
-    content = {
-        "samples_per_problem": 2,
-        "seed": 1,
-        "prompt": "Q{problem}=",
-        "max_new_tokens": 24,
-        "sampling_threads": 1,
-    }
-    return EvaluationSettings.parse(
-        {**content, "temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 64, "max_model_len": 128, **given}, ""
-    )
+settings_of = partial(conftest.settings_of, prompt="Q{problem}=", max_new_tokens=24, max_model_len=128)
 
 
 @pytest.fixture
 def problems(tmp_path: Path) -> Path:
-    directory = tmp_path / "problems"
-    rows = [{"id": f"p{n}", "problem": f"{n}+3", "answer": "1"} for n in range(8)]
-    write_jsonl(directory / "problems.jsonl", rows)
-    outputs = hash_files(directory, directory / "problems.jsonl")
-    Manifest("problems", {}, outputs, {}, "x").write(directory / "manifest.json")
-    return directory
+    return conftest.write_problems(tmp_path / "problems", [f"{n}+3" for n in range(8)])
 
 
 @pytest.fixture

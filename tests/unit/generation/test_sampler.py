@@ -1,7 +1,5 @@
 """The distribution that the sampler draws from, and whose random numbers each sample uses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A server as the backend: what it is asked, what is asked again, and what its samples do not promise."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,20 +8,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evals.core.errors import UserError
-from evals.core.files import write_jsonl
-from evals.core.manifest import Manifest, hash_files, read_manifest
+from evals.core.manifest import read_manifest
 from evals.core.run_spec import Service
 from evals.generation import server_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.served import write_service
-from evals.generation.settings import EvaluationSettings
 from tests.stages import sample_benchmark, write_job
+from tests.unit.generation import conftest
 from tests.unit.generation.stand_in_server import StandIn, Trouble, response_to
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -45,17 +43,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def problems(tmp_path: Path) -> Path:
-    directory = tmp_path / "problems"
-    write_jsonl(directory / "problems.jsonl", [{"id": f"p{n}", "problem": f"{n}+3", "answer": "1"} for n in range(6)])
-    outputs = hash_files(directory, directory / "problems.jsonl")
-    Manifest("problems", {}, outputs, {}, "x").write(directory / "manifest.json")
-    return directory
+    return conftest.write_problems(tmp_path / "problems", [f"{n}+3" for n in range(6)])
 
 
-def settings_of(**given: Any) -> EvaluationSettings:
-    content = {"samples_per_problem": 4, "seed": 1, "prompt": "Q{problem}", "max_new_tokens": 24, "sampling_threads": 1}
-    content |= {"temperature": 0.5, "top_p": 0.9, "sampling_batch_size": 5, "backend": "server", "prompt_form": "chat"}
-    return EvaluationSettings.parse({**content, **given}, "")
+settings_of = partial(
+    conftest.settings_of,
+    **{"samples_per_problem": 4, "prompt": "Q{problem}", "max_new_tokens": 24, "temperature": 0.5, "top_p": 0.9},
+    **{"backend": "server", "prompt_form": "chat"},
+)
 
 
 def sample(server: StandIn, problems: Path, out: Path, service: Mapping[str, Any] = {}, **given: Any) -> list[Any]:

@@ -1,7 +1,5 @@
 """Training, evaluation and diagnostics grade one text: of thinking that a prompt opens, and whose tags are special."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

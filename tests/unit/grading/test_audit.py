@@ -1,7 +1,5 @@
 """The audit: rates from the grades, and a second grader that shares nothing with the first."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +11,7 @@ from evals.audit.run import SecondGrader
 from evals.core.files import read_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading.verdict import Kind, Reason
-from tests.commands import rlvr_bench
-
-main = rlvr_bench("stage", "audit")
-grade = rlvr_bench("stage", "grade")
+from tests import stages
 
 PROBLEMS = [{"id": "p1", "problem": "?", "answer": "7"}, {"id": "p2", "problem": "?", "answer": "1/2"}]
 TEXTS = [
@@ -44,13 +39,12 @@ def write_samples(root: Path, kind: str, texts: list[tuple[str, str, str]], **ex
     write_jsonl(directory / "samples.jsonl", rows)
     hashes = hash_files(directory, directory / "samples.jsonl")
     Manifest("samples", {}, hashes, {}, "f").write(directory / "manifest.json")
-    arguments = ["--samples", str(directory / "samples.jsonl"), "--problems", str(root / "problems.jsonl")]
-    assert grade([*arguments, "--kind", kind, "--out", str(root / "grades/r/b"), "--workers", "1"]) == 0
+    stages.grade(directory / "samples.jsonl", root / "problems.jsonl", root / "grades/r/b", kind)
 
 
 def audit(root: Path) -> int:
-    directories = ["--grades", str(root / "grades/r/b"), "--samples", str(root / "samples/r/b")]
-    return main([*directories, "--problems", str(root / "problems.jsonl"), "--out", str(root / "b.json")])
+    directories = root / "samples/r/b", root / "grades/r/b"
+    return stages.status(stages.audit, *directories, root / "problems.jsonl", root / "b.json")
 
 
 def test_rates_and_disagreements_are_counted(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Invented cases: answers and their neighbours, right and wrong, by family (``cases.jsonl``)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from evals.core.files import read_jsonl

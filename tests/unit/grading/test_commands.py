@@ -1,7 +1,5 @@
 """The two commands: lines in, lines out; samples in, grades out."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -15,9 +13,7 @@ from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, wr
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading import CHOICE_VERSION, VERSION
 from rlvr.study.plan import Plan
-from tests.commands import rlvr_bench
-
-main = rlvr_bench("stage", "grade")
+from tests import stages
 
 PROBLEMS = [
     {"id": "p1", "problem": "?", "answer": "7", "family": "f"},
@@ -99,9 +95,9 @@ def write(root: Path, problems: list[dict[str, Any]], samples: list[dict[str, An
     ).write(root / "samples/manifest.json")
 
 
-def grade(root: Path, *more: str) -> int:
-    names = {"--samples": "samples/samples.jsonl", "--problems": "problems/problems.jsonl", "--out": "grades"}
-    return main([*(part for name, path in names.items() for part in (name, str(root / path))), "--workers", "1", *more])
+def grade(root: Path, **more: Any) -> int:
+    paths = (root / path for path in ("samples/samples.jsonl", "problems/problems.jsonl", "grades"))
+    return stages.status(stages.grade, *paths, **more)
 
 
 def test_grades_follow_the_contract(study: Path) -> None:
@@ -131,7 +127,7 @@ def test_grades_follow_the_contract(study: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "version"), [("completion", VERSION), ("choice", CHOICE_VERSION)])
 def test_multiple_choice_has_a_version_of_its_own(study: Path, kind: str, version: int) -> None:
-    assert grade(study, "--kind", kind) == 0
+    assert grade(study, kind=kind) == 0
     assert verify_outputs(study / "grades/manifest.json", "grades").parameters["grader_version"] == version
     benchmark = SimpleNamespace(grader="math" if kind == "completion" else kind)
     plan: Any = SimpleNamespace(study=SimpleNamespace(verifiers={}, benchmarks={"some": benchmark}))

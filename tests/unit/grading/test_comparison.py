@@ -1,7 +1,5 @@
 """Answers with parts: compared part by part, in order where there is one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

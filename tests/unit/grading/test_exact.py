@@ -1,7 +1,5 @@
 """Numbers and words: what is decided without algebra is decided right."""
 
-from __future__ import annotations
-
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 

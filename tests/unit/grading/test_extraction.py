@@ -1,7 +1,5 @@
 """What a text commits to, and what it does not."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

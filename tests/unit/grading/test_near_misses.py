@@ -1,7 +1,5 @@
 """Answers that look like the gold and are not it, beside others that do not look like it and are."""
 
-from __future__ import annotations
-
 import pytest
 
 from evals.grading import Case, Kind, Reason

@@ -1,7 +1,5 @@
 """The pool: one verdict per case, in order, whatever happens to the workers."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verifier of programs by the tests in their problem's answer (config/verifiers/program_tests.py)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,8 +1,5 @@
 """What surrounds the sandbox: programs in responses, values between processes, tests on disk, and the refusal."""
 
-from __future__ import annotations
-
-import json
 import math
 import os
 import pickle
@@ -25,11 +22,9 @@ from evals.grading.code import tests as files_of_tests
 from evals.grading.code.run import extract_program, same_output
 from evals.grading.code.sandboxed import values
 from evals.grading.verdict import Reason
+from evals.problems.problem_set import write_benchmark
 from rlvr.study.source_files import REPOSITORY
-from tests.commands import rlvr_bench
 from tests.stages import write_job
-
-problems_main = rlvr_bench("stage")
 
 FENCE = "```"
 
@@ -197,7 +192,7 @@ def code_benchmark(root: Path) -> Path:
     settings = {"name": "squares", "grader": "code", "tests_format": "own", "count": 2, "path": str(root / "own.jsonl")}
     settings |= {"sha256": None, "gated": False}
     problems = root / "problems/squares"
-    assert problems_main(["read-problems", "--settings", json.dumps(settings), "--out", str(problems)]) == 0
+    write_benchmark(settings, problems)
     return problems
 
 

@@ -1,7 +1,5 @@
 """The shared cases, benchmarks and labelled outputs: read where they lie, never copied."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Spellings that models use and references do not: other scripts, colours, sizes, hedges between options."""
 
-from __future__ import annotations
-
 from evals.grading import Case, GradingPool, Kind
 
 SAME = [

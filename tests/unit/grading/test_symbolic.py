@@ -1,7 +1,5 @@
 """Algebra: equal expressions match, near misses do not, and what cannot be judged is said to be so."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """A user's own function as the grader: what it may return, what is said of mistakes, and what depends on its bytes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -18,11 +16,9 @@ from evals.grading.code import verifier as verifiers
 from evals.grading.code.sandbox import start
 from evals.grading.code.verifier import read_verifier
 from evals.grading.trial import try_verifier
-from tests.commands import rlvr_bench
-from tests.unit.grading.test_commands import PROBLEMS, SAMPLES, write
+from tests.unit.grading.test_commands import PROBLEMS, SAMPLES, grade, write
 
 PROBLEM = {"id": "p", "problem": "1 + 1", "answer": "2", "level": 3}
-stage = rlvr_bench("stage")
 
 
 def file_of(directory: Path, body: str, before: str = "") -> Path:
@@ -143,15 +139,10 @@ def test_the_first_problem_is_tried_before_anything_depends_on_it(tmp_path: Path
     assert not (tmp_path / "other").exists()
 
 
-def grade(root: Path, *options: str) -> int:
-    names = {"--samples": "samples/samples.jsonl", "--problems": "problems/problems.jsonl", "--out": "grades"}
-    return stage(["grade", *(part for name, path in names.items() for part in (name, str(root / path))), *options])
-
-
 def test_samples_of_a_benchmark_are_graded_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, PROBLEMS, SAMPLES)
     path = file_of(tmp_path, "return 0.5 if '0.5' in response else int(problem['answer']) == int(response[7:-1])")
-    assert grade(tmp_path, "--workers", "1", "--kind", "verifier", "--verifier", str(path)) == 0
+    assert grade(tmp_path, kind="verifier", verifier=path) == 0
     rows: list[dict[str, Any]] = read_jsonl(tmp_path / "grades/grades.jsonl")
     assert [row["reward"] for row in rows] == [1.0, 0.0, 0.5, 0.5, 0.0]
     assert [row["correct"] for row in rows] == [True, False, False, False, False]
@@ -159,10 +150,10 @@ def test_samples_of_a_benchmark_are_graded_by_it(tmp_path: Path, capsys: pytest.
     manifest = verify_outputs(tmp_path / "grades/manifest.json", "grades")
     assert manifest.inputs[str(path)] == sha256_file(path) and manifest.parameters["kind"] == "verifier"
     path.write_text(path.read_text() + "\n")
-    assert grade(tmp_path, "--workers", "1", "--kind", "verifier", "--verifier", str(path)) == 0
+    assert grade(tmp_path, kind="verifier", verifier=path) == 0
     assert verify_outputs(tmp_path / "grades/manifest.json", "grades").fingerprint != manifest.fingerprint
     capsys.readouterr()
-    assert grade(tmp_path, "--kind", "verifier", "--verifier") == 2
+    assert grade(tmp_path, kind="verifier") == 2
     assert capsys.readouterr().err == "error: --kind: is verifier, --verifier: none; accepted: both or none\n"
 
 

@@ -1,7 +1,5 @@
 """Logs that other tools wrote (files/README.md): their own means, what is ambiguous, and what must be refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+
+from rlvr.methods.rollout_batch import RolloutBatch
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,27 @@ def _draw(
 def draw_loss_inputs() -> Callable[..., LossInputs]:
     """The function that draws loss inputs from a seed."""
     return _draw
+
+
+def rollout_batch(lengths: Sequence[int], generator: torch.Generator, **given: Any) -> RolloutBatch:
+    """A float64 batch of rollouts of these lengths, with what is ``given``; padding of log-probabilities is NaN."""
+    count, longest = len(lengths), max(lengths)
+    mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    old = -3 * torch.rand(count, longest, generator=generator, dtype=torch.float64)
+    content: dict[str, Any] = {
+        "advantages": torch.randn(count, generator=generator, dtype=torch.float64),
+        "old_log_probs": old.masked_fill(~mask, torch.nan),
+        "entropies": torch.zeros(count, longest, dtype=torch.float64),
+        "response_mask": mask,
+        "mini_batch_ids": torch.zeros(count, dtype=torch.int64),
+        "group_ids": torch.arange(count) // 4,
+        "token_ids": torch.zeros(count, longest, dtype=torch.int64),
+        "temperature": 1.0,
+        "generator": torch.Generator().manual_seed(generator.initial_seed()),
+    }
+    return RolloutBatch(**content | given)
+
+
+def drawn_lengths(count: int, longest: int, generator: torch.Generator) -> list[int]:
+    """Lengths with 0, 1 and ``longest`` among them."""
+    return [0, 1, longest, *torch.randint(1, longest + 1, (count - 3,), generator=generator).tolist()]

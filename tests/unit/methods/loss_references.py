@@ -4,8 +4,6 @@ A reference returns, for every real token, its loss and the derivative of the mi
 respect to its log-probability.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +13,8 @@ from rlvr.methods.aggregation import Aggregation, Mode
 from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.losses.cov import ClipCov, KLCov
 from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPOToken
-from rlvr.methods.losses.token_ratios import CISPO, GRPOFix, Reinforce
+from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
+from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
 
 Token = tuple[int, int]
 Reference = dict[Token, tuple[float, float]]
@@ -206,6 +204,43 @@ def clip_cov_with_all_drawn(loss: ClipCov, batch: Batch) -> Reference:
     return result
 
 
+def clipped(loss: Clipped, batch: Batch) -> Reference:
+    result = {}
+    for i, t in batch.tokens:
+        ratio, moves = math.exp(batch.limited(i, t)), batch.limited(i, t) == batch.delta(i, t)
+        value, slope = surrogate(ratio, batch.advantage[i][t], loss.epsilon_low, loss.epsilon_high, loss.dual_clip)
+        result[i, t] = (value, slope * ratio * moves)
+    return result
+
+
+def sapo(loss: SAPO, batch: Batch) -> Reference:
+    result = {}
+    for i, t in batch.tokens:
+        ratio, advantage = math.exp(batch.limited(i, t)), batch.advantage[i][t]
+        tau = loss.tau_positive if advantage > 0 else loss.tau_negative
+        exponent = -tau * (ratio - 1)
+        gate = 1 / (1 + math.exp(exponent)) if exponent < 700 else 0.0
+        moves = batch.limited(i, t) == batch.delta(i, t)
+        result[i, t] = (-advantage * 4 / tau * gate, -advantage * 4 * gate * (1 - gate) * ratio * moves)
+    return result
+
+
+def gspo(loss: GSPO, batch: Batch) -> Reference:
+    """Every token's loss depends on all log-probabilities of its response."""
+    result = {}
+    for i, length in enumerate(batch.lengths):
+        if not length:
+            continue
+        mean = batch.mean_delta(i)
+        ratio = math.exp(min(mean, 10.0))
+        of_tokens = [
+            surrogate(ratio, batch.advantage[i][t], loss.epsilon_low, loss.epsilon_high, None) for t in range(length)
+        ]
+        slope = math.fsum(slope for _, slope in of_tokens) * ratio / length * (mean <= 10.0)
+        result |= {(i, t): (value, slope) for t, (value, _) in enumerate(of_tokens)}
+    return result
+
+
 def aggregation_of(loss: PolicyLoss, mode: Mode | None = None) -> Aggregation:
     """The aggregation ``mode``, or else the loss's own."""
     return Aggregation(mode or loss.default_aggregation)
@@ -224,7 +259,11 @@ class Case:
         return aggregation_of(self.loss, self.mode)
 
 
+_MODES: tuple[Mode, ...] = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")
+_IN_ALL_MODES: list[tuple[Any, Callable[..., Reference]]] = [(Clipped(), clipped), (SAPO(), sapo), (GSPO(), gspo)]
 CASES = [
+    *(Case(*of_loss, mode) for of_loss in _IN_ALL_MODES for mode in _MODES),
+    Case(Clipped(epsilon_high=0.2, dual_clip=None), clipped),
     Case(CISPO(), cispo),
     Case(CISPO(epsilon_low=0.2), cispo, "seq-mean-token-mean"),
     Case(Reinforce(), reinforce),

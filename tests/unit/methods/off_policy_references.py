@@ -1,7 +1,5 @@
 """Slow float64 references of the losses with trust regions and of those made for samples of another policy."""
 
-from __future__ import annotations
-
 import math
 
 from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO

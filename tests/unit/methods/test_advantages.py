@@ -1,7 +1,5 @@
 """Advantages and reward shaping against loops in float64, and what holds for each whatever the rewards."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Corrections of the sampler against loops in float64, with any loss, and what they may not depend on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

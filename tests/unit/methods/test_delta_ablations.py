@@ -1,7 +1,5 @@
 """DelTA's ablations, scopes and selections against plain float64 loops written from the paper's rows, and limits."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -16,6 +14,7 @@ from rlvr.methods.token_weights import discriminant
 from rlvr.methods.token_weights.delta import DelTA, LambdaSelection, MatchedLambdaSelection, WithinSide
 from rlvr.methods.token_weights.discriminant import hidden_gradients, token_vectors
 from rlvr.methods.token_weights.token_rules import RandomLambda
+from tests.unit.methods.conftest import drawn_lengths, rollout_batch
 
 B, T, D, V = 8, 6, 5, 11
 Vector = list[float]
@@ -24,27 +23,21 @@ Vector = list[float]
 def draw_batch(seed: int, signs: str = "mixed") -> RolloutBatch:
     """A float64 batch of 8 rollouts, two groups, with lengths 0 .. 6; padding holds NaN."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = torch.tensor([0, 1, 6, *torch.randint(1, 7, (B - 3,), generator=generator).tolist()])
-    mask = torch.arange(T) < lengths[:, None]
+    lengths = drawn_lengths(B, T, generator)
     advantages = torch.randn(B, generator=generator, dtype=torch.float64)
     if signs == "mixed":
-        advantages[1:5] = torch.tensor([0.4, 1.3, -0.7, 0.0], dtype=torch.float64)
-        advantages[5:7] = torch.tensor([-0.4, 0.9], dtype=torch.float64)
+        advantages[1:7] = torch.tensor([0.4, 1.3, -0.7, 0.0, -0.4, 0.9], dtype=torch.float64)
     else:
         advantages = {"positive": advantages.abs(), "negative": -advantages.abs(), "zero": advantages * 0}[signs]
-    old = -3 * torch.rand(B, T, generator=generator, dtype=torch.float64)
-    return RolloutBatch(
+    return rollout_batch(
+        lengths,
+        generator,
         advantages=advantages,
-        old_log_probs=old.masked_fill(~mask, torch.nan),
-        entropies=torch.zeros(B, T, dtype=torch.float64),
-        response_mask=mask,
         mini_batch_ids=torch.arange(B) % 2,
-        group_ids=torch.arange(B) // 4,
         token_ids=torch.randint(0, V, (B, T), generator=generator),
         temperature=0.7,
-        generator=torch.Generator().manual_seed(seed),
         head_weight=torch.randn(V, D, generator=generator, dtype=torch.float64),
-        hidden_states=torch.randn(int(mask.sum()), D, generator=generator, dtype=torch.float64),
+        hidden_states=torch.randn(sum(lengths), D, generator=generator, dtype=torch.float64),
     )
 
 

@@ -1,7 +1,5 @@
 """DelTA against plain loops in float64 that compute every squared distance, and the properties it has to have."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -16,32 +14,20 @@ from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights import discriminant
 from rlvr.methods.token_weights.base import weight_metrics
 from rlvr.methods.token_weights.delta import DelTA, SketchedDelTA
+from tests.unit.methods.conftest import drawn_lengths, rollout_batch
 
 
 def draw_batch(seed: int, *, dimensions: int = 5, signs: str = "mixed", scale: float = 1.0) -> RolloutBatch:
     """Draw a float64 batch of 6 rollouts with lengths 0 .. 6; padding holds NaN. ``signs``: mixed, positive, zero."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = torch.tensor([0, 1, 6, *torch.randint(1, 7, (3,), generator=generator).tolist()])
-    mask = torch.arange(6) < lengths.unsqueeze(1)
+    lengths = drawn_lengths(6, 6, generator)
     advantages = torch.randn(6, generator=generator, dtype=torch.float64)
     if signs == "mixed":
         advantages[2:5] = torch.tensor([1.3, -0.7, 0.0], dtype=torch.float64)
     else:
         advantages = advantages.abs() if signs == "positive" else torch.zeros_like(advantages)
-    old = -3 * torch.rand(6, 6, generator=generator, dtype=torch.float64)
-    hidden = scale * torch.randn(int(mask.sum()), dimensions, generator=generator, dtype=torch.float64)
-    return RolloutBatch(
-        advantages=advantages,
-        old_log_probs=old.masked_fill(~mask, torch.nan),
-        entropies=torch.zeros(6, 6, dtype=torch.float64),
-        response_mask=mask,
-        mini_batch_ids=torch.zeros(6, dtype=torch.int64),
-        group_ids=torch.arange(6) // 3,
-        token_ids=torch.zeros(mask.shape, dtype=torch.int64),
-        temperature=1.0,
-        generator=generator,
-        hidden_states=hidden,
-    )
+    hidden = scale * torch.randn(sum(lengths), dimensions, generator=generator, dtype=torch.float64)
+    return rollout_batch(lengths, generator, advantages=advantages, hidden_states=hidden)
 
 
 def oracle(batch: RolloutBatch, component: DelTA) -> list[float]:

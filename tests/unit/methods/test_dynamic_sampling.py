@@ -1,7 +1,5 @@
 """Dynamic sampling: mixed prompts only, first come first kept, and what happens when they run out."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

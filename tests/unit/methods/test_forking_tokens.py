@@ -1,8 +1,7 @@
 """Forking tokens against a sorting loop, both denominators and scopes, and the limit rho = 1."""
 
-from __future__ import annotations
-
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,25 +13,15 @@ from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.token_rules import ForkingTokens
+from tests.unit.methods.conftest import drawn_lengths, rollout_batch
 
 
 def draw_batch(seed: int, levels: int = 1000) -> RolloutBatch:
     """Draw 6 rollouts of 0 .. 5 tokens in 3 mini-batches; few ``levels`` of entropy make ties, padding tops all."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = torch.tensor([0, 1, 5, *torch.randint(1, 6, (3,), generator=generator).tolist()])
-    mask = torch.arange(5) < lengths.unsqueeze(1)
     entropies = torch.randint(0, levels, (6, 5), generator=generator).double() / levels
-    return RolloutBatch(
-        advantages=torch.randn(6, generator=generator, dtype=torch.float64),
-        old_log_probs=-torch.rand(6, 5, generator=generator, dtype=torch.float64),
-        entropies=entropies.masked_fill(~mask, 99.0),
-        response_mask=mask,
-        mini_batch_ids=torch.tensor([0, 1, 0, 1, 2, 2]),
-        group_ids=torch.arange(6) // 3,
-        token_ids=torch.zeros(mask.shape, dtype=torch.int64),
-        temperature=1.0,
-        generator=generator,
-    )
+    batch = rollout_batch(drawn_lengths(6, 5, generator), generator, mini_batch_ids=torch.tensor([0, 1, 0, 1, 2, 2]))
+    return replace(batch, entropies=entropies.masked_fill(~batch.response_mask, 99.0))
 
 
 def oracle(batch: RolloutBatch, component: ForkingTokens) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """GRPO's advantage against a plain loop, the closed form for binary rewards, and its edge cases."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

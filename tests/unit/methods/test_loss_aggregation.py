@@ -1,7 +1,5 @@
 """Aggregation: hand-computed values, exactness over micro-batches, indifference to padding."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any, get_args

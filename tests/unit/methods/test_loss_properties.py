@@ -1,7 +1,5 @@
 """What the equations imply: who keeps a gradient, what cancels, what a micro-batch may part, what stays finite."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -325,3 +323,21 @@ def test_topr_tapers_wrong_responses_alone_and_vespo_weighs_by_the_whole_respons
         [low**2 * math.exp(3 - 3 * low), low**3 * math.exp(2 - 2 * low), high**3 * math.exp(2 - 2 * high)]
     )
     assert result_of(VESPO(), [[0.0, 0.0]], [1.0])[1]["sequence_weight"].tolist() == [[1.0, 1.0]]
+
+
+@given(delta=st.floats(-60, 60), advantage=st.floats(-5, 5).filter(lambda a: abs(a) > 1e-3), scale=st.floats(0.01, 100))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_clip_depends_on_the_sign_of_the_advantage_alone(delta: float, advantage: float, scale: float) -> None:
+    """A positive token weight scales the loss; the dual clip acts on negative advantages only and bounds their loss."""
+    mask, groups = torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, dtype=torch.int64)
+    new, old = torch.tensor([[delta]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    advantages, aggregation = torch.tensor([[advantage]], dtype=torch.float64), Aggregation("token-mean")
+    dual, metrics = Clipped()(new, old, advantages, mask, groups, torch.Generator(), aggregation)
+    scaled, scaled_metrics = Clipped()(new, old, advantages * scale, mask, groups, torch.Generator(), aggregation)
+    plain, _ = Clipped(dual_clip=None)(new, old, advantages, mask, groups, torch.Generator(), aggregation)
+    torch.testing.assert_close(scaled, dual * scale, rtol=1e-12, atol=0)
+    assert torch.equal(metrics["clip_fraction"], scaled_metrics["clip_fraction"])
+    if advantage > 0:
+        assert torch.equal(dual, plain)
+    else:
+        assert dual.item() == pytest.approx(min(plain.item(), -10 * advantage), rel=1e-12)

@@ -1,7 +1,5 @@
 """The losses with statistics or stop-gradients against their references: values and gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +15,7 @@ from rlvr.methods.losses.cov import KLCov
 from rlvr.methods.losses.fipo import FIPO
 from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
 from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
-from rlvr.methods.losses.token_ratios import CISPO, Clipped, GRPOFix, Reinforce
+from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
 from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
 from tests.unit.methods.loss_references import CASES as FIRST_CASES
 from tests.unit.methods.loss_references import Batch, Case, aggregation_of, covariances
@@ -41,15 +39,15 @@ def draw_cases(draw_loss_inputs: Callable[..., Any], spread: float) -> list[Any]
 
 def run(
     loss: Any, inputs: Any, aggregation: Aggregation | None = None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Token losses [B, T], loss of the mini-batch, its gradient [B, T]."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    """Token losses [B, T], loss of the mini-batch, its gradient [B, T], and metrics [B, T]."""
     aggregation = aggregation or aggregation_of(loss)
     log_probs = inputs.log_probs.clone().requires_grad_()
     arguments = (inputs.old_log_probs, inputs.advantages, inputs.response_mask, inputs.group_ids)
-    token_loss, _ = loss(log_probs, *arguments, torch.Generator().manual_seed(0), aggregation)
+    token_loss, metrics = loss(log_probs, *arguments, torch.Generator().manual_seed(0), aggregation)
     value = aggregation(token_loss, inputs.response_mask, Normaliser.of(inputs.response_mask))
     (gradient,) = torch.autograd.grad(value, log_probs)
-    return token_loss.detach(), value.detach(), gradient
+    return token_loss.detach(), value.detach(), gradient, metrics
 
 
 def rounding(batch: Batch) -> float:
@@ -66,7 +64,7 @@ def assert_equals_reference(case: Case, inputs: Any) -> None:
         return  # test_a_batch_of_empty_responses_has_loss_and_gradient_zero
     if isinstance(loss, KLCov) and len({round(each, 12) for each in covariances(batch).values()}) < len(batch.tokens):
         return  # the paper does not say which of equal covariances is penalised; rounding decides
-    token_loss, value, gradient = run(loss, inputs, aggregation)
+    token_loss, value, gradient, metrics = run(loss, inputs, aggregation)
     exact = 1e-9 + rounding(batch)
     sequences = sum(length > 0 for length in batch.lengths)
     total, expected, slopes = 0.0, torch.zeros_like(gradient), torch.zeros_like(gradient)
@@ -78,6 +76,9 @@ def assert_equals_reference(case: Case, inputs: Any) -> None:
             share = 1 / sequences
         total += share * one
         expected[i, t], slopes[i, t] = one, share * slope
+    divergence = math.fsum(math.expm1(batch.limited(*token)) - batch.limited(*token) for token in batch.tokens)
+    measured = metrics["approximate_kl"][inputs.response_mask].mean().item()
+    assert measured == pytest.approx(divergence / len(batch.tokens), rel=1e-9, abs=1e-9)
     torch.testing.assert_close(token_loss, expected, rtol=1e-9, atol=exact)
     torch.testing.assert_close(value.item(), total, rtol=1e-9, atol=exact)
     torch.testing.assert_close(gradient, slopes, rtol=1e-9, atol=exact)
@@ -115,8 +116,8 @@ def test_low_precision_inputs_lose_nothing_beyond_float32(
 ) -> None:
     for seed in range(5):
         inputs = draw_loss_inputs(seed, 0.3).cast(dtype)
-        _, value, gradient = run(loss, inputs)
-        _, expected_value, expected_gradient = run(loss, inputs.cast(torch.float64))
+        _, value, gradient, _ = run(loss, inputs)
+        _, expected_value, expected_gradient, _ = run(loss, inputs.cast(torch.float64))
         assert gradient.dtype == dtype and value.dtype == torch.float32
         torch.testing.assert_close(value.double(), expected_value, rtol=1e-5, atol=1e-5)
         rounding = 2.0**-8 if dtype == torch.bfloat16 else 1e-5
@@ -126,7 +127,7 @@ def test_low_precision_inputs_lose_nothing_beyond_float32(
 @pytest.mark.parametrize(
     "loss",
     [
-        *[CISPO(), FIPO(), GMPO(), GSPO(), GSPOToken(), GRPOFix(), Reinforce(), DFPO(), KLCov()],
+        *[Clipped(), SAPO(), CISPO(), FIPO(), GMPO(), GSPO(), GSPOToken(), GRPOFix(), Reinforce(), DFPO(), KLCov()],
         *[DPPOTV(), DPPOKL(), IPO(), M2PO(), TOPR(), DRO(), VESPO()],
     ],
     ids=repr,
@@ -140,7 +141,7 @@ def test_gradient_at_ratio_one_is_that_of_reinforce(loss: Any, draw_loss_inputs:
 
 def test_fipo_on_the_first_update_is_dapo(draw_loss_inputs: Callable[..., Any]) -> None:
     inputs = draw_loss_inputs(3, 0.0)
-    for fipo_part, dapo_part in zip(run(FIPO(), inputs), run(Clipped(), inputs), strict=True):
+    for fipo_part, dapo_part in zip(run(FIPO(), inputs)[:3], run(Clipped(), inputs)[:3], strict=True):
         assert torch.equal(fipo_part, dapo_part)
 
 

@@ -1,7 +1,5 @@
 """The KL to a reference policy and the entropy bonus: values, expected gradients, and the coefficient's course."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

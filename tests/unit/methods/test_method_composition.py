@@ -1,7 +1,5 @@
 """The catalogue, the declarations that it is checked against, and methods composed from it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Assignments: partitions of near-equal size, the same for the same generator, groups kept where promised."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Weights by probability and by perplexity against loops, and their limits."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -10,25 +8,13 @@ import torch
 
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.token_rules import Dominate, LowProbability, Perplexity
+from tests.unit.methods.conftest import drawn_lengths, rollout_batch
 
 
 def draw_batch(seed: int) -> RolloutBatch:
     """8 rollouts in two groups, lengths 0 .. 5; padding holds NaN."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = torch.tensor([0, 1, 5, *torch.randint(1, 6, (5,), generator=generator).tolist()])
-    mask = torch.arange(5) < lengths[:, None]
-    old = (-4 * torch.rand(8, 5, generator=generator, dtype=torch.float64)).masked_fill(~mask, torch.nan)
-    return RolloutBatch(
-        advantages=torch.randn(8, generator=generator, dtype=torch.float64),
-        old_log_probs=old,
-        entropies=torch.zeros(8, 5, dtype=torch.float64),
-        response_mask=mask,
-        mini_batch_ids=torch.zeros(8, dtype=torch.int64),
-        group_ids=torch.arange(8) // 4,
-        token_ids=torch.zeros(8, 5, dtype=torch.int64),
-        temperature=1.0,
-        generator=generator,
-    )
+    return rollout_batch(drawn_lengths(8, 5, generator), generator)
 
 
 def perplexity_oracle(rule: Perplexity, batch: RolloutBatch) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """Reward-balanced selection: bounds, exhaustive search as the oracle, whole groups, when to sample more."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

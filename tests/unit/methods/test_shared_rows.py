@@ -1,7 +1,5 @@
 """Hidden states that several processes hold a part of each: the same token weights as one process that holds all."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections.abc import Callable

@@ -1,9 +1,6 @@
 """A sketch's weights come near DelTA's."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
 
 import pytest
 import torch
@@ -11,25 +8,15 @@ import torch
 from evals.core.random import random_projection
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA, SketchedDelTA
+from tests.unit.methods.conftest import rollout_batch
 
 
-def draw_batch(width: int, hidden_states: Any = None) -> RolloutBatch:
+def draw_batch(width: int) -> RolloutBatch:
     generator = torch.Generator().manual_seed(0)
     advantages = torch.randn(64, generator=generator)
     noise = torch.randn(64 * 32, width, generator=generator)
     signal = advantages.sign().repeat_interleave(32)[:, None] * torch.randn(1, width, generator=generator) * 0.2
-    return RolloutBatch(
-        advantages=advantages,
-        old_log_probs=-torch.rand(64, 32, generator=generator) * 3,
-        entropies=torch.zeros(64, 32),
-        response_mask=torch.ones(64, 32, dtype=torch.bool),
-        mini_batch_ids=torch.zeros(64, dtype=torch.int64),
-        group_ids=torch.arange(64) // 8,
-        token_ids=torch.zeros(64, 32, dtype=torch.int64),
-        temperature=1.0,
-        generator=generator,
-        hidden_states=noise + signal if hidden_states is None else hidden_states,
-    )
+    return rollout_batch([32] * 64, generator, advantages=advantages, hidden_states=noise + signal)
 
 
 def test_a_sketchs_error_falls_with_its_dimensions() -> None:

@@ -1,7 +1,5 @@
 """The small random checkpoint of the generation tests, and a cache of datasets for one test alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,5 @@
 """Benchmarks from files and from copies of a Hub repository: columns, repairs, counts, hashes, exclusions."""
 
-from __future__ import annotations
-
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +16,9 @@ from evals.grading import Case, GradingPool, Kind
 from evals.problems.benchmark import REPAIRS, read_benchmark, repair
 from evals.problems.problem_set import write_benchmark
 from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
-from tests.commands import rlvr_bench
+from tests.stages import status
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
-main = rlvr_bench("stage")
 
 DATA = Path(__file__).parents[4] / "shared/data/benchmarks"
 LOCAL_NAMES = {
@@ -179,8 +175,8 @@ def test_what_is_not_as_the_entry_says_stops_with_one_line(
     settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
 ) -> None:
     as_jsonl(ROWS, tmp_path / "copy")
-    text = json.dumps({**settings, **changes, "path": str(tmp_path / "copy")})
-    assert main(["read-problems", "--settings", text, "--out", str(tmp_path / "out")]) == 2
+    content = {**settings, **changes, "path": str(tmp_path / "copy")}
+    assert status(write_benchmark, content, tmp_path / "out") == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert re.search(message, line)
     assert not (tmp_path / "out").exists()

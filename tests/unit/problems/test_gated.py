@@ -1,7 +1,5 @@
 """A benchmark under GPQA's terms: no question, option, quoting response or token reaches any file or message."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -23,13 +21,9 @@ from evals.grading import Case, GradingPool, Kind
 from evals.grading.multiple_choice import LETTERS
 from evals.problems.benchmark import permutation, with_options
 from evals.problems.disjoint import check_disjoint
-from evals.problems.problem_set import load
+from evals.problems.problem_set import load, take_problems, write_benchmark
 from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
-from tests.commands import rlvr_bench
-from tests.stages import sample_benchmark
-
-grading_main = rlvr_bench("stage", "grade")
-main = rlvr_bench("stage")
+from tests.stages import grade, sample_benchmark, status
 
 SECRET = "zyxw"  # in every question and option, and in nothing else
 TOKEN = "hf_zyxwtokenzyxw"
@@ -64,7 +58,7 @@ def settings(source: Path, datasets_cache: None, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def problems(settings: dict[str, Any], tmp_path: Path) -> Path:
     out = tmp_path / "results" / "problems" / "gpqa_diamond"
-    assert main(["read-problems", "--settings", json.dumps(settings), "--out", str(out)]) == 0
+    write_benchmark(settings, out)
     return out
 
 
@@ -96,13 +90,12 @@ def test_nothing_that_is_written_or_said_holds_a_text_or_the_token(
     ]
     write_jsonl(samples, rows)
     Manifest("samples", {}, hash_files(samples.parent, samples), {}, "f").write(samples.parent / "manifest.json")
-    arguments = ["--samples", str(samples), "--problems", str(problems / "problems.jsonl"), "--kind", "choice"]
-    assert grading_main([*arguments, "--out", str(results / "grades")]) == 0
-    assert main(["take-problems", "--benchmark", str(problems), "--out", str(results / "few")]) == 2
+    grade(samples, problems / "problems.jsonl", results / "grades", "choice")
+    assert status(take_problems, problems, results / "few") == 2
     assert "is gated" in capfd.readouterr().err
     shutil.rmtree(tmp_path / "cache")
     (source / "train.jsonl").write_text(json.dumps({"Question": f"other {SECRET}"}) + "\n")
-    assert main(["check-disjoint", "--benchmark", str(problems), "--out", str(results / "again.json")]) == 2
+    assert status(check_disjoint, problems, results / "again.json") == 2
     said = "".join(capfd.readouterr())
     assert said.count("error: ") == 1 and SECRET not in said
     written = [path for path in results.rglob("*") if path.is_file()]
@@ -155,8 +148,7 @@ def test_an_unreachable_gated_source_names_the_variable_and_not_the_token(
         raise PermissionError(f"401 for {options['token']}: {SECRET}")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    text = json.dumps({**settings, "path": None})
-    assert main(["read-problems", "--settings", text, "--out", str(tmp_path / "out")]) == 2
+    assert status(write_benchmark, {**settings, "path": None}, tmp_path / "out") == 2
     said = "".join(capfd.readouterr())
     assert "(PermissionError); accept its terms on the Hub and set HF_TOKEN" in said
     assert SECRET not in said
@@ -180,7 +172,7 @@ def test_ten_options_with_their_letters_are_read(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "local.jsonl", rows)
     entry = read_benchmarks(["mmlu_pro"], {}, "study.yaml")["mmlu_pro"]
     settings = {**entry.problem_settings(), "path": str(tmp_path / "local.jsonl"), "count": 2}
-    assert main(["read-problems", "--settings", json.dumps(settings), "--out", str(tmp_path / "out")]) == 0
+    write_benchmark(settings, tmp_path / "out")
     first, second = load(tmp_path / "out").problems
     assert f"{first.answer}) option 7" in first.problem and first.problem.count("option") == 10
     assert f"{second.answer}) option 2" in second.problem

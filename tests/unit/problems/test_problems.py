@@ -1,11 +1,10 @@
 """Generated problems: solvable as stated, graded, deterministic, training and evaluation apart."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,11 @@ from evals.problems.arithmetic import (
     exact,
     split_of,
     worked_solution,
+    write_problems,
 )
 from evals.problems.disjoint import Evaluated, MaskedTexts, check_disjoint, masked_words
-from evals.problems.problem_set import load, render_prompt
+from evals.problems.problem_set import load, render_prompt, take_problems
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
-from tests.commands import rlvr_bench
-
-main = rlvr_bench("stage")
 
 
 def solve_independently(statement: str) -> int:
@@ -151,9 +148,7 @@ def test_the_corpus_is_flawed_as_configured_and_from_the_training_side() -> None
 
 
 def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
-    arguments = ["draw-problems", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1"]
-    kinds = json.dumps([{"family": "chain", "operands": 3}])
-    assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
+    write_problems("b", [{"family": "chain", "operands": 3}], "evaluation", 5, 1, tmp_path / "b")
     trained = tmp_path / "train.jsonl"
     write_jsonl(trained, as_rows(draw_distinct([ProblemKind(family="chain", operands=3)], "train", 50, 1), "train"))
     check_disjoint(tmp_path / "b", tmp_path / "disjoint.json", [trained])
@@ -170,9 +165,7 @@ def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
 
 def test_generated_problems_that_differ_by_a_sign_are_different(tmp_path: Path) -> None:
     """Long ones share most runs of words with one another: only the whole text counts."""
-    arguments = ["draw-problems", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1"]
-    kinds = json.dumps([{"family": "variables", "operands": 5}])
-    assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
+    write_problems("b", [{"family": "variables", "operands": 5}], "evaluation", 5, 1, tmp_path / "b")
     problem = str(read_jsonl(tmp_path / "b" / "problems.jsonl")[0]["problem"])
     sign = next(sign for sign in "+-*" if sign in problem)
     other = problem[::-1].replace(sign, "-" if sign != "-" else "+", 1)[::-1]
@@ -183,9 +176,7 @@ def test_generated_problems_that_differ_by_a_sign_are_different(tmp_path: Path) 
 
 
 def test_a_set_in_memory_has_the_texts_and_gives_prompts_with_braces(tmp_path: Path) -> None:
-    arguments = ["draw-problems", "--name", "b", "--split", "evaluation", "--count", "3", "--seed", "1"]
-    kinds = json.dumps([{"family": "chain", "operands": 3}])
-    assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
+    write_problems("b", [{"family": "chain", "operands": 3}], "evaluation", 3, 1, tmp_path / "b")
     problems = load(tmp_path / "b")
     assert not problems.gated
     statements = [row["problem"] for row in read_jsonl(tmp_path / "b" / "problems.jsonl")]
@@ -303,26 +294,22 @@ def test_a_real_benchmark_is_compared_nearly_word_for_word_though_it_has_a_famil
         check_disjoint(tmp_path / "b", tmp_path / "disjoint.json", [tmp_path / "train.jsonl"])
 
 
-def test_the_first_problems_of_a_benchmark_are_a_set_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kinds = ["--kinds", '[{"family": "chain", "operands": 3}]']
-    arguments = ["draw-problems", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1", *kinds]
-    main([*arguments, "--out", str(tmp_path / "b")])
-    take = ["take-problems", "--benchmark", str(tmp_path / "b"), "--out", str(tmp_path / "few")]
-    assert main([*take, "--count", "3"]) == 0
+def test_the_first_problems_of_a_benchmark_are_a_set_of_their_own(tmp_path: Path) -> None:
+    write_problems("b", [{"family": "chain", "operands": 3}], "evaluation", 5, 1, tmp_path / "b")
+    take = partial(take_problems, tmp_path / "b", tmp_path / "few")
+    take(3)
     assert load(tmp_path / "few").problems == load(tmp_path / "b").problems[:3]
-    assert main([*take]) == 0
+    take()
     assert load(tmp_path / "few").problems == load(tmp_path / "b").problems
-    for count in ("6", "0", "-1"):
-        assert main([*take, "--count", count]) == 2
-        assert f"has 5 problems, and {count} are to be taken" in capsys.readouterr().err
+    for count in (6, 0, -1):
+        with pytest.raises(UserError, match=f"has 5 problems, and {count} are to be taken"):
+            take(count)
 
 
-def test_a_benchmark_with_tests_beside_it_is_not_taken_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_benchmark_with_tests_beside_it_is_not_taken_from(tmp_path: Path) -> None:
     for name in ("problems", "tests"):
         write_jsonl(tmp_path / "b" / f"{name}.jsonl", [{"id": "p", "problem": "Add.", "answer": "1"}])
     outputs = hash_files(tmp_path / "b", *(tmp_path / "b").iterdir())
     Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
-    assert main(["take-problems", "--benchmark", str(tmp_path / "b"), "--out", str(tmp_path / "few")]) == 2
-    assert "has tests beside its problems" in capsys.readouterr().err
+    with pytest.raises(UserError, match="has tests beside its problems"):
+        take_problems(tmp_path / "b", tmp_path / "few")

@@ -1,7 +1,5 @@
 """Rows of the benchmarks of programs, as their sources write them, become problems and tests."""
 
-from __future__ import annotations
-
 import base64
 import json
 import pickle

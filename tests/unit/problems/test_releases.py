@@ -1,7 +1,5 @@
 """Word problems as their releases have them: files of three forms, made-up rows, and the real files where they are."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

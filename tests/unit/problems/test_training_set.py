@@ -1,7 +1,5 @@
 """A published training set: repetitions, white space, conflicts and counts, on rows made in the same format."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,7 @@ from evals.core.yaml_file import read_yaml
 from evals.problems.training_set import write_training_set
 from rlvr.study.benchmarks import DATASETS, training_settings, training_verifier
 from rlvr.study.study import Study
-from tests.commands import rlvr_bench
-
-main = rlvr_bench("stage")
+from tests.stages import status
 
 CONFIG = DATASETS.parent
 
@@ -73,7 +69,7 @@ def test_each_problem_is_kept_once_and_contradicting_ones_are_listed(
     else:
         write_jsonl(path, rows)
     settings |= {"counts": COUNTS, "conflicts": CONFLICTS, "path": str(tmp_path / Path(copy).parts[0])}
-    assert main(["read-training-set", "--settings", json.dumps(settings), "--out", str(tmp_path / "out")]) == 0
+    write_training_set(settings, tmp_path / "out")
     assert [(row["id"], row["problem"], row["answer"]) for row in read_jsonl(tmp_path / "out" / "problems.jsonl")] == [
         ("a", "What is 1+1?", "2"),
         ("b", "What is 2+2?", "4"),
@@ -87,8 +83,7 @@ def test_each_problem_is_kept_once_and_contradicting_ones_are_listed(
     assert "path" not in manifest["parameters"] and "sha256" not in manifest["parameters"]
     digest = manifest["outputs"]["problems.jsonl"]
     for expected, code in ((digest, 0), ("0" * 64, 2)):
-        changed = json.dumps({**settings, "sha256": expected})
-        assert main(["read-training-set", "--settings", changed, "--out", str(tmp_path / "again")]) == code
+        assert status(write_training_set, {**settings, "sha256": expected}, tmp_path / "again") == code
 
 
 @pytest.mark.parametrize(
@@ -155,12 +150,6 @@ def test_a_row_of_another_form_is_named(settings: dict[str, Any], rows: list[dic
         write_jsonl(tmp_path / "copy.jsonl", [rows[0], row])
         with pytest.raises(UserError, match=message):
             write_training_set(settings, tmp_path / "out")
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"name": "x", "repository": "x/y", "columns": {}}'])
-def test_settings_that_are_none_end_in_one_line(text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["read-training-set", "--settings", text, "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith("error: --settings: ")
 
 
 def test_the_published_counts_are_expected() -> None:

@@ -1,7 +1,5 @@
 """The curves of the report: the data that they are drawn from, and the drawing in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

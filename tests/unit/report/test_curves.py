@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +8,8 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.manifest import verify_outputs
 from evals.core.records import read_runs
 from evals.figures.style import figure_style
-from rlvr.report.curves import CURVES, draw_training_curves, read_metrics
-from tests.commands import rlvr_bench
+from rlvr.report.curves import CURVES, draw_training_curves, read_metrics, write_training_curves
 from tests.unit.synthetic_results import Study
-
-main = rlvr_bench("stage", "figure")
 
 
 def test_the_line_is_the_mean_and_the_band_the_extremes_of_the_seeds(synthetic_study: Study) -> None:
@@ -54,8 +49,8 @@ def test_a_column_that_a_method_lacks_is_said_in_its_panel(synthetic_study: Stud
 
 
 def test_command_writes_all_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
-    arguments = ["--runs", str(synthetic_study.runs_file), "--training", str(synthetic_study.results / "runs")]
-    assert main(["training_curves", *arguments, "--out", str(tmp_path / "training_curves")]) == 0
+    training = synthetic_study.results / "runs"
+    write_training_curves(runs=synthetic_study.runs_file, training=training, out=tmp_path / "training_curves")
     manifest = verify_outputs(tmp_path / "training_curves.manifest.json", "figure")
     assert set(manifest.outputs) == {"training_curves.png", "training_curves.svg", "training_curves.pdf"}
     assert len(manifest.inputs) == 1 + 6

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -16,10 +14,10 @@ import pytest
 from evals.core.files import sha256_file
 from evals.core.manifest import verify_outputs
 from evals.scores.registration import register
+from rlvr.report.page import write_report
 from tests.commands import rlvr_bench
+from tests.stages import status
 from tests.unit.synthetic_results import Study
-
-main = rlvr_bench("stage")
 
 _NOTE = "Generated problems & a tiny model."
 _FIGURES = ("scores", "differences", "profiles", "cost_curves", "training_curves")
@@ -39,13 +37,12 @@ def with_figures(study: Study) -> Study:
     return study
 
 
-def make_report(study: Study, *options: str) -> int:
-    arguments = ["--study", str(study.study_file), "--runs", str(study.runs_file), "--scores", *map(str, study.scores)]
-    arguments += ["--comparisons", str(study.comparisons), "--audits", *map(str, study.audits)]
-    arguments += ["--results", str(study.results)]
-    arguments += ["--figures", str(study.results / "figures"), "--note", _NOTE]
-    arguments += ["--out", str(study.root / "report.html")]
-    return main(["report", *arguments, *options])
+def make_report(study: Study, **named: Any) -> int:
+    def write() -> None:
+        given = study.study_file, study.read(), study.audits, study.results, study.results / "figures", [_NOTE]
+        write_report(*given, study.root / "report.html", **named)
+
+    return status(write)
 
 
 def _page(study: Study) -> str:
@@ -93,13 +90,12 @@ def _outline(page: str) -> _Outline:
 
 def test_the_registered_comparison_gets_one_verdict_and_says_when_it_was_registered(study: Study) -> None:
     registrations = study.results / "registration.json"
-    options = ("--registrations", str(registrations))
     _edit(study.study_file, lambda content: content.update(registration={"method": "delta", "smallest_effect": 0.9}))
-    assert make_report(study, *options) == 0
+    assert make_report(study, registrations=registrations) == 0
     path = study.root / "report.html"
     assert "was not registered before it was carried out" in path.read_text(encoding="utf-8")
     register(json.loads(study.study_file.read_text()), [], registrations)
-    assert make_report(study, *options) == 0
+    assert make_report(study, registrations=registrations) == 0
     page = path.read_text(encoding="utf-8")
     assert "smallest effect of interest 90.0 points: equivalent." in page
     assert "before any of its trainings was finished. Changed since the first registration: nothing." in page
@@ -107,7 +103,7 @@ def test_the_registered_comparison_gets_one_verdict_and_says_when_it_was_registe
     _edit(study.study_file, lambda content: content["registration"].update(smallest_effect=0.5))
     manifests = sorted(study.results.glob("runs/*/manifest.json"))
     register(json.loads(study.study_file.read_text()), manifests, registrations)
-    assert make_report(study, *options) == 0
+    assert make_report(study, registrations=registrations) == 0
     page = path.read_text(encoding="utf-8")
     assert f"when {len(manifests)} of its trainings were finished, whose results could have been seen" in page
     assert f"Changed since the first registration: registration with {len(manifests)} trainings finished." in page
@@ -303,8 +299,7 @@ def test_its_manifest_names_every_file_that_the_page_was_made_from(study: Study)
 def test_a_named_study_has_its_own_title_and_curves(study: Study) -> None:
     curves = study.results / "figures/reward_curves.svg"
     curves.write_text("<svg xmlns='http://www.w3.org/2000/svg'></svg>")
-    own = ["--own-figures", "reward_curves"]
-    assert make_report(study, "--title", "DelTA's <ablations>", *own) == 0
+    assert make_report(study, title="DelTA's <ablations>", own_figures=["reward_curves"]) == 0
     page = (study.root / "report.html").read_text(encoding="utf-8")
     assert not _outline(page).mismatched
     assert "DelTA&#39;s &lt;ablations&gt;: RLVR Bench report" in page

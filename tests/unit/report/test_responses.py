@@ -1,9 +1,7 @@
 """The pages of responses, and the way to them from the report: in a browser, as a reader goes it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +11,20 @@ import pytest
 from evals.core.manifest import verify_outputs
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS
 from rlvr.report import viewer
+from rlvr.report.responses import write_responses_page
 from tests.browser import CHROMIUM, Page, browser
-from tests.commands import rlvr_bench
+from tests.stages import status
 from tests.unit.report.test_report import make_report, with_figures
 from tests.unit.synthetic_results import Study
 
-page_of = rlvr_bench("stage", "page", "responses")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 HOSTILE = "<img src=x onerror=alert(1)> \\boxed{7}"
 
 
-def make_page(study: Study, benchmark: str = "chain_3", *options: object) -> int:
-    words = ["--benchmark", benchmark, "--benchmarks", "chain_3", "nested_sums", "--runs", study.runs_file]
+def make_page(study: Study, benchmark: str = "chain_3", tokens: Sequence[Path] = ()) -> int:
     audits = [path for path in study.audits if path.parent.name == benchmark]
-    words += ["--audits", *audits, "--results", study.results, *options]
-    return page_of([*map(str, words), "--report", "../../report.html", "--out", str(out(study, benchmark))])
+    given = benchmark, study.runs_file, audits, study.results, out(study, benchmark), ["chain_3", "nested_sums"]
+    return status(write_responses_page, *given, tokens, "../../report.html")
 
 
 def out(study: Study, benchmark: str = "chain_3") -> Path:
@@ -165,7 +162,7 @@ def test_tokens_are_coloured_where_two_checkpoints_were_compared(study: Study, p
     frame["problem"], frame["text"], frame["trained_log_prob"] = "chain_3-000", texts, change
     frame["sample"] = 0
     frame.to_parquet(directory / "tokens.parquet")
-    assert make_page(study, "chain_3", "--tokens", directory) == 0
+    assert make_page(study, tokens=[directory]) == 0
     page.open(f"{out(study).as_uri()}#run=tiny-delta-s1&problem=chain_3-000")
     page.wait("document.querySelector('#cell article')")
     shown = page.value(

@@ -1,8 +1,7 @@
 """The figure of many methods' reward curves, alone and two studies side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +9,12 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, UserError
 from evals.core.manifest import verify_outputs
 from evals.core.records import Run, conditions_of, read_runs
 from evals.figures.style import figure_style
-from rlvr.report.curves import draw_reward_curves, read_metrics
-from tests.commands import rlvr_bench
+from rlvr.report.curves import draw_reward_curves, read_metrics, write_reward_curves
 from tests.unit.synthetic_results import Study
-
-main = rlvr_bench("stage", "figure")
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +89,10 @@ def test_studies_that_do_not_correspond_and_unknown_references_are_refused(
 
 
 def test_command_writes_all_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
-    arguments = ["reward_curves", "--runs", str(synthetic_study.runs_file), "--reference-method", "dapo"]
-    arguments += ["--training", str(synthetic_study.results / "runs"), "--out", str(tmp_path / "reward_curves")]
-    assert main([*arguments, "--titles", "Study"]) == 0
+    given = {"runs": [synthetic_study.runs_file], "training": synthetic_study.results / "runs"}
+    write = partial(write_reward_curves, **given, reference_method="dapo", out=tmp_path / "reward_curves")
+    write(titles=["Study"])
     manifest = verify_outputs(tmp_path / "reward_curves.manifest.json", "figure")
     assert set(manifest.outputs) == {"reward_curves.png", "reward_curves.svg", "reward_curves.pdf"}
-    assert main([*arguments, "--titles", "one", "two"]) == 2
+    with pytest.raises(UserError):
+        write(titles=["one", "two"])

@@ -1,7 +1,5 @@
 """The page of training rollouts, and the way to it from the report: in a browser, as a reader goes it."""
 
-from __future__ import annotations
-
 import base64
 import re
 import zlib
@@ -17,13 +15,13 @@ from evals.core.files import fingerprint, write_parquet
 from evals.core.manifest import Manifest, hash_files, read_manifest, verify_outputs
 from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS
 from rlvr.engines.rollouts import KIND, ROLLOUT_COLUMNS, rollout_directory
+from rlvr.report.rollouts import write_rollouts_page
 from tests.browser import Page, browser
-from tests.commands import rlvr_bench
+from tests.stages import status
 from tests.unit.report.test_report import make_report, with_figures
 from tests.unit.report.test_responses import choose, needs_browser
 from tests.unit.synthetic_results import Study
 
-page_of = rlvr_bench("stage", "page", "rollouts")
 HOSTILE = "<img src=x onerror=alert(1)>"
 LONGEST = 6
 
@@ -32,9 +30,9 @@ def out(study: Study) -> Path:
     return study.root / "rollouts" / "index.html"
 
 
-def make_page(study: Study, *options: object) -> int:
-    words = ["--runs", study.runs_file, "--results", study.results, "--benchmarks", "chain_3", "nested_sums"]
-    return page_of([*map(str, [*words, *options]), "--out", str(out(study))])
+def make_page(study: Study, *replayed: Path) -> int:
+    given = study.runs_file, study.results, out(study), ["chain_3", "nested_sums"], replayed
+    return status(write_rollouts_page, *given)
 
 
 def rows_of(run: str, step: int, columns: dict[str, str], problems: Sequence[int]) -> pd.DataFrame:
@@ -101,7 +99,7 @@ def colours(page: Page) -> list[str]:
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["desktop light", "phone dark"])
 def test_a_reader_goes_from_the_report_to_a_rollout_and_back(study: Study, page: Page, width: int, dark: bool) -> None:
-    assert make_page(study) == 0 and make_report(study, "--rollouts", "rollouts/index.html") == 0
+    assert make_page(study) == 0 and make_report(study, rollouts="rollouts/index.html") == 0
     page.events.clear()
     page.open((study.root / "report.html").as_uri(), width, 800, dark)
     page.click('nav a[href="rollouts/index.html"]')
@@ -193,7 +191,7 @@ def test_the_change_by_passes_in_float32_is_called_so(study: Study) -> None:
     rows = rows_of("tiny-grpo-s1", 2, REPLAY_COLUMNS, [0])
     for further, title in (({}, "over the step"), ({"displacement": 0.125}, "over the step, by passes in float32")):
         directory, _ = replay(study, rows.assign(**further))
-        assert make_page(study, "--replayed", directory) == 0
+        assert make_page(study, directory) == 0
         found = re.search(r'id="index">([\w+/=]+)', out(study).read_text())
         assert found is not None
         assert f'"log-prob change {title}"' in zlib.decompress(base64.b64decode(found[1])).decode()
@@ -202,14 +200,14 @@ def test_the_change_by_passes_in_float32_is_called_so(study: Study) -> None:
 @needs_browser
 def test_a_replayed_step_has_what_the_update_did(study: Study, page: Page) -> None:
     directory, manifest = replay(study, rows_of("tiny-grpo-s1", 2, REPLAY_COLUMNS, [0]))
-    assert make_page(study, "--replayed", directory) == 0
+    assert make_page(study, directory) == 0
     page.open(f"{out(study).as_uri()}#step=2&run=tiny-grpo-s1")
     page.wait("document.querySelector('#cell article')")
     assert page.text("#cell h2").endswith("on train-000, step 2")
     choose(page, "colour", "change")
     page.wait("document.querySelector('#cell article .token-4')")
     replace(manifest, fingerprint="of another training").write(directory / "manifest.json")
-    assert make_page(study, "--replayed", directory) == 0
+    assert make_page(study, directory) == 0
     page.open(out(study).as_uri())
     page.wait("document.body.dataset.ready")
     assert page.value("document.getElementById('step').options.length") == 2
@@ -217,8 +215,7 @@ def test_a_replayed_step_has_what_the_update_did(study: Study, page: Page) -> No
 
 @needs_browser
 def test_a_study_without_kept_rollouts_says_so(synthetic_study: Study, page: Page, tmp_path: Path) -> None:
-    words = ["--runs", synthetic_study.runs_file, "--results", synthetic_study.results]
-    assert page_of([*map(str, words), "--out", str(tmp_path / "rollouts/index.html")]) == 0
+    write_rollouts_page(synthetic_study.runs_file, synthetic_study.results, tmp_path / "rollouts/index.html")
     page.events.clear()
     page.open((tmp_path / "rollouts/index.html").as_uri())
     page.wait("document.body.dataset.ready")

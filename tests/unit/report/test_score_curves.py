@@ -1,8 +1,5 @@
 """The figure of scores along the training."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 
 import pytest
@@ -12,11 +9,14 @@ from evals.core.files import write_json
 from evals.core.manifest import verify_outputs
 from evals.core.records import Chosen, Run
 from evals.figures.style import figure_style
-from rlvr.report.curves import draw_score_curves, draw_validation_curves, read_averages
-from tests.commands import rlvr_bench
+from rlvr.report.curves import (
+    draw_score_curves,
+    draw_validation_curves,
+    read_averages,
+    write_score_curves,
+    write_validation_curves,
+)
 from tests.unit.synthetic_results import Study
-
-main = rlvr_bench("stage", "figure")
 
 
 def _run(method: str, seed: int | None) -> Run:
@@ -38,13 +38,10 @@ def test_lines_start_at_the_base_model_and_pass_through_the_means() -> None:
     assert (low, high) == pytest.approx((40, 90))
 
 
-def test_the_command_draws_a_studys_scores_and_names_what_is_missing(
-    synthetic_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_draws_a_studys_scores_and_names_what_is_missing(synthetic_study: Study, tmp_path: Path) -> None:
     out = tmp_path / "score_curves"
-    arguments = ["score_curves", "--runs", str(synthetic_study.runs_file)]
-    arguments += ["--scores", *map(str, synthetic_study.scores), "--out", str(out)]
-    assert main([*arguments, "--points", json.dumps({"dapo": [[40, "dapo"]]})]) == 0
+    points = {"dapo": [[40, "dapo"]]}
+    write_score_curves(runs=[synthetic_study.runs_file], scores=synthetic_study.scores, points=points, out=out)
     assert verify_outputs(tmp_path / "score_curves.manifest.json", "figure").parameters["points"]["dapo"] == [
         [40, "dapo"]
     ]
@@ -89,7 +86,6 @@ def test_the_command_draws_the_choices(synthetic_study: Study, tmp_path: Path) -
     choices = [tmp_path / run["run"] / "chosen.json" for run in trained]
     for run, path in zip(trained, choices, strict=True):
         write_json(path, _choice(Run(**run), {"4": 0.5}).to_json())
-    arguments = ["validation_curves", "--runs", str(synthetic_study.runs_file), "--out", str(tmp_path / "curves")]
-    assert main([*arguments, "--choices", *map(str, choices)]) == 0
+    write_validation_curves(runs=synthetic_study.runs_file, choices=choices, out=tmp_path / "curves")
     inputs = verify_outputs(tmp_path / "curves.manifest.json", "figure").inputs
     assert set(map(str, choices)) <= set(inputs)

@@ -1,7 +1,5 @@
 """A small workflow of its own, for tests of how snakemake is started and shown."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Continuous integration runs four commands, one beside the others, and fails if one does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Numbers that were measured are not here; pages name the command that made them.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import tomllib

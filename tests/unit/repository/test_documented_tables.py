@@ -1,7 +1,5 @@
 """Tables, versions and examples of pages, held to the files that they are about."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents: versions, licence, links, files, commands and methods that they name."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The environment is made once, made again after an interruption, and never by two at a time."""
 
-from __future__ import annotations
-
 import fcntl
 import importlib.util
 import os
@@ -241,26 +239,27 @@ def test_a_half_deleted_environment_is_not_taken_for_complete(
     assert steps(installer, project) == WHOLE
 
 
-def test_a_new_lock_file_renews_the_environment(installer: ModuleType, project: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("requirements.lock", f"numpy==2.4.7\n{UV}\n", WHOLE),
+        (
+            "requirements.lock",
+            f"# made by make lock\nnumpy==2.4.6 \\\n    --hash=sha256:00\n    # via pandas\n{UV}\n",
+            [],
+        ),
+        ("pyproject.toml", "[project]\nname = 'x'\n", ["--editable"]),
+        *((".venv/complete.json", damaged, WHOLE) for damaged in ("", "{", "[]", "null")),
+        (".venv/bin/python", None, WHOLE),
+    ],
+)
+def test_the_environment_is_made_again_for_what_decides_it_alone(
+    installer: ModuleType, project: Path, file: str, content: str | None, expected: list[str]
+) -> None:
     steps(installer, project)
-    (project / "requirements.lock").write_text(f"numpy==2.4.7\n{UV}\n")
-    assert steps(installer, project) == WHOLE
+    (project / file).unlink() if content is None else (project / file).write_text(content)
+    assert steps(installer, project) == expected
     assert steps(installer, project) == []
-
-
-def test_comments_and_hashes_in_the_lock_file_renew_nothing(installer: ModuleType, project: Path) -> None:
-    steps(installer, project)
-    lock = (
-        f"# made by make lock\nnumpy==2.4.6 \\\n    --hash=sha256:00\n    # via pandas\n{UV} \\\n    --hash=sha256:11\n"
-    )
-    (project / "requirements.lock").write_text(lock)
-    assert steps(installer, project) == []
-
-
-def test_a_new_pyproject_installs_only_the_project(installer: ModuleType, project: Path) -> None:
-    steps(installer, project)
-    (project / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-    assert steps(installer, project) == ["--editable"]
 
 
 def test_a_moved_project_gets_a_new_environment(installer: ModuleType, project: Path) -> None:
@@ -268,19 +267,6 @@ def test_a_moved_project_gets_a_new_environment(installer: ModuleType, project: 
     moved = project.with_name("moved")
     shutil.move(project, moved)
     assert steps(installer, moved) == WHOLE
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "null"])
-def test_a_damaged_mark_is_no_mark(installer: ModuleType, project: Path, content: str) -> None:
-    steps(installer, project)
-    (project / ".venv" / "complete.json").write_text(content)
-    assert steps(installer, project) == WHOLE
-
-
-def test_a_removed_python_renews_the_environment(installer: ModuleType, project: Path) -> None:
-    steps(installer, project)
-    (project / ".venv" / "bin" / "python").unlink()
-    assert steps(installer, project) == WHOLE
 
 
 def test_two_at_a_time_make_one_environment(

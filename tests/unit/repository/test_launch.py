@@ -1,7 +1,5 @@
 """One study to a directory: a living one is named and left alone, a dead one's lock is removed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

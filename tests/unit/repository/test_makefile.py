@@ -1,7 +1,5 @@
 """What make's targets would run."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What is released is the same, byte for byte, wherever and whenever it is built."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The progress display's arithmetic and words."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -32,14 +30,6 @@ def job(job_id: int, rule: str, started: float, threads: int = 1, name: str = "t
 
 def failed(rule: str) -> FailedJob:
     return FailedJob(rule, rule, 1.0, ())
-
-
-def test_nothing_is_promised_before_anything_is_measured() -> None:
-    study = Study(planned={"train": 2})
-    assert study.outlook(0.0, {}).guessed == 1.0
-    study.start(job(1, "train", 0.0))
-    outlook = study.outlook(5.0, {1: StepProgress(step=0, steps=60)})
-    assert wording.time_left(outlook) == ""
 
 
 def test_time_left_counts_measured_seconds_not_jobs() -> None:
@@ -173,14 +163,6 @@ def test_any_order_of_events_gives_a_sane_outlook(events: list[tuple[str, int, f
     assert 0.0 <= outlook.fraction <= 1.0
     assert 0.0 <= outlook.guessed <= 1.0
     assert 0.0 <= outlook.seconds_left < 1e5
-
-
-def test_a_snapshot_does_not_change() -> None:
-    study = Study(planned={"train": 1})
-    study.start(job(1, "train", 0.0))
-    before = study.snapshot()
-    study.finish(1, 5.0)
-    assert list(before.running) == [1] and before.finished == {} and study.running == {}
 
 
 def test_progress_is_read_beside_the_outputs(tmp_path: Path) -> None:

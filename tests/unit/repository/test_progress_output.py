@@ -1,7 +1,5 @@
 """What a person sees of snakemake under the default profile: in a log, on a terminal, and when things go wrong."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pty

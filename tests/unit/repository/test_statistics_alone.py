@@ -1,7 +1,5 @@
 """The commands on files work from a wheel with the declared dependencies alone, and refuse a namesake of `evals`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

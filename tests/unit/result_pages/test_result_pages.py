@@ -1,7 +1,5 @@
 """Pages beside the report: what stands in them, and that they need nothing else."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,9 +8,8 @@ import pytest
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs
 from rlvr.diagnostics.claims.findings import Measurement, Summary, measure, summary_table
-from tests.commands import rlvr_bench
-
-main = rlvr_bench("stage", "page")
+from rlvr.report.pages import write_phenomena_page
+from tests.stages import status
 
 SVG = "<svg xmlns='http://www.w3.org/2000/svg'></svg>"
 MEASURED = [
@@ -28,22 +25,21 @@ def summary(title: str, measured: list[Measurement], method: str = "") -> Summar
 
 
 @pytest.fixture
-def findings(tmp_path: Path) -> list[str]:
+def findings(tmp_path: Path) -> list[Path]:
     """Two claims with their figures."""
     for name, title in (("one", "First claim"), ("two", "Second claim")):
         write_json(tmp_path / f"{name}.json", summary(title, MEASURED, f"What was done for `{name}`.").to_json())
         (tmp_path / f"{name}.svg").write_text(SVG)
-    return [str(tmp_path / "one.json"), str(tmp_path / "two.json")]
+    return [tmp_path / "one.json", tmp_path / "two.json"]
 
 
-def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings: list[str], tmp_path: Path) -> None:
+def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings: list[Path], tmp_path: Path) -> None:
     rollouts = tmp_path / "diagnostics" / "tiny-dapo-s1" / "step-10.html"
     rollouts.parent.mkdir(parents=True)
     rollouts.write_text("<html></html>")
     out = tmp_path / "phenomena.html"
-    arguments = ["--findings", *findings, "--figures", str(tmp_path), "--rollouts", str(rollouts)]
-    arguments += ["--left-out", "Third claim: needs <this>", "Fourth claim: needs that"]
-    assert main(["phenomena", *arguments, "--study", "mine", "--note", "N & M.", "--out", str(out)]) == 0
+    left_out = ["Third claim: needs <this>", "Fourth claim: needs that"]
+    write_phenomena_page(findings, tmp_path, ["N & M."], out, "mine", [rollouts], left_out)
     page = out.read_text()
     assert "on the model of the study mine" in page and 'href="report.html"' in page
     assert "Not measured: Third claim: needs &lt;this&gt;." in page and "Not measured: Fourth claim" in page
@@ -56,7 +52,7 @@ def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings
     assert 'href="diagnostics/tiny-dapo-s1/step-10.html"' in page
     assert not re.search(r"<script|(?:src|href)=\"(?:https?:)?//", page)
     assert set(verify_outputs(out.with_name("phenomena.manifest.json"), "report").inputs) == {
-        *findings, *(str(tmp_path / f"{name}.svg") for name in ("one", "two")), str(rollouts),
+        *map(str, findings), *(str(tmp_path / f"{name}.svg") for name in ("one", "two")), str(rollouts),
     }  # fmt: skip
 
 
@@ -67,20 +63,8 @@ def test_verdicts_are_counted_by_claim_and_contradictions_named() -> None:
 
 
 def test_a_figure_that_is_not_there_is_one_line(
-    findings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    findings: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "two.svg").unlink()
-    arguments = [
-        "--findings",
-        *findings,
-        "--figures",
-        str(tmp_path),
-        "--study",
-        "s",
-        "--note",
-        "N.",
-        "--out",
-        str(tmp_path / "p.html"),
-    ]
-    assert main(["phenomena", *arguments]) == 2
+    assert status(write_phenomena_page, findings, tmp_path, ["N."], tmp_path / "p.html", "s") == 2
     assert capsys.readouterr().err == f"error: {tmp_path / 'two.svg'}: no such file\n"

@@ -1,7 +1,5 @@
 """``rlvr-bench stage compare``: rows, verdicts, determinism, and what must stop it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -12,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evals.core.comparisons import Claim, Controls
 from evals.core.files import fingerprint, write_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from evals.scores.comparison import verdict
+from evals.scores.comparison import Settings, verdict, write_comparisons
 from evals.statistics.difference import estimate_difference
 from evals.statistics.resampling import holm
-from tests.commands import rlvr_bench
+from tests.stages import status
 from tests.unit.synthetic_results import score_row
-
-main = rlvr_bench("stage")
 
 SAMPLES = 32
 Counts = Mapping[tuple[str, int | None], np.ndarray]
@@ -57,11 +54,14 @@ def study(key: int, gains: Mapping[str, float], seeds: int = 3, problems: int = 
     return counts
 
 
-def compare(root: Path, *options: str, reference: str = "dapo") -> int:
-    paths = [str(path) for path in sorted((root / "scores").glob("*.json"))]  # manifests too, as a shell's * gives them
-    quick = ["--resamples", "500", "--permutations", "1000"]
-    out = ["--out", str(root / "comparisons.json")]
-    return main(["compare", "--scores", *paths, "--reference-method", reference, *out, *quick, *options])
+def compare(root: Path, reference: str = "dapo", training: Path | None = None, **given: Any) -> int:
+    paths = sorted((root / "scores").glob("*.json"))  # manifests too, as a shell's * gives them
+
+    def write() -> None:
+        settings = Settings(reference, **{"bootstrap_resamples": 500, "permutations": 1000, **given})
+        write_comparisons(paths, settings, root / "comparisons.json", training)
+
+    return status(write)
 
 
 def rows_of(root: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -98,13 +98,11 @@ def test_every_method_meets_the_reference_and_the_base_on_every_benchmark_and_on
     assert easy["minimum_detectable_effect"] > 2.8 * easy["standard_error"]
 
 
-def test_controls_are_named_beside_the_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_controls_are_named_beside_the_comparisons(tmp_path: Path) -> None:
     write_scores(tmp_path, "easy", study(1, GAINS))
     controls = {"positive": "poor", "negative": "grpo"}
-    assert compare(tmp_path, "--controls", json.dumps(controls)) == 0
+    assert compare(tmp_path, controls=Controls(**controls)) == 0
     assert json.loads((tmp_path / "comparisons.json").read_text())["controls"] == controls
-    assert compare(tmp_path, "--controls", '{"positive": "poor"}') == 2
-    assert "--controls: lacks negative" in capsys.readouterr().err
 
 
 def test_one_base_model_alone_has_nothing_to_be_compared(tmp_path: Path) -> None:
@@ -150,9 +148,9 @@ def test_weights_of_benchmarks_decide_the_mean_over_them_alone(tmp_path: Path) -
     assert compare(tmp_path) == 0
     alike = rows_of(tmp_path)
     assert json.loads((tmp_path / "comparisons.json").read_text())["weighting"] == "benchmarks"
-    assert compare(tmp_path, "--weighting", "problems") == 0
+    assert compare(tmp_path, weighting="problems") == 0
     by_problems = rows_of(tmp_path)
-    assert compare(tmp_path, "--weighting", "long=1,short=3") == 0
+    assert compare(tmp_path, weighting={"long": 1.0, "short": 3.0}) == 0
     own = rows_of(tmp_path)
     assert json.loads((tmp_path / "comparisons.json").read_text())["weighting"] == {"long": 1, "short": 3}
     parts = [by_problems["delta", "dapo", name]["difference"] for name in ("short", "long")]
@@ -175,7 +173,7 @@ def test_the_same_seed_gives_the_same_bytes_and_other_rows_do_not_matter(tmp_pat
     assert compare(tmp_path / "fewer") == 0
     row = ("grpo", "dapo", "easy")
     assert rows_of(tmp_path / "fewer")[row] == rows_of(tmp_path / "one")[row]
-    assert compare(tmp_path / "one", "--seed", "5") == 0
+    assert compare(tmp_path / "one", seed=5) == 0
     assert (tmp_path / "one" / "comparisons.json").read_bytes() != first
 
 
@@ -216,7 +214,7 @@ def test_one_seed_supports_no_verdict_about_a_method_but_one_about_the_checkpoin
     assert row["verdict"] == "not distinguishable"
     unknown = ("standard_error", "confidence_interval", "p_value", "p_value_holm", "minimum_detectable_effect")
     assert [row[key] for key in unknown] == [None] * 5
-    assert compare(tmp_path, "--claim", "checkpoints") == 0
+    assert compare(tmp_path, claim=Claim.CHECKPOINTS) == 0
     assert rows_of(tmp_path)["delta", "dapo", "easy"]["verdict"] == "better"
     assert json.loads((tmp_path / "comparisons.json").read_text())["claim"] == "checkpoints"
 
@@ -226,7 +224,7 @@ def test_unequal_seeds_drown_a_difference_that_problems_alone_would_confirm(tmp_
     for seed, shift in ((1, -6), (2, 2), (3, 10)):
         counts["unstable", seed] = np.clip(counts["unstable", seed] + shift, 0, SAMPLES)
     write_scores(tmp_path, "easy", counts)
-    assert compare(tmp_path, "--claim", "checkpoints") == 0
+    assert compare(tmp_path, claim=Claim.CHECKPOINTS) == 0
     assert rows_of(tmp_path)["unstable", "dapo", "easy"]["verdict"] == "better"
     assert compare(tmp_path) == 0
     row = rows_of(tmp_path)["unstable", "dapo", "easy"]
@@ -270,22 +268,19 @@ def test_models_are_compared_within_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reference", "message"),
+    ("options", "message"),
     [
-        ([], "dpao", "--reference-method: dpao has no scores for tiny; it has base, dapo, grpo"),
-        (["--permutations", "10"], "dapo", "--permutations: is 10; accepted: 100 or more"),
-        (["--seed", "-1"], "dapo", "--seed: is -1; accepted: 0 or more"),
-        (["--weighting", "easy"], "dapo", "--weighting: is 'easy'; accepted: benchmarks (all alike), problems"),
-        (["--weighting", "easy=0"], "dapo", "--weighting: is 'easy=0'"),
-        (["--weighting", "easy=nan"], "dapo", "--weighting: is 'easy=nan'"),
-        (["--weighting", "hard=1"], "dapo", "--weighting: has weights of hard; accepted: of easy"),
+        ({"reference": "dpao"}, "--reference-method: dpao has no scores for tiny; it has base, dapo, grpo"),
+        ({"permutations": 10}, "--permutations: is 10; accepted: 100 or more"),
+        ({"seed": -1}, "--seed: is -1; accepted: 0 or more"),
+        ({"weighting": {"hard": 1.0}}, "--weighting: has weights of hard; accepted: of easy"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(
-    options: list[str], reference: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_scores(tmp_path, "easy", study(5, {"dapo": 0.2, "grpo": 0.2}))
-    assert compare(tmp_path, *options, reference=reference) == 2
+    assert compare(tmp_path, **options) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

@@ -1,7 +1,5 @@
 """The contrast of methods in comparisons.json: its numbers by hand, and what it does to verdicts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +57,7 @@ def test_contrast_goes_into_comparisons_and_verdicts(tmp_path: Path) -> None:
         for method, values in offsets.items():
             floor = (5.0 + seed, 5.5, 4.5)
             write_run(tmp_path, method, seed, [each + values[seed - 1] for each in floor], floor)
-    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert compare(tmp_path, training=tmp_path / "runs") == 0
     rows, found = rows_of(tmp_path), contrasts_of(tmp_path)
     assert set(found) == set(offsets)  # neither the reference nor what measured nothing
     for name in ("easy", "all"):
@@ -89,7 +87,7 @@ def test_the_control_itself_never_has_contrast(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
         write_run(tmp_path, "control", seed, (5.0, 6.0, 7.0 + seed), (5.0, 6.0, 7.0 + seed))
-    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert compare(tmp_path, training=tmp_path / "runs") == 0
     assert contrasts_of(tmp_path)["control"]["ratio_interval"] == [1.0, 1.0]
     assert rows_of(tmp_path)["control", "dapo", "all"]["verdict"] == "no contrast with the reference"
 
@@ -99,7 +97,7 @@ def test_one_seed_decides_by_its_steps(tmp_path: Path, angles: tuple[float, ...]
     write(tmp_path, study(1, {"dapo": 0.2, "near": 0.2}, seeds=1))
     write_run(tmp_path, "dapo", 1, (0.0, 0.0, 0.0))
     write_run(tmp_path, "near", 1, angles)
-    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert compare(tmp_path, training=tmp_path / "runs") == 0
     row = contrasts_of(tmp_path)["near"]
     assert row["is_above_floor"] == is_above
     assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == "not distinguishable"  # 0.5 to 3 is neither
@@ -113,7 +111,7 @@ def test_seeds_that_differ_far_above_the_floor_have_contrast(tmp_path: Path) -> 
     for seed, angle, floor in ((1, 57.4, 5.0), (2, 40.9, 7.9), (3, 26.7, 6.1)):
         write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
         write_run(tmp_path, "far", seed, (angle,) * 3, (floor,) * 3)
-    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert compare(tmp_path, training=tmp_path / "runs") == 0
     assert contrasts_of(tmp_path)["far"]["is_above_floor"]
     assert rows_of(tmp_path)["far", "dapo", "all"]["verdict"] == "not distinguishable"
 
@@ -124,7 +122,7 @@ def test_seeds_too_few_to_measure_contrast_do_not_deny_it(tmp_path: Path) -> Non
     for seed, angle, floor in ((1, 14.9, 4.05), (2, 51.4, 6.36)):
         write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
         write_run(tmp_path, "far", seed, (angle,) * 3, (floor,) * 3)
-    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert compare(tmp_path, training=tmp_path / "runs") == 0
     found = contrasts_of(tmp_path)["far"]
     assert found["ratio_interval"] == pytest.approx([0.037, 810], rel=0.03) and not found["is_above_floor"]
     assert rows_of(tmp_path)["far", "dapo", "all"]["verdict"] == "not distinguishable"
@@ -145,7 +143,7 @@ def test_the_interval_of_the_ratio_decides(tmp_path: Path, low: float, high: flo
     for seed, offset in ((1, -spread), (2, 0.0), (3, spread)):
         write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
         write_run(tmp_path, "near", seed, (5.0 * np.exp(middle + offset),) * 3, (5.0,) * 3)
-    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert compare(tmp_path, training=tmp_path / "runs") == 0
     assert contrasts_of(tmp_path)["near"]["ratio_interval"] == pytest.approx([low, high])
     assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == verdict
 
@@ -156,7 +154,7 @@ def test_a_single_step_decides_by_its_ratio(tmp_path: Path, angle: float, verdic
     nothing = (np.nan, np.nan)
     write_run(tmp_path, "dapo", 1, (0.0, *nothing), (5.0, *nothing))
     write_run(tmp_path, "near", 1, (angle, *nothing), (5.0, *nothing))
-    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert compare(tmp_path, training=tmp_path / "runs") == 0
     assert contrasts_of(tmp_path)["near"]["ratio_interval"] is None
     assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == verdict
 
@@ -166,7 +164,7 @@ def test_a_method_that_is_the_reference_has_no_contrast(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
         write_run(tmp_path, "same", seed, (0.0, 0.0, 0.0), (5.0, 6.0, 7.0))
-    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert compare(tmp_path, training=tmp_path / "runs") == 0
     assert not contrasts_of(tmp_path)["same"]["is_above_floor"]
 
 
@@ -175,7 +173,7 @@ def test_an_angle_to_another_method_is_none_to_the_reference(tmp_path: Path) -> 
     write_run(tmp_path, "dapo", 1, (0.0, 0.0, 0.0))
     write_run(tmp_path, "near", 1, (1.0, 1.0, 1.0), against="sapo")
     write_run(tmp_path, "sapo", 1, None)
-    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert compare(tmp_path, training=tmp_path / "runs") == 0
     assert contrasts_of(tmp_path) == {}
     assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == "not distinguishable"
     assert compare(tmp_path) == 0  # without trainings there is nothing to read

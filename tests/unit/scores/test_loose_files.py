@@ -1,7 +1,5 @@
 """Files that other engines and people write: what is read, and what is refused in one line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``rlvr-bench score|compare|power``: on grades, on samples, on files from anywhere."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """``rlvr-bench stage score``: grades in, one row a run out, and everything that must stop it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,9 @@ from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.results import read_results
 from evals.scores.comparison import Settings, write_comparisons
+from evals.scores.score import write_scores
 from evals.tables.by_seed import by_seed_tables
-from tests.commands import rlvr_bench
-
-main = rlvr_bench("stage")
+from tests.stages import status
 
 RUNS: list[dict[str, Any]] = [
     {"run": "tiny-base", "model": "tiny", "method": "base", "seed": None, "title": "Base"},
@@ -52,10 +49,8 @@ def half_right(problems: int = 10, samples: int = 4) -> list[dict[str, Any]]:
 
 def score(root: Path, *directories: Path, disjoint: Path | None = None) -> int:
     write_json(root / "runs.json", RUNS)
-    names = [str(directory) for directory in directories]
-    options = ["--disjoint", str(disjoint)] if disjoint else []
-    options += ["--runs", str(root / "runs.json"), "--out", str(root / "scores" / "chain.json")]
-    return main(["score", "--benchmark", "chain", "--grades", *names, *options])
+    out = root / "scores" / "chain.json"
+    return status(write_scores, "chain", directories, root / "runs.json", out, disjoint=disjoint)
 
 
 def test_scores_hold_every_number_of_the_contract(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """The stages of a plan by their names, such as ``train tiny-dapo-s1``."""
 
-from __future__ import annotations
-
-import json
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,15 +16,26 @@ def stages_of(plan: Plan) -> dict[str, Any]:
     }
 
 
+REMOVED = object()
+"""The value of a key that :func:`replaced` takes out."""
+
+
+def replaced(content: Mapping[str, Any], dotted: str, value: Any) -> dict[str, Any]:
+    """A copy of a study with the value under a dotted key replaced."""
+    copied: dict[str, Any] = copy.deepcopy(dict(content))
+    *parents, key = dotted.split(".")
+    section = copied
+    for parent in parents:
+        section = section.setdefault(parent, {})
+    section[key] = value
+    if value is REMOVED:
+        del section[key]
+    return copied
+
+
 def changed(content: Mapping[str, Any], dotted: str, value: Any) -> Plan:
     """The plan of a study with the value under a dotted key replaced."""
-    copy = json.loads(json.dumps(content))
-    *parents, key = dotted.split(".")
-    section = copy
-    for parent in parents:
-        section = section[parent]
-    section[key] = value
-    return Plan.read(copy, "config/changed.yaml")
+    return Plan.read(replaced(content, dotted, value), "config/changed.yaml")
 
 
 def remade(before: Plan, after: Plan) -> set[str]:

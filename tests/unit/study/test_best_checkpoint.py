@@ -1,7 +1,5 @@
 """`checkpoint: {best: ...}`: which policies are evaluated, under which names; nothing else of a study changes."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,5 @@
 """The configuration files: what is accepted, and where and how a mistake is told."""
 
-from __future__ import annotations
-
-import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +12,12 @@ from evals.core.config.problem_sets import TrainingSet, parse_benchmark
 from evals.core.config.reference import editor_schemas, reference_page
 from evals.core.config.settings import Settings
 from evals.core.config.study import StudyConfig
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput
 from evals.core.files import canonical_json
 from evals.core.yaml_file import read_yaml
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
+from tests.unit.study.planned import REMOVED, replaced
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 PARSERS: dict[str, Callable[[Any, str], Settings]] = {
@@ -41,21 +39,7 @@ def test_a_shipped_file_is_read_and_written_as_it_is(path: Path) -> None:
     assert canonical_json(parse(path, content).to_json()) == canonical_json(content)
 
 
-REMOVED = object()
 VALIDATION = {"seed": 1, "count": 9, "every": 2, "samples_per_problem": 4}
-
-
-def changed(content: Any, dotted: str, value: Any) -> Any:
-    result = copy.deepcopy(content)
-    *parents, last = dotted.split(".")
-    place = result
-    for key in parents:
-        place = place.setdefault(key, {})
-    if value is REMOVED:
-        del place[last]
-    else:
-        place[last] = value
-    return result
 
 
 HEADS = "models.tiny.architecture"
@@ -118,6 +102,11 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("config", "training.sampling_backend", "server", "training.sampling_backend", "local, vllm"),
     ("config", "training.sampling_backend", "vllm", "diagnostics", "none with sampling_backend vllm"),
     ("config", "evaluation.top_p", 1.5, "evaluation.top_p", "at most 1"),
+    ("config", "evaluation.top_p", 0, "evaluation.top_p", "above 0"),
+    ("config", "evaluation.temperature", -1, "evaluation.temperature", "at least 0"),
+    ("config", "evaluation.samples_per_problem", 0, "evaluation.samples_per_problem", "at least 1"),
+    ("config", "evaluation.max_model_len", 0, "evaluation.max_model_len", "at least 2"),
+    ("config", "execution.sampling_threads", 0, "execution.sampling_threads", "at least 1"),
     ("config", "diagnostics.selected", ["a"], "diagnostics.selected", "at least 2"),
     ("papers/delta", "diagnostics", {"method": "dapo", "steps": [1], "benchmark": "aime_2024"}, "diagnostics", "verl"),
     ("papers/delta", "validation", VALIDATION, "validation", "none with engine verl"),
@@ -128,7 +117,10 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("papers/delta", "models.qwen3_8b_base.id", "a/b", "models.qwen3_8b_base", "path, or id and revision"),
     ("papers/delta", "models.qwen3_8b_base.dtype", "float8", "models.qwen3_8b_base.dtype", "auto, float32, bfloat16"),
     ("smollm2_smoke", "models.smollm2.system_prompt", "Think.", "models.smollm2.system_prompt", "would lack it; none"),
-    ("smollm2_smoke", "models.smollm2.dtype", "float16", "models.smollm2.dtype", "local; float32, bfloat16"),
+    ("smollm2_smoke", "models.smollm2.dtype", "auto", "models.smollm2.dtype", "local; float32, bfloat16, float16"),
+    ("papers/delta", "models.qwen3_8b_base.head_dtype", "float32", "models.qwen3_8b_base.head_dtype", "local"),
+    ("evaluate_model", "models.model.head_dtype", "float32", "models.model.head_dtype", "none, or backend local"),
+    ("smollm2_smoke", "models.smollm2.head_dtype", "float16", "models.smollm2.head_dtype", "float32"),
     ("benchmarks/chain_3", "operands", 1, "operands", "at least 2"),
     ("benchmarks/chain_3", "gated", True, "", "unknown key gated"),
     ("benchmarks/chain_3", "source", "web", "source", "generated, hub, path"),
@@ -160,7 +152,7 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
 )
 def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(key: str, meant: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        Study.resolve(changed(read_study_file(CONFIG / "config.yaml"), key, {}), "config.yaml")
+        Study.resolve(replaced(read_study_file(CONFIG / "config.yaml"), key, {}), "config.yaml")
     assert f"(did you mean {meant}?)" in str(caught.value)
 
 
@@ -168,60 +160,26 @@ def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(key: str, meant
 def test_a_mistake_is_told_in_one_line_with_its_place(file: str, key: str, value: Any, place: str, words: str) -> None:
     path = CONFIG / f"{file}.yaml"
     with pytest.raises(InvalidInput) as caught:
-        parse(path, changed(read_study_file(path), key, value))
+        parse(path, replaced(read_study_file(path), key, value))
     assert caught.value.key == place
     assert words in f"{caught.value.found}; {caught.value.accepted}"
     assert str(caught.value).startswith(f"{path.name}: ") and "\n" not in str(caught.value)
 
 
-def test_the_local_backend_samples_in_two_types() -> None:
+def test_the_local_backend_samples_in_three_types() -> None:
     path = CONFIG / "evaluate_model.yaml"
-    content = changed(read_study_file(path), "evaluation.backend", "local")
-    parse(path, changed(content, "models.model.dtype", "bfloat16"))
-    with pytest.raises(InvalidInput, match="float32, bfloat16, or backend transformers or vllm"):
-        parse(path, changed(content, "models.model.dtype", "float16"))
+    content = replaced(read_study_file(path), "evaluation.backend", "local")
+    parse(path, replaced(content, "models.model.dtype", "float16"))
+    with pytest.raises(InvalidInput, match="float32, bfloat16, float16, or backend transformers or vllm"):
+        parse(path, replaced(content, "models.model.dtype", "auto"))
 
 
 def test_a_validation_needs_problems_that_can_be_drawn() -> None:
     path = CONFIG / "config.yaml"
     published = {"source": "deepmath_103k", "prompt": "{problem}"}
-    content = changed(changed(read_study_file(path), "problems", published), "validation", VALIDATION)
+    content = replaced(replaced(read_study_file(path), "problems", published), "validation", VALIDATION)
     with pytest.raises(InvalidInput, match="none with a published set"):
         parse(path, content)
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "word"),
-    [
-        ("a: 1\nb: 2\na: 3\n", 3, "the key a stands twice, first in line 1"),
-        ("a:\n  b: 1\n  b: 1\n", 3, "the key b stands twice"),
-        ("a: [1\n", 2, "not valid YAML"),
-        ("1: a\n", 1, "the key 1 is no text"),
-        ("a: !!python/object/apply:os.getcwd []\n", 1, "not valid YAML"),
-    ],
-)
-def test_yaml_that_is_none_or_says_a_thing_twice_is_refused_with_its_line(
-    text: str, line: int, word: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(text)
-    with pytest.raises(UserError) as caught:
-        read_yaml(path)
-    assert f"{path}: is not valid YAML in line {line} (" in str(caught.value) and word in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("text", "value"), [("1e-6", 1e-6), ("-2E+3", -2000.0), ("1.5e3", 1500.0), ("e5", "e5")])
-def test_a_number_with_an_exponent_is_a_number(text: str, value: Any, tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(f"a: {text}\n")
-    assert read_yaml(path) == {"a": value}
-
-
-def test_yaml_may_merge_a_mapping_into_others(tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text("a: &a {x: 1}\nb: {<<: *a, y: 2}\n")
-    assert read_yaml(path)["b"] == {"x": 1, "y": 2}
 
 
 def test_the_reference_of_all_keys_is_up_to_date() -> None:

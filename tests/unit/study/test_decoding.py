@@ -1,7 +1,5 @@
 """The jobs of ``snakemake decoding``: what they choose on, what they report, and what is refused before any work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Then raise the version of what computes with it (docs/architecture.md, "Runs, ve
 anew: ``python -m tests.unit.study.test_defaults > tests/unit/study/defaults.json``.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

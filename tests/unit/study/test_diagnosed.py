@@ -1,7 +1,5 @@
 """Which runs are looked into, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

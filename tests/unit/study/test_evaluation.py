@@ -1,7 +1,5 @@
 """`rlvr-bench eval`: the study that a command line is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

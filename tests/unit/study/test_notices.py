@@ -1,7 +1,5 @@
 """What a plan says of its hours: measured seconds a step, times steps, or that nothing was measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from evals.core.manifest import Manifest

@@ -1,7 +1,5 @@
 """The papers' studies beside their papers: what a study says of itself, and which verdicts its table can give."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The study that a rehearsal is: the rehearsed one's model, cluster and method, and little work."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace

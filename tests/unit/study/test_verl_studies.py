@@ -1,7 +1,5 @@
 """Studies that verl trains: what their configuration has to say, and what a run becomes."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of last and best policies, of two fabricated studies that stand for both."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd
@@ -10,10 +8,9 @@ import pytest
 from evals.core.files import read_json, write_json
 from evals.core.manifest import verify_outputs
 from evals.core.records import Chosen
-from tests.commands import rlvr_bench
+from evals.tables.checkpoints import write_checkpoints_table
+from tests.stages import status
 from tests.unit.synthetic_results import Study, write_small_study
-
-main = rlvr_bench("stage", "table")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +19,7 @@ def best(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return write_small_study(tmp_path_factory.mktemp("best"), steps=4)
 
 
-def choices(study: Study) -> list[str]:
+def choices(study: Study) -> list[Path]:
     """Every training of ``study`` chose its policy after 4 steps."""
     paths = []
     for method in ("grpo", "dapo", "delta"):
@@ -31,23 +28,20 @@ def choices(study: Study) -> list[str]:
             averages = {"4": 0.75, "8": 0.5}
             choice = Chosen(run="r", benchmark="chain_3", samples_per_problem=2, step=4, averages=averages)
             write_json(path, choice.to_json())
-            paths.append(str(path))
+            paths.append(path)
     return paths
 
 
-def arguments(last: Study, best: Study, out: Path) -> list[str]:
-    words = ["checkpoints"]
-    for prefix, study in (("--", last), ("--best-", best)):
-        words += [f"{prefix}scores", *map(str, study.scores), f"{prefix}comparisons", str(study.comparisons)]
-        words += [f"{prefix}runs", str(study.runs_file)]
-    return [*words, "--out", str(out)]
+def write(last: Study, best: Study, chosen: list[Path], out: Path) -> int:
+    of_best = best.scores, best.comparisons, best.runs_file
+    return status(write_checkpoints_table, last.read(), *of_best, chosen, out)
 
 
 def test_both_policies_of_every_method_stand_one_under_the_other(
     synthetic_study: Study, best: Study, tmp_path: Path
 ) -> None:
     out = tmp_path / "checkpoints"
-    assert main([*arguments(synthetic_study, best, out), "--choices", *choices(best)]) == 0
+    assert write(synthetic_study, best, choices(best), out) == 0
     frame = pd.read_csv(tmp_path / "checkpoints.csv")
     assert frame["checkpoint"].tolist() == ["base", *["last", "best"] * 3]
     assert frame["steps"].tolist()[1:3] == [pytest.approx(float("nan"), nan_ok=True), "4 4"]
@@ -61,18 +55,17 @@ def test_both_policies_of_every_method_stand_one_under_the_other(
     rows = [line for line in text.splitlines() if line.startswith("| DelTA")]
     assert ["†" in line for line in rows] == [False, True, False, True]  # in both tables of the best alone
     assert "Without chain_3 (%)" in text
-    assert set(verify_outputs(tmp_path / "checkpoints.manifest.json", "table").inputs) > set(choices(best))
+    assert set(verify_outputs(tmp_path / "checkpoints.manifest.json", "table").inputs) > set(map(str, choices(best)))
 
 
 def test_the_note_says_that_some_trainings_had_fewer_policies(
     synthetic_study: Study, best: Study, tmp_path: Path
 ) -> None:
     paths = choices(best)
-    write_json(Path(paths[2]), {**read_json(Path(paths[2])), "averages": {"4": 0.75}})
-    assert main([*arguments(synthetic_study, best, tmp_path / "checkpoints"), "--choices", *paths]) == 0
+    write_json(paths[2], {**read_json(paths[2]), "averages": {"4": 0.75}})
+    assert write(synthetic_study, best, paths, tmp_path / "checkpoints") == 0
     assert "of 1 to 2 policies along each training" in (tmp_path / "checkpoints.md").read_text()
 
 
 def test_a_choice_that_is_missing_is_refused(synthetic_study: Study, best: Study, tmp_path: Path) -> None:
-    words = [*arguments(synthetic_study, best, tmp_path / "checkpoints"), "--choices", *choices(best)[1:]]
-    assert main(words) == 2
+    assert write(synthetic_study, best, choices(best)[1:], tmp_path / "checkpoints") == 2

@@ -1,7 +1,5 @@
 """Scores at equal cost: the table and figures of rewards over tokens, and of compute-performance curves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pandas as pd
 import pytest
 
 from evals.core.comparisons import Controls
+from evals.core.errors import UserError
 from evals.figures.efficiency import write_compute_performance, write_cost_curves
 from evals.results import Results, read_results
 from evals.tables.efficiency import (
@@ -19,7 +18,6 @@ from evals.tables.efficiency import (
     read_courses,
     write_efficiency_table,
 )
-from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 
 CEILINGS = {"grpo": 0.6, "dapo": 0.9, "delta": 0.9}
@@ -107,11 +105,10 @@ def test_tables_and_figures_are_written_with_and_without_validation(validated: S
     write_efficiency_table(results, training, tmp_path / "efficiency")
     assert "Compute-performance curves" in (tmp_path / "efficiency.md").read_text()
     (training / "tiny-dapo-s1" / "validation.parquet").unlink()
-    shared = ["--scores", *map(str, validated.scores), "--comparisons", str(validated.comparisons)]
-    shared += ["--runs", str(validated.runs_file), "--training", str(training), "--out", str(tmp_path / "again")]
-    assert rlvr_bench("stage", "table")(["efficiency", *shared]) == 0
+    write_efficiency_table(results, training, tmp_path / "again")
     assert "Compute-performance curves" not in (tmp_path / "again.md").read_text()
-    assert rlvr_bench("stage", "figure")(["compute_performance", *shared]) == 2
+    with pytest.raises(UserError, match="not every run has validation"):
+        write_compute_performance(results, training, tmp_path / "again")
 
 
 def test_a_short_training_has_a_reward_and_no_check_of_its_second_half(validated: Study) -> None:

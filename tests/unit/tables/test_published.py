@@ -1,7 +1,5 @@
 """Published numbers: the project's own files, what a wrong line says, and when a number compares."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

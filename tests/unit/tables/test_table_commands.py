@@ -1,6 +1,5 @@
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,29 +9,31 @@ import pytest
 from evals.core.manifest import verify_outputs
 from evals.core.records import BASE
 from evals.results import read_results
-from evals.tables.main import main_tables, read_costs
-from tests.commands import rlvr_bench
+from evals.tables.audit import write_audit_table
+from evals.tables.by_seed import write_by_seed_table
+from evals.tables.main import main_tables, read_costs, write_main_table
+from evals.tables.robust import write_robust_table
+from tests.stages import status
 from tests.unit.synthetic_results import Study
-
-main = rlvr_bench("stage", "table")
 
 _NOTE = "Generated problems, a tiny model."
 
 
-def _arguments(study: Study, table: str, out: Path) -> list[str]:
-    results = study.results
-    shared = ["--scores", *map(str, study.scores), "--comparisons", str(study.comparisons)]
-    shared += ["--runs", str(study.runs_file), "--out", str(out)]
-    training = ["--training", str(results / "runs")]
-    own = {"main": ["--costs", str(results / "costs"), *training, "--note", _NOTE], "robust": training}
-    return [table, *shared, *own.get(table, [])]
+def write(study: Study, table: str, out: Path) -> int:
+    training = study.results / "runs"
+    tables: dict[str, Callable[[], None]] = {
+        "main": lambda: write_main_table(study.read(), study.results / "costs", training, [_NOTE], out),
+        "robust": lambda: write_robust_table(study.read(), training, out),
+        "by_seed": lambda: write_by_seed_table(study.read(), out),
+    }
+    return status(tables[table])
 
 
 @pytest.fixture(scope="module")
 def written(synthetic_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tables")
-    assert main(_arguments(synthetic_study, "main", out / "main")) == 0
-    assert main(_arguments(synthetic_study, "by_seed", out / "by_seed")) == 0
+    assert write(synthetic_study, "main", out / "main") == 0
+    assert write(synthetic_study, "by_seed", out / "by_seed") == 0
     return out
 
 
@@ -56,7 +57,7 @@ def test_a_seed_that_fell_is_counted_in_both_tables(editable_study: Study, tmp_p
     metrics["reward_mean"] = [0.4, 0.6, 0.8, 0.8, 0.0, 0.0, 0.0, 0.0]
     metrics.to_parquet(path)
     for table in ("main", "robust"):
-        assert main(_arguments(editable_study, table, tmp_path / table)) == 0
+        assert write(editable_study, table, tmp_path / table) == 0
         header, _, *rows = _rows((tmp_path / f"{table}.md").read_text())
         fell = {row[0]: row[header.index("Fell")] for row in rows}
         assert (fell["DelTA"], fell["DAPO"]) == ("1 of 2 [1, 99]", "0 of 2 [0, 84]")
@@ -155,16 +156,12 @@ def test_by_seed_lists_every_run_of_every_benchmark(written: Path, synthetic_stu
     assert "No answer" in header and "Truncated" in header
 
 
-def _audit(study: Study, out: Path) -> list[str]:
-    return ["audit", "--audits", *map(str, study.audits), "--runs", str(study.runs_file), "--out", str(out)]
-
-
 def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path: Path) -> None:
     for path in editable_study.audits[7:]:
         content = json.loads(path.read_text())
         content["audit"] |= {"second": None, "no_second_because": "withheld"}
         path.write_text(json.dumps(content))
-    assert main(_audit(editable_study, tmp_path / "audit")) == 0
+    write_audit_table(editable_study.audits, editable_study.runs_file, tmp_path / "audit")
     header, _, shown, hidden = _rows((tmp_path / "audit.md").read_text())
     shown_cells, hidden_cells = dict(zip(header, shown, strict=True)), dict(zip(header, hidden, strict=True))
     assert shown_cells["Samples"] == str(7 * 12 * 32)
@@ -186,8 +183,7 @@ def test_an_audit_without_a_run_is_one_line(
     editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     audits = [path for path in editable_study.audits if path.parent.parent.name != "tiny-grpo-s1"]
-    words = ["audit", "--audits", *map(str, audits), "--runs", str(editable_study.runs_file)]
-    assert main([*words, "--out", str(tmp_path / "audit")]) == 2
+    assert status(write_audit_table, audits, editable_study.runs_file, tmp_path / "audit") == 2
     assert "audits: chain_3: lack tiny-grpo-s1, which the study has" in capsys.readouterr().err
 
 
@@ -200,7 +196,7 @@ def test_manifests_name_every_byte_read_and_written(written: Path, synthetic_stu
 
 
 def test_the_same_inputs_give_the_same_bytes(written: Path, synthetic_study: Study, tmp_path: Path) -> None:
-    main(_arguments(synthetic_study, "main", tmp_path / "main"))
+    write(synthetic_study, "main", tmp_path / "main")
     for ending in ("md", "csv", "tex"):
         assert (tmp_path / f"main.{ending}").read_bytes() == (written / f"main.{ending}").read_bytes()
 
@@ -209,7 +205,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
     editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     editable_study.comparisons.write_text("{")
-    assert main(_arguments(editable_study, "main", tmp_path / "out" / "main")) == 2
+    assert write(editable_study, "main", tmp_path / "out" / "main") == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and "comparisons.json" in error
     assert not (tmp_path / "out").exists()

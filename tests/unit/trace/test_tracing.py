@@ -1,7 +1,5 @@
 """``rlvr-bench trace``: every stage is tampered with in turn, and each time the changed file is named."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -20,13 +18,16 @@ import pytest
 
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
 from evals.core.manifest import Manifest, hash_files, write_output_manifest
+from evals.results import read_results
+from evals.scores.comparison import Settings, write_comparisons
+from evals.scores.score import write_scores
+from evals.tables.by_seed import write_by_seed_table
+from evals.tables.main import write_main_table
 from evals.trace.chain import root_hash_of
 from tests.commands import rlvr_bench
+from tests.stages import grade
 
 main = rlvr_bench()
-grading = rlvr_bench("stage", "grade")
-scores = rlvr_bench("stage")
-tables = rlvr_bench("stage", "table")
 
 RUNS = [
     ("tiny-base", "base", None),
@@ -79,8 +80,7 @@ def make_study(results: Path) -> None:
             write_jsonl(directory / "samples.jsonl", rows)
             artifact(directory, "samples", ["samples.jsonl"], [source / weights, problems], {"engine": "local"})
             grades = results / "grades" / run / benchmark
-            command = ["--samples", str(directory / "samples.jsonl"), "--problems", str(problems)]
-            assert grading([*command, "--out", str(grades), "--workers", "1"]) == 0
+            grade(directory / "samples.jsonl", problems, grades)
         for stage in ("sample", "grade"):
             write_text(results / "costs" / stage / f"{run}.tsv", COSTS)
     sheet = [
@@ -92,27 +92,24 @@ def make_study(results: Path) -> None:
     make_tables(results)
 
 
+def scores_of(results: Path) -> list[Path]:
+    return [results / "scores" / f"{benchmark}.json" for benchmark in BENCHMARKS]
+
+
 def make_scores(results: Path) -> None:
-    for benchmark in BENCHMARKS:
-        grades = [str(results / "grades" / run / benchmark) for run, _, _ in RUNS]
-        out = ["--out", str(results / "scores" / f"{benchmark}.json")]
-        assert (
-            scores(["score", "--benchmark", benchmark, "--runs", f"{results}/runs.json", "--grades", *grades, *out])
-            == 0
+    for benchmark, out in zip(BENCHMARKS, scores_of(results), strict=True):
+        write_scores(
+            benchmark, [results / "grades" / run / benchmark for run, _, _ in RUNS], results / "runs.json", out
         )
-    paths = [str(results / "scores" / f"{benchmark}.json") for benchmark in BENCHMARKS]
-    quick = ["--resamples", "100", "--permutations", "100"]
-    out = ["--out", str(results / "comparisons.json")]
-    assert scores(["compare", "--scores", *paths, "--reference-method", "dapo", *quick, *out]) == 0
+    quick = Settings("dapo", bootstrap_resamples=100, permutations=100)
+    write_comparisons(scores_of(results), quick, results / "comparisons.json")
 
 
 def make_tables(results: Path, scope: Path | None = None) -> None:
     scope = scope or results
-    paths = [str(scope / "scores" / f"{benchmark}.json") for benchmark in BENCHMARKS]
-    common = ["--scores", *paths, "--comparisons", f"{results}/comparisons.json", "--runs", f"{results}/runs.json"]
-    costs = ["--costs", f"{results}/costs", "--training", f"{results}/runs", "--note", "A note."]
-    assert tables(["main", *common, *costs, "--out", f"{scope}/tables/main"]) == 0
-    assert tables(["by_seed", *common, "--out", f"{scope}/tables/by_seed"]) == 0
+    read = read_results(results / "runs.json", scores_of(scope), results / "comparisons.json")
+    write_main_table(read, results / "costs", results / "runs", ["A note."], scope / "tables/main")
+    write_by_seed_table(read, scope / "tables/by_seed")
 
 
 @pytest.fixture(scope="module")
@@ -456,9 +453,8 @@ def test_stale_results_are_named(study: Path, capsys: pytest.CaptureFixture[str]
     assert of_table.startswith("results/samples/tiny-dapo-s1/short/manifest.json: its bytes differ")
     assert stale.startswith("results/samples/tiny-dapo-s1/short/samples.jsonl: results/grades/tiny-dapo-s1/short/")
     assert "was made from other bytes" in stale
-    grades = ["--out", "results/grades/tiny-dapo-s1/short", "--workers", "1"]
-    command = ["--samples", f"{samples}/samples.jsonl", "--problems", "results/problems/short/problems.jsonl"]
-    assert grading([*command, *grades]) == 0
+    problems, grades = Path("results/problems/short/problems.jsonl"), Path("results/grades/tiny-dapo-s1/short")
+    grade(samples / "samples.jsonl", problems, grades)
     _, stale = faults(capsys)
     assert stale.startswith(
         "results/grades/tiny-dapo-s1/short/grades.jsonl: results/scores/short.manifest.json was made"

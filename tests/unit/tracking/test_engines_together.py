@@ -1,7 +1,5 @@
 """Runs of both engines in one chart: the same metric under the same name, in MLflow as in the files."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What MLflow shows, read back through its public client, against the files."""
 
-from __future__ import annotations
-
 import csv
 import getpass
 import json
@@ -19,9 +17,8 @@ from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, sha256_file, write_json
 from evals.core.records import Chosen
 from evals.core.single_writer import single_writer
-from rlvr.report.mlflow.projection import UNJUDGED, metric_name
+from rlvr.report.mlflow.projection import UNJUDGED, metric_name, track
 from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
-from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import ALL_RUNS, BENCHMARKS, client_of, project, shown
 
@@ -258,8 +255,7 @@ def test_the_command_shows_a_named_study_and_says_so(tracked_study: Study, capsy
     for name in ("comparisons.json", "runs.json"):
         shutil.copy(results / name, named)
     write_json(named / "study.json", {"study": "small", "benchmarks": list(BENCHMARKS)})
-    arguments = ["--results", results, "--study", named, "--out", named / "tracking.json"]
-    assert rlvr_bench("stage")(["track", *map(str, arguments)]) == 0
+    track(results, named, named / "tracking.json")
     assert capsys.readouterr().out == f"MLflow runs: {ALL_RUNS}\n"
     assert read_json(named / "tracking.json") == {"runs": ALL_RUNS}
     assert len(shown(tracked_study, experiment="small")) == ALL_RUNS

@@ -1,7 +1,5 @@
 """A tracking server of somebody else's: a real one, in a process of its own, with its own database."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The database and its lock: several processes at once, damage, and servers that do not answer."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sqlite3

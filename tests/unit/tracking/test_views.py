@@ -1,7 +1,5 @@
 """The views of a study that ``make ui`` prints the addresses of, as MLflow's own pages show them in Chromium."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """A run and a cluster at paper scale, as a study resolves them."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import sys

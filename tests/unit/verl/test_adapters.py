@@ -1,7 +1,5 @@
 """Adapters by verl: the checkpoint that is made of them, and how much of them is left in bfloat16."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

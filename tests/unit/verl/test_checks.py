@@ -1,7 +1,5 @@
 """Misfits that verl would find in a remote worker, hours later or never."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a rank sees of the whole batch, and what it takes back; without verl and without other processes."""
 
-from __future__ import annotations
-
 import torch
 
 from rlvr.engines.verl.gathering import AllRollouts, Ranks

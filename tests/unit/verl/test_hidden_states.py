@@ -1,7 +1,5 @@
 """Hidden states: where they stand, and what is made of them while verl's engine computes in bfloat16."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

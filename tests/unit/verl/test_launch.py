@@ -1,7 +1,5 @@
 """The rendered launch: what a run's settings become among verl's overrides, without verl."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

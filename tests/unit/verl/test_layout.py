@@ -1,7 +1,5 @@
 """The batch as verl's workers cut it up again gives the method's mini-batches back."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """verl's metrics under the local engine's names, and what a run shows of them while verl trains, over attempts."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """verl's processes: what is missing is said before they start, and their own error is found."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Prompts by verl are those of evaluation, token by token, and responses end where they end in evaluation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The run of a process of verl: its grader, and the numbers of its prompts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rollouts are held back until the selection is content; verl's buffer and queue are stood for by plain objects."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field

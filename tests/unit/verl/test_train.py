@@ -1,7 +1,5 @@
 """What surrounds verl: states that are checked before they count, metrics of several attempts, the merger."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

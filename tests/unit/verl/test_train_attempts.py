@@ -1,7 +1,5 @@
 """Attempts at one run: which state each goes on from, and whose metrics count. verl and its merger are stood for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

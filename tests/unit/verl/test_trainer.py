@@ -1,7 +1,5 @@
 """The trainer before an update, on made-up batches: advantages, the rollouts that it keeps, what ends the run."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace
