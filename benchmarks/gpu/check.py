@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from random_runs import SHAPES, Alternating, run_of, write_model, write_training_problems
 
+from benchmarks.gpu.random_runs import SHAPES, Alternating, run_of, write_model, write_training_problems
 from evals.core.files import canonical_json, sha256_file, write_text
 from evals.core.run_spec import Execution, LocalRun
 from evals.core.sampling import SamplingParameters
