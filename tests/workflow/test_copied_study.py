@@ -12,12 +12,12 @@ SNAKEMAKES_OWN_LIMIT = 1_000_000
 
 
 def copied(project: Project, place: Path) -> Project:
-    """A copy in which files have times in random order, as after ``rsync`` without times, days before and ahead."""
+    """A copy in which files have times in random order, some weeks ago; times of the future are refused."""
     shutil.copytree(project.root, place, copy_function=shutil.copyfile)
     times = random.Random(5)
     for path in place.rglob("*"):
         if path.is_file() and ".snakemake" not in path.parts:
-            now = path.stat().st_mtime + times.uniform(-3, 3) * 86400
+            now = path.stat().st_mtime + times.uniform(-30, -24) * 86400
             os.utime(path, (now, now))
     return Project(place)
 
