@@ -16,7 +16,7 @@ _RESULTS = "results"
 _NO_RESULTS = re.compile(
     r"(logs|jobs|costs|mlflow-artifacts)/"
     r"|(.*/)?\.[^/]*(/|$)"  # what Snakemake, writers and file managers keep for themselves
-    r"|((base|runs)/[^/]+|(decoding/)?samples/[^/]+/[^/]+)/state/"
+    r"|((base|runs)/[^/]+|(decoding/)?samples/[^/]+/[^/]+|decoding/sweeps/[^/]+/points/[^/]+)/state/"
     r"|base/[^/]+/converted/"  # what the link checkpoint beside it leads to
     r"|runs/[^/]+/(verl/|(checkpoints/step-\d+/)?(run|cluster)\.json$)"
     r"|runs/[^/]+/(metrics_so_far\..*|(candidates|checkpoints/.*)\.kept)$"

@@ -98,8 +98,6 @@ def test_a_misfit_ends_in_one_line(change: dict[str, Any], message: str, tmp_pat
 
 
 UNKNOWN = {
-    # verl's own check passes an unknown loss.
-    "actor_rollout_ref.actor.policy_loss.loss_mode": "Unsupported loss mode: no_such_name",
     "reward.reward_manager.name": "Unknown reward manager: no_such_name",
     "trainer.no_such_key": "Could not override 'trainer.no_such_key'",
 }
