@@ -14,12 +14,13 @@ Clusters = npt.NDArray[np.int64] | None
 
 
 def label(problem_ids: Sequence[str | int], groups: Collection[Collection[str | int]]) -> Clusters:
-    """Label problems by the groups that they are in; one in none is a cluster of its own. None without groups."""
-    if not groups:
-        return None
+    """Label problems by the groups that they are in; one in none is a cluster of its own. None without groups.
+
+    A single cluster of all problems leaves no error to estimate: they are taken as independent, None.
+    """
     leader = {str(problem): str(next(iter(group))) for group in groups for problem in group}
-    names = [leader.get(str(problem), str(problem)) for problem in problem_ids]
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+    names, labels = np.unique([leader.get(str(id_), str(id_)) for id_ in problem_ids], return_inverse=True)
+    return labels.astype(np.int64) if groups and len(names) > 1 else None
 
 
 def cluster_sums(values: npt.ArrayLike, clusters: Clusters) -> FloatArray:

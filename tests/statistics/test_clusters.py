@@ -19,6 +19,7 @@ FIXED = {"treatment_is_fixed": True, "control_is_fixed": True}
 
 def test_problems_are_labelled_by_their_groups() -> None:
     assert label(["a", "b", "c"], []) is None
+    assert label(["a", "b"], [["a", "b"]]) is None  # one cluster leaves no error to estimate
     labels = label([3, 1, 2, "x"], [["2", "3"]])
     assert labels is not None and labels[0] == labels[2] and len(set(labels.tolist())) == 3
     assert sorted(set(labels.tolist())) == [0, 1, 2]
