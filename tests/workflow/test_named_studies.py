@@ -75,6 +75,7 @@ def check_selection(smoke_study: Project, study: Path, seeds: list[int], benchma
         assert smoke_study.planned(small, "selection") == {
             f"figure_reward_curves {SCOPE}",
             f"report_html {SCOPE}",
+            f"study_file {SCOPE}",
             f"track {SCOPE}",
         }
         assert smoke_study.planned() == of_the_main_study
