@@ -13,7 +13,7 @@ from evals.core.files import read_jsonl, write_jsonl
 from evals.core.run_spec import LocalRun
 from rlvr.diagnostics.claims.base import CLAIMS, Need, claim_names, find_claim
 from rlvr.diagnostics.claims.claim import Claim, load_claim
-from rlvr.diagnostics.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Summary
+from rlvr.diagnostics.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Summary, write_table
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.probes import write_probes
 from rlvr.study.diagnosed import claims_left_out, measurable_claims
@@ -33,10 +33,8 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
         arguments += ["--out", str(tmp_path / claim), "--figure", str(tmp_path / "figures" / claim)]
         assert main(["claim", claim, *arguments]) == 0
         assert (tmp_path / "figures" / f"{claim}.png").stat().st_size > 10_000
-    findings = [str(tmp_path / f"{claim}.json") for claim in claim_names()]
     out = tmp_path / "tables" / "phenomena"
-    arguments = ["--findings", *findings, "--figures", "../figures", "--left-out", "Claim: needs it"]
-    assert main(["stage", "table", "phenomena", *arguments, "--note", "N.", "--out", str(out)]) == 0
+    write_table([tmp_path / f"{claim}.json" for claim in claim_names()], "../figures", out, ["N."], ["Claim: needs it"])
     table = pd.read_csv(f"{out}.csv", keep_default_na=False)
     text = Path(f"{out}.md").read_text()
     counts = [int((table["verdict"] == verdict).sum()) for verdict in (SUPPORTED, CONTRADICTED, UNDECIDED)]

@@ -8,6 +8,7 @@ import torch
 
 from evals.core.files import read_json, read_jsonl, read_parquet, write_json, write_jsonl
 from evals.core.run_spec import Execution, LocalRun
+from evals.grading.trial import try_verifier
 from rlvr.diagnostics.policy import read_snapshots
 from rlvr.diagnostics.probes import write_probes
 from rlvr.diagnostics.replay import write_token_table
@@ -37,13 +38,8 @@ def test_one_update_of_a_pretrained_model_flips_tokens(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "verifier.py").write_text(VERIFIER)
     (tmp_path / "mine" / "problems.jsonl").write_bytes((study_files / "problems" / "problems.jsonl").read_bytes())
-    options = [
-        "--file",
-        str(tmp_path / "mine" / "verifier.py"),
-        "--problems",
-        str(tmp_path / "mine" / "problems.jsonl"),
-    ]
-    assert main(["stage", "try-verifier", *options, "--out", str(tmp_path / "verifier")]) == 0
+    mine = tmp_path / "mine"
+    try_verifier(mine / "verifier.py", mine / "problems.jsonl", tmp_path / "verifier")
     content = run_content(study_files, {"steps": 2, "learning_rate": 0.01}) | {
         "run": "other-dapo-s1",
         "base": str(request.getfixturevalue(architecture)),
