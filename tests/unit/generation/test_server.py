@@ -1,5 +1,6 @@
 """A server as the backend: what it is asked, what is asked again, and what its samples do not promise."""
 
+import itertools
 import json
 import os
 import signal
@@ -125,8 +126,8 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_says(server: StandIn, pro
 
     server.plan = plan
     sample(server, problems, tmp_path / "out")
-    after = [at - times[7] for at in times[8:]]
-    assert len([gap for gap in after if gap < 0.5]) <= 4, "those that were under way"
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times[7:])]
+    assert max(pauses) >= 0.5  # what was under way came first, however slow the machine is
 
 
 def test_a_server_may_restart(server: StandIn, problems: Path, tmp_path: Path) -> None:
