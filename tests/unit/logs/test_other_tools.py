@@ -1,8 +1,6 @@
 """Logs that other tools wrote (files/README.md): their own means, what is ambiguous, and what must be refused."""
 
 import json
-import re
-import shlex
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from tests.commands import run_command
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = Path(__file__).resolve().parent / "files"
-PAGE = ROOT / "docs" / "other_tools.md"
 
 
 def scored(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
@@ -102,15 +99,6 @@ def test_the_directory_of_an_archive_is_read_once(tmp_path: Path, monkeypatch: p
         opened.clear()
         (log,) = read_logs(tmp_path / "log.eval", {})
         assert len(log.responses) > 3 and len(opened) == 1
-
-
-def test_every_command_of_the_page_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    commands = re.findall(r"^ +rlvr-bench (.+)$", PAGE.read_text(), re.MULTILINE)
-    assert len(commands) >= 10
-    for words in commands:
-        assert run_command(*shlex.split(words)) == 0, words
-        assert "|" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
