@@ -34,7 +34,8 @@ def test_trainings_stand_beside_methods_and_hold_all_that_is_known(projected: St
     wanted |= {"checkpoint": (directory / "checkpoint").as_uri(), "mlflow.user": getpass.getuser()}
     wanted |= {"sha256/checkpoint/model.safetensors": sha256_file(directory / "checkpoint/model.safetensors")}
     assert {key: tags[key] for key in wanted} == wanted
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    commit = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     assert tags["mlflow.source.git.commit"] in (commit, f"{commit}-dirty")
     settings = pd.json_normalize(manifest["parameters"]).iloc[0]
     assert set(run.data.params) == set(settings.index) and run.data.params["training.learning_rate"] == "0.0003"
