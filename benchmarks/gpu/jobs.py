@@ -48,11 +48,11 @@ class Job:
         """Tell whether its process lives."""
         return self.process is not None and self.process.poll() is None
 
-    def start(self) -> None:
-        """Start its command; locks of the GPU lie in a directory of its own, so that jobs share the card."""
+    def start(self, scratch: str) -> None:
+        """Start its command; its locks of the GPU lie alone in ``scratch``, so that jobs share the card."""
         log = Path("results/logs") / f"{self.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "TMPDIR": tempfile.mkdtemp(prefix="job-")}
+        environment = {**os.environ, "TMPDIR": tempfile.mkdtemp(dir=scratch)}
         words = [sys.executable, "-m", "rlvr", "stage", str(JOBS / f"{self.name}.json")]
         with log.open("w") as out:
             self.process = subprocess.Popen(words, stdout=out, stderr=out, env=environment, start_new_session=True)
@@ -95,24 +95,34 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=4, help="jobs that run at the same time")
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which all are ended")
     chosen = parser.parse_args()
-    jobs, began = needed(chosen.names), time.monotonic()
+    jobs = needed(chosen.names)
+    with tempfile.TemporaryDirectory() as scratch:
+        carry_out(jobs, chosen.at_once, chosen.seconds, scratch)
+    left = [job.name for job in jobs if not job.is_made]
+    print(json.dumps({"made": len(jobs) - len(left), "not_made": left}))
+    raise SystemExit(1 if left else 0)
+
+
+def carry_out(jobs: list[Job], at_once: int, seconds: float, scratch: str) -> None:
+    """Run jobs, the first ones first, until all have ended or the seconds are over."""
+    began = time.monotonic()
     reported: set[str] = set()
     while True:
         spent = time.monotonic() - began
         for job in jobs:
             if job.process is not None and not job.runs and job.name not in reported:
                 reported.add(job.name)
-                seconds = round(time.monotonic() - job.started, 1)
-                print(json.dumps({"job": job.name, "code": job.process.poll(), "at": round(spent), "seconds": seconds}))
-                sys.stdout.flush()
+                took = round(time.monotonic() - job.started, 1)
+                line = {"job": job.name, "code": job.process.poll(), "at": round(spent), "seconds": took}
+                print(json.dumps(line), flush=True)
         running = [job for job in jobs if job.runs]
         ready = [job for job in jobs if job.may_start]
-        if ready and len(running) < chosen.at_once and spent < chosen.seconds:
-            ready[0].start()
+        if ready and len(running) < at_once and spent < seconds:
+            ready[0].start(scratch)
             continue
         if not running:
             break
-        if spent > chosen.seconds:
+        if spent > seconds:
             for number, patience in ((signal.SIGTERM, 20), (signal.SIGKILL, 5)):
                 for job in running:
                     job.signal(number)
@@ -121,9 +131,6 @@ def main() -> None:
                     time.sleep(0.2)
             break
         time.sleep(0.5)
-    left = [job.name for job in jobs if not job.is_made]
-    print(json.dumps({"made": len(jobs) - len(left), "not_made": left, "seconds": round(time.monotonic() - began)}))
-    raise SystemExit(1 if left else 0)
 
 
 if __name__ == "__main__":
