@@ -72,11 +72,11 @@ class DecoderModel:
 
     @property
     def backend(self) -> str:
-        """What computes the model, for manifests."""
+        """The name, for manifests, of what computes the model."""
         return DECODER
 
     def sampler(self) -> Callable[..., list[list[Response]]]:
-        """What samples responses, of use until the weights change (:func:`evals.generation.sampler.sample`)."""
+        """Return the sampler, of use until the weights change (:func:`evals.generation.sampler.sample`)."""
         return partial(sample, self.decoder())
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:

@@ -61,8 +61,8 @@ def convert(path: Path, directory: Path) -> None:
     except KeyError as error:
         raise UserError(f"{path}: lacks {error.args[0]}") from None
     except (IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        found = f"has metadata that make no model ({type(error).__name__}: {first_line(error)})"
-        raise UserError(f"{path}: {found}") from None
+        fault = f"has metadata that make no model ({type(error).__name__}: {first_line(error)})"
+        raise UserError(f"{path}: {fault}") from None
 
 
 def _convert(kind: str, values: Mapping[str, Any], tensors: Mapping[str, Any], path: Path, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a backend is asked, by which rule it draws tokens, and what it answers."""
+"""The request to a backend, the rule by which it draws tokens, and its responses."""
 
 from __future__ import annotations
 

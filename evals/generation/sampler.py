@@ -272,8 +272,8 @@ def draw_tokens(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters
 
 def _require_numbers(values: Tensor) -> None:
     if not bool(values.isfinite().all()):
-        found = "the model's logits are NaN or infinite: its weights are damaged, or its dtype is too narrow for it"
-        raise UserError(f"{found}; accepted: an intact checkpoint, or dtype float32")
+        fault = "the model's logits are NaN or infinite: its weights are damaged, or its dtype is too narrow for it"
+        raise UserError(f"{fault}; accepted: an intact checkpoint, or dtype float32")
 
 
 def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:

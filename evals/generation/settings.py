@@ -25,7 +25,7 @@ class EvaluationSettings(OfBenchmark, Sampling, SamplingMachine):
 
     @property
     def is_portable(self) -> bool:
-        """Whether arithmetic takes code paths that every processor has; half precision has others, as have backends."""
+        """Tell whether arithmetic takes code paths of every processor; half precision and backends have others."""
         return self.backend == "local" and self.device == "cpu" and self.dtype not in ("bfloat16", "float16")
 
     def choose_code_paths(self) -> None:

@@ -16,7 +16,7 @@ def _words(kind: str) -> tuple[str, ...]:
 ANSWER_WORDS, OPTION_WORDS, ARTICLES = _words("answer"), _words("option"), _words("article")
 RIGHT_WORDS, WRONG_WORDS, NEGATIONS = _words("right"), _words("wrong"), _words("not")
 COPULAS = _words("is")
-"""What stands between "answer" and the answer; some as patterns, for they are other words elsewhere."""
+"""The words between "answer" and the answer; some as patterns, for they are other words elsewhere."""
 LAST_COPULAS = _words("is, last")
 """What stands behind an answer, where the verb comes last."""
 TASK_WORDS, NUMBER_WORDS, SPEAKERS = _words("task"), _words("number"), _words("speaker")

@@ -119,7 +119,7 @@ class Policy(Protocol):
         ...
 
     def sampler(self) -> Sampler:
-        """What samples responses, of use until the weights change."""
+        """Return the sampler of responses, of use until the weights change."""
         ...
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
