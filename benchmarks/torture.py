@@ -53,6 +53,8 @@ KINDS = {
 }
 """Name of a kind -> who gets the signal, and which."""
 PLANNING_SHARE = 0.2
+PYTHON_STARTS_SECONDS = 0.5
+"""Before, an interrupt meets Python's own start, which shows where it was."""
 TERMINATION_SECONDS = 10.0
 PATIENCE_SECONDS = 1200.0
 SAME_BYTES = (
@@ -77,7 +79,7 @@ class Point:
     is_planning: bool
     jobs: list[str]  # that were running
     seconds_to_the_end: float | None = None  # of Snakemake, from the signal on
-    showed_traceback: bool = False
+    traceback: str | None = None  # what Snakemake printed from it on
 
 
 class Study:
@@ -139,7 +141,7 @@ class Study:
         snakemake = psutil.Process(process.pid)
         is_planning = chance.random() < PLANNING_SHARE and KINDS[kind][0] in ("group", "snakemake")
         if is_planning:
-            time.sleep(chance.uniform(0.1, 4.0))
+            time.sleep(chance.uniform(PYTHON_STARTS_SECONDS, 4.0))
         else:
             self._wait_for_jobs(process, chance.randrange(1, 5))
             time.sleep(chance.uniform(0.0, 3.0))
@@ -165,7 +167,8 @@ class Study:
         process.wait(timeout=PATIENCE_SECONDS)
         point.seconds_to_the_end = round(time.monotonic() - started, 2)
         log = self.output()
-        point.showed_traceback = number in (signal.SIGINT, signal.SIGTERM) and "Traceback" in log
+        if number in (signal.SIGINT, signal.SIGTERM) and "Traceback" in log:
+            point.traceback = log[log.index("Traceback") :][:4000]
         return point, False
 
     def _wait_for_jobs(self, process: subprocess.Popen[bytes], more: int) -> None:
@@ -255,7 +258,7 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
         "differing": differing,
         "made_again": made_again,
         "left_over": _left_over(last),
-        "tracebacks": [asdict(point) for point in done if point.showed_traceback],
+        "tracebacks": [asdict(point) for point in done if point.traceback],
         "slower_than_10_s_after_sigterm": [asdict(point) for point in slow],
         "longest_seconds_after_sigterm": max((point.seconds_to_the_end or 0 for point in stopped), default=None),
         "each": [asdict(point) for point in done],

@@ -29,7 +29,6 @@ import psutil
 from filelock import FileLock, Timeout
 
 from evals.core.errors import UserError
-from rlvr.study.study_file import check_config_files
 
 # Options with which Snakemake runs no job and holds no lock.
 _ANSWERS = (
@@ -46,6 +45,8 @@ def main(arguments: list[str]) -> None:
     _give_name_and_cache()
     from snakemake.cli import get_argument_parser
     from snakemake.cli import main as snakemake
+
+    from rlvr.study.study_file import check_config_files  # here: an interrupt is one line before the long imports too
 
     options = get_argument_parser().parse_args(arguments)
     directory = Path(options.directory or ".").resolve()
@@ -87,7 +88,7 @@ def end_jobs_on_termination(workflow: Any) -> None:
     """
     # By name: the launcher's own is that of another module, __main__.
     if getattr(signal.getsignal(signal.SIGINT), "__name__", "") == _end_at_once.__name__:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt_once)
     noted = signal.getsignal(signal.SIGTERM)
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -134,6 +135,12 @@ def measure_inputs_once(workflow: Any) -> None:
                 await measure(jobs)
 
     scheduler.update_input_sizes = measure_new
+
+
+def _interrupt_once(_number: int, _frame: FrameType | None) -> None:
+    """Interrupt Snakemake, which then ends its jobs and itself; later interrupts end the jobs, not Snakemake's work."""
+    signal.signal(signal.SIGINT, lambda _number, _frame: _end_jobs())
+    raise KeyboardInterrupt
 
 
 def _end_jobs() -> None:

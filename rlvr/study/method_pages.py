@@ -90,7 +90,8 @@ def show_file(file: Path) -> Iterator[str]:
             yield ""
             yield from _component(label, each, defaults(each))
             part = f"{kind}: {{file: {file}, name: {name}}}"
-            yield from _wrapped(f"batching: {{{part}}}" if kind in BATCHING_KINDS else part, "    in a study: ")
+            # In one line, however long the path, to be copied.
+            yield "    in a study: " + (f"batching: {{{part}}}" if kind in BATCHING_KINDS else part)
 
 
 def _component(label: str, declared: type[Component], values: Mapping[str, Any]) -> Iterator[str]:

@@ -52,7 +52,8 @@ def test_a_clone_may_lie_anywhere(tmp_path: Path, name: str) -> None:
 def test_a_home_that_cannot_be_written_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path / "file/home"))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "")  # noted, so that what the code sets is taken back
+    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.chdir(tmp_path)
     launch._give_name_and_cache()
     assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / ".cache")
@@ -63,7 +64,8 @@ def test_a_home_that_cannot_be_written_is_not_needed(tmp_path: Path, monkeypatch
 
 def test_a_user_may_have_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # noted, so that a name given by the code is taken back
+        monkeypatch.delenv(name)
     monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])
     launch._give_name_and_cache()
     assert getpass.getuser() == str(os.getuid())

@@ -248,6 +248,28 @@ def test_a_termination_interrupts_snakemake_where_its_jobs_are_elsewhere(workflo
     assert start([sys.executable, "main.py"]).communicate(timeout=PATIENCE_SECONDS)[0] == "cancels its jobs\n"
 
 
+SNAKEMAKE_INTERRUPTED_TWICE = """
+import signal, subprocess, sys
+from types import SimpleNamespace
+from rlvr.study import launch
+signal.signal(signal.SIGINT, launch._end_at_once)
+launch.end_jobs_on_termination(SimpleNamespace(local_exec=True))
+job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("ends its jobs", flush=True)
+signal.raise_signal(signal.SIGINT)
+print(job.wait(), flush=True)
+"""
+
+
+def test_a_second_interrupt_ends_the_jobs_and_does_not_disturb_snakemakes_end(workflow: Path, start: Start) -> None:
+    (workflow / "main.py").write_text(SNAKEMAKE_INTERRUPTED_TWICE)
+    output = start([sys.executable, "main.py"]).communicate(timeout=PATIENCE_SECONDS)[0]
+    assert output.splitlines() == ["ends its jobs", str(-signal.SIGTERM)]
+
+
 SNAKEMAKE_OF_A_TRAINING = """
 import subprocess, sys, time
 from rlvr.study.jobs import set_job_environment

@@ -1,7 +1,6 @@
 """What MLflow shows, read back through its public client, against the files."""
 
 import csv
-import getpass
 import json
 import os
 import shutil
@@ -9,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
@@ -31,7 +31,7 @@ def test_trainings_stand_beside_methods_and_hold_all_that_is_known(projected: St
     run, directory = runs[TRAINING], projected.results / "runs" / TRAINING
     tags, manifest = run.data.tags, read_json(directory / "manifest.json")
     wanted = {"study": "laptop", "method": "delta", "model": "tiny", "seed": "2", "stage": "train"}
-    wanted |= {"checkpoint": (directory / "checkpoint").as_uri(), "mlflow.user": getpass.getuser()}
+    wanted |= {"checkpoint": (directory / "checkpoint").as_uri(), "mlflow.user": psutil.Process().username()}
     wanted |= {"sha256/checkpoint/model.safetensors": sha256_file(directory / "checkpoint/model.safetensors")}
     assert {key: tags[key] for key in wanted} == wanted
     words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
