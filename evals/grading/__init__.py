@@ -14,10 +14,10 @@ from evals.grading.verdict import UNJUDGED, Case, Kind, Reason, Verdict
 
 __all__ = ["UNJUDGED", "Case", "GradingPool", "Kind", "Reason", "Verdict"]
 
-VERSION = 5
+VERSION = 6
 """Raised whenever the same text and reference could get another verdict."""
 
-CHOICE_VERSION = 6
+CHOICE_VERSION = 7
 """Raised whenever that could happen to a text of multiple choice; other kinds do not depend on it."""
 
 INTEGER_VERSION = 3

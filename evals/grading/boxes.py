@@ -12,10 +12,8 @@ _LONGEST_COMMAND = 40
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _PLACEHOLDER = re.compile(
     r"[\[{<(\s]{0,3}(?:\\text\w*\s*\{)?\s*(?:\?+|\.{2,}|\u2026|\\[lc]?dots|(?:\\?_)+|\\(?:square|Box|ldots)|#|"
-    r"\$?LETTER|"
-    r"(?:(?:your|the|final|correct|my|an?)\s+)*\$?(?:answer|solution|result|expression|integer|number|value|"
-    r"letter|option)"
-    r"(?:\s+here)?)\s*\}?[\]}>)\s]{0,3}",
+    r"\$?LETTER|(?:(?:your|the|final|correct|my|an?)\s+)*\$?(?:answer|solution|result|expression|integer|number|value|"
+    r"letter|option)(?:\s+here)?)\s*\}?[\]}>)\s]{0,3}",
     re.IGNORECASE,
 )
 _INSTRUCTION = re.compile(
@@ -92,18 +90,17 @@ def last_boxes(text: str, lenient: bool = False) -> list[str] | None:
     None if there is no box at all; an empty list if the last one is empty or was never closed. With ``lenient`` an
     unclosed last box reaches to the end of the text (for golds, which people cut short).
     """
-    outer = boxes(text)
-    if len(outer) > 1:
-        inside = 0
-        inner, outer = outer, []
-        for box in inner:
-            if box.closing is None or box.end > inside:  # else within the box before it, which is read as a whole
-                outer.append(box)
-                inside = inside if box.closing is None else box.end
+    every = boxes(text)
+    if len(every) == 1 and every[0].closing is not None and (only := every[0].content(text)).isdecimal():
+        return [only]  # as most texts
+    outer: list[Box] = []
+    inside = 0
+    for box in every:
+        if box.closing is None or box.end > inside:  # else within the box before it, which is read as a whole
+            outer.append(box)
+            inside = inside if box.closing is None else box.end
     if not outer:
         return None
-    if len(outer) == 1 and outer[0].closing is not None and (only := outer[0].content(text)).isdecimal():
-        return [only]  # as most texts
     parts: list[str] = []
     following = len(text)
     for box in reversed(outer):

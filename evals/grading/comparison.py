@@ -11,6 +11,7 @@ from itertools import chain
 
 from evals.grading import equations
 from evals.grading.exact import canonical_integer, compact, decide, plain_number
+from evals.grading.normalisation import RELATION
 from evals.grading.structure import (
     Group,
     as_list,
@@ -27,7 +28,6 @@ MAX_ITEMS = 200
 MAX_UNMATCHED = 30
 """Items of two unordered lists, spelled differently, that are compared each with each."""
 
-_RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
 _MEMBER = re.compile(r"^\s*\\?[A-Za-z](?:_\{?\w+\}?)?\s*\\in(?![a-zA-Z])\s*")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq|sim|doteq)(?![a-zA-Z])")
 _REMARK = re.compile(  # a condition, a modulus
@@ -73,7 +73,7 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     if max(len(sides), len(gold_sides)) > 1 and all(sides) and all(gold_sides):
         if any(map(equations.NOT.search, sides[:-1])):
             return False
-        if len(gold_sides) > 1 or not _RELATION.search(answer):
+        if len(gold_sides) > 1 or not RELATION.search(answer):
             return _compare_equations(sides, gold_sides, answer, gold, leaf)
     rows, gold_rows = matrix_entries(answer), matrix_entries(gold)
     if rows is not None and gold_rows is not None:
@@ -115,7 +115,7 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
     ours, theirs = _regrouped(ours, theirs), _regrouped(theirs, ours)
     if ours.opening == theirs.opening == "u":
         return _unordered(ours.items, theirs.items, leaf) or leaf(answer, gold)
-    related = [any(map(_RELATION.search, group.items)) for group in (ours, theirs)]
+    related = [any(map(RELATION.search, group.items)) for group in (ours, theirs)]
     if (ours.opening == "u") != (theirs.opening == "u") or any(related):
         return (all(related) and _unordered(ours.items, theirs.items, leaf)) or leaf(answer, gold)
     if ours.unordered and theirs.unordered:

@@ -25,8 +25,9 @@ _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark 
     rf"[ \t](?!(?:{'|'.join(NEGATIONS)})\s)[^\W\d_][^\s\d_.,:;!?$\\(){{}}\[\]]{{1,13}}){{0,2}}"
     rf"(?:[ \t](?:(?:would|must|should|will) be|{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\])|[ \t]?(?:"
     rf"{'|'.join(word for word in COPULAS if not word.isascii())}|[=:\uff1a])){_VALUE}"
-    # or the verb is last
-    rf"|(?<=[\u0600-\u0dff])[ \t]{_VALUE}(?=[^\n]*(?:{'|'.join(LAST_COPULAS)})[.\u0964\u3002]?[ \t]*(?:\n|$))"
+    # or the verb is last, or there is none
+    rf"|(?<=[\u0600-\u0dff])[ \t]{_VALUE}(?=(?:[^\n]*(?:{'|'.join(LAST_COPULAS)})|[-+]?\d[\d.,]*)"
+    r"[.\u0964\u3002]?[ \t]*(?:\n|$))"
 )
 _SUPPOSED = re.compile(r"\b(?:if|whether|suppos\w+|assum\w+|thought|unless|doubt|not|until|guess\w*)\b[^.!?\n]*$")
 _NUMERIC_GOLD = re.compile(r"answer is\s+([-+]?[\d.][\d.,\s+\-*/^()]*)$")
@@ -43,7 +44,7 @@ _EMPHASIS = re.compile(  # ``**56** apples``, and not ``2**3``
     r"(?<![\w)\]}*^\\])(?:\*{2,3}|_{2,3})(?=\S)|"
     r"(?<=[^\s^\\{])(?:(?:\*{2,3}|_{2,3})(?:!\s*$|(?![\w(\[{\\]))|[*_`](?=[.,;:!]?\s*$))"
 )
-_VERB_LAST = re.compile(rf"\s?(?:{'|'.join(LAST_COPULAS)})[.\u0964\u3002]?$")
+_VERB_LAST = re.compile(rf"(?:\s?(?:{'|'.join(LAST_COPULAS)}))?[.\u0964\u3002]?$")
 _HTML = re.compile(r"</?(?:b|i|u|em|strong|br|p|span|div|code|mark|answer|final_answer)\s*/?>", re.IGNORECASE)
 _ORNAMENTS = " \t\r\n*_`>\u2192\u25a0\u25a1\u25aa\u220e\ufe0f" + "".join(
     map(chr, (*range(0x2600, 0x27C0), *range(0x1F300, 0x1FB00)))
@@ -109,12 +110,8 @@ def _within_tags(text: str, truncated: bool) -> str:
     if opening is None or (text[: opening.start()].endswith("{") and not _CLOSING_TAG.search(text, opening.end())):
         return text  # no tag, or ``\\boxed{<answer>}``
     closing = _CLOSING_TAG.search(text, opening.end())
-    inside, rest = (
-        (text[opening.end() :], "")
-        if closing is None
-        else (text[opening.end() : closing.start()], text[closing.end() :])
-    )
-    if (truncated and closing is None) or last_boxes(rest):
+    inside = text[opening.end() : closing.start() if closing else len(text)]
+    if (truncated and closing is None) or (closing and last_boxes(text[closing.end() :])):
         return text
     return inside if last_boxes(inside) is not None else rf"\boxed{{{sentence_answer(inside, marked=True)}}}"
 

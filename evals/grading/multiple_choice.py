@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator
 
 from evals.grading.boxes import boxes
-from evals.grading.statements import OPEN, REJECTED, REVOKED, STRONG, Statement, stated, weighed
+from evals.grading.remarks import FONT
+from evals.grading.statements import OPEN, REJECTED, STRONG, Statement, stated, weighed
 
 LETTERS = "ABCDEFGHIJ"
 """Options are named A to J; no benchmark here has more."""
@@ -17,39 +18,30 @@ LETTERS = "ABCDEFGHIJ"
 _FULL_WIDTH = {0xFF21 + index: letter for index, letter in enumerate(LETTERS)} | {0xFF08: "(", 0xFF09: ")"}
 _TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 _OTHER = (
-    r"[({$*\\\s]{0,4}(?:boxed\{\s{0,2}\(?)?(?:\\?text\w{0,6}\{\(?)?(?:(?:[Oo]ption|"
-    r"[Cc]hoice)\s{1,3})?\(?[A-HJ](?![A-Za-z'])"
+    r"[({$*\\\s]{0,4}(?:boxed\{\s{0,2}\(?)?(?:\\?text\w{0,6}\{\(?)?(?:(?:[Oo]ption|[Cc]hoice)\s{1,3})?"
+    r"\(?[A-HJ](?![A-Za-z'])"
 )
+_AND = r",?\s{0,4}(?:\\text\s{0,2}\{\s{0,2})?WORD(?:\s{0,2}\})?"
 _HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence that goes on are none of the options
-    rf"(?:[)\]}}$*\s]|\.(?!\s)){{0,6}}(?:,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?(?:or|/|"
-    rf"and/or)(?:\s{{0,2}}\}})?\s{{0,4}}"
+    rf"(?:[)\]}}$*\s]|\.(?!\s)){{0,6}}(?:{_AND.replace('WORD', '(?:or|/|and/or)')}\s{{0,4}}"
     r"(?:maybe |perhaps |possibly |even |(?:the )?(?:correct |final )?answer (?:is|could be|may be|might be) )?"
-    rf"{_OTHER}|(?:(?:[,;+&]|\\&|,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?and(?:\s{{0,2}}\}})?|"
-    rf"\s|(?<=[)])(?=[(]))\s{{0,4}}{_OTHER}[)\]}}.$*]{{0,6}})"
+    rf"{_OTHER}|(?:(?:[,;+&]|\\&|{_AND.replace('WORD', 'and')}|\s|(?<=[)])(?=[(]))\s{{0,4}}{_OTHER}[)\]}}.$*]{{0,6}})"
     r"{1,9}\s{0,4}(?:$|\n|are\b))"
 )
-_REJECTIONS = (
-    re.compile(
-        rf"(?i:\b(?:option|choice|answer|"
-        rf"letter))?\s{{0,3}}(?<![A-Za-z]){OPEN}(?P<letter>[A-J])(?={REJECTED.pattern})(?!\s{{0,3}}\?)"
-    ),
-    re.compile(
-        r"(?i:\b(?:eliminates?|reject|exclude|discard|rule[sd]? out|not|isn't|can't be|cannot be)\s{1,3}"
-        rf"(?:(?:option|choice|answer)\s{{1,3}})?){OPEN}(?P<letter>[A-J])(?![A-Za-z'])"
-    ),
+_DENIED = re.compile(
+    rf"(?<![A-Za-z]){OPEN}(?P<letter>[A-J])(?=(?i:{REJECTED.pattern}))(?!\s{{0,3}}\?)|(?i:\b(?:eliminates?|reject|exclude|"
+    r"discard|rule[sd]? out|not|isn't|can't be|cannot be)\s{1,3}(?:(?:option|choice|answer)\s{1,3})?)"
+    rf"{OPEN}(?P<option>[A-J])(?![A-Za-z'])"
 )
 _REVISES = re.compile(
-    r"\b(?:wait|hmm+|actually|rather|instead|oops|sorry|correct(?:ion|ing)|reconsider\w*|re-?(?:check|examin|"
-    r"evaluat|think)\w*|"
-    r"on (?:second thought|reflection|checking)|(?:made|my|is) a mistake|(?:that|this|which) (?:is|was) (?:wrong|"
-    r"incorrect)|double[- ]?check\w*|no[,.!:])",
+    r"\b(?:wait|hmm+|actually|rather|instead|oops|sorry|correct(?:ion|ing)|reconsider\w*|re-?(?:check|examin|evaluat|"
+    r"think)\w*|on (?:second thought|reflection|checking)|(?:made|my|is) a mistake|(?:that|this|which) (?:is|was) "
+    r"(?:wrong|incorrect)|double[- ]?check\w*|no[,.!:])",
     re.IGNORECASE,
 )
 _DRESS = re.compile(  # fonts, sizes, spaces and braces of a box, which say nothing
-    r"\\(?:text(?:bf|it|rm|sf|tt|sc|up|normal)?|math(?:rm|bf|it|sf|tt|normal)|[mhf]box|boldsymbol|bm|rm|bf|it|sf|"
-    r"boxed|underline|"
-    r"displaystyle|textstyle|tiny|small|normalsize|large|Large|LARGE|huge|Huge|bigg?|Bigg?|left|right|"
-    r"q?quad)(?![A-Za-z])|\\[,;:! ]|[~{}\s]"
+    rf"{FONT}|\\(?:boxed|fbox|displaystyle|textstyle|tiny|small|normalsize|large|Large|LARGE|huge|Huge|bigg?|Bigg?|left|"
+    r"right|q?quad)(?![A-Za-z])|\\[,;:! ]|[~{}\s]"
 )
 _LEADING_DRESS = re.compile(rf"^(?:{_DRESS.pattern})+")
 _BOXED = re.compile(
@@ -98,9 +90,8 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
         chosen, hedged_until = (statement, 0) if statement.letter and not hedge else (None, hedge.end() if hedge else 0)
     if chosen is None or chosen.letter not in text[chosen.end + 1 :]:
         return chosen and chosen.letter
-    if any(letter == chosen.letter and begin > chosen.end for begin, letter in _rejections(text, chosen.end)):
-        return None
-    return chosen.letter
+    denied = (match["letter"] or match["option"] for match in _DENIED.finditer(text, chosen.end + 1))
+    return None if chosen.letter in denied else chosen.letter
 
 
 def _is_strong(text: str, statement: Statement) -> bool:
@@ -113,7 +104,7 @@ def _boxed(text: str) -> Iterator[Statement]:
             continue
         content = text[box.opening : min(box.closing, box.opening + _LONGEST_BOX)].strip()
         match = _BOXED.match(_DRESS.sub(" ", _LEADING_DRESS.sub("", content)))
-        if match is None or REVOKED.match(text, box.end):
+        if match is None or REJECTED.match(text, box.end):
             continue
         rest = match["rest"]
         hedged = _HEDGE.match(rest)
@@ -128,12 +119,6 @@ def _tagged(text: str) -> Iterator[Statement]:
         letter = choice_letter(tag[1].strip())
         if letter:
             yield Statement(tag.start(), tag.end(), letter, STRONG)
-
-
-def _rejections(text: str, start: int) -> Iterator[tuple[int, str]]:
-    for pattern in _REJECTIONS:
-        for match in pattern.finditer(text, start):
-            yield match.start("letter"), match["letter"]
 
 
 def gold_letter(gold: str) -> str | None:

@@ -10,7 +10,7 @@ from itertools import accumulate
 from evals.grading.boxes import matching
 from evals.grading.calculator import FUNCTION, latex_of_ascii, without_periods
 from evals.grading.characters import in_ascii
-from evals.grading.remarks import without_asides, without_lead, without_plain_unit, without_text_unit
+from evals.grading.remarks import FONT, without_asides, without_lead, without_plain_unit, without_text_unit
 
 MAX_LENGTH = 2_000
 MAX_DEPTH = 60
@@ -69,10 +69,7 @@ _ORDINAL = re.compile(  # 8th, 8\text{th}, 8^{\text{th}}
 _THIN_SPACE = re.compile(r"\\[!]\s*")
 _SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}|(?<![\\}])\{\}|\s+")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
-_FONT = re.compile(
-    r"\\(?:text(?:rm|bf|it|sf|tt|up|normal|md)?|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|"
-    r"boldsymbol|bm|rm|bf|underline)(?![a-zA-Z])"
-)
+_FONT = re.compile(FONT)
 _CIRCLE = r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z]))"
 _PRIME = r"(?:'|\^\s*\{?\s*\\prime\s*\}?)"
 _SECOND = r"(?:''|\"|\^\s*\{?\s*(?:\\prime\s*){2}\}?)"
@@ -94,7 +91,7 @@ _GE = re.compile(r">=|\\geqs?lant(?![a-zA-Z])|\\geqq?(?![a-zA-Z])")
 _LT_GT = re.compile(r"\\(lt|gt)(?![a-zA-Z])")
 _AND = re.compile(r",?\s*(?<![A-Za-z\\])(?:and|&)(?![A-Za-z])\s*|(?<=[\d})\]])and(?=\w|[\\({\[])")
 _OR = re.compile(r",?\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*|(?<=[\d})\]])or(?=\w|[\\({\[])")
-_RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
+RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
 _TRAILING = " \t\r\n.,;:\\"
 _SHORT = r"(?:(\d|[a-zA-Z]|\\(?!frac|sqrt)[a-zA-Z]+)|\{([^{}]*)\})"
 _SHORT_FRACTION = re.compile(rf"\\frac\s*{_SHORT}\s*{_SHORT}")
@@ -272,7 +269,7 @@ def _join_parts(text: str) -> str:
     r"""Write "and" and "or" as commas; between inequalities, where they mean two things, as ``\land`` and ``\lor``."""
     if r"\begin" in text or "matrix" in text:
         return text
-    related = _RELATION.search(text) is not None
+    related = RELATION.search(text) is not None
     text = _AND.sub(r" \\land " if related else ", ", text)
     return _OR.sub(r" \\lor " if related else ", ", text).strip(" ,")
 

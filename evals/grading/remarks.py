@@ -12,9 +12,8 @@ from evals.grading.languages import NEGATIONS, WRONG_WORDS, any_of
 
 _PREFIXED = r"(?:[nmcdhkMGT]|µ|\\mu\s?)?(?:m|g|s|L|l|N|J|W|V|Hz|Pa|eV|mol|bar|cal|Wh|T)"  # SI: "cm", "kJ"
 _UNITS = (  # of at most three letters: all others are products of variables
-    rf"{_PREFIXED}|Å|A|C|F|h|K|ft|yds?|in|mi|mph|kmh|hrs?|mins?|secs?|deg|rad|sr|sq|cu|lbs?|oz|pt|qt|gal|rpm|psi|"
-    rf"bps|fps|"
-    r"pts|pct|USD|EUR|GBP|INR|CNY|Rs|yrs?|wk|mo|atm|dB|amu|AU|ly|ha|cc"
+    rf"{_PREFIXED}|Å|A|C|F|h|K|ft|yds?|in|mi|mph|kmh|hrs?|mins?|secs?|deg|rad|sr|sq|cu|lbs?|oz|pt|qt|gal|rpm|psi|bps|"
+    rf"fps|pts|pct|USD|EUR|GBP|INR|CNY|Rs|yrs?|wk|mo|atm|dB|amu|AU|ly|ha|cc"
 )
 _NOUNS = (  # of three letters
     "ways?|cup|m[ae]n|boy|car|cat|dog|cow|pig|hen|egg|box|bag|jar|ton|row|hat|bus|odd|pen|pie|bit|set|lap|win|"
@@ -22,10 +21,14 @@ _NOUNS = (  # of three letters
 )
 _FUNCTION_WORDS = (
     "per|in|of|the|all|as|an|a|for|on|at|to|we|it|is|was|are|has|had|and|his|her|our|he|she|who|can|will|by|now|"
-    "so|due|see|any|its|my|out|up"
+    "so|due|see|any|its|my|out|up|do|go"
 )
 _WORD = rf"(?:[A-Za-z]{{4,}}|(?:{_UNITS}|{_NOUNS})(?<=[A-Za-z]{{2}}))(?![A-Za-z])"
-_FONT = r"\\(?:text(?:rm|bf|it|normal|sf|up)?|mbox|hbox|mathrm|mathbf|mathsf|operatorname|rm|unit|si)\s*"
+FONT = (
+    r"\\(?:text(?:rm|bf|it|sf|tt|sc|up|md|normal)?|math(?:rm|bf|it|sf|tt|normal)|[mh]box|boldsymbol|bm|rm|bf|it|sf|"
+    r"underline)(?![a-zA-Z])"
+)
+_FONT = rf"(?:{FONT}|\\(?:operatorname|unit|si)(?![a-zA-Z]))\s*"
 _GAP = r"(?:\s|\\[,;:! ]|~|\\q?quad|\\cdot(?![A-Za-z])|\\times(?![A-Za-z])|/|\{\})*"
 _EXPONENT = r"(?:\s*\^\s*(?:\{\s*-?\s*\d\s*\}|-?\d))?"
 _EXPONENTS = re.compile(r"\^\s*\{?\s*-?\s*\d\s*\}?")
@@ -35,6 +38,7 @@ _TEXT_UNIT = re.compile(  # ``\text{ cm}^2``, ``\frac{\text{m}}{\text{s}}``, ``{
     rf"(?<=[\d\w}}\])%])(?P<unit>(?:{_GAP}(?:(?:\{{\}})?\^\s*\{{?\s*\\circ\s*\}}?\s*)?"
     rf"(?:{_IN_FONT}|\\frac\s*\{{{_IN_FONT}\}}\s*\{{{_IN_FONT}\}}|\\Omega(?![A-Za-z])|\\AA(?![A-Za-z])))+)\s*\.?$"
 )
+_IN_FONTS = re.compile(rf"{_GAP}{_IN_FONT}")
 _PLAIN_UNIT = re.compile(
     rf"^(?P<value>[^=]*?(?:\d|%|\}}|\\pi|\)))\s*(?:(?<=\s){_WORD}\.?(?:[\s/-]+[A-Za-z]+\.?)*|"
     rf"(?:{_PREFIXED}|units?|dollars?|cents?|euros?|yuan)(?<=[A-Za-z]{{2}})(?![A-Za-z])|m(?=\^))"
@@ -54,20 +58,17 @@ _NAMES = re.compile(  # of constants, functions and letters
 )
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _DENIAL = (
-    r"not|\w+n't|isn|aren|cannot|wrong\w*|incorrect\w*|false\w*|never|nor|neither|no|nope|none|except|"
-    r"unless|but|instead|"
-    r"maybe|perhaps|possibl[ey]|probabl[ey]|likely|unlikely|hardly|doubt\w*|unsure|guess\w*|suppos\w+|"
-    r"either|versus|vs|through|"
-    r"fail\w*|invalid|impossible|mistak\w+|error|rejected|refuted|excluded|discarded|eliminated|"
+    r"not|\w+n't|isn|aren|cannot|wrong\w*|incorrect\w*|false\w*|never|nor|neither|no|nope|none|except|unless|but|"
+    r"instead|maybe|perhaps|possibl[ey]|probabl[ey]|likely|unlikely|hardly|doubt\w*|unsure|guess\w*|suppos\w+|either|"
+    r"versus|vs|through|fail\w*|invalid|impossible|mistak\w+|error|rejected|refuted|excluded|discarded|eliminated|"
     r"disproved|contradict\w*|extraneous|absurd|nonsense"
 )
 _NUMBER_WORD = (
     r"zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|"
-    r"fifty|sixty|seventy|eighty|ninety|hundred\w*|thousand\w*|\w*illions?|\w*illionths?|\w*illiards?|dozens?|half|halves|"
-    r"thirds?|fourths?|fifths?|"
-    r"sixths?|sevenths?|eighths?|ninths?|tenths?|\w+tieths?|once|twice|thrice|doubled?|tripled?|quadrupled?|halved|"
-    r"tens|lakhs?|crores?|gross|mega|giga|quad|tril|quarters?|squared?|cubed|factorial|reciprocal|inverse|plus|minus|divided|"
-    r"multiplied|modulo|power|complement|octal|binary|hexadecimal|hex"
+    r"fifty|sixty|seventy|eighty|ninety|hundred\w*|thousand\w*|\w*illions?|\w*illionths?|\w*illiards?|dozens?|half|"
+    r"halves|thirds?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|\w+tieths?|once|twice|thrice|doubled?|"
+    r"tripled?|quadrupled?|halved|tens|lakhs?|crores?|gross|mega|giga|quad|tril|quarters?|squared?|cubed|factorial|"
+    r"reciprocal|inverse|plus|minus|divided|multiplied|modulo|power|complement|octal|binary|hexadecimal|hex"
 )
 _REFUSED = re.compile(rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most)\b|^!|[?=<>+*|]", re.IGNORECASE)
 _DENIED = re.compile(rf"\b(?:{_DENIAL}|or)\b|\?", re.IGNORECASE)
@@ -95,22 +96,17 @@ _SCALE = re.compile(
 )
 _REFUSED_FIRST = re.compile(
     rf"(?:{_SCALE_WORDS}|and|at|over|under|above|below|beyond|almost|nearly|off|too|short|to|by|is|are|was|were|be|"
-    r"does|did|do|has|had|have|can|"
-    r"could|would|should|might|must|exceeds?|times\s+(?!as\b|larger|bigger|more|the\b)\w)\b"
+    r"does|did|do|has|had|have|can|could|would|should|might|must|exceeds?|times\s+(?!as\b|larger|bigger|more|the\b)\w)\b"
     r"|(?:more|less|fewer|greater|smaller|bigger|larger|higher|lower)\s*$|(?!\w*eed\b)\w{3,}ed\b(?!\s+\w+s\b)",
     re.IGNORECASE,
-)
-_WORD_OPERATORS = re.compile(
-    r"\b(?:and|or|in|mod|sin|cos|tan|log|ln|exp|sqrt|pi|if|for|choose|infinity|inf|oo|is|are)\b"
 )
 _APPROXIMATION = (
     r"about|approx\w*\.?|roughly|around|circa|ca\.|nearly|or about|or approximately|exact(?:ly)?|"
     r"in decimals?|see|by|as|from|since|because"
 )
 _ASIDE = re.compile(
-    rf"\s*(?:\\[,;: !]|~|\\q?quad)*\s*\(\s*(?:(?:{_APPROXIMATION})\b|\\(?:approx|simeq|"
-    rf"sim)(?![a-zA-Z])|not\s+[-\d\\]|i\.e\.)"
-    r"(?P<aside>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*\.?$",
+    rf"\s*(?:\\[,;: !]|~|\\q?quad)*\s*\(\s*(?:(?:{_APPROXIMATION})\b|\\(?:approx|simeq|sim)(?![a-zA-Z])|not\s+[-\d\\]|"
+    rf"i\.e\.)(?P<aside>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*\.?$",
     re.IGNORECASE,
 )
 _WORDS_ASIDE = re.compile(r"(?<=[\d}\s])\s+\(\s*(?P<aside>[A-Za-z]{3,}[A-Za-z\s,'-]*)\)\s*\.?$")
@@ -124,13 +120,11 @@ _RELATIONS = {
     r"less than|fewer than|smaller than|under|below": "< ",
     r"negative|minus": "-",
     rf"(?:it is )?(?:{_APPROXIMATION})|(?:the )?(?:point|vertex|center|centre|interval|set|pair|ordered pair|vector|"
-    r"number|value|total|sum|(?:a )?total of|equation|line|function|coordinates|[a-z]{3}(?<=USD|EUR|GBP|INR|CNY)|"
-    r"only|"
+    r"number|value|total|sum|(?:a )?total of|equation|line|function|coordinates|[a-z]{3}(?<=USD|EUR|GBP|INR|CNY)|only|"
     r"in total|altogether)": "",
 }
 _STATED = re.compile(
-    r"(?<![A-Za-z0-9_.\\^])(?:(?:US|HK|NZ|[AC])?\\?\$|[€£¥₹]|"
-    r"Rs\.?)?\s?(?<![A-Za-z0-9_])[-+\u2212]?(?:\d(?:[\d.,:/]*\d)?|\.\d+)(?:\s?\\?%)?(?![A-Za-z0-9_^])"
+    r"(?<![A-Za-z0-9_.\\^])(?:(?:US|HK|NZ|[AC])?\\?\$|[€£¥₹]|Rs\.?)?\s?(?<![A-Za-z0-9_])[-+\u2212]?(?:\d(?:[\d.,:/]*\d)?|\.\d+)(?:\s?\\?%)?(?![A-Za-z0-9_^])"
 )
 _OTHER_DENIED = re.compile(r",?\s*\(?(?:and |but )?not\s+\$?[\d.,]+[A-Za-z ]{0,40}\)?\.?$")
 _REMARK_ON_ANOTHER = re.compile(
@@ -138,9 +132,8 @@ _REMARK_ON_ANOTHER = re.compile(
 )
 _NO_SENTENCE = re.compile(r"(?!\\[$%])[=<>*+|\\{}_~^/]|[1-9]|(?<![A-Za-z'])(?![aAI]\b)[A-Za-z](?![A-Za-z'])")
 _CHANGES = re.compile(
-    rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most|more|less|fewer|greater|smaller|larger|between|below|"
-    rf"under|above|"
-    rf"over|exceeds?|negative|am|pm)\b|[?!]|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
+    rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most|more|less|fewer|greater|smaller|larger|between|below|under|"
+    rf"above|over|exceeds?|negative|am|pm)\b|[?!]|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
     re.IGNORECASE,
 )
 _WHERE = re.compile(r"^(?P<name>[A-Za-z])\s*,?\s+(?:where|with|for)\s+(?P=name)\s*=\s*(?P<value>[^=]+)$")
@@ -153,11 +146,16 @@ def without_text_unit(text: str, variables: frozenset[str] = frozenset()) -> str
         rest = "" if scale["font"] and scale["rest"] == "}" else (scale["font"] or "") + scale["rest"]
         text = text[: scale.start()] + factor + rest
     match = _TEXT_UNIT.search(text)
-    if match is None or not _is_unit(match["unit"], variables | letters(text[: match.start()])):
+    if match is None:
         return text
-    value = text[: match.start()].strip()
-    is_number = r"\pi" in value or any(map(str.isdigit, value))
-    return value.rstrip(" \t\r\n.,;:\\") if is_number and value.count("{") == value.count("}") else text
+    parts = (part.start() for part in _IN_FONTS.finditer(text, match.start() + 1))
+    for start in (match.start(), *parts):  # all words in fonts are the unit, or the last: ``2\mathrm{v}\text{ m}``
+        value = text[:start].strip()
+        if _is_unit(text[start:], variables | letters(value)):
+            is_number = r"\pi" in value or any(map(str.isdigit, value))
+            whole = is_number and value.count("{") == value.count("}")
+            return value.rstrip(" \t\r\n.,;:\\") if whole else text
+    return text
 
 
 def letters(text: str) -> frozenset[str]:
@@ -176,7 +174,8 @@ def _is_unit(text: str, variables: frozenset[str]) -> bool:
     words = _LETTERS.findall(plain)
     named = [word for word in words if _NAMED.fullmatch(word) and not _is_run(word)]
     slanted = len(words) == 1 == len(words[0]) and re.search(r"\\(?:math|text)(?:bf|it)", text)  # units are upright
-    if len(words) == 1 and (words[0] in _NEEDS_SPACE or slanted) and not _SPACE.search(text):
+    alone = len(words) == 1 and (words[0] in _NEEDS_SPACE or slanted)
+    if (alone or words[:1] == ["a"]) and not _SPACE.search(text[: text.index(words[0])]):
         return False
     if len(words) > 1 and words[0] in ("K", "T") and len(words[1]) > 3:  # thousands, trillions
         return False
@@ -195,14 +194,10 @@ def without_plain_unit(text: str, variables: frozenset[str] = frozenset()) -> st
     match = _PLAIN_UNIT.match(text)
     if match is None:
         return text
-    words, symbols = text[match.end("value") :].strip(), letters(match["value"])
-    if _WORD_OPERATORS.search(words) or _is_run(words) or _NAMES.fullmatch(words):  # "3 abcd" is a product
-        return text
-    first = _LETTERS.match(words)
-    if first and len(first[0]) < 4 and ((symbols and len(first[0]) == 1) or (variables | symbols).issuperset(first[0])):
-        return text
-    has_words = re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", match["value"]))
-    return match["value"].strip() if _says_nothing(words) and not has_words else text
+    value = match["value"]
+    has_words = re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", value))
+    is_unit = not has_words and _is_unit(text[match.end("value") :], variables | letters(value))
+    return value.strip() if is_unit else text
 
 
 def stated_number(sentence: str) -> str | None:

@@ -24,8 +24,9 @@ _ARTICLE = (
     rf"(?:(?:the|la|le|die)[ \t]{{1,3}}|(?:{'|'.join(languages.ARTICLES)})[ \t]{{0,3}}(?={one_of(OPTION_WORDS)}))?"
 )
 _ADVERB = (
-    r"(?:[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|"
-    r"actually|also|still|obviously|for sure|certainly|only|both|just|,))?"
+    r"(?:,?[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|"
+    r"actually|also|still|obviously|for sure|certainly|only|both|just|donc|alors|por (?:lo )?tanto|entonces|quindi|"
+    r"dunque|portanto|daher|somit|folglich|dus|,)\b,?)?"
 )
 _MODAL = "would|could|might|may|should"
 _IS = (
@@ -35,17 +36,17 @@ _IS = (
 _VERBS = "|".join(word for word in COPULAS if word.isalpha() and word < "\u0250")
 _MARK = r"[*_\"']{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
 _LINK = rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}{_ARTICLE}{_ANY_NOUN}"
+_RIGHT = rf"(?:[ \t]?{one_of(RIGHT_WORDS)}(?![a-z\u00c0-\u0dff])){{0,2}}"
 _ASIDE = (  # between "answer" and "is"
     r"(?:[ \t]{1,3}(?:to|for|of|among|from|in|that|which|I|we|you|corresponding|here|choice|option|"
     r"letter|(?:\([^()\n]{1,30}\)))\b[^.!?:;\n]{0,60}?[ \t])?"
 )
-_DETERMINERS = "correct|right|best|final|chosen|selected|my|our|the"
-_CHOICES = "option|choice|selection|alternative|letter|pick"
 _CONCLUDING = "actually|rather|instead|thus|so|therefore|hence|only|that|then|conclude"
-_BE_RIGHT = (
-    r"(?:is|must be|has to be|would be|seems|appears to be)\s{1,3}(?:(?:thus|therefore|clearly|indeed|"
-    r"also|definitely)\s{1,3})?(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:one that\s{1,3})?"
-    r"(?:correct|right|best|true|accurate|answer|works|fits|appropriate|suitable|valid)\b"
+_IS_RIGHT = (
+    rf"(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}(?:[ \t]?[:\u2013-][ \t]?(?i:correct|true)\b|"
+    r"\s{1,4}(?:is|must be|has to be|would be|seems|appears to be)\s{1,3}(?:(?:thus|therefore|clearly|indeed|also|"
+    r"definitely)\s{1,3})?(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:one that\s{1,3})?"
+    r"(?:correct|right|best|true|accurate|answer|works|fits|appropriate|suitable|valid)\b)"
 )
 _END = r"(?=[.!]?\s{0,3}(?:$|\n)|[.!](?:\s|$))"
 
@@ -64,19 +65,24 @@ class Statement(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """One form of statement, and the strings of small letters that its matches begin with."""
+    """One form of statement."""
 
-    beginnings: tuple[str, ...]
+    beginnings: tuple[str, ...]  # small letters that its matches begin with; none: it is looked for as it is
+    in_ascii: tuple[str, ...]  # those of them that a text in ASCII may have
     pattern: re.Pattern[str]
     strong: bool
 
     def finditer(self, text: str, small: str, start: int) -> Iterator[re.Match[str]]:
         """Find what ``pattern.finditer(text, start)`` does, in less time; ``small`` is the text in small letters."""
+        if not self.beginnings:
+            yield from self.pattern.finditer(text, start)
+            return
         places, end = {start}, start
-        for beginning in filter(str.isascii, self.beginnings) if small.isascii() else self.beginnings:
-            place = start - 1
-            while (place := small.find(beginning, place + 1)) >= 0:
+        for beginning in self.in_ascii if small.isascii() else self.beginnings:
+            place = small.find(beginning, start)
+            while place >= 0:
                 places.add(place)
+                place = small.find(beginning, place + 1)
         for place in sorted(places):
             if place >= end and (match := self.pattern.match(text, place)):
                 end = match.end()
@@ -85,21 +91,21 @@ class _Rule(NamedTuple):
 
 def _rule(beginnings: str, pattern: str, strong: bool = False) -> _Rule:
     """Make a rule of a pattern, in which WORDS stands for the beginnings, in either case."""
-    each = beginnings.split("|")
-    shortest = [one for one in each if not any(one != other and one.startswith(other) for other in each)]
-    return _Rule(tuple(shortest), re.compile(pattern.replace("WORDS", f"(?i:{beginnings})")), strong)
+    words = tuple(filter(None, beginnings.split("|")))
+    in_ascii = tuple(filter(str.isascii, words))
+    return _Rule(words, in_ascii, re.compile(pattern.replace("WORDS", f"(?i:{beginnings})")), strong)
 
 
 _RULES = (  # white space is bounded: three optional gaps in a row would take cubic time
     _rule(
         "|".join(languages.ANSWER_WORDS),
-        rf"WORDS(?i:s?(?:[ \t]?{one_of(RIGHT_WORDS)}(?![a-z\u00c0-\u0dff])){{0,2}}{_ASIDE}"
-        rf"(?:{_LINK}|\s{{0,3}}{_ANY_NOUN}))\s{{0,4}}{_LETTER}",
+        rf"WORDS(?i:s?{_RIGHT}{_ASIDE}"
+        rf"(?:{_LINK}(?:not\s{{1,3}}{_NOUN}{OPEN}[A-J]{CLOSE},?\s{{1,3}}but\s{{1,3}}(?:rather\s{{1,3}})?{_NOUN})?|\s{{0,3}}{_ANY_NOUN}))\s{{0,4}}{_LETTER}",
         strong=True,
     ),
     _rule(
-        f"{_DETERMINERS}|{_CHOICES}",
-        rf"(?i:\b(?:(?:{_DETERMINERS})[ \t]{{1,3}})?(?:{_CHOICES}){_ASIDE}{_LINK})\s{{0,4}}{_LETTER}",
+        "|".join(word for word in (*OPTION_WORDS, "selection", "pick") if word not in languages.ANSWER_WORDS),
+        rf"\bWORDS(?i:{_RIGHT}{_ASIDE}{_LINK})\s{{0,4}}{_LETTER}",
         strong=True,
     ),
     _rule(
@@ -111,11 +117,8 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
         r"\bWORDS(?i:(?:'s|\u2019s|[ \t](?:is|must be|has to be|should be|can only be))(?:[ \t]for sure)?"
         rf"{_ADVERB}\s{{1,4}}(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
     ),
-    _rule(
-        f".|!|?|\n|;|:|{_CONCLUDING}",
-        rf"(?:^|[.!?\n;:]\s{{0,4}}|\b(?i:{_CONCLUDING})[,:]?\s{{1,4}})(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}"
-        rf"(?:\s{{1,4}}{_BE_RIGHT}|[ \t]?[:\u2013-][ \t]?(?i:correct|true)\b)",
-    ),
+    _rule("", rf"[.!?\n;:]\s{{0,4}}(?=[^\w\s]|[A-J]|(?i:[aclot])){_IS_RIGHT}"),
+    _rule(_CONCLUDING, rf"(?:^|\bWORDS[,:]?\s{{1,4}}){_IS_RIGHT}"),
     _rule(
         "thus|so|therefore|hence|no|rather|instead|actually",
         rf"\b(?:(?i:thus|so|therefore|hence)|No|Rather|Instead|Actually),?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN})"
@@ -151,22 +154,18 @@ _LISTED = re.compile(r"[(\s][A-J][).:]\s")
 _MAY_FOLLOW = re.compile(
     r"\s{0,4}(?:$|\n)|\s{0,3}[.!,;:?](?![\w])|[\u3002\uff0c\uff1b\uff1a\u3001]|[<`\"'\u201d]|"
     r"[)\]}.:,;!?]\s{0,3}[^\s=+^_*/\\]|\s{1,3}[-\u2013\u2014]+\s{1,3}(?:\w{2}|a\s)"
-    r"|\s{1,3}[(\[<\"'\u201c\uff08]|\s{1,3}[A-Z][a-z]"
-    r"|\s{1,4}(?:because|since|as|is|was|are|due|for|which|with|and|or|but|not|given|by|over|from|"
-    r"that|this|it|so|where|when|"
-    r"if|has|have|follows|would|will|must|here|there|therefore|thus|in|on|to|at|after|instead|rather|"
-    r"cannot|can|could|does|"
-    r"fails|isn't|seems|only|based|according|among|were|non|pas|et|car|parce|no|porque|nicht|weil|und|da)\b"
-    r"|\s{0,2}[\u0400-\u1fff\u3040-\ud7ff]",  # a word in letters that no formula has
+    r"|\s{1,3}[(\[<\"'\u201c\uff08]|\s{1,3}[A-Z][a-z]|\s{1,4}(?:because|since|as|is|was|are|due|for|which|with|and|or|but|"
+    r"not|given|by|over|from|that|this|it|so|where|when|if|has|have|follows|would|will|must|here|there|therefore|thus|in|"
+    r"on|to|at|after|instead|rather|cannot|can|could|does|fails|isn't|seems|only|based|according|among|were|non|pas|et|"
+    r"car|parce|no|porque|nicht|weil|und|da)\b|\s{0,2}[\u0400-\u1fff\u3040-\ud7ff]",  # letters that no formula has
 )
 _DENIED_BEFORE = re.compile(
-    r"(?:(?:n't|n\u2019t|\b(?:not|never|wrong to|mistake to|incorrect to|cannot|neither|nor|if|"
-    r"whether|unless|(?<!\bis )(?<!['\u2019]s )why|how|suppose|assume|assuming|eliminates?|reject|exclude|discard|"
-    r"rule[sd]? out|instead of|rather than|either|or)\b)(?:\s{1,3}(?:that|to|would|could|"
-    r"should|the|can|be|we|you|I|one))*"
+    r"(?:(?:n't|n\u2019t|\b(?:not|never|wrong to|mistake to|incorrect to|cannot|neither|nor|if|whether|unless|"
+    r"(?<!\bis )(?<!['\u2019]s )why|how|suppose|assume|assuming|eliminates?|reject|exclude|discard|rule[sd]? out|"
+    r"instead of|rather than|either|or)\b)(?:\s{1,3}(?:that|to|would|could|should|the|can|be|we|you|I|one|correct|"
+    r"right|best|final|my|our))*"
     r"|\b(?:mistake|error|trap|temptation)\s{1,3}(?:is|was|would\s{1,3}be)\s{1,3}to|\btempt(?:ing|ed)\s{1,3}to"
-    r"|\b(?:one|some|many|someone|somebody|students?|people|they)\s{1,3}(?:(?:might|may|could|would|will|"
-    r"often)\s{1,3})?"
+    r"|\b(?:one|some|many|someone|somebody|students?|people|they)\s{1,3}(?:(?:might|may|could|would|will|often)\s{1,3})?"
     r"(?:think|say|believe|assume|argue|claim|guess|conclude|choose|pick|select)s?(?:\s{1,3}(?:that|the|correct))*"
     r"|[\u4e0d\u975e]|\u6392\u9664)\s{0,3}$",
     re.IGNORECASE,
@@ -190,26 +189,20 @@ _ON_A_CONDITION = re.compile(
     r"supposing|as long as|in|for|at|under|until|without)\b",
     re.IGNORECASE,
 )
-REJECTED = re.compile(
-    rf"{CLOSE}\s{{0,3}}(?:(?:is|was|are|were|would be|must be|seems|appears|looks)\s{{1,3}}"
-    r"(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|"
-    r"then)\s{1,3}){0,2}(?:not|n't|wrong|incorrect|false|invalid|impossible|ruled|eliminated|excluded|rejected|"
-    r"discarded|out|irrelevant|inaccurate|unlikely|untrue|mistaken|"
-    r"an? (?:\w+ ){0,2}(?:distractor|trap|mistake|error|misconception))\b"
-    r"|(?:isn't|isn\u2019t|cannot|can't|can not|couldn't|doesn't|does not|won't|fails|violates|contradicts|"
-    r"(?:can|must|should|has to|could|has been|have been) (?:be )?(?:eliminated|ruled|excluded|"
-    r"rejected|discarded|wrong))\b|\s{0,3}[:\u2013-]\s{0,3}(?i:wrong|incorrect|false|no)\b|\?)"
-)
-_DENIED_AFTER = re.compile(  # in other languages: "B no es", "B ist falsch", "B गलत है"
-    rf"{CLOSE}(?:\s{{1,3}}(?:{_VERBS})\s{{1,3}}{any_of(NEGATIONS, WRONG_WORDS)}|"
-    rf"\s{{1,3}}{any_of(NEGATIONS)}\s{{1,3}}(?:{_VERBS})\b|(?:(?![\x00-\u024f])[^\W\d_]){{0,4}}\s{{0,3}}"
+_NO = any_of(NEGATIONS, WRONG_WORDS)
+REJECTED = re.compile(  # "is wrong", "cannot be", "no es", "गलत है"; in the next sentence too: ". Wait, that is wrong"
+    rf"{CLOSE}(?:(?:[.!,\s]{{0,3}}(?:(?:wait|no|hmm+|but|oh|sorry|actually|on second thought)[,.!\s]{{1,4}}){{0,3}}"
+    r"(?:that|this|it|which)(?!\s(?:is|was)\snot\s(?:an?|only|just|merely|necessarily|because|about)\b))?"
+    rf"\s{{0,3}}(?:['\u2019]s|was|are|were|(?:would|must) be|seems|appears|looks|{_VERBS})"
+    r"\s{1,3}(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|then)"
+    rf"\s{{1,3}}){{0,2}}(?:{_NO}|(?:n't|invalid|impossible|ruled|eliminated|excluded|rejected|discarded|out|irrelevant|"
+    r"inaccurate|unlikely|untrue|an? (?:\w+ ){0,2}(?:distractor|trap|mistake|error|misconception))\b|right\?)"
+    r"|\s{0,3}(?:isn['\u2019]t|cannot|can't|can not|couldn't|doesn't|does not|won't|fails|violates|contradicts|(?:can|"
+    r"must|should|has to|could|has been|have been) (?:be )?(?:eliminated|ruled|excluded|rejected|discarded|wrong))\b"
+    rf"|\s{{0,6}}[:\u2013-]\s{{0,3}}(?:wrong|incorrect|false|no)\b|\s{{0,3}}\?|"
+    rf"\s{{1,3}}{any_of(NEGATIONS)}\s{{1,3}}(?:{_VERBS})\b"
+    r"|(?:(?![\x00-\u024f])[^\W\d_]){0,4}\s{0,3}"
     rf"{any_of(word for word in (*NEGATIONS, *WRONG_WORDS) if word[0] >= 'Ͱ' and word not in '不非')})",
-    re.IGNORECASE,
-)
-REVOKED = re.compile(
-    rf"{CLOSE}[.!,\s]{{0,3}}(?:(?:wait|no|hmm+|but|oh|sorry|actually|on second thought)[,.!\s]{{1,4}}){{0,3}}"
-    r"(?:that|this|it|which)(?:'s|\u2019s| is| was| seems| must be| cannot be| can't be)\s{1,3}"
-    r"(?:wrong|incorrect|not|false|a mistake|right\?|impossible)",
     re.IGNORECASE,
 )
 _CONDITIONAL = re.compile(
@@ -264,12 +257,7 @@ def weighed(text: str, statement: Statement) -> Statement:
 
 def _is_statement(text: str, end: int) -> bool:
     """Return whether the letter that ends here is an option that is not denied: no formula, no word."""
-    return not (
-        _is_formula(text, end)
-        or REJECTED.match(text, end)
-        or _DENIED_AFTER.match(text, end)
-        or REVOKED.match(text, end)
-    )
+    return not (_is_formula(text, end) or REJECTED.match(text, end))
 
 
 def _is_formula(text: str, end: int) -> bool:

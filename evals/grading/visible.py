@@ -2,7 +2,6 @@
 
 import re
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from itertools import chain
 
@@ -39,18 +38,8 @@ _FIRST_HEADER = re.compile(
 
 
 def _words(*lists: Iterable[str]) -> str:
-    """A pattern for words in small letters, with a capital, in capitals."""
-    return one_of(dict.fromkeys(form for word in chain(*lists) for form in (word, word.capitalize(), word.upper())))
-
-
-def _beginnings(*lists: Iterable[str]) -> str:
-    """A pattern for the first two characters of these words, in small letters or not: most lines are none of them."""
-    seconds: dict[str, set[str]] = defaultdict(set)
-    for word in chain(*lists):
-        for form in (word, word.capitalize(), word.upper()):
-            seconds[form[0]].add(form[1:2])
-    pairs = (first if "" in ends else f"{first}[{''.join(sorted(ends))}]" for first, ends in seconds.items())
-    return f"(?:{'|'.join(pairs)})"
+    """A pattern for these words, in capitals or not."""
+    return f"(?i:{one_of(dict.fromkeys(chain(*lists)))})"
 
 
 _NUMERAL = r"[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,4}"
@@ -77,7 +66,7 @@ _NUMBERED = (
 )
 _LEADS = ("here", "the ", "now ", "let", "try", "consider", "and ", "a ")
 _STARTING = (*TASK_WORDS, *EXAMPLE_WORDS, *SPEAKERS, *ORDERS, *_LEADS)
-_STARTS = _beginnings(_STARTING)
+_STARTS = _words(word[:2] for word in _STARTING)  # most lines begin with none of these
 _FIRST = "".join(sorted({form for word in _STARTING for form in (word[0], word[0].upper())}))
 _NEXT_TASK = re.compile(  # a line that begins with the name of a task or a speaker, and its number, colon or end
     rf"\n(?=[ \t>#*_=\u2022\u3010\[\\<23\u7b2c{_FIRST}-]|\([^\W\d_]{{2}})"  # which most lines are not

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import select
 import signal
 import textwrap
 import time
@@ -20,7 +19,7 @@ from typing import Any
 from evals.core.errors import UserError
 from evals.core.records import Sample
 from evals.grading.code import VERSION
-from evals.grading.code.sandbox import MAX_OUTPUT, Limits, Sandbox, in_memory, start
+from evals.grading.code.sandbox import MAX_OUTPUT, Limits, in_memory, start
 from evals.grading.code.tests import read_tests
 from evals.grading.extraction import Extraction
 from evals.grading.verdict import CODE, Reason, Verdict
@@ -149,7 +148,7 @@ def _examined(source: str, tests: Mapping[str, Any]) -> Reason:
         ends.callback(examiner.kill)
         for end in (calls, answers, outgoing, incoming):  # ours: each side has to see the other one end
             end.close()
-        line = _read(examiner, EXAMINER.seconds, 4096)
+        line = examiner.read(EXAMINER.seconds, 4096)
         # The examiner's, to which no candidate can write; nothing if it was killed, by its own limits, on what the
         # candidate returned.
         verdict = json.loads(line or b'{"reason": "mismatch", "raised": null}')
@@ -164,29 +163,12 @@ def _examined(source: str, tests: Mapping[str, Any]) -> Reason:
     return reason
 
 
-def _read(sandbox: Sandbox, seconds: float, limit: int) -> bytes | None:
-    """Read the sandbox's output until it is closed or too long; None when time runs out."""
-    assert sandbox.process.stdout is not None
-    descriptor = sandbox.process.stdout.fileno()
-    deadline = time.monotonic() + seconds
-    found = bytearray()
-    while len(found) <= limit:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0 or not select.select([descriptor], [], [], remaining)[0]:
-            return None
-        part = os.read(descriptor, 1 << 16)
-        if not part:
-            break
-        found += part
-    return bytes(found)
-
-
 def _case(source: str, case: Mapping[str, str]) -> Reason:
     """Judge a script that reads standard input and writes standard output."""
     with in_memory(case["input"].encode("utf-8", "replace")) as given:
         sandbox = start("candidate.py", ["script"], CASE, {"/program.py": source}, stdin=given)
     try:
-        output = _read(sandbox, CASE.seconds, MAX_OUTPUT)
+        output = sandbox.read(CASE.seconds, MAX_OUTPUT)
         status = None if output is None else sandbox.wait(_GRACE)
     finally:
         sandbox.kill()

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -89,6 +90,20 @@ class Sandbox:
                 with contextlib.suppress(OSError):  # it begins, or ends
                     if self._files() > MOST_FILES:
                         os.killpg(self.process.pid, signal.SIGKILL)
+
+    def read(self, seconds: float, limit: int, end: bytes | None = None) -> bytes | None:
+        """Read its output until it ends in ``end``, is closed or too long; None when time runs out."""
+        assert self.process.stdout is not None
+        descriptor, deadline, output = self.process.stdout.fileno(), time.monotonic() + seconds, bytearray()
+        while len(output) <= limit and not (end and output.endswith(end)):
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not select.select([descriptor], [], [], remaining)[0]:
+                return None
+            part = os.read(descriptor, 1 << 16)
+            if not part:
+                break
+            output += part
+        return bytes(output)
 
     def wait(self, seconds: float) -> int | None:
         """The exit status, or None if it goes on for longer."""

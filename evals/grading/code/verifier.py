@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-import os
-import select
 import subprocess
 import threading
 import time
@@ -161,16 +159,11 @@ class _Conversation:
 
     def read(self, seconds: float) -> Mapping[str, Any] | None:
         """The next line's object; None where there is none in time."""
-        assert self.sandbox.process.stdout is not None
-        descriptor, deadline, found = self.sandbox.process.stdout.fileno(), time.monotonic() + seconds, b""
-        while not found.endswith(b"\n"):
-            remaining = max(0.0, deadline - time.monotonic())
-            part = os.read(descriptor, _MAX_ANSWER) if select.select([descriptor], [], [], remaining)[0] else b""
-            found += part
-            if not part or len(found) > _MAX_ANSWER:
-                return None
+        line = self.sandbox.read(seconds, _MAX_ANSWER, b"\n")
+        if line is None or not line.endswith(b"\n"):
+            return None
         try:
-            answer = parse_json(found, "")
+            answer = parse_json(line, "")
         except UserError:  # of a response that the function has run
             answer = None
         return answer if isinstance(answer, dict) else {"failed": "its process wrote no verdict"}
