@@ -58,6 +58,11 @@ class Chain:
         self._results = self.root.joinpath(*top.relative_to(self.root).parts[:1])
         self.makers = self.behind(first)
 
+    @property
+    def files(self) -> set[Path]:
+        """Every file of the chain: manifests, what they list, and sources."""
+        return {file for maker in self.makers for file in (maker.path, *maker.files)} | self.sources.keys()
+
     def path(self, name: str) -> Path:
         """The file that a manifest names: relative to the root, or absolute."""
         return Path(os.path.normpath(self.root / name))

@@ -19,10 +19,10 @@ from evals.trace.chain import Chain
 METADATA = "ro-crate-metadata.json"
 _CRATE, _PROFILE = "https://w3id.org/ro/crate/1.1", "https://w3id.org/ro/wfrun/process/0.5"
 _CONTEXT = [f"{_CRATE}/context", "https://w3id.org/ro/terms/workflow-run/context"]
-_PROGRAM, _RUN = "#rlvr-bench", "#run"
+_PROGRAM, _RUN, _AUTHOR = "#rlvr-bench", "#run", "#author"
 
 
-def write_crate(results: Path, files: Sequence[Path], chain: Chain, name: str, licence: str) -> Path:
+def write_crate(results: Path, files: Sequence[Path], chain: Chain, name: str, licence: str, author: str = "") -> Path:
     """Describe verified results in ``ro-crate-metadata.json``.
 
     Args:
@@ -31,6 +31,7 @@ def write_crate(results: Path, files: Sequence[Path], chain: Chain, name: str, l
         chain: everything behind them, checked.
         name: of the study.
         licence: address of the licence of the results.
+        author: the name of who made them; empty: nobody is named.
     """
     parts = [_file(path, results) for path in sorted(files)]
     times = sorted(each.manifest.created for each in chain.makers if each.manifest.created)
@@ -48,7 +49,9 @@ def write_crate(results: Path, files: Sequence[Path], chain: Chain, name: str, l
         "conformsTo": {"@id": _PROFILE},
         "mentions": {"@id": _RUN},
         "hasPart": references,
+        **({"author": {"@id": _AUTHOR}} if author else {}),
     }
+    people = [{"@id": _AUTHOR, "@type": "Person", "name": author}] if author else []
     program = {"@id": _PROGRAM, "@type": "SoftwareApplication", "name": "RLVR Bench"}
     program |= {"softwareVersion": f"git {', '.join(commits)}"} if commits else {}
     run = {
@@ -64,9 +67,15 @@ def write_crate(results: Path, files: Sequence[Path], chain: Chain, name: str, l
     descriptor = {"@id": METADATA, "@type": "CreativeWork", "conformsTo": {"@id": _CRATE}, "about": {"@id": "./"}}
     profile = {"@id": _PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"}
     terms = {"@id": licence, "@type": "CreativeWork", "name": licence}
-    entities = [descriptor, root, profile, terms, program, run, *parts]
+    entities = [descriptor, root, profile, terms, program, run, *people, *parts]
     write_json(results / METADATA, {"@context": _CONTEXT, "@graph": entities})
     return results / METADATA
+
+
+def read_author(results: Path) -> str:
+    """Read who made results from their description; empty where it names nobody, or is not there."""
+    graph = {entity["@id"]: entity for entity in _graph(results / METADATA)} if (results / METADATA).exists() else {}
+    return str(graph.get(_AUTHOR, {}).get("name", ""))
 
 
 def check_crate(results: Path, root_hash: str) -> list[str]:

@@ -58,7 +58,22 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     refuse(faults)
 
 
-def describe(directory: Path, licence: str, name: str = "") -> None:
+def read_verified(directory: Path) -> tuple[Path, Chain]:
+    """Check a study's results as :func:`verify` does; one that was altered is a :class:`UserError` that names it.
+
+    Returns:
+        Its results/, and everything behind them.
+    """
+    if not directory.is_dir():
+        raise UserError(f"{directory}: is no directory; accepted: a study's, its results/, or a crate, unpacked")
+    results, chain, faults = _checked(directory)
+    if faults := [*faults, *check_crate(results, chain.root_hash())]:
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        raise UserError(f"{directory}: does not verify: {faults[0]}{more}; rlvr-bench verify lists all")
+    return results, chain
+
+
+def describe(directory: Path, licence: str, name: str = "", author: str = "") -> None:
     """Describe a finished study's results as an RO-Crate, in their ro-crate-metadata.json.
 
     Everything is checked first, as by verify. Of a copy of the directory, verify checks the description too: every file
@@ -68,17 +83,17 @@ def describe(directory: Path, licence: str, name: str = "") -> None:
         directory: of the study, or its results/.
         licence: of the results, an address such as https://spdx.org/licenses/CC-BY-4.0.
         name: of the crate; default: that of the study.
+        author: who made the results, a name; default: nobody is named.
 
     Raises:
         UserError: the directory holds no results, or something does not fit.
     """
     results, chain, faults = _checked(directory)
     refuse(faults)
-    files = {file for maker in chain.makers for file in (maker.path, *maker.files)} | chain.sources.keys()
-    own = [file for file in files if file.is_relative_to(results) and file.is_file()]
+    own = [file for file in chain.files if file.is_relative_to(results) and file.is_file()]
     study = results / "study.json"
     name = name or str(read_json(study)["study"] if study.is_file() else results.name)
-    print(write_crate(results, own, chain, name, licence))
+    print(write_crate(results, own, chain, name, licence, author))
 
 
 def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:

@@ -59,6 +59,10 @@ def init(
 
     study = write_new_study(out, model, gpus, memory, prompt)
     print(f"{out}: {len(study.trained_runs)} trainings; plan it with: snakemake -n --configfile {out} --directory DIR")
+    if any(each.id and not each.revision for each in study.existing_models.values()):
+        print(
+            "the Hub did not answer, so no revision is pinned: write the commit that you mean below models in the file"
+        )
 
 
 @commands.add("plan")
@@ -154,3 +158,4 @@ def clean_state(directory: Annotated[Path, Argument(help="where the study works"
 
 commands.call("ui", "rlvr.report.mlflow.server:browse")
 commands.call("bundle", "rlvr.report.bundle:bundle", arguments=("results", "out"))
+commands.call("site", "rlvr.report.site:site", arguments=("results",))

@@ -22,17 +22,22 @@ def embedded(path: Path) -> str:
         raise UserError(f"{path}: no such file") from None
 
 
-def render_page(template: str, out: Path, inputs: Sequence[Path], **content: Any) -> str:
-    """Fill a template of pages; the style, the script of its name and the hash of what is behind it are added."""
+def fill_template(template: str, script: str, **content: Any) -> str:
+    """Fill a template of pages; the style and the script, a file beside it, are added."""
     files = resources.files("rlvr.report").joinpath("templates")
-    script = files.joinpath(template.replace(".html.jinja", ".js"))
+    path = files.joinpath(script)
     return page_template(template, "rlvr.report").render(
         style=files.joinpath("report.css").read_text(encoding="utf-8"),
-        script=script.read_text(encoding="utf-8") if script.is_file() else "",
-        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        root_hash=root_hash_of(out, inputs),
+        script=path.read_text(encoding="utf-8") if path.is_file() else "",
         **content,
     )
+
+
+def render_page(template: str, out: Path, inputs: Sequence[Path], **content: Any) -> str:
+    """Fill a template of pages; the script of its name, the time and the hash of what is behind it are added."""
+    created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    script, root_hash = template.replace(".html.jinja", ".js"), root_hash_of(out, inputs)
+    return fill_template(template, script, created=created, root_hash=root_hash, **content)
 
 
 def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], **content: Any) -> None:

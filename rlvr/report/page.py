@@ -48,13 +48,35 @@ def write_report(
         rollouts: address of the page of rollouts, from the report; default: none.
         registrations: of a registered comparison.
     """
+    settings = read_json(study)
+    StudyName.parse(settings, str(study))
+    names = [
+        figure for figure in (*own_figures, *_FIGURES) if figure != "compute_performance" or "validation" in settings
+    ]
+    names += ["validation_curves"] if isinstance(settings.get("checkpoint"), dict) else []
+    drawn = [figures / f"{figure}.svg" for figure in names]
+    content, inputs = report_content(study, results, audits, directory, drawn, notes, title, registrations)
+    write_page("report.html.jinja", out, inputs, notes, rollouts=rollouts, **content)
+
+
+def report_content(
+    study: Path,
+    results: Results,
+    audits: Sequence[Path],
+    directory: Path,
+    drawn: Sequence[Path],
+    notes: Sequence[str],
+    title: str | None,
+    registrations: Path | None,
+) -> tuple[dict[str, Any], list[Path]]:
+    """Gather the variables of the report's template but for ``notes`` and ``rollouts``, and the files behind them.
+
+    Args:
+        study, results, audits, directory, notes, title, registrations: as in :func:`write_report`.
+        drawn: figures.
+    """
     content = read_json(study)
     name = StudyName.parse(content, str(study)).study
-    names = [
-        figure for figure in (*own_figures, *_FIGURES) if figure != "compute_performance" or "validation" in content
-    ]
-    names += ["validation_curves"] if isinstance(content.get("checkpoint"), dict) else []
-    drawn = [figures / f"{figure}.svg" for figure in names]
     audited_runs = audit.read_audits(audits, results.runs)
     audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")
@@ -73,43 +95,39 @@ def write_report(
     inputs += read
     entries = read_entries(registrations) if registrations else []
     inputs += [registrations] if registrations and entries else []
-    write_page(
-        "report.html.jinja",
-        out,
-        list(dict.fromkeys(inputs)),
-        notes,
-        title=title or name,
-        question=title or question(results),
-        headline=headline(results),
-        alternatives=alternatives(results, curves, summaries),
-        rollouts=rollouts,
-        settings=json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True),
-        findings=findings(results),
-        registered=registered(results, content, entries) if registrations else [],
-        main_table=replace(shown, notes=shown.notes[len(notes) :]),
-        main_columns=number_shown,
-        tables_of_seeds=[robust_table, *efficiency_tables] if falls else [],
-        benchmark_tables=by_benchmark,
-        seed_tables=by_seed_tables(results),
-        audit_sentence=audit.sentence(audited_runs),
-        audit_table=audited,
-        audit_tables=audited_by_benchmark,
-        timing_table=timing_table(results, directory / "runs"),
-        recorded_table=recorded_table(results, directory / "runs"),
-        settings_table=settings_table(results, directory),
-        has_claims="diagnostics" in content and not title,
-        level=round(100 * results.confidence),
-        reference=results.drawn_against[1],
-        figures={path.stem: embedded(path) for path in drawn},
-        charts=curves,
-        examples=examples,
-        runs=[(run, read_run_manifest(run, directory)) for run in results.runs],
-        problem_sets=[
+    shown_on_page = {
+        "title": title or name,
+        "question": title or question(results),
+        "headline": headline(results),
+        "alternatives": alternatives(results, curves, summaries),
+        "settings": json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True),
+        "findings": findings(results),
+        "registered": registered(results, content, entries) if registrations else [],
+        "main_table": replace(shown, notes=shown.notes[len(notes) :]),
+        "main_columns": number_shown,
+        "tables_of_seeds": [robust_table, *efficiency_tables] if falls else [],
+        "benchmark_tables": by_benchmark,
+        "seed_tables": by_seed_tables(results),
+        "audit_sentence": audit.sentence(audited_runs),
+        "audit_table": audited,
+        "audit_tables": audited_by_benchmark,
+        "timing_table": timing_table(results, directory / "runs"),
+        "recorded_table": recorded_table(results, directory / "runs"),
+        "settings_table": settings_table(results, directory),
+        "has_claims": "diagnostics" in content and not title,
+        "level": round(100 * results.confidence),
+        "reference": results.drawn_against[1],
+        "figures": {path.stem: embedded(path) for path in drawn},
+        "charts": curves,
+        "examples": examples,
+        "runs": [(run, read_run_manifest(run, directory)) for run in results.runs],
+        "problem_sets": [
             ProblemFile.of(path.parent)
             for kind in ("problems", "solutions")
             for path in sorted((directory / kind).glob("*/manifest.json"))
         ],
-    )
+    }
+    return shown_on_page, list(dict.fromkeys(inputs))
 
 
 def _first_columns(table: Table) -> tuple[Table, int]:

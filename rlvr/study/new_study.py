@@ -95,7 +95,12 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
     instruction = r"{problem}\nPlease reason step by step, and put your final answer within \\boxed{}."
     named = _SIZE.search(model.rpartition("/")[2])
     size = float(named[1]) if named else 0.0
-    place = f"path: {directory.resolve()}" if is_local else f"id: {model}\n    # revision: COMMIT, to have no other one"
+    place = f"path: {directory.resolve()}  # its bytes are part of every result's identity"
+    if not is_local:
+        commit = newest_commit(model)
+        place = f"id: {model}\n    " + (
+            f"revision: {commit}" if commit else "# revision: COMMIT  # else main of that day"
+        )
     text = _STUDY.format(
         title=f"{model}: three methods on {f'{gpus} GPUs' if gpus > 1 else 'one GPU' if gpus else 'the CPU'}.",
         file=out,
@@ -122,6 +127,16 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
     except UserError:  # such as a name that is none
         out.unlink()
         raise
+
+
+def newest_commit(model: str) -> str | None:
+    """Ask the Hub for the commit that a model has now; None where it does not answer, or has no such model."""
+    try:
+        from huggingface_hub import HfApi
+
+        return HfApi().model_info(model, timeout=10).sha
+    except Exception:  # of the library's kinds, and of its HTTP client's; or the library is not here
+        return None
 
 
 def _is_chat_model(directory: Path) -> bool:

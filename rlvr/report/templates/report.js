@@ -214,5 +214,5 @@ function explore(figure) {
   draw();
 }
 
-explore(document.getElementById("curves"));
+document.querySelectorAll("#curves").forEach(explore);
 document.querySelectorAll(".pairs table").forEach(pairs);

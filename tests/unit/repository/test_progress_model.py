@@ -269,3 +269,14 @@ def test_a_log_gets_one_line_about_all_that_count_their_steps(tmp_path: Path) ->
     PlainDisplay(stream, study).report()
     (line,) = stream.getvalue().splitlines()
     assert line.endswith("running: train s0 step 5 of 60; train s1 step 7 of 60")
+
+
+def test_trainings_whose_contrast_alone_changed_keep_their_policies() -> None:
+    before, now = (
+        "'resolved.contrast.reference_method: \"dapo\"'",
+        "'resolved.contrast.reference_method: \"grpo\"', 'job'",
+    )
+    _, kept = wording.changes({("train", before, now): 112})
+    assert kept.startswith("  train (112 jobs, the policies keep their bytes: of contrast alone): ")
+    _, changed = wording.changes({("train", before, f"{now}, 'resolved.training.steps: 3'"): 1})
+    assert changed.startswith("  train (1 job): ")

@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from evals.core.errors import UserError
 from evals.core.files import write_json
+from rlvr.study import new_study
 from rlvr.study.new_study import write_new_study
 from rlvr.study.study_file import read_study_file
 from tests.commands import rlvr_bench
@@ -17,6 +18,36 @@ CONFIG = {
     "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
     "tie_word_embeddings": True,
 }  # fmt: skip
+
+
+COMMIT = "da87bfb608c14b7cf20ba1ce41287e8de496c0cd"
+
+
+@pytest.fixture(autouse=True)
+def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A Hub that has no model until a test gives it one: model -> commit."""
+    commits = dict[str, str]()
+    monkeypatch.setattr(new_study, "newest_commit", commits.get)
+    return commits
+
+
+def test_the_commit_that_the_hub_names_is_pinned_and_its_silence_is_said(
+    tmp_path: Path, hub: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, init = "Qwen/Qwen3-0.6B-Base", rlvr_bench("init")
+    assert init([str(tmp_path / "a.yaml"), "--model", model]) == 0
+    assert "no revision is pinned" in capsys.readouterr().out
+    assert "revision" not in read_study_file(tmp_path / "a.yaml")["models"]["qwen3_0_6b_base"]
+    hub[model] = COMMIT
+    assert init([str(tmp_path / "b.yaml"), "--model", model]) == 0
+    assert "pinned" not in capsys.readouterr().out
+    assert read_study_file(tmp_path / "b.yaml")["models"]["qwen3_0_6b_base"]["revision"] == COMMIT
+
+
+def test_a_hub_that_does_not_answer_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: 1 / 0)
+    assert new_study.newest_commit("Qwen/Qwen3-0.6B") is None
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -54,10 +55,17 @@ def changes(of_jobs: Mapping[tuple[str, str, str], int]) -> list[str]:
         of_jobs: the rule, the settings before and now, as Snakemake writes them -> number of jobs.
     """
     lines = [
-        f"  {rule} ({_count(jobs, 'job')}): {before} -> {now}".replace(_NONE, "the default")
+        f"  {rule} ({_count(jobs, 'job')}{_kept(before, now)}): {before} -> {now}".replace(_NONE, "the default")
         for (rule, before, now), jobs in of_jobs.items()
     ]
     return ["Settings that changed:", *lines] if lines else []
+
+
+def _kept(before: str, now: str) -> str:
+    """Say that trainings whose contrast alone changed give the same policies; nothing of other changes."""
+    keys = re.findall(r"'([\w.]+): ", f"{before}, {now}")
+    is_contrast = bool(keys) and all(key.startswith("resolved.contrast.") for key in keys)
+    return ", the policies keep their bytes: of contrast alone" if is_contrast else ""
 
 
 def fault_of_configuration(arguments: Sequence[str]) -> str:
