@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 _LANGUAGES = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
@@ -33,7 +34,7 @@ def small_letters(text: str) -> str:
 
 def any_of(*lists: Iterable[str]) -> str:
     """A pattern for one of these words: a whole one in alphabets that part words by spaces, anywhere in others."""
-    words = sorted({word for words in lists for word in words}, key=len, reverse=True)
+    words = sorted(dict.fromkeys(chain(*lists)), key=len, reverse=True)
     parted, joined = (one_of(word for word in words if (word[0] < "\u0900") is apart) for apart in (True, False))
     return rf"(?:\b{parted}\b|{joined})"
 

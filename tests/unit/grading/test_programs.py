@@ -137,7 +137,7 @@ def test_output_is_compared_by_lines_and_numbers(found: str, expected: str, same
 def decision(number: int, argument: int = 0, architecture: int | None = None, forks: bool = True) -> int:
     """What the filter answers to a system call: a slow reading of its instructions, one after the other."""
     machine = platform.machine()
-    data = struct.pack("=IIQQ", number, architecture or system_calls._ARCHITECTURES[machine][1], 0, argument)
+    data = struct.pack("=IIQQ", number, architecture or system_calls.TABLES[machine]["architecture"], 0, argument)
     program = list(struct.iter_unpack("=HBBI", system_calls.seccomp_filter(forks)))
     place = accumulator = 0
     while True:
@@ -155,10 +155,9 @@ def decision(number: int, argument: int = 0, architecture: int | None = None, fo
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_refuses_what_it_names_and_allows_the_rest(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    column = system_calls._ARCHITECTURES[machine][0]
-    refused = {numbers[column] for numbers in system_calls._REFUSED.values()}
-    on_others = {numbers[column] for numbers in system_calls._REFUSED_ON_OTHERS.values()}
-    clone, clone3, opened = (pair[column] for pair in (system_calls._CLONE, system_calls._CLONE3, system_calls._SOCKET))
+    calls = system_calls.TABLES[machine]
+    refused, on_others = (set(calls[kind].values()) for kind in ("refused", "refused on others"))
+    clone, clone3, opened = (calls[name] for name in ("clone", "clone3", "socket"))
     for number in range(600):
         if number in refused or number == clone3:
             assert decision(number) >> 16 == 0x5
@@ -167,7 +166,7 @@ def test_the_filter_refuses_what_it_names_and_allows_the_rest(machine: str, monk
         elif number not in (clone, opened):
             assert decision(number, 2) == 0x7FFF0000
         alone = decision(number, 17, forks=False)
-        assert alone == (0x50001 if number in {clone, *system_calls._FORKS[machine]} else decision(number, 17))
+        assert alone == (0x50001 if number in {clone, *calls["forks"].values()} else decision(number, 17))
     thread = 0x3D0F00
     assert decision(clone, thread) == decision(clone, thread, forks=False) == decision(clone, 17) == 0x7FFF0000
     for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
