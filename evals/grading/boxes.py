@@ -23,7 +23,6 @@ _MAX_GAP = 70  # characters between two boxes that can still be parts of one ans
 _CONNECTOR = re.compile(r",|;|&|\b(?:and|or)\b")
 _BARE_GAP = re.compile(r"(?:\\q?quad|[^A-Za-z0-9=])*")
 _MAX_BARE_GAP = 24  # the same, where there are no words between them
-_TEXT_COMMAND = re.compile(r"\\(?:text|mbox|textrm|mathrm)(?![a-zA-Z])|\\q?quad")
 REVISION = re.compile(
     r"[.!?]\s|\n\s*\n|\b(?:but|wait|actually|instead|rather|correct\w*|wrong|no|not|then|so|thus|hence|therefore|"
     r"final|finally|answer|check\w*|recheck\w*|recall|gives?|because|since|however|hmm+|oops|sorry|mistake)\b",
@@ -128,8 +127,7 @@ def _joins(gap: str) -> bool:
     """Return whether the text between two boxes joins them into one answer."""
     if len(gap) <= _MAX_BARE_GAP and _BARE_GAP.fullmatch(gap) and "\n\n" not in gap:
         return True
-    words = _TEXT_COMMAND.sub(" ", gap)
-    return len(gap) <= _MAX_GAP and _CONNECTOR.search(words) is not None and REVISION.search(words) is None
+    return len(gap) <= _MAX_GAP and _CONNECTOR.search(gap) is not None and REVISION.search(gap) is None
 
 
 def ends_in_bare_box(text: str) -> bool:

@@ -1,27 +1,17 @@
 """Characters of Unicode in LaTeX and ASCII: symbols, digits of all scripts, raised and lowered ones, Greek letters."""
 
+import json
 import re
 import unicodedata
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 
 from evals.grading.exact import ascii_digit
 
-_UNICODE = str.maketrans(
-    {
-        "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "∕": "/",
-        "≤": r"\le ", "≥": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∞": r"\infty ", "±": r"\pm ",
-        "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ",
-        "°": r"^\circ ", "º": r"^\circ ", "٫": ".", "٬": ",", "•": r"\cdot ", "∙": r"\cdot ", "∠": r"\angle ",
-        "ℝ": r"\mathbb{R}", "ℕ": r"\mathbb{N}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
-        "△": r"\triangle ", "∖": r"\setminus ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
-        "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "∧": r"\land ", "∨": r"\lor ", "∀": r"\forall ",
-        "≡": r"\equiv ", "∼": r"\sim ", "~": " ", "⁄": "/", "\u2010": "-", "\u2011": "-", "∛": r"\sqrt[3]",
-        "∜": r"\sqrt[4]", "√": r"\sqrt ", "′": "'", "’": "'", "。": ".", "、": ",", "｛": r"\{", "｝": r"\}",
-        **dict.fromkeys("\u20e3\ufe0f\u200b\u200c\u200d\u2060\ufeff"),  # of no width
-        **dict.fromkeys("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"),  # directions
-    }
-)  # fmt: skip
+_UNICODE = str.maketrans(json.loads(Path(__file__).with_name("characters.json").read_text(encoding="utf-8")))
+"""What no rule of Unicode says: symbols in LaTeX; signs of no width, and of the direction of writing, as nothing."""
+
 _OVERLINED = re.compile(r"(?:\d\u0305)+")
 _GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER (?:FINAL )?(\w+)")
 

@@ -25,6 +25,12 @@ EXAMPLE_WORDS = _words("example")
 """An example with a number is a task; another may be one of the answer."""
 ORDERS = _words("order")
 """What may stand before the word for a task."""
+UNITS, NOUNS, PARTICLES, DENIALS, QUANTITIES, ABOUT = (
+    "|".join(_words(kind)) for kind in ("unit", "noun", "particle", "denial", "quantity", "about")
+)
+"""Patterns of words beside a value: units and nouns of at most three letters, what joins them, and what changes it."""
+SCALES = {scale: "|".join(words) for scale, words in _LANGUAGES["English"]["scale"].items()}
+"""The words that multiply a number, in a font or not, the short ones in a font alone."""
 
 
 def small_letters(text: str) -> str:

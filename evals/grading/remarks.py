@@ -8,22 +8,11 @@ the whole is no number.
 import re
 from itertools import chain, pairwise
 
+from evals.grading import languages
 from evals.grading.languages import NEGATIONS, WRONG_WORDS, any_of
 
 _PREFIXED = r"(?:[nmcdhkMGT]|µ|\\mu\s?)?(?:m|g|s|L|l|N|J|W|V|Hz|Pa|eV|mol|bar|cal|Wh|T)"  # SI: "cm", "kJ"
-_UNITS = (  # of at most three letters: all others are products of variables
-    rf"{_PREFIXED}|Å|A|C|F|h|K|ft|yds?|in|mi|mph|kmh|hrs?|mins?|secs?|deg|rad|sr|sq|cu|lbs?|oz|pt|qt|gal|rpm|psi|bps|"
-    rf"fps|pts|pct|USD|EUR|GBP|INR|CNY|Rs|yrs?|wk|mo|atm|dB|amu|AU|ly|ha|cc"
-)
-_NOUNS = (  # of three letters
-    "ways?|cup|m[ae]n|boy|car|cat|dog|cow|pig|hen|egg|box|bag|jar|ton|row|hat|bus|odd|pen|pie|bit|set|lap|win|"
-    "key|toy|bee|day|job|kid|fan|pet|fly|bed|bar|map|net|tip|tax|age"
-)
-_FUNCTION_WORDS = (
-    "per|in|of|the|all|as|an|a|for|on|at|to|we|it|is|was|are|has|had|and|his|her|our|he|she|who|can|will|by|now|"
-    "so|due|see|any|its|my|out|up|do|go"
-)
-_WORD = rf"(?:[A-Za-z]{{4,}}|(?:{_UNITS}|{_NOUNS})(?<=[A-Za-z]{{2}}))(?![A-Za-z])"
+_WORD = rf"(?:[A-Za-z]{{4,}}|(?:{_PREFIXED}|{languages.UNITS}|{languages.NOUNS})(?<=[A-Za-z]{{2}}))(?![A-Za-z])"
 FONT = (
     r"\\(?:text(?:rm|bf|it|sf|tt|sc|up|md|normal)?|math(?:rm|bf|it|sf|tt|normal)|[mh]box|boldsymbol|bm|rm|bf|it|sf|"
     r"underline)(?![a-zA-Z])"
@@ -31,7 +20,6 @@ FONT = (
 _FONT = rf"(?:{FONT}|\\(?:operatorname|unit|si)(?![a-zA-Z]))\s*"
 _GAP = r"(?:\s|\\[,;:! ]|~|\\q?quad|\\cdot(?![A-Za-z])|\\times(?![A-Za-z])|/|\{\})*"
 _EXPONENT = r"(?:\s*\^\s*(?:\{\s*-?\s*\d\s*\}|-?\d))?"
-_EXPONENTS = re.compile(r"\^\s*\{?\s*-?\s*\d\s*\}?")
 _SPACE = re.compile(r"\s|\\[,;: ]|~|quad")
 _IN_FONT = rf"{_FONT}\{{(?:[^{{}}\d]|\^\s*\{{?-?\d\}}?)*\}}{_EXPONENT}"
 _TEXT_UNIT = re.compile(  # ``\text{ cm}^2``, ``\frac{\text{m}}{\text{s}}``, ``{}^\circ\mathrm{C}``, ``\Omega``
@@ -45,8 +33,8 @@ _PLAIN_UNIT = re.compile(
     r"\s*(?:\^\s*\{?\s*\d\s*\}?)?$"
 )
 _NEEDS_SPACE = frozenset("LlNJWVTACFhK")  # beside a digit they are variables: ``3\mathrm{V}``
-_NAMED = re.compile(rf"[^\W\d_]{{4,}}|{_UNITS}|{_NOUNS}")
-_SHORT = re.compile(_FUNCTION_WORDS)
+_NAMED = re.compile(rf"[^\W\d_]{{4,}}|{_PREFIXED}|{languages.UNITS}|{languages.NOUNS}")
+_SHORT = re.compile(languages.PARTICLES)
 _LETTERS = re.compile(r"[^\W\d_]+")
 _SYMBOLS = re.compile(r"(?<![A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])")  # and products of them
 _COMMAND = re.compile(r"\\(?:text\w*|mbox|hbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
@@ -57,38 +45,14 @@ _NAMES = re.compile(  # of constants, functions and letters
     re.IGNORECASE,
 )
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
-_DENIAL = (
-    r"not|\w+n't|isn|aren|cannot|wrong\w*|incorrect\w*|false\w*|never|nor|neither|no|nope|none|except|unless|but|"
-    r"instead|maybe|perhaps|possibl[ey]|probabl[ey]|likely|unlikely|hardly|doubt\w*|unsure|guess\w*|suppos\w+|either|"
-    r"versus|vs|through|fail\w*|invalid|impossible|mistak\w+|error|rejected|refuted|excluded|discarded|eliminated|"
-    r"disproved|contradict\w*|extraneous|absurd|nonsense"
+_REFUSED = re.compile(
+    rf"\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|than|least|most)\b|^!|[?=<>+*|]", re.IGNORECASE
 )
-_NUMBER_WORD = (
-    r"zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|"
-    r"fifty|sixty|seventy|eighty|ninety|hundred\w*|thousand\w*|\w*illions?|\w*illionths?|\w*illiards?|dozens?|half|"
-    r"halves|thirds?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|\w+tieths?|once|twice|thrice|doubled?|"
-    r"tripled?|quadrupled?|halved|tens|lakhs?|crores?|gross|mega|giga|quad|tril|quarters?|squared?|cubed|factorial|"
-    r"reciprocal|inverse|plus|minus|divided|multiplied|modulo|power|complement|octal|binary|hexadecimal|hex"
-)
-_REFUSED = re.compile(rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most)\b|^!|[?=<>+*|]", re.IGNORECASE)
-_DENIED = re.compile(rf"\b(?:{_DENIAL}|or)\b|\?", re.IGNORECASE)
+_DENIED = re.compile(rf"\b(?:{languages.DENIALS}|or)\b|\?", re.IGNORECASE)
 _SQUARE_UNIT = re.compile(  # "square meters", "feet squared"
     r"\b(?:squared?|cubed)(?=\s+[A-Za-z]{2})|(?<=[A-Za-z]{2}\s)(?:squared|cubed)\b", re.IGNORECASE
 )
-_SCALES = {  # what the words multiply a number by; in a font or not, the short ones in a font alone
-    r"\cdot 12": "dozens?",
-    r"\cdot 20": "score",
-    r"\cdot 144": "gross",
-    r"\times 10^{2}": "hundred",
-    r"\times 10^{3}": "thousand|grand|thou",
-    r"\times 10^{4}": "myriad",
-    r"\times 10^{5}": "lakh|lac",
-    r"\times 10^{6}": "million|mill|mio|mln|mn",
-    r"\times 10^{7}": "crore",
-    r"\times 10^{9}": "billion|milliard|bill|mrd|bn",
-    r"\times 10^{12}": "trillion|trill|trn|tn",
-}
-_SCALE_WORDS = "|".join(_SCALES.values())
+_SCALE_WORDS = "|".join(languages.SCALES.values())
 _SCALE = re.compile(
     rf"(?<=[\d}}])(?:\s|\\[,;: ]|~)*(?:(?P<font>{_FONT}\{{)(?:\s|\\[,;: ]|-)*|-?(?=[a-z]{{4}}))(?P<word>{_SCALE_WORDS})"
     r"(?![A-Za-z])(?P<rest>[^{}\d]*\}?)\s*$",
@@ -100,12 +64,8 @@ _REFUSED_FIRST = re.compile(
     r"|(?:more|less|fewer|greater|smaller|bigger|larger|higher|lower)\s*$|(?!\w*eed\b)\w{3,}ed\b(?!\s+\w+s\b)",
     re.IGNORECASE,
 )
-_APPROXIMATION = (
-    r"about|approx\w*\.?|roughly|around|circa|ca\.|nearly|or about|or approximately|exact(?:ly)?|"
-    r"in decimals?|see|by|as|from|since|because"
-)
 _ASIDE = re.compile(
-    rf"\s*(?:\\[,;: !]|~|\\q?quad)*\s*\(\s*(?:(?:{_APPROXIMATION})\b|\\(?:approx|simeq|sim)(?![a-zA-Z])|not\s+[-\d\\]|"
+    rf"\s*(?:\\[,;: !]|~|\\q?quad)*\s*\(\s*(?:(?:{languages.ABOUT})\b|\\(?:approx|simeq|sim)(?![a-zA-Z])|not\s+[-\d\\]|"
     rf"i\.e\.)(?P<aside>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*\.?$",
     re.IGNORECASE,
 )
@@ -119,7 +79,7 @@ _RELATIONS = {
     r"greater than|more than|larger than|over|above": "> ",
     r"less than|fewer than|smaller than|under|below": "< ",
     r"negative|minus": "-",
-    rf"(?:it is )?(?:{_APPROXIMATION})|(?:the )?(?:point|vertex|center|centre|interval|set|pair|ordered pair|vector|"
+    rf"(?:it is )?(?:{languages.ABOUT})|(?:the )?(?:point|vertex|center|centre|interval|set|pair|ordered pair|vector|"
     r"number|value|total|sum|(?:a )?total of|equation|line|function|coordinates|[a-z]{3}(?<=USD|EUR|GBP|INR|CNY)|only|"
     r"in total|altogether)": "",
 }
@@ -132,7 +92,7 @@ _REMARK_ON_ANOTHER = re.compile(
 )
 _NO_SENTENCE = re.compile(r"(?!\\[$%])[=<>*+|\\{}_~^/]|[1-9]|(?<![A-Za-z'])(?![aAI]\b)[A-Za-z](?![A-Za-z'])")
 _CHANGES = re.compile(
-    rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most|more|less|fewer|greater|smaller|larger|between|below|under|"
+    rf"\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|than|least|most|more|less|fewer|greater|smaller|larger|between|below|under|"
     rf"above|over|exceeds?|negative|am|pm)\b|[?!]|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
     re.IGNORECASE,
 )
@@ -142,7 +102,9 @@ _WHERE = re.compile(r"^(?P<name>[A-Za-z])\s*,?\s+(?:where|with|for)\s+(?P=name)\
 def without_text_unit(text: str, variables: frozenset[str] = frozenset()) -> str:
     r"""Remove a trailing ``\text{ cm}^2``, and read ``4\text{ million}`` as a number; ``variables`` are no units."""
     while scale := _SCALE.search(text):
-        factor = next(factor for factor, words in _SCALES.items() if re.fullmatch(words, scale["word"].lower()))
+        factor = next(
+            factor for factor, words in languages.SCALES.items() if re.fullmatch(words, scale["word"].lower())
+        )
         rest = "" if scale["font"] and scale["rest"] == "}" else (scale["font"] or "") + scale["rest"]
         text = text[: scale.start()] + factor + rest
     match = _TEXT_UNIT.search(text)
@@ -170,7 +132,7 @@ def _is_run(word: str) -> bool:
 
 def _is_unit(text: str, variables: frozenset[str]) -> bool:
     r"""Return whether what follows a value is units, words, and nothing else: ``\text{ m}^2``, and not ``\text{n}``."""
-    plain = _COMMANDS.sub(" ", _EXPONENTS.sub(" ", text))
+    plain = _COMMANDS.sub(" ", text)
     words = _LETTERS.findall(plain)
     named = [word for word in words if _NAMED.fullmatch(word) and not _is_run(word)]
     slanted = len(words) == 1 == len(words[0]) and re.search(r"\\(?:math|text)(?:bf|it)", text)  # units are upright
@@ -233,7 +195,9 @@ def without_lead(text: str) -> str:
     for pattern, sign in _RELATIONS.items():
         if re.fullmatch(pattern, words, re.IGNORECASE):
             return sign + rest
-    leads = _LEADS_UP.match(words) and not re.search(rf"\b(?:{_DENIAL}|if|whether)\b|\?", words, re.IGNORECASE)
+    leads = _LEADS_UP.match(words) and not re.search(
+        rf"\b(?:{languages.DENIALS}|if|whether)\b|\?", words, re.IGNORECASE
+    )
     return rest if leads else text
 
 

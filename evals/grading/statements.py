@@ -179,11 +179,6 @@ _PLAINLY = re.compile(  # the sentence begins with "the answer", or concludes; o
     r"logical|nearest|optimal|preferred|resulting|ultimate|overall|given)\s+){0,3}$",
     re.IGNORECASE,
 )
-_UNDER_A_CONDITION = re.compile(
-    r"(?:\b(?:if|unless|suppos\w+|assuming|provided that)|(?:^|[.!?;,\n]\s*)(?:had|were|without))\b"
-    r"[^.!?;\n]{0,100},\s*(?:[a-z]{1,7}\s+){0,4}$",
-    re.IGNORECASE,
-)
 _ON_A_CONDITION = re.compile(
     rf"{CLOSE}[ \t]{{0,3}}[,(]?[ \t]{{0,2}}(?:only|just|except)?[ \t]{{0,2}}\b(?:if|unless|when|provided|assuming|"
     r"supposing|as long as|in|for|at|under|until|without)\b",
@@ -249,9 +244,8 @@ def weighed(text: str, statement: Statement) -> Statement:
         return statement
     start = max(0, statement.begin - _REMARK_WITHIN)
     before = text[max(start, *(text.rfind(end, start, statement.begin) for end in ".!?:;\n")) : statement.begin]
-    conditional = _UNDER_A_CONDITION.search(before) or _ON_A_CONDITION.match(text, statement.end)
     of_another = _OF_ANOTHER.search(text, *statement[:2]) or _SUBJECT.match(text, statement.begin)
-    plain = _PLAINLY.search(before) and not (conditional or of_another)
+    plain = _PLAINLY.search(before) and not (of_another or _ON_A_CONDITION.match(text, statement.end))
     return statement._replace(strength=STRONG if plain else _REMARK)
 
 

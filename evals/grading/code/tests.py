@@ -16,6 +16,7 @@ from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.files import sha256_bytes
+from evals.core.record import ExtensibleRecord, scan_rows
 
 TESTS_FILE = "tests.jsonl"
 _KEYS: Mapping[str, Mapping[str, type]] = {
@@ -61,25 +62,23 @@ def pack(tests: Mapping[str, Any]) -> str:
     return base64.b64encode(zlib.compress(_content(tests), 6)).decode("ascii")
 
 
+class _Row(ExtensibleRecord):
+    """A line of the file."""
+
+    id: str | int
+    tests: str
+
+
 def read_tests(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each problem's id and tests, one at a time."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                where = f"{path}: line {number}"
-                try:
-                    row = json.loads(line)
-                    identifier, packed = str(row["id"]), row["tests"]
-                except (ValueError, TypeError, KeyError):
-                    raise UserError(f"{where}: is no object with id and tests") from None
-                try:
-                    unpacking = zlib.decompressobj()
-                    content = unpacking.decompress(base64.b64decode(packed, validate=True), _LARGEST_TESTS)
-                    if not unpacking.eof:
-                        raise ValueError(f"they are cut off, or larger than {_LARGEST_TESTS} bytes")
-                    tests = json.loads(content)
-                except (ValueError, RecursionError, zlib.error) as error:
-                    raise UserError(f"{where}: tests: cannot be unpacked ({error})") from None
-                yield identifier, check_tests(tests, where)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+    for row in scan_rows(path, _Row):
+        where = f"{path}: id {row.id!r}"
+        try:
+            unpacking = zlib.decompressobj()
+            content = unpacking.decompress(base64.b64decode(row.tests, validate=True), _LARGEST_TESTS)
+            if not unpacking.eof:
+                raise ValueError(f"they are cut off, or larger than {_LARGEST_TESTS} bytes")
+            tests = json.loads(content)
+        except (ValueError, RecursionError, zlib.error) as error:
+            raise UserError(f"{where}: tests: cannot be unpacked ({error})") from None
+        yield str(row.id), check_tests(tests, where)
