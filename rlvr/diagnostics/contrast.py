@@ -19,7 +19,7 @@ from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import checkpoint_files
 from evals.grading import GradingPool
-from rlvr.diagnostics import VERSION
+from rlvr.diagnostics import CONTRAST_VERSION
 from rlvr.diagnostics.checkpoint_contrast import Rollouts, checkpoint_run
 from rlvr.diagnostics.replay import steps_of
 from rlvr.engines.local.contrast import OWN, Meter, Viewed, degrees_between
@@ -69,7 +69,7 @@ def write_contrast(
     inputs = {str(path): sha256_file(path) for path in kinds}
     out.mkdir(parents=True, exist_ok=True)
     learner = Learner(run, device)
-    parameters = {"run": run.parameters(), "steps": wanted, "methods": dict(methods), "version": VERSION}
+    parameters = {"run": run.parameters(), "steps": wanted, "methods": dict(methods), "version": CONTRAST_VERSION}
     return _write(angles_along(learner, composed, wanted, grading_workers), inputs, parameters, out)
 
 
@@ -102,7 +102,7 @@ def write_checkpoint_contrast(
         inputs = {str(path): sha256_file(path) for path in (problems, *checkpoint_files(model))}
         parameters = {"rollouts": asdict(rollouts), "reference": reference, "steps": wanted, "methods": dict(methods)}
         frame = angles_along(learner, composed, wanted, grading_workers)
-    return _write(frame, inputs, parameters | {"version": VERSION}, out)
+    return _write(frame, inputs, parameters | {"version": CONTRAST_VERSION}, out)
 
 
 def _write(frame: pd.DataFrame, inputs: Mapping[str, str], parameters: Mapping[str, Any], out: Path) -> pd.DataFrame:

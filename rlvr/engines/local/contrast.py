@@ -2,9 +2,9 @@
 
 Two things are compared. A gradient is that of a method's loss over all parameters (over the adapters alone, where a
 training has them), on the last mini-batch of a step: there the policy has moved away from the one that sampled, so that
-clipping acts. Slopes are the derivatives of the loss with respect to the tokens' log-probabilities, each under the
-policy of the token's own optimizer step; they cost nothing, and know nothing of how tokens share parameters. All of it
-only looks: the training stays the same bit by bit.
+clipping acts. Slopes are the derivatives of the loss with respect to the tokens' log-probabilities, and of an entropy
+bonus with respect to the entropies at them, each under the policy of the token's own optimizer step; they cost nothing,
+and know nothing of how tokens share parameters. All of it only looks: the training stays the same bit by bit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evals.core.training_settings import LocalTraining
 from rlvr.engines.local.adamw import scaled_gradients
 from rlvr.engines.local.clock import time_on
 from rlvr.engines.local.learner import Learner, PreparedStep
-from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
+from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs, token_scores
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.losses.base import Tokens
 from rlvr.methods.method import Method, compose
@@ -45,10 +45,17 @@ def degrees_between(a: Tensor, b: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Viewed:
-    """A rollout batch as a method sees it: the method, and the advantages times token weights [B, T] that it gives."""
+    """A rollout batch as a method sees it.
+
+    Attributes:
+        method: the method.
+        weighted_advantages: the advantages times token weights [B, T] that it gives.
+        entropy_coefficient: that of its entropy bonus; 0 without one.
+    """
 
     method: Method
     weighted_advantages: Tensor
+    entropy_coefficient: float
 
     @classmethod
     def by(cls, method: Method, learner: Learner, prepared: PreparedStep) -> Viewed:
@@ -65,10 +72,11 @@ class Viewed:
             longest = training.max_new_tokens
             generator = generator_for("rewards", learner.run.seed, learner.position.step)
             of_rollouts = (prepared.rewards, rollouts.group_ids, rollouts.lengths, longest)
-            advantages = method.advantages(*of_rollouts, penalties=penalties, generator=generator)
+            advantages = method.advantages(*of_rollouts, prepared.counted, penalties, generator)
             advantages = advantages.to(batch.response_mask.device)
+        coefficient = _entropy_coefficient(method, learner, prepared)
         if method.token_weights is None:
-            return cls(method, advantages[:, None] * batch.response_mask)
+            return cls(method, advantages[:, None] * batch.response_mask, coefficient)
         seed, step = learner.run.seed, learner.position.step
         batch = replace(batch, advantages=advantages, generator=generator_for("token_weights", seed, step))
         if method.needs_hidden_states and not shares_hidden_states(method, trained_by):
@@ -77,28 +85,41 @@ class Viewed:
             score_in_chunks(learner.model, rollouts.tokens, training.temperature, size, parts.append, most_tokens)
             rows = torch.cat([method.sketched(part, seed) for part in parts])
             batch = replace(batch, head_weight=learner.model.head_weight.detach(), hidden_states=rows)
-        return cls(method, advantages[:, None] * method.token_weights(batch)[0])
+        return cls(method, advantages[:, None] * method.token_weights(batch)[0], coefficient)
 
     def slopes(self, rows: Tensor, log_probs: Tensor, prepared: PreparedStep, generator: torch.Generator) -> Tensor:
-        """The derivatives [b, t] of the loss of the mini-batch ``rows`` [b] with respect to its ``log_probs`` [b, t].
+        """The derivatives [1, b, t] of the loss of the mini-batch ``rows`` [b] by its ``log_probs`` [b, t].
 
-        ``generator`` is the loss's. An entropy bonus has no part in them.
+        With an entropy bonus [2, b, t], the second by the entropies: the loss is linear in them, so their values play
+        no part. ``generator`` is the loss's.
         """
-        leaf, batch = log_probs.detach().requires_grad_(), prepared.batch
-        width, groups = leaf.shape[1], batch.group_ids[rows]
+        batch, has_bonus = prepared.batch, self.method.entropy_bonus is not None
+        leaves = [log_probs.detach().requires_grad_(), *([torch.zeros_like(log_probs).requires_grad_()] * has_bonus)]
+        width, groups = log_probs.shape[1], batch.group_ids[rows]
         mask = batch.response_mask[rows, :width]
         tokens = Tokens(
-            leaf,
+            leaves[0],
             batch.old_log_probs[rows, :width],
             self.weighted_advantages[rows, :width],
             mask,
             groups,
             generator,
-            **prepared.others.of(rows, width),
+            given_entropies=leaves[1] if has_bonus else None,
+            **{**prepared.others.of(rows, width), "entropy_coefficient": self.entropy_coefficient},
         )
         token_loss, _ = self.method.token_loss(tokens)
         loss = self.method.aggregation(token_loss, mask, Normaliser.of(mask, groups), groups)
-        return torch.autograd.grad(loss, leaf)[0]
+        return torch.stack(torch.autograd.grad(loss, leaves))
+
+
+def _entropy_coefficient(method: Method, learner: Learner, prepared: PreparedStep) -> float:
+    """The coefficient of a method's entropy bonus at a step, had it controlled the entropy of the training so far."""
+    coefficient, before = 0.0, dict[str, float]()
+    if method.entropy_bonus is not None:
+        for metrics in (*learner.position.metrics, prepared.metrics):
+            coefficient, of_bonus = method.entropy_bonus.coefficient_at(metrics["entropy"], before)
+            before = {"entropy": metrics["entropy"], **of_bonus}
+    return coefficient
 
 
 def shares_hidden_states(method: Method, trained_by: Method) -> bool:
@@ -109,10 +130,12 @@ def shares_hidden_states(method: Method, trained_by: Method) -> bool:
 
 
 def gradients(model: Policy, tokens: TokenBatch, training: LocalTraining, slopes: Sequence[Tensor]) -> list[Tensor]:
-    """For each of ``slopes`` [b, t] the gradient [P] on the CPU of the losses that have them, in micro-batches.
+    """For each of ``slopes`` [1 or 2, b, t] the gradient [P] on the CPU of the loss that has them, in micro-batches.
 
-    One forward pass serves all: the gradient is the sum over tokens of slope times gradient of the log-probability.
+    One forward pass serves all: the gradient is the sum over tokens of slope times gradient of the log-probability, and
+    of the second slope times gradient of the entropy.
     """
+    has_bonus = any(len(slope) > 1 for slope in slopes)
     parameters = list(model.parameters())
 
     def backward(scale: float) -> tuple[list[Tensor], list[Tensor]]:
@@ -120,11 +143,14 @@ def gradients(model: Policy, tokens: TokenBatch, training: LocalTraining, slopes
         for part in tokens.passes(training.micro_batch_size, training.micro_batch_tokens, model.padded):
             batch = tokens.select(part)
             mask = batch.response_mask.to(model.device)
-            packed = token_log_probs(model, batch, training.temperature)
+            if has_bonus:
+                packed = torch.stack(token_scores(model, batch, training.temperature))
+            else:
+                packed = token_log_probs(model, batch, training.temperature)[None]
             for number, slope in enumerate(slopes, start=1):
-                of_tokens = slope[part, : mask.shape[1]][mask].to(packed.dtype) * scale
+                of_tokens = slope[:, part, : mask.shape[1]][:, mask].to(packed.dtype) * scale
                 # A sum, because gradients of anything but a scalar import half a second of torch's compiler.
-                loss = (packed * of_tokens).sum()
+                loss = (packed[: len(slope)] * of_tokens).sum()
                 sums[number - 1] += _flat(torch.autograd.grad(loss, parameters, retain_graph=number < len(slopes)))
         return sums, sums
 
@@ -156,7 +182,8 @@ class Meter:
     Attributes:
         viewed: the methods that are compared with the learner's own, by name.
         with_gradients: whether gradients are computed too: a forward pass, and a backward pass for each method.
-        slopes: by name, :data:`OWN` among them, [B, T] once the step is over; 0 at padding.
+        slopes: by name, :data:`OWN` among them, [1, B, T] once the step is over, or [2, B, T] if a method has an
+            entropy bonus; 0 at padding.
         gradients: by name, :data:`OWN` among them, [P].
         seconds: that measuring took.
     """
@@ -170,9 +197,11 @@ class Meter:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        view = Viewed(self.learner.method, self.prepared.batch.advantages[:, None] * self.prepared.weights)
+        batch, coefficient = self.prepared.batch, self.prepared.others.entropy_coefficient
+        view = Viewed(self.learner.method, batch.advantages[:, None] * self.prepared.weights, coefficient)
         self._all = {OWN: view, **self.viewed}
-        self.slopes = {name: torch.zeros_like(self.prepared.batch.old_log_probs) for name in self._all}
+        kinds = 1 + any(view.method.entropy_bonus is not None for view in self._all.values())
+        self.slopes = {name: batch.old_log_probs.new_zeros(kinds, *batch.old_log_probs.shape) for name in self._all}
 
     def __call__(self, number: int) -> None:
         """Measure the mini-batch ``number``."""
@@ -183,11 +212,12 @@ class Meter:
         log_probs = learner.updater.log_probs[rows, :width]
         for name, view in self._all.items():
             generator = generator_for("loss", learner.run.seed, learner.position.updates + number)
-            self.slopes[name][rows, :width] = view.slopes(rows, log_probs, self.prepared, generator)
+            slopes = view.slopes(rows, log_probs, self.prepared, generator)
+            self.slopes[name][: len(slopes), rows, :width] = slopes
         if self.with_gradients and number + 1 == len(self.prepared.mini_batches):
             # The update has just computed its own gradient; nothing was clipped yet.
             computed = [weight.grad for weight in learner.model.parameters() if weight.grad is not None]
-            others = [self.slopes[name][rows, :width] for name in self.viewed]
+            others = [self.slopes[name][:, rows, :width] for name in self.viewed]
             of_others = gradients(learner.model, tokens, learner.run.training, others)
             self.gradients = {OWN: _flat(computed), **dict(zip(self.viewed, of_others, strict=True))}
         self.seconds += time_on(learner.model.device) - started
@@ -244,4 +274,4 @@ class ContrastLearner(Learner):
         reference = Viewed.by(self._compared, self, prepared)
         generator = generator_for("token_weights", self.run.seed, self.position.step)
         weights, _ = _RANDOM(replace(prepared.batch, generator=generator))
-        return Viewed(reference.method, reference.weighted_advantages * weights)
+        return replace(reference, weighted_advantages=reference.weighted_advantages * weights)

@@ -62,6 +62,7 @@ class PreparedStep:
     rollouts: Rollouts  # those that are trained on
     problems: list[str]  # id of each rollout's problem
     rewards: Tensor  # [B]
+    counted: Tensor  # [B] bool, the rollouts that count in their groups' statistics
     batch: RolloutBatch  # what the token weights were computed from
     weights: Tensor  # [B, T], of the advantages
     mini_batches: list[Tensor]  # rollout indices of each optimizer step
@@ -166,7 +167,7 @@ class Learner:
         """Sample a rollout batch and weigh its tokens: everything of a step that comes before its optimizer steps."""
         run, method, position, clock = self.run, self.method, self.position, StepClock(self.model.device)
         training, seed, first_prompt = run.training, run.seed, position.prompts_used
-        rollouts, rewards, advantages, sampled_metrics = self._sample(pool, clock)
+        rollouts, rewards, counted, advantages, sampled_metrics = self._sample(pool, clock)
         so_far = [*position.metrics, sampled_metrics]
         require_judged(run.run, so_far, training.samples_per_prompt, training.unjudged_limit)
         mini_batches = method.assign(
@@ -223,7 +224,7 @@ class Learner:
         taken = self.order.take(first_prompt, position.prompts_used - first_prompt)
         problems = [str(taken[group]["id"]) for group in rollouts.group_ids.tolist()]
         return PreparedStep(
-            rollouts, problems, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock, others
+            rollouts, problems, rewards, counted, batch, weights, mini_batches, metrics, weight_metrics, clock, others
         )
 
     def _log_probs_by(self, policy: Policy, tokens: TokenBatch) -> Tensor:
@@ -327,11 +328,12 @@ class Learner:
         base = self._reference or self._load()
         return rollout_kl(self._log_probs_by(base, tokens), self._log_probs_by(self.model, tokens))
 
-    def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, dict[str, float]]:
+    def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, Tensor, dict[str, float]]:
         """Sample prompts, and more of them for as long as the method's selection asks for more.
 
         Returns:
-            Rollouts to train on, with their rewards [B] and advantages [B]; metrics of everything that was sampled.
+            Rollouts to train on, with their rewards [B], which of them count [B], and their advantages [B]; metrics of
+            everything that was sampled.
         """
         training, position, method = self.run.training, self.position, self.method
         sampler, rollout_sampler = self._sampler_of_policy(), self._sampler
@@ -364,14 +366,14 @@ class Learner:
             unjudged = count_unjudged(verdict.reason for verdict in verdicts)
             if method.selection is None:
                 metrics = rollout_metrics(rewards, groups, lengths, truncated, 0.0) | unjudged
-                return rollouts, rewards, advantages, metrics
+                return rollouts, rewards, counted, advantages, metrics
             selection = method.select(
                 rewards, groups, training.rollouts_per_step, len(parts), self.run.seed, position.step
             )
             if selection is not None:
                 kept, discarded = selection.indices, selection.discarded_fraction
                 metrics = rollout_metrics(rewards, groups, lengths, truncated, discarded) | unjudged
-                return rollouts.select(kept), rewards[kept], advantages[kept], metrics
+                return rollouts.select(kept), rewards[kept], counted[kept], advantages[kept], metrics
 
 
 def require_same_step(run: str, repeated: Mapping[str, float], recorded: Mapping[str, float]) -> None:

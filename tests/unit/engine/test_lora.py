@@ -181,7 +181,7 @@ def test_base_weights_are_kept_in_the_type_of_the_passes(llama: Path, neox: Path
 
 def test_the_gradients_that_are_compared_are_those_of_the_adapters(make_run: MakeRun, llama: Path) -> None:
     policy = adapted_policy(llama)
-    slopes = [torch.ones(TOKENS.response_mask.shape), torch.zeros(TOKENS.response_mask.shape)]
+    slopes = [torch.ones(1, *TOKENS.response_mask.shape), torch.zeros(1, *TOKENS.response_mask.shape)]
     found = gradients(policy, TOKENS, make_run().training, slopes)
     assert [len(each) for each in found] == [sum(weight.numel() for weight in policy.parameters())] * 2
     assert found[0].any() and not found[1].any()

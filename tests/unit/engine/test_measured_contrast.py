@@ -50,17 +50,22 @@ def slow_degrees(a: Tensor, b: Tensor) -> float:
 
 
 def slow_gradient(
-    model: Any, prepared: PreparedStep, method: Method, weighted: Tensor, stream: tuple[int, int]
+    model: Any, prepared: PreparedStep, method: Method, weighted: Tensor, stream: tuple[int, int], bonus: float = 0.0
 ) -> Tensor:
-    """The gradient in float64 of the last mini-batch's loss, rollout by rollout without padding of prompts."""
+    """The gradient in float64 of the last mini-batch's loss, rollout by rollout without padding of prompts.
+
+    From the loss of every token ``bonus`` times the entropy there is taken.
+    """
     rows = prepared.mini_batches[-1]
     tokens = prepared.rollouts.tokens.select(rows)
     mask = tokens.response_mask
-    log_probs = torch.zeros(mask.shape, dtype=torch.float64)
+    log_probs, entropies = torch.zeros(2, *mask.shape, dtype=torch.float64)
     for number, (prompt, response) in enumerate(zip(tokens.prompts, tokens.responses, strict=True)):
         logits = model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
         chosen = logits[torch.arange(len(response)), torch.tensor(response)]
-        log_probs = log_probs.index_put((torch.tensor(number), torch.arange(len(response))), chosen)
+        places = torch.tensor(number), torch.arange(len(response))
+        log_probs = log_probs.index_put(places, chosen)
+        entropies = entropies.index_put(places, -(logits.exp() * logits).sum(-1))
     width = mask.shape[1]
     old = prepared.batch.old_log_probs[rows, :width].double()
     loss, _ = method.loss(
@@ -73,7 +78,7 @@ def slow_gradient(
         method.aggregation,
     )
     model.zero_grad()
-    method.aggregation(loss, mask, Normaliser.of(mask)).backward()
+    method.aggregation(loss - bonus * entropies, mask, Normaliser.of(mask)).backward()
     return torch.cat([each.grad.flatten().clone() for each in model.parameters()])
 
 
@@ -117,6 +122,33 @@ def test_angles_are_those_of_float64_gradients(make_run: MakeRun, name: str) -> 
     assert found["contrast_degrees"] == pytest.approx(slow_degrees(*gradients[:2]), abs=0.05)
     assert found["contrast_floor_degrees"] == pytest.approx(slow_degrees(*gradients[1:]), abs=0.05)
     assert found["contrast_degrees"] > 0.2 and found["contrast_floor_degrees"] > 0.2
+
+
+def test_an_entropy_bonus_is_part_of_the_update_that_is_compared(make_run: MakeRun) -> None:
+    """Of the reference method, at the coefficient that its own controller would have by then: 0.5, then 0.7."""
+    bonus = {"name": "target", "target": 9.0, "start": 0.5, "step": 0.2}
+    contrast = {"reference_method": "bonus", "method": entry("dapo") | {"entropy_bonus": bonus}, "steps": [STEP]}
+    run = make_run(TRAINING, method=entry("dapo"), contrast=contrast)
+    watched, plain = ContrastLearner(run, "cpu"), Learner(run, "cpu")
+    for prepared in steps(watched):
+        watched.position.metrics.append(watched.update(prepared))
+    found = watched.position.metrics[-1]
+    for prepared in steps(plain):
+        last = plain.position.step + 1 == STEP
+        plain.update(replace(prepared, mini_batches=prepared.mini_batches[:-1]) if last else prepared)
+    model = AutoModelForCausalLM.from_pretrained(run.base / "checkpoint", dtype=torch.float64)
+    for weight, parameter in plain.model.named_parameters():
+        model.get_parameter(weight).data.copy_(parameter)
+    weighted = prepared.batch.advantages[:, None] * prepared.weights
+    gradients = [slow_gradient(model, prepared, plain.method, weighted, (run.seed, 7), factor) for factor in (0.0, 0.7)]
+    assert found["contrast_degrees"] == pytest.approx(slow_degrees(*gradients), abs=0.05)
+    # The slopes of the log-probabilities are the same; those of the entropies, 0 and c over a mini-batch's tokens, not.
+    tokens = [float(prepared.batch.response_mask[rows].sum()) for rows in prepared.mini_batches]
+    slopes = math.sqrt(sum(0.7**2 / count for count in tokens))
+    of_log_probs = slopes / math.tan(math.radians(found["contrast_slope_degrees"]))
+    pairs = zip(prepared.mini_batches, tokens, strict=True)
+    bound = math.sqrt(sum(float((weighted[rows] ** 2).sum()) / count**2 for rows, count in pairs))
+    assert of_log_probs == pytest.approx(bound, rel=0.2)  # ratios are near 1, and few tokens are clipped
 
 
 def test_slopes_are_those_of_the_formulas(make_run: MakeRun) -> None:

@@ -11,6 +11,7 @@ import torch
 from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import Execution
 from evals.grading import UNJUDGED, Case, GradingPool, Reason, Verdict
+from rlvr.engines.local.contrast import Viewed
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.train import train
 from rlvr.engines.unjudged import training_rewards
@@ -65,6 +66,14 @@ def test_what_an_unjudged_response_is_worth(make_run: MakeRun, tmp_path: Path, w
     torch.testing.assert_close(prepared.batch.advantages, torch.tensor(expected * 4))
     assert prepared.metrics["unjudged_timeout"] == 4
     assert prepared.metrics["reward_mean"] == pytest.approx(mean)
+
+
+def test_a_method_that_is_compared_leaves_out_the_same_responses(make_run: MakeRun) -> None:
+    """RLOO's advantage: the reward less the mean of the others, of three that count; of four the right one had 0.89."""
+    learner = Learner(make_run({"unjudged": "left_out", "unjudged_limit": 1}), "cpu")
+    rloo = compose({**learner.run.method, "advantage": {"name": "rloo"}})
+    viewed = Viewed.by(rloo, learner, learner.prepare(Pool(*DRAWN)))
+    torch.testing.assert_close(viewed.weighted_advantages[:, 0], torch.tensor([1.0, 0.0, -0.5, -0.5] * 4))
 
 
 def test_a_group_that_nobody_judged_has_no_advantage_and_no_contrast() -> None:
