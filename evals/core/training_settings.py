@@ -73,17 +73,23 @@ class EarlyStop(Record):
         return None
 
 
+Rounding = Literal["bfloat16", "int8", "int4", "int3"]
+"""What a sampler's weights are rounded to."""
+
+
 class SamplerDose(Record):
     """A sampler that differs from the trainer by a known dose, as inference engines and older policies do unasked.
 
     Without one, the local engine's sampler and trainer are the same bit by bit in float32.
     """
 
-    weights: Literal["bfloat16", "int8", "int4"] | None = Field(
+    weights: Rounding | None = Field(
         default=None, description="what the sampler's weights are rounded to; integers share a scale in each row"
     )
     stale: Index = Field(
-        default=0, description="rollout steps that the sampler's policy is behind, as far as there are"
+        default=0,
+        description="rollout steps that the sampler's policy is behind, as far as there are; it gets new weights once "
+        "a step, after all updates",
     )
     top_p: Share = Field(
         default=1.0, description="share of the probability that is drawn from; the sampler's log-probs are of this part"

@@ -63,7 +63,7 @@ def draw_cost_curves(results: Results, totals: dict[str, pd.DataFrame]) -> Figur
             axes.plot(spent, 100 * seeds.mean(axis=0), color=colour, linewidth=1.3)
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         panels[-1].set_xlabel(title)
-    style.label_lines(grid[:, 0], rows, _WIDTH)
+    style.label_lines(grid[:, 0], [row.title for row in rows], _WIDTH)
     number = style.number_of_seeds(len(row.runs) for row in rows)
     style.set_title(figure, f"Training reward (%) over cost: mean and range of {number} seeds; grey: the other methods")
     return figure

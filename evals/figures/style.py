@@ -19,7 +19,7 @@ from matplotlib.typing import RcKeyType
 
 from evals.core.files import replacing
 from evals.core.manifest import write_output_manifest
-from evals.core.records import BASE, Condition, Run
+from evals.core.records import BASE, Run
 
 ENDINGS = (".png", ".svg", ".pdf")
 NEUTRAL = "#6b6b6b"
@@ -98,10 +98,10 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def label_lines(panels: Iterable[Axes], rows: Sequence[Condition], width: int) -> None:
+def label_lines(panels: Iterable[Axes], titles: Sequence[str], width: int) -> None:
     """Name each line of panels at its left, in lines of ``width`` characters."""
-    for axes, row in zip(panels, rows, strict=True):
-        label = textwrap.fill(row.title, width, break_long_words=False)
+    for axes, title in zip(panels, titles, strict=True):
+        label = textwrap.fill(title, width, break_long_words=False)
         axes.set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
 
 

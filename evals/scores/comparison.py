@@ -1,8 +1,10 @@
 """Every method against the reference method and the base model: scores in, ``results/comparisons.json`` out."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,6 +99,10 @@ class BenchmarkCounts:
     @property
     def problems(self) -> int:
         return len(next(iter(self.counts.values())))
+
+    def of(self, methods: Mapping[str, tuple[str, str]]) -> BenchmarkCounts:
+        """Take some runs alone, each as one of the model and method that it is given."""
+        return replace(self, methods=methods, counts={run: self.counts[run] for run in methods})
 
     def accuracies(self, model: str, method: str) -> FloatArray:
         """Fraction of correct samples [S, N] of a method's runs."""

@@ -7,7 +7,7 @@ choice, so that the comparison at the best rates needs no further correction for
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -126,7 +126,7 @@ def _of(
     methods = {run: known for run, known in benchmarks[0].methods.items() if known == (model, BASE)}
     for method, names in chosen.items():
         methods |= {f"{model}-{name}-s{seed}": (model, method) for name, seed in zip(names, seeds, strict=True)}
-    return [replace(each, methods=methods, counts={run: each.counts[run] for run in methods}) for each in benchmarks]
+    return [counts.of(methods) for counts in benchmarks]
 
 
 def _compared(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> dict[tuple[str, str], Comparison]:

@@ -123,7 +123,7 @@ def draw_training_curves(runs: Sequence[Run], metrics: Metrics) -> Figure:
         column[-1].set_xlabel("rollout step")
         if curve.from_zero:
             column[0].set_ylim(bottom=0)
-    style.label_lines(grid[:, 0], rows, _LABEL_WIDTH)
+    style.label_lines(grid[:, 0], [row.title for row in rows], _LABEL_WIDTH)
     seeds = number_of_seeds(len(row.runs) for row in rows)
     words = f"mean of {seeds} seeds, band from the smallest to the largest seed; grey: the other methods"
     set_title(figure, f"Training: {words}")
@@ -151,7 +151,7 @@ def draw_reward_curves(
         grid = figure.subplots(len(methods), len(titles), sharex=True, sharey=True, squeeze=False)
         for axes, title in zip(grid[0], titles, strict=True):
             axes.set_title(title)
-        style.label_lines(grid[:, 0], rows[0], _WIDE_LABEL_WIDTH)
+        style.label_lines(grid[:, 0], [row.title for row in rows[0]], _WIDE_LABEL_WIDTH)
         columns = [list(column) for column in grid.T]
     else:
         across = min(_PANELS_PER_LINE, len(methods))

@@ -43,6 +43,16 @@ class ComputePerformance(OfTrainings):
     call = "evals.figures.efficiency:write_compute_performance"
 
 
+class DosesFigure(Shown):
+    """The scores of the methods by dose of difference between sampler and trainer."""
+
+    kind = "figure_doses"
+    call = "evals.figures.doses:write_doses_figure"
+
+    table: File
+    reference_method: str
+
+
 class TrainingCurves(Shown):
     """The metrics of the trainings, step by step."""
 

@@ -71,6 +71,22 @@ class RatesTable(Shown):
     statistics: Statistics
 
 
+class DosesTable(Shown):
+    """Every method under each dose of difference between sampler and trainer; the manifests stand for the metrics."""
+
+    kind = "table_doses"
+    call = "evals.scores.doses:write_doses_table"
+    constants = {"training": RUNS}
+    unused = ("manifests",)
+
+    scores: Files
+    manifests: Files
+    doses: dict[str, dict[str, dict[str, str]]]
+    titles: dict[str, str]
+    reference_method: str
+    statistics: Statistics
+
+
 class CheckpointsTable(OfResults):
     """The best policies of the trainings beside the last ones."""
 

@@ -11,6 +11,7 @@ from evals.core.run_spec import VERL
 from evals.scores.registration import REGISTRATIONS
 from rlvr.stages import figures, pages, tables
 from rlvr.stages.stage import Stage
+from rlvr.study.doses import doses_of, undosed
 from rlvr.study.plan import Plan
 from rlvr.study.rates import RATES, rates_of
 from rlvr.study.source_files import REPOSITORY, as_input
@@ -71,6 +72,9 @@ class Displayed:
         if folder == self.plan.studies.folders.get(RATES):
             yield self._rates_table(folder)
             return
+        if self.plan.in_folder(folder).config.doses is not None:
+            yield from self._doses(folder)
+            return
         drawn = [*self.tables(folder), *self.figures(folder)]
         yield from drawn
         yield from self._pages(folder)
@@ -89,6 +93,21 @@ class Displayed:
             reference_method=study.config.reference_method,
             statistics=self.plan.study.config.statistics,
         )
+
+    def _doses(self, folder: str) -> Iterator[Stage]:
+        study = self.plan.in_folder(folder)
+        reference = study.config.reference_method
+        yield tables.DosesTable(
+            folder=folder,
+            scores=self.plan.scores(folder),
+            manifests=self.plan.run_manifests(folder),
+            doses=doses_of(study.config),
+            titles={method: study.methods[method]["title"] for method in undosed(study.config)},
+            reference_method=reference,
+            statistics=self.plan.study.config.statistics,
+        )
+        table = Path(f"results/{folder}tables/doses.csv")
+        yield figures.DosesFigure(folder=folder, table=table, reference_method=reference)
 
     def tables(self, folder: str) -> Iterator[Stage]:
         """Its tables; a study of models alone has no methods to set side by side."""
@@ -119,7 +138,7 @@ class Displayed:
         yield figures.DifferencesFigure(**results)
         yield figures.ProfilesFigure(**results)
         yield figures.CostCurves(**trainings)
-        if self.plan.study.validation_settings:
+        if self.plan.in_folder(folder).validation_settings:
             yield figures.ComputePerformance(**trainings)
         yield figures.TrainingCurves(folder=folder, metrics=trainings["metrics"], runs=results["runs"])
         if choices := self.choices(folder):

@@ -41,7 +41,7 @@ def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study
             title = f"{study.methods[method]['title']}, {words}"
             parent = changes.get("extends", method)
             methods[f"{method}_{suffix}"] = {**changes, "extends": parent, "title": title, "training": training}
-    left_out = ("diagnostics", "decoding", "controls", "registration", "checkpoint", "beside", "score_at")
+    left_out = ("diagnostics", "decoding", "controls", "doses", "registration", "checkpoint", "beside", "score_at")
     kept = {key: value for key, value in config.items() if key not in left_out}
     own: dict[str, Any] = {
         "study": RATES,

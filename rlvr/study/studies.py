@@ -51,6 +51,8 @@ def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any]) -> 
 def _check_shared(study: Study, other: Study, source: str) -> None:
     """Check that two studies differ in nothing that they share."""
     for key in _SHARED:
+        if key == "validation" and study.config.validation is None:
+            continue  # scores along trainings of its own
         if getattr(study.config, key) != getattr(other.config, key):
             accepted = f"that of {other.config.study}, which it lies beside; or no folder, and another --directory"
             raise InvalidInput(source, key, "differs", accepted)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from evals.core.comparisons import Controls
 from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Model, Served
 from evals.core.config.decoding import DecodingConfig
-from evals.core.config.methods import Methods, TrainingChanges
+from evals.core.config.methods import Doses, Methods, TrainingChanges
 from evals.core.config.sections import (
     BestCheckpoint,
     Checkpoint,
@@ -92,6 +92,11 @@ class StudyConfig(Settings):
         default=None,
         description="two methods with known outcomes against the reference method, which tables and report judge the "
         "study by",
+    )
+    doses: Doses | None = Field(
+        default=None,
+        description="doses of difference between sampler and trainer, which every method but controls has too "
+        "(docs/methods/corrections.md); engine local",
     )
     training: TrainingChanges = Field(default={}, description="training settings of every method")
     contrast_steps: Index | None = Field(

@@ -15,7 +15,6 @@ from rlvr.engines.local.policy import Policy
 from rlvr.engines.local.rollout import ScoredDraw
 
 _STATE = "sampler."
-_LEVELS = {"int8": 127.0, "int4": 7.0}
 
 
 def rounded(weights: Tensor, precision: str) -> Tensor:
@@ -24,7 +23,8 @@ def rounded(weights: Tensor, precision: str) -> Tensor:
         return weights.bfloat16().to(weights.dtype)
     if weights.dim() < 2:
         return weights
-    scale = weights.abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny) / _LEVELS[precision]
+    largest = 2.0 ** (int(precision.removeprefix("int")) - 1) - 1
+    scale = weights.abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny) / largest
     return (weights / scale).round() * scale
 
 

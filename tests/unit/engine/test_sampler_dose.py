@@ -57,7 +57,7 @@ def same(left: Learner, right: Learner) -> bool:
     return all(torch.equal(a, b) for a, b in zip(weights_of(left), weights_of(right), strict=True))
 
 
-@pytest.mark.parametrize(("precision", "levels"), [("int8", 127), ("int4", 7)])
+@pytest.mark.parametrize(("precision", "levels"), [("int8", 127), ("int3", 3)])
 def test_integers_are_the_nearest_of_a_rows_levels(precision: str, levels: int) -> None:
     weights = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
     weights[2] = 0.0

@@ -1,0 +1,65 @@
+"""A study's doses of difference between sampler and trainer: the trainings that they add, and what shows them."""
+
+from typing import Any
+
+import pytest
+
+from evals.core.errors import InvalidInput
+from evals.core.yaml_file import read_yaml
+from rlvr.study.plan import Plan
+from rlvr.study.source_files import REPOSITORY
+from rlvr.study.study import Study
+from rlvr.study.targets import Targets
+from tests.unit.study.planned import stages_of
+
+METHODS = {"dapo": {}, "dapo_tis": {"training": {"gradient_clip": 0.5}}, "delta": {}, "gspo": {}}
+DOSES = {"stale": [1, 2], "top_p": [0.95]}
+
+
+def smoke(**changes: Any) -> dict[str, Any]:
+    content = {**read_yaml(REPOSITORY / "config/smoke.yaml"), "methods": METHODS, "doses": DOSES, **changes}
+    content |= {"controls": {"positive": "delta", "negative": "gspo"}, "diagnostics": None, **changes}
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def test_every_method_but_controls_has_each_dose() -> None:
+    plan = Plan.read(smoke(), "smoke.yaml")
+    stages = stages_of(plan)
+    table = stages["table_doses"]
+    assert table.doses == {
+        "stale": {
+            "1": {"dapo": "dapo_stale_1", "dapo_tis": "dapo_tis_stale_1"},
+            "2": {"dapo": "dapo_stale_2", "dapo_tis": "dapo_tis_stale_2"},
+        },
+        "top_p": {"0.95": {"dapo": "dapo_top_p_0_95", "dapo_tis": "dapo_tis_top_p_0_95"}},
+    }
+    assert list(table.titles) == list(METHODS)
+    plain, dosed = (stages[f"train tiny-{name}-s2"].resolved for name in ("dapo_tis", "dapo_tis_top_p_0_95"))
+    assert dosed["training"] == {**plain["training"], "sampler": {"top_p": 0.95}} and dosed["method"] == plain["method"]
+    assert plan.study.methods["dapo_stale_2"]["title"] == "DAPO, stale 2"
+    made = Targets(plan).by_name["all"]()
+    assert "results/figures/doses.png" in made and "results/tables/main.md" not in made
+    assert "results/runs/tiny-gspo-s1/manifest.json" in made and not any("gspo_stale" in path for path in made)
+
+
+def test_a_study_that_is_read_from_its_results_has_the_same_methods() -> None:
+    study = Study.resolve(smoke())
+    again = Study.resolve(study.config.to_json())
+    assert list(again.methods) == list(study.methods) and len(study.methods) == 4 + 2 * 3
+    assert again.training == study.training
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeds": {"at_most": 4, "looks": [2, 4], "margin": 2.0}}, "doses: are given with looks; accepted: a list of"),
+        ({"training": {**smoke()["training"], "sampler": {"stale": 1}}}, "doses: are given beside training.sampler"),
+        ({"doses": {"stale": [0]}}, "doses.stale"),
+        ({"doses": {"top_p": [1.0]}}, "doses.top_p"),
+        ({"doses": {"weights": ["int7"]}}, "int8, int4, int3"),
+    ],
+)
+def test_doses_that_could_not_be_compared_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        Study.resolve(smoke(**changes), "mine.yaml")
+    assert said in str(error.value) and "\n" not in str(error.value)
