@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlvr.conform.loss_references import Batch, covariances
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.cov import ClipCov, KLCov
 from rlvr.methods.losses.fipo import FIPO
@@ -16,7 +17,6 @@ from rlvr.methods.losses.off_policy import TOPR, VESPO
 from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
 from rlvr.methods.losses.token_ratios import CISPO, Clipped, GRPOFix
 from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
-from tests.unit.methods.loss_references import Batch, aggregation_of, covariances
 
 ORTHOGONAL = DFPO(transform="advantage_orthogonal")
 GROUP_LOSSES = [DFPO(), ORTHOGONAL]
@@ -32,7 +32,7 @@ def call(loss: Any, inputs: Any, rows: Any = slice(None), log_probs: Any = None)
         inputs.response_mask[rows],
         inputs.group_ids[rows],
         torch.Generator().manual_seed(0),
-        aggregation_of(loss),
+        Aggregation(loss.default_aggregation),
     )
 
 
@@ -42,7 +42,7 @@ def gradient_of(loss: Any, inputs: Any, parts: list[Any]) -> torch.Tensor:
     normaliser = Normaliser.of(inputs.response_mask)
     for rows in parts:
         token_loss, _ = call(loss, inputs, rows, log_probs)
-        aggregation_of(loss)(token_loss, inputs.response_mask[rows], normaliser).backward()
+        Aggregation(loss.default_aggregation)(token_loss, inputs.response_mask[rows], normaliser).backward()
     assert log_probs.grad is not None
     return log_probs.grad
 
@@ -133,8 +133,12 @@ def shared_token_gradient(loss: Any, old_shared: float = -0.6) -> float:
     advantages = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(1, 3)
     mask = torch.ones(2, 3, dtype=torch.bool)
     groups = torch.zeros(2, dtype=torch.int64)
-    token_loss, _ = loss(log_probs, old, advantages, mask, groups, torch.Generator(), aggregation_of(loss))
-    (gradient,) = torch.autograd.grad(aggregation_of(loss)(token_loss, mask, Normaliser.of(mask)), logit)
+    token_loss, _ = loss(
+        log_probs, old, advantages, mask, groups, torch.Generator(), Aggregation(loss.default_aggregation)
+    )
+    (gradient,) = torch.autograd.grad(
+        Aggregation(loss.default_aggregation)(token_loss, mask, Normaliser.of(mask)), logit
+    )
     return float(gradient)
 
 
@@ -247,7 +251,9 @@ def test_clip_cov_draws_the_asked_fraction_of_eligible_tokens_at_random_and_repe
     mask, groups = torch.ones(10, 100, dtype=torch.bool), torch.zeros(10, dtype=torch.int64)
     loss = ClipCov(clip_fraction=0.01, covariance_low=0.1, covariance_high=0.5)
     generators = [torch.Generator().manual_seed(seed) for seed in (1, 1, 2)]
-    results = [loss(new, old, advantages, mask, groups, each, aggregation_of(loss))[1] for each in generators]
+    results = [
+        loss(new, old, advantages, mask, groups, each, Aggregation(loss.default_aggregation))[1] for each in generators
+    ]
     drawn = [metrics["covariance_clipped_fraction"].bool() for metrics in results]
     assert [int(tokens.sum()) for tokens in drawn] == [10, 10, 10]
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
@@ -265,7 +271,7 @@ def test_clip_cov_leaves_the_ends_of_its_range_out_and_draws_one_token_at_least(
     new, advantages = torch.tensor([[-1.0], [-3.0]]), torch.tensor([[1.0], [-1.0]])
     mask, groups = torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, dtype=torch.int64)
     loss = ClipCov(covariance_low=low, covariance_high=high)
-    metrics = loss(new, new, advantages, mask, groups, torch.Generator(), aggregation_of(loss))[1]
+    metrics = loss(new, new, advantages, mask, groups, torch.Generator(), Aggregation(loss.default_aggregation))[1]
     assert float(metrics["covariance_clipped_fraction"].sum()) == drawn
 
 
@@ -280,7 +286,7 @@ def test_kl_cov_penalises_one_token_at_least_and_that_of_the_largest_covariance(
 ) -> None:
     inputs = draw_loss_inputs(1, 0.3)
     penalised = call(KLCov(), inputs)[1]["penalised_fraction"]
-    by_covariance = covariances(Batch(inputs))
+    by_covariance = covariances(Batch.of(inputs))
     assert penalised.nonzero().tolist() == [list(max(by_covariance, key=lambda token: by_covariance[token]))]
 
 

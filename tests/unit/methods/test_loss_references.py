@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -10,18 +10,66 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.aggregation import Aggregation, Normaliser
-from rlvr.methods.losses.cov import KLCov
+from rlvr.conform.expected import REFERENCES
+from rlvr.conform.loss_references import Batch, covariances
+from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
+from rlvr.methods.losses.cov import ClipCov, KLCov
 from rlvr.methods.losses.fipo import FIPO
 from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
 from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
 from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
 from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
-from tests.unit.methods.loss_references import CASES as FIRST_CASES
-from tests.unit.methods.loss_references import Batch, Case, aggregation_of, covariances
-from tests.unit.methods.off_policy_references import CASES as FURTHER_CASES
 
-CASES = [*FIRST_CASES, *FURTHER_CASES]
+
+@dataclass(frozen=True)
+class Case:
+    """A loss, and the mode that it is aggregated by, or None for the loss's own."""
+
+    loss: Any
+    mode: Mode | None = None
+
+    @property
+    def aggregation(self) -> Aggregation:
+        return Aggregation(self.mode or self.loss.default_aggregation)
+
+
+_MODES: tuple[Mode, ...] = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")
+CASES = [
+    *(Case(loss, mode) for loss in (Clipped(), SAPO(), GSPO()) for mode in _MODES),
+    Case(Clipped(epsilon_high=0.2, dual_clip=None)),
+    Case(CISPO()),
+    Case(CISPO(epsilon_low=0.2), "seq-mean-token-mean"),
+    Case(Reinforce()),
+    Case(GRPOFix()),
+    Case(GSPOToken()),
+    Case(GSPOToken(epsilon_low=0.2, epsilon_high=0.3), "token-mean"),
+    Case(GMPO()),
+    Case(FIPO()),
+    Case(FIPO(half_life=2.0, future_low=0.2, safety_ratio=3.0, dual_clip=3.0)),
+    Case(FIPO(future_high=None, safety_rule="reset", safety_ratio=1.5), "seq-mean-token-mean"),
+    Case(DFPO()),
+    Case(DFPO(weight="product"), "seq-mean-token-mean"),
+    Case(DFPO(transform="advantage_orthogonal")),
+    Case(DFPO(transform="advantage_orthogonal", weight="product")),
+    Case(KLCov()),
+    Case(KLCov(top_fraction=0.3, kl_coefficient=0.1)),
+    Case(ClipCov(clip_fraction=1.0, covariance_low=1e-9)),
+    Case(DPPOTV()),
+    Case(DPPOTV(delta_low=0.01, delta_high=0.02, ratio_cap=1.5), "seq-mean-token-mean"),
+    Case(DPPOKL()),
+    Case(DPPOKL(delta_low=0.001, delta_high=0.002, ratio_cap=1.5)),
+    Case(IPO()),
+    Case(IPO(epsilon=0.02, kl_coefficient=0.3), "seq-mean-token-mean"),
+    Case(M2PO()),
+    Case(M2PO(tau=1.0)),
+    Case(TOPR()),
+    Case(TOPR(level="token"), "token-mean"),
+    Case(DRO()),
+    Case(DRO(beta=2.0)),
+    Case(VESPO()),
+    Case(VESPO(power_positive=1.0, decay_positive=0.5, power_negative=0.5, decay_negative=4.0)),
+]
+
 SPREADS = [0.0, 0.0003, 0.3, 3.0, 50.0]
 
 
@@ -41,7 +89,7 @@ def run(
     loss: Any, inputs: Any, aggregation: Aggregation | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """Token losses [B, T], loss of the mini-batch, its gradient [B, T], and metrics [B, T]."""
-    aggregation = aggregation or aggregation_of(loss)
+    aggregation = aggregation or Aggregation(loss.default_aggregation)
     log_probs = inputs.log_probs.clone().requires_grad_()
     arguments = (inputs.old_log_probs, inputs.advantages, inputs.response_mask, inputs.group_ids)
     token_loss, metrics = loss(log_probs, *arguments, torch.Generator().manual_seed(0), aggregation)
@@ -59,23 +107,18 @@ def rounding(batch: Batch) -> float:
 def assert_equals_reference(case: Case, inputs: Any) -> None:
     """Compare token losses, loss of the mini-batch and gradient, to 1e-9 and the rounding of extreme weights."""
     loss, aggregation = case.loss, case.aggregation
-    batch = Batch(inputs, aggregation.mode)
+    batch = Batch.of(inputs, aggregation.mode)
     if not batch.tokens:
         return  # test_a_batch_of_empty_responses_has_loss_and_gradient_zero
     if isinstance(loss, KLCov) and len({round(each, 12) for each in covariances(batch).values()}) < len(batch.tokens):
         return  # the paper does not say which of equal covariances is penalised; rounding decides
     token_loss, value, gradient, metrics = run(loss, inputs, aggregation)
     exact = 1e-9 + rounding(batch)
-    sequences = sum(length > 0 for length in batch.lengths)
     total, expected, slopes = 0.0, torch.zeros_like(gradient), torch.zeros_like(gradient)
-    for (i, t), (one, slope) in case.reference(loss, batch).items():
-        share = 1 / sum(batch.lengths)
-        if aggregation.mode == "seq-mean-token-mean":
-            share = 1 / (sequences * batch.lengths[i])
-        if aggregation.mode == "seq-mean-token-sum":
-            share = 1 / sequences
-        total += share * one
-        expected[i, t], slopes[i, t] = one, share * slope
+    shares = batch.shares()
+    for (i, t), (one, slope) in REFERENCES[type(loss)](loss, batch).items():
+        total += shares[i] * one
+        expected[i, t], slopes[i, t] = one, shares[i] * slope
     divergence = math.fsum(math.expm1(batch.limited(*token)) - batch.limited(*token) for token in batch.tokens)
     measured = metrics["approximate_kl"][inputs.response_mask].mean().item()
     assert measured == pytest.approx(divergence / len(batch.tokens), rel=1e-9, abs=1e-9)
@@ -135,7 +178,7 @@ def test_low_precision_inputs_lose_nothing_beyond_float32(
 def test_gradient_at_ratio_one_is_that_of_reinforce(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs = draw_loss_inputs(7, 0.0)
     gradient = run(loss, inputs)[2]
-    expected = run(Reinforce(), inputs, aggregation_of(loss))[2]
+    expected = run(Reinforce(), inputs, Aggregation(loss.default_aggregation))[2]
     torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
 
@@ -161,7 +204,7 @@ def test_a_batch_of_empty_responses_has_loss_and_gradient_zero(loss: Any) -> Non
     mask = torch.zeros(2, 3, dtype=torch.bool)
     log_probs = torch.full((2, 3), -torch.inf, requires_grad=True)
     garbage = torch.full((2, 3), torch.nan)
-    groups, aggregation = torch.zeros(2, dtype=torch.int64), aggregation_of(loss)
+    groups, aggregation = torch.zeros(2, dtype=torch.int64), Aggregation(loss.default_aggregation)
     token_loss, _ = loss(log_probs, garbage, garbage, mask, groups, torch.Generator(), aggregation)
     value = aggregation(token_loss, mask, Normaliser.of(mask))
     (gradient,) = torch.autograd.grad(value, log_probs)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlvr.conform.expected import divergence
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.assignments import RandomSplit
@@ -30,20 +31,6 @@ def reference_of(inputs: Any, seed: int, spread: float) -> torch.Tensor:
     return values.masked_fill(~inputs.response_mask, -torch.inf)
 
 
-def estimate(name: str, new: float, old: float, reference: float) -> tuple[float, float]:
-    """The estimator and its derivative with respect to log pi, from the equations; log-ratios within +-20."""
-    d = min(max(new - reference, -20.0), 20.0)
-    moves = float(abs(new - reference) <= 20)
-    r, r_moves = math.exp(min(max(new - old, -20.0), 20.0)), float(abs(new - old) <= 20)
-    k3, slope = math.exp(-d) - (-d) - 1, (1 - math.exp(-d)) * moves
-    return {
-        "k1": (d, moves),
-        "k2": (d * d / 2, d * moves),
-        "k3": (k3, slope),
-        "unbiased_k3": (r * k3, r * slope + r * k3 * r_moves),
-    }[name]
-
-
 @pytest.mark.parametrize("term", TERMS, ids=repr)
 @pytest.mark.parametrize("spread", [0.0, 0.3, 50.0])
 def test_the_loss_term_equals_its_reference(
@@ -61,7 +48,7 @@ def test_the_loss_term_equals_its_reference(
     loss.backward()
     expected, slopes = float(loss.detach()), plain.grad.clone()
     for i, t in mask.nonzero().tolist():
-        one, slope = estimate(
+        one, slope = divergence(
             term.estimator, *(float(each[i, t]) for each in (inputs.log_probs, inputs.old_log_probs, reference))
         )
         expected += term.coefficient * one / normaliser.tokens
@@ -100,16 +87,16 @@ def test_the_expected_gradient_is_that_of_the_divergence_where_the_page_says_so(
     current = logits.log_softmax(0)
     old = (current.detach() if on_policy else other.log_softmax(0))[None]
     reference = of_reference.log_softmax(0)[None]
-    divergence = (current.exp() * (current - reference[0])).sum()
-    (exact,) = torch.autograd.grad(divergence, logits, retain_graph=True)
+    exact = (current.exp() * (current - reference[0])).sum()
+    (slopes,) = torch.autograd.grad(exact, logits, retain_graph=True)
     tokens = Tokens(current[None], old, old, old < 0, torch.zeros(1), torch.Generator())
     values = term.of(tokens, reference)
     (found,) = torch.autograd.grad((old.exp() * values).sum(), logits)
     is_exact = {"k1": False, "k2": on_policy, "k3": False, "unbiased_k3": True}[term.estimator]
-    assert bool(torch.allclose(found, exact, rtol=1e-9, atol=1e-12)) == is_exact
+    assert bool(torch.allclose(found, slopes, rtol=1e-9, atol=1e-12)) == is_exact
     if on_policy:
         value = float((old.exp() * values.detach()).sum())
-        assert (value == pytest.approx(float(divergence.detach()), rel=1e-9)) == (term.estimator != "k2")
+        assert (value == pytest.approx(float(exact.detach()), rel=1e-9)) == (term.estimator != "k2")
         if term.estimator == "k1":
             torch.testing.assert_close(found, torch.zeros_like(found), rtol=0, atol=1e-12)
 
@@ -120,7 +107,8 @@ def test_the_reward_term_is_a_sum_over_the_response(estimator: Any, draw_loss_in
     reference, mask = reference_of(inputs, 3, 0.3), inputs.response_mask
     term = RewardTerm(coefficient=0.2, estimator=estimator)
     expected = [
-        0.2 * math.fsum(estimate(estimator, float(a), 0.0, float(b))[0] for a, b in zip(row[m], other[m], strict=True))
+        0.2
+        * math.fsum(divergence(estimator, float(a), 0.0, float(b))[0] for a, b in zip(row[m], other[m], strict=True))
         for row, other, m in zip(inputs.old_log_probs, reference, mask, strict=True)
     ]
     penalties = term.penalties(inputs.old_log_probs, reference, mask)

@@ -1,16 +1,14 @@
-"""Slow float64 references of the losses: plain loops written from the equations.
+"""Slow float64 references of losses: plain loops over plain numbers, written from the equations.
 
 A reference returns, for every real token, its loss and the derivative of the mini-batch's summed token losses with
 respect to its log-probability.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr.methods.aggregation import Aggregation, Mode
-from rlvr.methods.losses.base import PolicyLoss
+from rlvr.methods.aggregation import Mode
 from rlvr.methods.losses.cov import ClipCov, KLCov
 from rlvr.methods.losses.fipo import FIPO
 from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
@@ -18,18 +16,30 @@ from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Rein
 
 Token = tuple[int, int]
 Reference = dict[Token, tuple[float, float]]
+Rows = list[list[float]]
 
 
+@dataclass(frozen=True)
 class Batch:
-    """Plain numbers of a mini-batch that is aggregated by ``mode``."""
+    """A mini-batch as plain numbers, rows of one response each; what stands beyond a response's length is not read."""
 
-    def __init__(self, inputs: Any, mode: Mode = "token-mean") -> None:
-        self.mode = mode
-        self.lengths = [int(row.sum()) for row in inputs.response_mask]
-        self.new = inputs.log_probs.tolist()
-        self.old = inputs.old_log_probs.tolist()
-        self.advantage = inputs.advantages.tolist()
-        self.group = inputs.group_ids.tolist()
+    lengths: list[int]
+    new: Rows  # log-probabilities under the present policy
+    old: Rows  # under the policy before the update
+    advantage: Rows
+    group: list[int]  # the prompt of each response
+    mode: Mode = "token-mean"  # by which token losses are aggregated
+    sampler: Rows = field(default_factory=list)  # log-probabilities under what drew the tokens
+    reference: Rows = field(default_factory=list)  # and under the reference policy
+
+    @classmethod
+    def of(cls, inputs: Any, mode: Mode = "token-mean") -> "Batch":
+        """Read tensors: response_mask, log_probs, old_log_probs and advantages [B, T], group_ids [B]."""
+        lengths = [int(row.sum()) for row in inputs.response_mask]
+        new, old, advantage = (
+            values.tolist() for values in (inputs.log_probs, inputs.old_log_probs, inputs.advantages)
+        )
+        return cls(lengths, new, old, advantage, inputs.group_ids.tolist(), mode)
 
     @property
     def tokens(self) -> list[Token]:
@@ -44,13 +54,32 @@ class Batch:
         """The log-ratio within +-20."""
         return min(max(self.delta(i, t), -20.0), 20.0)
 
+    def moves(self, i: int, t: int) -> bool:
+        """Tell whether the limit of the log-ratio leaves its gradient."""
+        return self.limited(i, t) == self.delta(i, t)
+
     def mean_delta(self, i: int) -> float:
-        """Mean log-ratio of a response."""
+        """The mean log-ratio of a response."""
         return math.fsum(self.delta(i, t) for t in range(self.lengths[i])) / self.lengths[i]
+
+    def shares(self, constant: float | None = None) -> list[float]:
+        """The factor of each response's token losses in the loss of the mini-batch, by ``mode``."""
+        sequences = sum(length > 0 for length in self.lengths)
+        if self.mode == "token-mean":
+            return [1 / sum(self.lengths)] * len(self.lengths)
+        if self.mode == "seq-mean-token-mean":
+            return [1 / (sequences * length) if length else 0.0 for length in self.lengths]
+        if self.mode == "prompt-mean":
+            tokens = {group: 0 for group in self.group}
+            for group, length in zip(self.group, self.lengths, strict=True):
+                tokens[group] += length
+            prompts = sum(count > 0 for count in tokens.values())
+            return [1 / (prompts * max(1, tokens[group])) for group in self.group]
+        return [1 / (sequences * (constant or 1.0))] * len(self.lengths)
 
 
 def surrogate(ratio: float, advantage: float, low: float, high: float, dual: float | None) -> tuple[float, float]:
-    """PPO's clipped loss and its derivative with respect to the ratio."""
+    """Compute PPO's clipped loss and its derivative with respect to the ratio."""
     if advantage > 0 and ratio > 1 + high:
         return -advantage * (1 + high), 0.0
     if advantage < 0 and ratio < 1 - low:
@@ -61,6 +90,7 @@ def surrogate(ratio: float, advantage: float, low: float, high: float, dual: flo
 
 
 def cispo(loss: CISPO, batch: Batch) -> Reference:
+    """Compute -sg[clip(r)] A log pi: the weight has no gradient."""
     result = {}
     for i, t in batch.tokens:
         weight = min(max(math.exp(batch.limited(i, t)), 1 - loss.epsilon_low), 1 + loss.epsilon_high)
@@ -70,10 +100,12 @@ def cispo(loss: CISPO, batch: Batch) -> Reference:
 
 
 def reinforce(loss: Reinforce, batch: Batch) -> Reference:
+    """Compute -A log pi."""
     return {(i, t): (-batch.advantage[i][t] * batch.new[i][t], -batch.advantage[i][t]) for i, t in batch.tokens}
 
 
 def grpo_fix(loss: GRPOFix, batch: Batch) -> Reference:
+    """Compute -clip(r) A: no gradient outside the range, on either side."""
     result = {}
     for i, t in batch.tokens:
         ratio = math.exp(batch.limited(i, t))
@@ -84,6 +116,7 @@ def grpo_fix(loss: GRPOFix, batch: Batch) -> Reference:
 
 
 def gspo_token(loss: GSPOToken, batch: Batch) -> Reference:
+    """Compute PPO's loss of the response's mean ratio, whose gradient passes through each token alone."""
     result = {}
     for i, t in batch.tokens:
         mean = batch.mean_delta(i)
@@ -94,6 +127,7 @@ def gspo_token(loss: GSPOToken, batch: Batch) -> Reference:
 
 
 def gmpo(loss: GMPO, batch: Batch) -> Reference:
+    """Compute -A times the geometric mean of clipped ratios."""
     result = {}
     for i, length in enumerate(batch.lengths):
         logs, free = [], []
@@ -102,7 +136,7 @@ def gmpo(loss: GMPO, batch: Batch) -> Reference:
             stopped = (advantage > 0 and value > loss.epsilon_high) or (advantage < 0 and value < -loss.epsilon_low)
             bound = loss.epsilon_high if advantage > 0 else -loss.epsilon_low
             logs.append(bound if stopped else value)
-            free.append(not stopped and value == batch.delta(i, t))
+            free.append(not stopped and batch.moves(i, t))
         for t in range(length):
             ratio = math.exp(math.fsum(logs) / length)
             response_advantage = math.fsum(batch.advantage[i][:length]) / length
@@ -112,7 +146,7 @@ def gmpo(loss: GMPO, batch: Batch) -> Reference:
 
 
 def future_weight(loss: FIPO, batch: Batch, i: int, t: int) -> float:
-    """f_t by the sum over the future, not by the recursion."""
+    """Compute f_t by the sum over the future, not by the recursion."""
     drift = 0.0
     for k in range(t, batch.lengths[i]):
         if math.exp(batch.limited(i, k)) <= loss.dual_clip:
@@ -125,6 +159,8 @@ def future_weight(loss: FIPO, batch: Batch, i: int, t: int) -> float:
 
 
 def fipo(loss: FIPO, batch: Batch) -> Reference:
+    """Compute DAPO's loss on f_t A; responses with more than one token over the dual clip are dropped."""
+
     def bounded(i: int) -> int:
         return sum(
             batch.advantage[i][t] < 0 and math.exp(batch.limited(i, t)) > loss.dual_clip
@@ -141,12 +177,13 @@ def fipo(loss: FIPO, batch: Batch) -> Reference:
         ratio = math.exp(batch.limited(i, t))
         signal = future_weight(loss, batch, i, t) * batch.advantage[i][t]
         value, slope = surrogate(ratio, signal, loss.epsilon_low, loss.epsilon_high, loss.dual_clip)
-        moves = batch.limited(i, t) == batch.delta(i, t)
+        moves = batch.moves(i, t)
         result[i, t] = (value * correction, slope * ratio * correction * moves) if i in kept else (0.0, 0.0)
     return result
 
 
 def dfpo(loss: DFPO, batch: Batch) -> Reference:
+    """Compute -w A of the group's transformed weights."""
     present = [i for i, length in enumerate(batch.lengths) if length]
     weights, advantage = {}, {}
     for i in present:
@@ -169,6 +206,7 @@ def dfpo(loss: DFPO, batch: Batch) -> Reference:
 
 
 def covariances(batch: Batch) -> dict[Token, float]:
+    """Compute (A - mean A)(log pi - mean log pi) of every token."""
     tokens = batch.tokens
     mean_advantage = math.fsum(batch.advantage[i][t] for i, t in tokens) / len(tokens)
     mean_log_prob = math.fsum(batch.new[i][t] for i, t in tokens) / len(tokens)
@@ -176,6 +214,7 @@ def covariances(batch: Batch) -> dict[Token, float]:
 
 
 def kl_cov(loss: KLCov, batch: Batch) -> Reference:
+    """Compute -r A, plus a penalty of the tokens with the largest covariances."""
     ranked = sorted(covariances(batch).items(), key=lambda item: -item[1])
     penalised = {token for token, _ in ranked[: max(1, int(loss.top_fraction * len(ranked)))]}
     result = {}
@@ -191,7 +230,7 @@ def kl_cov(loss: KLCov, batch: Batch) -> Reference:
 
 
 def clip_cov_with_all_drawn(loss: ClipCov, batch: Batch) -> Reference:
-    """With clip_fraction 1 every eligible token is drawn, so that nothing is random."""
+    """Compute Clip-Cov with clip_fraction 1: every eligible token is drawn, so that nothing is random."""
     covariance = covariances(batch)
     result = {}
     for i, t in batch.tokens:
@@ -199,35 +238,37 @@ def clip_cov_with_all_drawn(loss: ClipCov, batch: Batch) -> Reference:
         value, slope = surrogate(ratio, advantage, loss.epsilon_low, loss.epsilon_high, None)
         clipped = (advantage > 0 and ratio > 1 + loss.epsilon_high) or (advantage < 0 and ratio < 1 - loss.epsilon_low)
         drawn = not clipped and loss.covariance_low < covariance[i, t] < loss.covariance_high
-        moves = batch.limited(i, t) == batch.delta(i, t)
+        moves = batch.moves(i, t)
         result[i, t] = (0.0, 0.0) if drawn else (value, slope * ratio * moves)
     return result
 
 
 def clipped(loss: Clipped, batch: Batch) -> Reference:
+    """Compute PPO's clipped loss of each token's own ratio."""
     result = {}
     for i, t in batch.tokens:
-        ratio, moves = math.exp(batch.limited(i, t)), batch.limited(i, t) == batch.delta(i, t)
+        ratio, moves = math.exp(batch.limited(i, t)), batch.moves(i, t)
         value, slope = surrogate(ratio, batch.advantage[i][t], loss.epsilon_low, loss.epsilon_high, loss.dual_clip)
         result[i, t] = (value, slope * ratio * moves)
     return result
 
 
 def sapo(loss: SAPO, batch: Batch) -> Reference:
+    """Compute -(4 / tau) sigmoid(tau (r - 1)) A."""
     result = {}
     for i, t in batch.tokens:
         ratio, advantage = math.exp(batch.limited(i, t)), batch.advantage[i][t]
         tau = loss.tau_positive if advantage > 0 else loss.tau_negative
         exponent = -tau * (ratio - 1)
         gate = 1 / (1 + math.exp(exponent)) if exponent < 700 else 0.0
-        moves = batch.limited(i, t) == batch.delta(i, t)
+        moves = batch.moves(i, t)
         result[i, t] = (-advantage * 4 / tau * gate, -advantage * 4 * gate * (1 - gate) * ratio * moves)
     return result
 
 
 def gspo(loss: GSPO, batch: Batch) -> Reference:
-    """Every token's loss depends on all log-probabilities of its response."""
-    result = {}
+    """Compute PPO's loss of the mean ratio; every token's depends on all log-probabilities of its response."""
+    result: Reference = {}
     for i, length in enumerate(batch.lengths):
         if not length:
             continue
@@ -239,46 +280,3 @@ def gspo(loss: GSPO, batch: Batch) -> Reference:
         slope = math.fsum(slope for _, slope in of_tokens) * ratio / length * (mean <= 10.0)
         result |= {(i, t): (value, slope) for t, (value, _) in enumerate(of_tokens)}
     return result
-
-
-def aggregation_of(loss: PolicyLoss, mode: Mode | None = None) -> Aggregation:
-    """The aggregation ``mode``, or else the loss's own."""
-    return Aggregation(mode or loss.default_aggregation)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A loss, its reference, and the mode that it is aggregated by, or None for the loss's own."""
-
-    loss: Any
-    reference: Callable[..., Reference]
-    mode: Mode | None = None
-
-    @property
-    def aggregation(self) -> Aggregation:
-        return aggregation_of(self.loss, self.mode)
-
-
-_MODES: tuple[Mode, ...] = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")
-_IN_ALL_MODES: list[tuple[Any, Callable[..., Reference]]] = [(Clipped(), clipped), (SAPO(), sapo), (GSPO(), gspo)]
-CASES = [
-    *(Case(*of_loss, mode) for of_loss in _IN_ALL_MODES for mode in _MODES),
-    Case(Clipped(epsilon_high=0.2, dual_clip=None), clipped),
-    Case(CISPO(), cispo),
-    Case(CISPO(epsilon_low=0.2), cispo, "seq-mean-token-mean"),
-    Case(Reinforce(), reinforce),
-    Case(GRPOFix(), grpo_fix),
-    Case(GSPOToken(), gspo_token),
-    Case(GSPOToken(epsilon_low=0.2, epsilon_high=0.3), gspo_token, "token-mean"),
-    Case(GMPO(), gmpo),
-    Case(FIPO(), fipo),
-    Case(FIPO(half_life=2.0, future_low=0.2, safety_ratio=3.0, dual_clip=3.0), fipo),
-    Case(FIPO(future_high=None, safety_rule="reset", safety_ratio=1.5), fipo, "seq-mean-token-mean"),
-    Case(DFPO(), dfpo),
-    Case(DFPO(weight="product"), dfpo, "seq-mean-token-mean"),
-    Case(DFPO(transform="advantage_orthogonal"), dfpo),
-    Case(DFPO(transform="advantage_orthogonal", weight="product"), dfpo),
-    Case(KLCov(), kl_cov),
-    Case(KLCov(top_fraction=0.3, kl_coefficient=0.1), kl_cov),
-    Case(ClipCov(clip_fraction=1.0, covariance_low=1e-9), clip_cov_with_all_drawn),
-]

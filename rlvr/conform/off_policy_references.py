@@ -2,22 +2,18 @@
 
 import math
 
+from rlvr.conform.loss_references import Batch, Reference, Token
 from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
 from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
-from tests.unit.methods.loss_references import Batch, Case, Reference, Token
 
 
 def probabilities(batch: Batch, i: int, t: int) -> tuple[float, float]:
-    """p_old and p; some drawn log-probabilities are above 0."""
+    """Compute p_old and p; some drawn log-probabilities are above 0."""
     return math.exp(batch.old[i][t]), math.exp(batch.new[i][t])
 
 
-def moves(batch: Batch, i: int, t: int) -> bool:
-    """Whether the limit of the log-ratio leaves its gradient."""
-    return batch.limited(i, t) == batch.delta(i, t)
-
-
 def dppo(loss: DPPOTV | DPPOKL, batch: Batch) -> Reference:
+    """Compute -A sg[min(r, cap)] log pi of the tokens within the region."""
     result = {}
     for i, t in batch.tokens:
         old, new = probabilities(batch, i, t)
@@ -36,17 +32,19 @@ def dppo(loss: DPPOTV | DPPOKL, batch: Batch) -> Reference:
 
 
 def ipo(loss: IPO, batch: Batch) -> Reference:
+    """Compute -r A of the tokens whose probability changed little, plus the squared log-ratio of all."""
     result = {}
     for i, t in batch.tokens:
         old, new = probabilities(batch, i, t)
         limited, ratio = batch.limited(i, t), math.exp(batch.limited(i, t))
         policy = 0.0 if abs(new - old) > loss.epsilon else -batch.advantage[i][t] * ratio
         value = policy + loss.kl_coefficient * limited**2
-        result[i, t] = (value, (policy + 2 * loss.kl_coefficient * limited) * moves(batch, i, t))
+        result[i, t] = (value, (policy + 2 * loss.kl_coefficient * limited) * batch.moves(i, t))
     return result
 
 
 def m2po(loss: M2PO, batch: Batch) -> Reference:
+    """Compute -r A of what is left when tokens of the largest squared log-ratios go."""
     rest = sorted(batch.tokens, key=lambda token: -(batch.delta(*token) ** 2))
     dropped: set[Token] = set()
     while rest and math.fsum(batch.delta(*token) ** 2 for token in rest) / len(rest) >= loss.tau:
@@ -56,11 +54,12 @@ def m2po(loss: M2PO, batch: Batch) -> Reference:
     result = {}
     for i, t in batch.tokens:
         value = 0.0 if (i, t) in dropped else -batch.advantage[i][t] * math.exp(batch.limited(i, t))
-        result[i, t] = (value, value * moves(batch, i, t))
+        result[i, t] = (value, value * batch.moves(i, t))
     return result
 
 
 def topr(loss: TOPR, batch: Batch) -> Reference:
+    """Compute -A log pi, weighted by at most 1 where A < 0."""
     result = {}
     for i, t in batch.tokens:
         advantage = batch.advantage[i][t]
@@ -72,15 +71,17 @@ def topr(loss: TOPR, batch: Batch) -> Reference:
 
 
 def dro(loss: DRO, batch: Batch) -> Reference:
+    """Compute -(A log pi - beta / 2 (log r)^2)."""
     result = {}
     for i, t in batch.tokens:
         limited, advantage = batch.limited(i, t), batch.advantage[i][t]
         value = -(advantage * batch.new[i][t] - loss.beta / 2 * limited**2)
-        result[i, t] = (value, -advantage + loss.beta * limited * moves(batch, i, t))
+        result[i, t] = (value, -advantage + loss.beta * limited * batch.moves(i, t))
     return result
 
 
 def vespo(loss: VESPO, batch: Batch) -> Reference:
+    """Compute -W^k exp(lambda (1 - W)) A log pi, W the product of a response's ratios."""
     result = {}
     for i, t in batch.tokens:
         advantage = batch.advantage[i][t]
@@ -92,21 +93,3 @@ def vespo(loss: VESPO, batch: Batch) -> Reference:
         weight = ratio**k * math.exp(decay * (1 - ratio))
         result[i, t] = (-weight * advantage * batch.new[i][t], -weight * advantage)
     return result
-
-
-CASES = [
-    Case(DPPOTV(), dppo),
-    Case(DPPOTV(delta_low=0.01, delta_high=0.02, ratio_cap=1.5), dppo, "seq-mean-token-mean"),
-    Case(DPPOKL(), dppo),
-    Case(DPPOKL(delta_low=0.001, delta_high=0.002, ratio_cap=1.5), dppo),
-    Case(IPO(), ipo),
-    Case(IPO(epsilon=0.02, kl_coefficient=0.3), ipo, "seq-mean-token-mean"),
-    Case(M2PO(), m2po),
-    Case(M2PO(tau=1.0), m2po),
-    Case(TOPR(), topr),
-    Case(TOPR(level="token"), topr, "token-mean"),
-    Case(DRO(), dro),
-    Case(DRO(beta=2.0), dro),
-    Case(VESPO(), vespo),
-    Case(VESPO(power_positive=1.0, decay_positive=0.5, power_negative=0.5, decay_negative=4.0), vespo),
-]

@@ -1,0 +1,105 @@
+"""The paper's loss of a mini-batch, and its gradient, from the slow references."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlvr.conform import loss_references as first
+from rlvr.conform import off_policy_references as further
+from rlvr.conform.loss_references import Batch, Reference, Rows
+from rlvr.methods.aggregation import Mode
+from rlvr.methods.losses.base import PolicyLoss
+from rlvr.methods.losses.cov import ClipCov, KLCov
+from rlvr.methods.losses.fipo import FIPO
+from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
+from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
+from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
+from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
+
+REFERENCES: dict[type[PolicyLoss], Callable[[Any, Batch], Reference]] = {
+    Clipped: first.clipped,
+    Reinforce: first.reinforce,
+    CISPO: first.cispo,
+    SAPO: first.sapo,
+    GRPOFix: first.grpo_fix,
+    GSPO: first.gspo,
+    GSPOToken: first.gspo_token,
+    GMPO: first.gmpo,
+    DFPO: first.dfpo,
+    FIPO: first.fipo,
+    KLCov: first.kl_cov,
+    ClipCov: first.clip_cov_with_all_drawn,
+    DPPOTV: further.dppo,
+    DPPOKL: further.dppo,
+    IPO: further.ipo,
+    M2PO: further.m2po,
+    TOPR: further.topr,
+    DRO: further.dro,
+    VESPO: further.vespo,
+}
+"""The reference of each loss."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A paper's objective: a loss, how it is aggregated, and what is added to it or multiplied with it.
+
+    Attributes:
+        constant: the tokens that seq-mean-token-sum-norm divides by.
+        kl: the estimator of the divergence from the reference policy, and its coefficient, of a term that is added.
+        cap: of the truncated importance weight min(pi_old / mu, cap) of each token, mu the sampler's probability.
+    """
+
+    loss: PolicyLoss
+    mode: Mode
+    constant: float | None = None
+    kl: tuple[str, float] | None = None
+    cap: float | None = None
+
+    def gradient(self, batch: Batch) -> Rows:
+        """Compute the gradient by the log-probabilities, 0 at padding; rows as long as those of the batch."""
+        batch = replace(batch, mode=self.mode)
+        shares = batch.shares(self.constant)
+        gradient = [[0.0] * len(row) for row in batch.new]
+        for (i, t), (_, slope) in REFERENCES[type(self.loss)](self.loss, batch).items():
+            if self.cap is not None:
+                slope *= min(math.exp(batch.old[i][t] - batch.sampler[i][t]), self.cap)
+            if self.kl is not None:
+                values = (batch.new[i][t], batch.old[i][t], batch.reference[i][t])
+                slope += self.kl[1] * divergence(self.kl[0], *values)[1]
+            gradient[i][t] = shares[i] * slope
+        return gradient
+
+
+def divergence(estimator: str, new: float, old: float, reference: float) -> tuple[float, float]:
+    """Estimate KL(pi || reference) of one token, and its derivative by log pi; log-ratios within +-20.
+
+    ``scored_k3`` is k3 pi / sg pi: the gradient of unbiased_k3 as if the tokens were the present policy's.
+    """
+    d = min(max(new - reference, -20.0), 20.0)
+    moves = float(abs(new - reference) <= 20)
+    r, r_moves = math.exp(min(max(new - old, -20.0), 20.0)), float(abs(new - old) <= 20)
+    k3, slope = math.exp(-d) - (-d) - 1, (1 - math.exp(-d)) * moves
+    return {
+        "k1": (d, moves),
+        "k2": (d * d / 2, d * moves),
+        "k3": (k3, slope),
+        "unbiased_k3": (r * k3, r * slope + r * k3 * r_moves),
+        "scored_k3": (k3, slope + k3),
+    }[estimator]
+
+
+def advantages(name: str, rewards: list[float], groups: list[int], epsilon: float, less: int) -> list[float]:
+    """Compute the advantages of rollouts: grpo, dr_grpo or rloo.
+
+    ``epsilon`` is added to the standard deviation, whose denominator is the group's size less ``less``.
+    """
+    result = []
+    for reward, group in zip(rewards, groups, strict=True):
+        members = [other for other, of in zip(rewards, groups, strict=True) if of == group]
+        mean = math.fsum(members) / len(members)
+        deviation = math.sqrt(math.fsum((other - mean) ** 2 for other in members) / (len(members) - less))
+        scale = {"grpo": deviation + epsilon, "dr_grpo": 1.0, "rloo": (len(members) - 1) / len(members)}[name]
+        result.append(0.0 if len(set(members)) == 1 else (reward - mean) / scale)
+    return result
