@@ -28,10 +28,10 @@ _HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence th
     rf"{_OTHER}|(?:(?:[,;+&]|\\&|{_AND.replace('WORD', 'and')}|\s|(?<=[)])(?=[(]))\s{{0,4}}{_OTHER}[)\]}}.$*]{{0,6}})"
     r"{1,9}\s{0,4}(?:$|\n|are\b))"
 )
-_DENIED = re.compile(
-    rf"(?<![A-Za-z]){OPEN}(?P<letter>[A-J])(?=(?i:{REJECTED.pattern}))(?!\s{{0,3}}\?)|(?i:\b(?:eliminates?|reject|exclude|"
-    r"discard|rule[sd]? out|not|isn't|can't be|cannot be)\s{1,3}(?:(?:option|choice|answer)\s{1,3})?)"
-    rf"{OPEN}(?P<option>[A-J])(?![A-Za-z'])"
+_DENIED = re.compile(  # in one sentence: what "this" is in the next one is not known, where no statement is before it
+    rf"(?<![A-Za-z]){OPEN}(?P<letter>[A-J])(?=(?i:{REJECTED.pattern}))(?!\s{{0,3}}\?|\W{{1,6}}(?i:wait|no|hmm+|but|oh|sorry|"
+    r"actually|on|that|this|it|which)\b)|(?i:\b(?:eliminates?|reject|exclude|discard|rule[sd]? out|not|isn't|can't be|"
+    rf"cannot be)\s{{1,3}}(?:(?:option|choice|answer)\s{{1,3}})?){OPEN}(?P<option>[A-J])(?![A-Za-z'])"
 )
 _REVISES = re.compile(
     r"\b(?:wait|hmm+|actually|rather|instead|oops|sorry|correct(?:ion|ing)|reconsider\w*|re-?(?:check|examin|evaluat|"

@@ -126,18 +126,13 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
         rf"{_LETTER}{_END}",
     ),
     _rule(
-        "corresponds to|matches|agrees with|corresponding to|which is|that is|gives|is given by",
+        "corresponds to|corresponding to|matches|agrees with|gives|given by|is|be|represented by|described by",
         rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}",
     ),
     _rule(
-        "is|be|represented by|described by|or",
-        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}{_END}",
+        "(|or",
+        r"(?:[(]\s{0,2}|\bor\s{1,4})(?i:option|choice|answer)\s{1,4}[(]?(?P<letter>[A-J])[).*]{1,4}\s{0,9}(?:$|\n\n)",
     ),
-    _rule(
-        "correct|right|best",
-        rf"\bWORDS\s{{1,3}}(?i:option|choice|answer)\s{{1,3}}(?=[(]){_LETTER}{_END}",
-    ),
-    _rule("(", r"[(]\s{0,2}(?i:option|choice|answer)\s{1,4}(?P<letter>[A-J])[).*]{1,4}\s{0,9}$"),
     _rule(
         "\u6545|\u5e94|\u9009|\uc815\ub2f5\uc740",
         r"(?:\u6545?\u5e94?\u9009\u62e9?(?:\u9879)?(?:\u662f|\u4e3a)?|\uc815\ub2f5\uc740)\s{0,4}[:\uff1a]?\s{0,4}"
@@ -187,7 +182,8 @@ _ON_A_CONDITION = re.compile(
 _NO = any_of(NEGATIONS, WRONG_WORDS)
 REJECTED = re.compile(  # "is wrong", "cannot be", "no es", "गलत है"; in the next sentence too: ". Wait, that is wrong"
     rf"{CLOSE}(?:(?:[.!,\s]{{0,3}}(?:(?:wait|no|hmm+|but|oh|sorry|actually|on second thought)[,.!\s]{{1,4}}){{0,3}}"
-    r"(?:that|this|it|which)(?!\s(?:is|was)\snot\s(?:an?|only|just|merely|necessarily|because|about)\b))?"
+    r"(?:that|this|it|which)(?!(?:['\u2019]s|\s(?:is|was))\snot\s(?!(?:the\s|an?\s)?(?:right|correct|true|possible|valid|"
+    r"it|so|answer|option)\b)\w))?"
     rf"\s{{0,3}}(?:['\u2019]s|was|are|were|(?:would|must) be|seems|appears|looks|{_VERBS})"
     r"\s{1,3}(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|then)"
     rf"\s{{1,3}}){{0,2}}(?:{_NO}|(?:n't|invalid|impossible|ruled|eliminated|excluded|rejected|discarded|out|irrelevant|"
@@ -199,10 +195,6 @@ REJECTED = re.compile(  # "is wrong", "cannot be", "no es", "गलत है"; 
     r"|(?:(?![\x00-\u024f])[^\W\d_]){0,4}\s{0,3}"
     rf"{any_of(word for word in (*NEGATIONS, *WRONG_WORDS) if word[0] >= 'Ͱ' and word not in '不非')})",
     re.IGNORECASE,
-)
-_CONDITIONAL = re.compile(
-    r"[^.!?\n]{0,80}\b(?:if|unless|had|were|provided|when)\b|\W{0,4}\s(?:is|was)\s[^.!?\n]{0,30}\bonly\s(?:if|at|"
-    r"when|for|in)\b"
 )
 _OF_ANOTHER = re.compile(
     r"\b(?:similar|other|another|different|previous|next|last|related|modified|harder|part|first|initially|once)\b",
@@ -228,8 +220,7 @@ def stated(text: str, start: int = 0) -> Iterator[Statement]:
             before = text[max(0, match.start() - 20) : match.start()]
             if stated and before.rstrip().lower().endswith(WRONG_WORDS):
                 continue
-            if stated or not _CONDITIONAL.match(text, end):
-                yield Statement(match.start(), end, match["letter"], SAID if stated else _OWN)
+            yield Statement(match.start(), end, match["letter"], SAID if stated else _OWN)
     last = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
     whole = _WHOLE_LINE.match(text)
     if last and _is_statement(text, last.end("letter")):
