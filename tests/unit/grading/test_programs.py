@@ -281,7 +281,7 @@ def test_tests_survive_the_disk(tmp_path: Path) -> None:
     assert list(files_of_tests.read_tests(tmp_path / "tests.jsonl")) == [("x", tests)]
     assert files_of_tests.tests_hash(tests) == files_of_tests.tests_hash(dict(reversed(tests.items())))
     (tmp_path / "tests.jsonl").write_text('{"id": "x", "tests": "!"}\n')
-    with pytest.raises(UserError, match=r"tests.jsonl: line 1: tests: cannot be unpacked"):
+    with pytest.raises(UserError, match=r"tests.jsonl: id 'x': tests: cannot be unpacked"):
         list(files_of_tests.read_tests(tmp_path / "tests.jsonl"))
 
 
