@@ -91,8 +91,8 @@ class RunVerifier(Record):
 
 def parts_in_files(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Find the components of a method's entry that a file of the user's declares."""
-    batching = entry.get("batching")
-    for part in (*entry.values(), *(batching.values() if isinstance(batching, Mapping) else ())):
+    within = [entry[part] for part in ("batching", "loss") if isinstance(entry.get(part), Mapping)]
+    for part in (part for parts in (entry, *within) for part in parts.values()):
         if isinstance(part, dict) and "file" in part:
             yield part
 

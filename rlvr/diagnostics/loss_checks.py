@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from rlvr.methods.aggregation import Aggregation, Normaliser
+from rlvr.methods.aggregation import AnyAggregation, Normaliser
 from rlvr.methods.losses.base import PolicyLoss, Tokens
 from rlvr.methods.losses.token_ratios import Reinforce
 
@@ -34,6 +34,7 @@ class Finding:
     check: str
     outcome: Outcome
     words: str = ""
+    smallest_input: str = ""  # that shows a fault
 
 
 class Fault(Exception):
@@ -98,7 +99,7 @@ class TriedLoss:
     """A loss with the aggregation of its method."""
 
     loss: PolicyLoss
-    aggregation: Aggregation
+    aggregation: AnyAggregation
 
     def values(self, tokens: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute token losses and metrics [B, T]."""
@@ -125,7 +126,7 @@ class TriedLoss:
         return gradient
 
 
-def check_loss(loss: PolicyLoss, aggregation: Aggregation) -> list[Finding]:
+def check_loss(loss: PolicyLoss, aggregation: AnyAggregation) -> list[Finding]:
     """Try a loss on mini-batches from one token to eight rollouts."""
     tried = TriedLoss(loss, aggregation)
     findings = [_first_fault(name, check, tried) for name, check in _CHECKS.items()]
@@ -142,9 +143,9 @@ def _first_fault(name: str, check: Callable[[TriedLoss, Batch], None], tried: Tr
             try:
                 check(tried, batch)
             except Fault as fault:
-                return Finding(name, "fails", f"{fault}; smallest input: {batch}")
+                return Finding(name, "fails", str(fault), str(batch))
             except Exception as error:
-                return Finding(name, "fails", f"{type(error).__name__}: {error}; smallest input: {batch}")
+                return Finding(name, "fails", f"{type(error).__name__}: {error}", str(batch))
     return Finding(name, "holds")
 
 
@@ -299,9 +300,11 @@ def _on_policy(tried: TriedLoss) -> Finding:
 
 
 def printed(findings: Sequence[Finding]) -> Iterator[str]:
-    """The findings for people, a line each."""
+    """Write the findings for people: a line each, and one for the smallest input that shows a fault."""
     for finding in findings:
         yield f"{finding.check:14} {finding.outcome:6} {finding.words}".rstrip()
+        if finding.smallest_input:
+            yield f"{'':14} smallest input: {finding.smallest_input}"
 
 
 def failed(findings: Sequence[Any]) -> bool:

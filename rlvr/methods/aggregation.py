@@ -6,15 +6,18 @@ Averaging the means of micro-batches instead, as older trainers do, gives tokens
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import SerializeAsAny, WrapValidator, model_validator
 
 from evals.core.lazy_torch import torch
 from evals.core.record import Record
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.components import AGGREGATION, part_checker
+from rlvr.methods.parameters import Component, hyper_parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,20 +29,33 @@ Mode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-m
 class Normaliser:
     """The counts that the loss of one optimizer mini-batch is divided by."""
 
-    tokens: int  # response tokens in the mini-batch
-    sequences: int  # responses in it with at least one token
-    prompt_tokens: Mapping[int, int] = field(default_factory=dict)
-    """Response tokens of each prompt by its group id; empty where none was given."""
+    lengths: tuple[int, ...]  # response tokens of each rollout of the mini-batch
+    group_ids: tuple[int, ...] | None = None  # the prompt of each, where they were given
 
     @classmethod
     def of(cls, response_mask: Tensor, group_ids: Tensor | None = None) -> Normaliser:
         """Count the whole mini-batch's ``response_mask`` [B, T], of the prompts ``group_ids`` [B]."""
-        lengths = response_mask.sum(dim=1)
+        groups = None if group_ids is None else tuple(group_ids.tolist())
+        return cls(tuple(response_mask.sum(dim=1).tolist()), groups)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Response tokens in the mini-batch."""
+        return sum(self.lengths)
+
+    @cached_property
+    def sequences(self) -> int:
+        """Responses in it with at least one token."""
+        return sum(length > 0 for length in self.lengths)
+
+    @cached_property
+    def prompt_tokens(self) -> Mapping[int, int]:
+        """Response tokens of each prompt by its group id."""
+        assert self.group_ids is not None, "prompts were not given"
         of_prompts: dict[int, int] = {}
-        if group_ids is not None:
-            for group, length in zip(group_ids.tolist(), lengths.tolist(), strict=True):
-                of_prompts[group] = of_prompts.get(group, 0) + length
-        return cls(int(lengths.sum()), int((lengths > 0).sum()), of_prompts)
+        for group, length in zip(self.group_ids, self.lengths, strict=True):
+            of_prompts[group] = of_prompts.get(group, 0) + length
+        return of_prompts
 
     def prompt_shares(self, group_ids: Tensor, like: Tensor) -> Tensor:
         """Compute for each rollout of ``group_ids`` [b] the share of a token in the mean over prompts: [b]."""
@@ -107,14 +123,58 @@ class Aggregation:
         return int(response_mask.any(dim=1).sum()) / max(1, int(kept.any(dim=1).sum()))
 
 
-class AggregationSettings(Record):
-    """The aggregation of a method, which a catalogue entry spells within its loss."""
+@dataclass(frozen=True)
+class TokenShares(Component, ABC):
+    """The base of aggregations in files of the user's: the share of each token's loss in the mini-batch's."""
 
-    aggregation: Mode
+    kind: ClassVar[str] = AGGREGATION
+
+    @abstractmethod
+    def shares(self, response_mask: Tensor, normaliser: Normaliser, group_ids: Tensor) -> Tensor:
+        """Compute the factors [b, T] or [b, 1] of the token losses of a micro-batch, which are added up.
+
+        ``response_mask`` [b, T] and ``group_ids`` [b] are the micro-batch's, ``normaliser`` the whole mini-batch's.
+        What stands at padding does not matter.
+        """
+
+    def _masked_shares(self, response_mask: Tensor, normaliser: Normaliser, group_ids: Tensor) -> Tensor:
+        shares, shape = self.shares(response_mask, normaliser, group_ids), response_mask.shape
+        if shares.shape not in (shape, (shape[0], 1)):
+            raise ValueError(
+                f"{self.name}: shares have shape {list(shares.shape)}, not {list(shape)} or [{shape[0]}, 1]"
+            )
+        return torch.where(response_mask, shares, torch.zeros_like(shares))
+
+    def __call__(
+        self, token_loss: Tensor, response_mask: Tensor, normaliser: Normaliser, group_ids: Tensor | None = None
+    ) -> Tensor:
+        """Compute what :meth:`Aggregation.__call__` does."""
+        assert group_ids is not None
+        masked = token_loss.masked_fill(~response_mask, 0.0)
+        return (masked * self._masked_shares(response_mask, normaliser, group_ids).to(masked)).sum()
+
+    def correction(self, response_mask: Tensor, kept: Tensor, group_ids: Tensor) -> Tensor:
+        """Compute what :meth:`Aggregation.correction` does: [B, T]."""
+        of_all, of_kept = (
+            self._masked_shares(mask, Normaliser.of(mask, group_ids), group_ids) for mask in (response_mask, kept)
+        )
+        return torch.where(of_all != 0, of_kept / of_all, torch.zeros_like(of_all))
+
+
+AnyAggregation = Aggregation | TokenShares
+ModeOrFile: Any = Annotated[Mode, SerializeAsAny(), WrapValidator(part_checker(AGGREGATION))]  # type: ignore[type-arg]
+"""What a catalogue entry's loss may say of the aggregation: a mode, or what names a component in a file."""
+
+
+class AggregationSettings(Record):
+    """The aggregation of a method, which a catalogue entry spells within its loss: a mode, or one of a file."""
+
+    aggregation: ModeOrFile
     aggregation_constant: float | None
 
     @model_validator(mode="after")
     def _constant_fits(self) -> Self:
         if self.aggregation_constant is not None:
-            Aggregation(self.aggregation, self.aggregation_constant)  # raises ValueError
+            mode: Any = getattr(self.aggregation, "name", self.aggregation)
+            Aggregation(mode, self.aggregation_constant)  # raises ValueError
         return self

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Mapping
+from dataclasses import fields
 from hashlib import sha256
 from importlib.abc import ExecutionLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -86,10 +87,22 @@ def _components_of(source: bytes, path: str) -> Mapping[str, Mapping[str, type[C
     digest = sha256(source).hexdigest()
     if digest not in _FILES:
         declared: dict[str, dict[str, type[Component]]] = {}
-        for each in components_of(_module(source, path, f"rlvr_component_{digest[:16]}")):
-            declared.setdefault(each.kind, {})[each.name] = each
+        for component in components_of(_module(source, path, f"rlvr_component_{digest[:16]}")):
+            _require_complete(component, path)
+            declared.setdefault(component.kind, {})[component.name] = component
         _FILES[digest] = declared
     return _FILES[digest]
+
+
+def _require_complete(component: type[Component], path: str) -> None:
+    """Check what importing does not: that the class computes something, and what its fields are."""
+    if missing := ", ".join(sorted(getattr(component, "__abstractmethods__", ()))):
+        message, accepted = f"lacks {missing}", "a class that defines what its base leaves open"
+    elif others := [field.name for field in fields(component) if "description" not in field.metadata]:
+        message, accepted = f"has the field {others[0]}", f'{others[0]}: TYPE = hyper_parameter(DEFAULT, "what it is")'
+    else:
+        return
+    raise NotAccepted(f"is {path}, whose {component.__name__} {message}", accepted, "file")
 
 
 def _module(source: bytes, path: str, name: str) -> ModuleType:

@@ -1,6 +1,6 @@
 """The components that exist. Their modules are imported to find them, which loads no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from pkgutil import walk_packages
@@ -20,6 +20,13 @@ KINDS = (
 )
 BATCHING_KINDS = ("assignment", "selection")
 """The kinds that a catalogue entry has under ``batching``."""
+AGGREGATION = "aggregation"
+"""The kind that it has under ``loss``: a mode's name, or a component in a file."""
+
+
+def part_with(kind: str) -> str | None:
+    """Return the part of a catalogue entry that a component of this kind is in; None if it is a part itself."""
+    return "batching" if kind in BATCHING_KINDS else "loss" if kind == AGGREGATION else None
 
 
 @cache
@@ -42,7 +49,7 @@ def component_of(kind: str, part: Mapping[str, Any]) -> type[Any] | None:
         NotAccepted: the file cannot be imported, or has no such component.
     """
     name = str(part.get("name"))
-    return read_component(kind, str(part["file"]), name) if "file" in part else components()[kind].get(name)
+    return read_component(kind, str(part["file"]), name) if "file" in part else components().get(kind, {}).get(name)
 
 
 def defaults(declared: type[Component]) -> dict[str, Any]:
@@ -60,7 +67,7 @@ def composition() -> type[Record]:
         of_package = Annotated[union[tuple(records)], Field(discriminator="name")] if len(records) > 1 else records[0]
         annotated: Any = Annotated
         as_any = SerializeAsAny()  # type: ignore[type-arg]
-        of_kind = annotated[of_package, as_any, WrapValidator(partial(_checked_part, kind))]
+        of_kind = annotated[of_package, as_any, WrapValidator(part_checker(kind))]
         return (Optional[of_kind], None) if kind in OPTIONAL_KINDS else (of_kind, ...)  # noqa: UP045 (a value)
 
     batching = {kind: of(kind) for kind in BATCHING_KINDS}
@@ -69,8 +76,12 @@ def composition() -> type[Record]:
     return create_model("Composition", __base__=Record, **fields)
 
 
+def part_checker(kind: str) -> Callable[[Any, ValidatorFunctionWrapHandler], Any]:
+    """Make what checks a part of an entry by the record of its component, which a file of the user's may declare."""
+    return partial(_checked_part, kind)
+
+
 def _checked_part(kind: str, part: Any, of_package: ValidatorFunctionWrapHandler) -> Any:
-    """Check a part of an entry by the record of its component, which a file of the user's may declare."""
     if not isinstance(part, Mapping) or "file" not in part:
         return of_package(part)
     if "name" not in part:

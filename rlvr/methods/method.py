@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from evals.core.errors import InvalidInput
 from evals.core.random import generator_for, random_projection
 from rlvr.methods.advantages import Advantage, RewardShaping
-from rlvr.methods.aggregation import Aggregation
+from rlvr.methods.aggregation import Aggregation, AnyAggregation
 from rlvr.methods.assignments import Assignment
-from rlvr.methods.components import KINDS, component_of, composition
+from rlvr.methods.components import AGGREGATION, KINDS, component_of, composition
 from rlvr.methods.corrections import Correction
 from rlvr.methods.entropy_bonus import EntropyBonus
 from rlvr.methods.losses.base import PolicyLoss, Tokens
@@ -31,7 +31,7 @@ class Method:
     advantage: Advantage  # rewards to advantages
     token_weights: TokenWeights | None  # weights on the advantages; None for one everywhere
     loss: PolicyLoss
-    aggregation: Aggregation  # token losses to the loss of a mini-batch
+    aggregation: AnyAggregation  # token losses to the loss of a mini-batch
     assignment: Assignment  # rollouts to optimizer mini-batches
     selection: BatchSelection | None  # the rollouts that make up the batch; None for all that were sampled
     reward_shaping: RewardShaping | None = None  # a change of the rewards before they become advantages
@@ -128,23 +128,29 @@ def compose(resolved: Mapping[str, Any], source: str = "method", longest: int | 
     The entry is ``{"reward_shaping": component or None, "advantage": component, "token_weights": component or None,
     "loss": component, "correction", "kl", "entropy_bonus": component or None, "batching": {"assignment": component,
     "selection": component or None}}``, each component ``{"name": ..., hyper-parameters ...}``; the loss also says the
-    aggregation. Optional components and hyper-parameters may be absent; keys that describe the entry are ignored.
+    aggregation, a mode or a component in a file. Optional components and hyper-parameters may be absent; keys that
+    describe the entry are ignored.
     """
     known = composition()
     known.parse({key: value for key, value in resolved.items() if key in known.model_fields}, source)
     parts = {**resolved, **resolved["batching"]}
     of_kind = {kind: dict(parts.get(kind) or {}) for kind in KINDS}
-    declared: dict[str, Any] = {kind: component_of(kind, part) for kind, part in of_kind.items() if part}
     loss = of_kind["loss"]
-    mode = loss.pop("aggregation", declared["loss"].default_aggregation)
+    of_loss: Any = component_of("loss", loss)
+    mode: Any = loss.pop("aggregation", of_loss.default_aggregation)
     constant = loss.pop("aggregation_constant", None)
     if mode == "seq-mean-token-sum-norm" and constant is None:
         if longest is None:
             accepted = "a number of tokens where no training says its longest response"
             raise InvalidInput(source, "loss.aggregation_constant", "is null", accepted)
         constant = float(longest)
-    aggregation = Aggregation(mode, constant)
-    built: dict[str, Any] = dict.fromkeys(KINDS)
-    for kind, of_part in declared.items():
-        built[kind] = of_part(**{key: value for key, value in of_kind[kind].items() if key not in ("file", "name")})
-    return Method(aggregation=aggregation, **built)
+    aggregation = _build(AGGREGATION, mode) if isinstance(mode, Mapping) else Aggregation(mode, constant)
+    return Method(aggregation=aggregation, **{kind: _build(kind, part) for kind, part in of_kind.items()})
+
+
+def _build(kind: str, part: Mapping[str, Any]) -> Any:
+    """Make the component that a part of an entry describes; None of an empty one."""
+    if not part:
+        return None
+    declared: Any = component_of(kind, part)
+    return declared(**{key: value for key, value in part.items() if key not in ("file", "name")})

@@ -98,6 +98,8 @@ def component(name: str) -> Callable[[type[C]], type[C]]:
     """Make a class a component of that name; no other list mentions it."""
 
     def declare(declared: type[C]) -> type[C]:
+        if not hasattr(declared, "kind"):
+            raise TypeError(f"{declared.__name__} is of no kind: its base has to be PolicyLoss or another component's")
         declared.name = name
         return dataclass(frozen=True)(declared)
 

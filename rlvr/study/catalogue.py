@@ -16,7 +16,7 @@ from evals.core.run_spec import parts_in_files
 from evals.core.values import Arxiv, Title
 from evals.core.yaml_file import read_yaml
 from rlvr.methods.component_file import component_copy
-from rlvr.methods.components import BATCHING_KINDS, KINDS, component_of, composition, defaults
+from rlvr.methods.components import AGGREGATION, BATCHING_KINDS, KINDS, component_of, composition, defaults
 from rlvr.study.benchmarks import absolute_path
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "config" / "methods.yaml"
@@ -145,6 +145,8 @@ def _with_defaults(entry: Entry) -> Entry:
     def complete(kind: str, component: Any) -> Any:
         if not isinstance(component, Mapping):
             return component
+        if kind == "loss" and AGGREGATION in component:
+            component = {**component, AGGREGATION: complete(AGGREGATION, component[AGGREGATION])}
         if "file" in component:
             component = {**component, "file": absolute_path(str(component["file"]))}
         try:

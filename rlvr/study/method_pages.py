@@ -9,7 +9,7 @@ from typing import Any
 
 from evals.core.errors import NotAccepted, UserError
 from rlvr.methods.component_file import components_in
-from rlvr.methods.components import BATCHING_KINDS, component_of, defaults
+from rlvr.methods.components import AGGREGATION, component_of, defaults, part_with
 from rlvr.methods.parameters import Component
 from rlvr.study.catalogue import Entry, resolve_method
 
@@ -85,13 +85,13 @@ def show_file(file: Path) -> Iterator[str]:
     if not declared:
         raise UserError(f"{file}: declares no component; accepted: a class with @component(NAME) (docs/your_method.md)")
     yield str(file)
-    for kind, label in _LABELS:
+    for kind, label in (*_LABELS, (AGGREGATION, "Aggregation of token losses")):
         for name, each in declared.get(kind, {}).items():
             yield ""
             yield from _component(label, each, defaults(each))
-            part = f"{kind}: {{file: {file}, name: {name}}}"
+            part, within = f"{kind}: {{file: {file}, name: {name}}}", part_with(kind)
             # In one line, however long the path, to be copied.
-            yield "    in a study: " + (f"batching: {{{part}}}" if kind in BATCHING_KINDS else part)
+            yield "    in a study: " + (f"{within}: {{{part}}}" if within else part)
 
 
 def _component(label: str, declared: type[Component], values: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from evals.core.lazy_torch import torch
 from evals.core.record import Record
-from rlvr.methods.aggregation import Aggregation, AggregationSettings, Mode
+from rlvr.methods.aggregation import Aggregation, AggregationSettings, AnyAggregation, Mode, ModeOrFile
 from rlvr.methods.parameters import Component, Parameter, parameters_of
 from rlvr.methods.rollout_batch import at_least_float32
 
@@ -140,7 +140,7 @@ class PolicyLoss(Component, ABC):
     def parameters(cls) -> dict[str, Parameter]:
         """Describe the loss's hyper-parameters, and the method's aggregation."""
         of_method = parameters_of(Aggregation)
-        mode = replace(of_method["mode"], default=cls.default_aggregation)
+        mode = replace(of_method["mode"], type=ModeOrFile, default=cls.default_aggregation)
         return {**super().parameters(), "aggregation": mode, "aggregation_constant": of_method["constant"]}
 
     @abstractmethod
@@ -155,12 +155,12 @@ class PolicyLoss(Component, ABC):
         response_mask: Tensor,
         group_ids: Tensor,
         generator: torch.Generator,
-        aggregation: Aggregation,
+        aggregation: AnyAggregation,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute what :meth:`of` does, from the tensors of :class:`Tokens`."""
         return self.of(Tokens(log_probs, old_log_probs, advantages, response_mask, group_ids, generator), aggregation)
 
-    def of(self, tokens: Tokens, aggregation: Aggregation) -> tuple[Tensor, dict[str, Tensor]]:
+    def of(self, tokens: Tokens, aggregation: AnyAggregation) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the token loss [B, T], 0 at padding, and metrics [B, T].
 
         ``aggregation`` is the engine's next step: where a loss drops tokens, its values are scaled so that the

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlvr.diagnostics.loss_checks import check_loss, failed, printed
-from rlvr.methods.aggregation import Aggregation
+from rlvr.methods.aggregation import Aggregation, Normaliser, TokenShares
 from rlvr.methods.components import components
 from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.token_ratios import Clipped
@@ -85,7 +85,7 @@ class BadMetric(Clipped):
 @pytest.mark.parametrize(
     ("loss", "check", "words"),
     [
-        (MaskForgotten(), "padding", "padded to 2 tokens"),
+        (MaskForgotten(), "padding", "is not 0 at padding"),
         (Summed(), "shapes", "the token loss has shape [], not [B, T] = [1, 1]"),
         (NoSlope(), "gradient", "the slope of the loss"),
         (Constant(), "gradient", "does not depend on the current policy"),
@@ -99,7 +99,8 @@ class BadMetric(Clipped):
 def test_a_loss_that_is_wrong_on_purpose_is_found_with_a_small_input(loss: Any, check: str, words: str) -> None:
     findings = {finding.check: finding for finding in check_loss(loss, Aggregation("token-mean"))}
     assert findings[check].outcome == "fails" and words in findings[check].words
-    assert "smallest input: log_probs [[" in findings[check].words
+    assert findings[check].smallest_input.startswith("log_probs [[")
+    assert findings[check].smallest_input.endswith("padded to 2 tokens") == (check == "padding")
 
 
 @pytest.mark.parametrize(("name", "holds"), [("clipped", True), ("cispo", True), ("sapo", True), ("gspo", True)])
@@ -118,3 +119,16 @@ def test_a_multiple_of_the_policy_gradient_is_no_fault_and_is_said() -> None:
     assert finding.outcome == "note" and finding.words.endswith(
         "0.0 degrees from the plain policy gradient, 2 times it"
     )
+
+
+@component("of_the_micro_batch")
+class OfTheMicroBatch(TokenShares):
+    """Wrong on purpose: it counts the tokens that it is shown, and not the mini-batch's."""
+
+    def shares(self, response_mask: torch.Tensor, normaliser: Normaliser, group_ids: torch.Tensor) -> torch.Tensor:
+        return response_mask / response_mask.sum()
+
+
+def test_an_aggregation_that_does_not_add_up_is_found() -> None:
+    findings = {finding.check: finding for finding in check_loss(Clipped(), OfTheMicroBatch())}
+    assert findings["micro-batches"].outcome == "fails" and findings["gradient"].outcome == "holds"

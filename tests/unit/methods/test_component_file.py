@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from evals.core.errors import InvalidInput
+from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import entry_of_run, load_catalogue, resolve_method
@@ -17,6 +18,7 @@ from rlvr.study.method_pages import show_file
 LOSS = """from rlvr.methods.losses.base import PolicyLoss, TokenLoss
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.advantages import Advantage
+from rlvr.methods.aggregation import TokenShares
 from rlvr.methods.parameters import component, hyper_parameter
 
 HALF = 1 / 2
@@ -37,6 +39,16 @@ class Centred(Advantage):
 
     def of(self, groups):
         return groups.centred
+
+@component("by_length")
+class ByLength(TokenShares):
+    \"\"\"A response of n tokens weighs n to the power.\"\"\"
+
+    power: float = hyper_parameter(0.5, "0: the mean over responses, 1: over tokens", minimum=0.0, maximum=1.0)
+
+    def shares(self, response_mask, normaliser, group_ids):
+        total = sum(length ** self.power for length in normaliser.lengths if length)
+        return response_mask.sum(dim=1, keepdim=True).double() ** (self.power - 1) / total
 """
 
 
@@ -64,6 +76,39 @@ def test_a_component_of_any_kind_may_lie_in_a_file(file: Path) -> None:
     torch.testing.assert_close(doubled, 2.0 * built_in)
 
 
+KEPT = [[1, 0, 1], [0, 0, 0], [1, 1, 1], [1, 1, 1]]
+WHOLE_RESPONSES = [[1, 1, 1], [0, 0, 0], [1, 1, 1], [1, 1, 1]]  # a mean over responses keeps the lengths of the rest
+
+
+@pytest.mark.parametrize(
+    ("power", "mode", "kept_places"), [(1.0, "token-mean", KEPT), (0.0, "seq-mean-token-mean", WHOLE_RESPONSES)]
+)
+def test_an_aggregation_in_a_file_divides_whole_mini_batches_and_what_a_loss_keeps_of_them(
+    file: Path, power: float, mode: Mode, kept_places: list[list[int]]
+) -> None:
+    part = {"file": str(file), "name": "by_length", "power": power}
+    by_file, built_in = compose(resolve({"loss": {"aggregation": part}})).aggregation, Aggregation(mode)
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0]]).bool()
+    losses = torch.randn(4, 3, dtype=torch.float64).masked_fill(~mask, torch.nan)
+    groups, normaliser = torch.tensor([0, 0, 1, 1]), Normaliser.of(mask)
+    parts = [by_file(losses[rows], mask[rows], normaliser, groups[rows]) for rows in ([0, 2], [1, 3])]
+    torch.testing.assert_close(sum(parts), built_in(losses, mask, normaliser))
+    kept = mask & torch.tensor(kept_places).bool()
+    dropped = [
+        each(losses.masked_fill(~kept, 0.0) * each.correction(mask, kept, groups), mask, normaliser, groups)
+        for each in (by_file, built_in)
+    ]
+    torch.testing.assert_close(*dropped)
+
+
+def test_shares_of_another_shape_are_refused_and_not_broadcast(file: Path) -> None:
+    file.write_text(LOSS.replace(", keepdim=True", ""))
+    aggregation = compose(resolve({"loss": {"aggregation": {"file": str(file), "name": "by_length"}}})).aggregation
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"by_length: shares have shape \[3\], not \[3, 3\] or \[3, 1\]"):
+        aggregation(torch.zeros(3, 3), mask, Normaliser.of(mask), torch.zeros(3))
+
+
 def test_the_identity_names_the_copy_by_its_bytes_and_leaves_defaults_out(file: Path) -> None:
     entry = resolve({"loss": {"file": str(file), "name": "mine"}})
     loss = entry_of_run(entry)["loss"]
@@ -73,6 +118,9 @@ def test_the_identity_names_the_copy_by_its_bytes_and_leaves_defaults_out(file: 
     moved = file.with_name("elsewhere.py")
     moved.write_text(LOSS)
     assert entry_of_run(resolve({"loss": {"file": str(moved), "name": "mine"}}))["loss"] == loss
+    part = {"file": str(moved), "name": "by_length", "power": 0.5}
+    aggregation = entry_of_run(resolve({"loss": {"aggregation": part}}))["loss"]["aggregation"]
+    assert aggregation == {"file": loss["file"], "name": "by_length"}
 
 
 def test_a_changed_file_is_imported_anew(file: Path) -> None:
@@ -100,6 +148,9 @@ def test_an_entry_that_extends_one_with_a_file_changes_single_options(file: Path
             "unknown key gamma; accepted: aggregation, aggregation_constant, name, file, epsilon_low",
         ),
         ({"aggregation": "mean"}, "loss.aggregation", "is 'mean'"),
+        ({"aggregation": {"power": 2.0}}, "loss.aggregation.power", "is 2.0; accepted: at most 1"),
+        ({"aggregation": {"name": "mine"}}, "loss.aggregation.name", "has no aggregation of that name; accepted: by_l"),
+        ({"aggregation_constant": 8.0, "aggregation": {}}, "loss", "aggregation_constant is 8.0 with by_length"),
         ({"name": "other"}, "loss.name", "has no loss of that name; accepted: mine"),
         ({"name": "centred"}, "loss.name", "has no loss of that name; accepted: mine"),
         ({"name": None}, "loss", "lacks name"),
@@ -110,6 +161,8 @@ def test_mistakes_are_one_line_as_for_built_in_components(
     file: Path, change: dict[str, Any], key: str, words: str
 ) -> None:
     part = {"file": str(file), "name": "mine", **change}
+    if isinstance(of_aggregation := part.get("aggregation"), dict):
+        part["aggregation"] = {"file": str(file), "name": "by_length", **of_aggregation}
     with pytest.raises(InvalidInput) as error:
         resolve({"loss": {name: value for name, value in part.items() if value is not None}})
     assert (error.value.source, error.value.key) == ("study.yaml: methods.mine", key)
@@ -123,6 +176,10 @@ def test_mistakes_are_one_line_as_for_built_in_components(
         ("import math\n\nmath.squareroot(2)\n", "line 3: AttributeError"),
         ("import no_such_package_of_anybody\n", "line 1: ModuleNotFoundError"),
         ("raise SystemExit(3)\n", "line 1: SystemExit: 3"),
+        (LOSS.replace("(Clipped)", ""), "TypeError: Mine is of no kind: its base has to be PolicyLoss"),
+        (LOSS.replace("def of(", "def off("), "whose Centred lacks of; accepted: a class that defines what its base"),
+        (LOSS.replace('hyper_parameter(HALF, "not a literal", above=0.0)', "1.0"), "whose Mine has the field beta"),
+        (LOSS.replace("beta: float", "beta"), "'beta' is a field but has no type annotation"),
         ("x = 1\n", "has no loss of that name; accepted: a file with a class that has @component('mine')"),
     ],
 )
@@ -149,3 +206,4 @@ def test_a_file_has_a_page(file: Path) -> None:
     page = "\n".join(show_file(file))
     assert "Policy loss: mine" in page and "beta = 0.5: not a literal" in page
     assert f"loss: {{file: {file}, name: mine}}" in page
+    assert f"loss: {{aggregation: {{file: {file}, name: by_length}}}}" in page and "power = 0.5: 0: the" in page
