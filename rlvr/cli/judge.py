@@ -16,7 +16,7 @@ commands = Commands()
 @commands.add("judge")
 def judge(
     file: Annotated[Path, Argument(help="Python with a class that has @component(NAME) (docs/judge.md)")],
-    name: Annotated[str | None, Option(help="of its component, where the file has several", show_default=False)] = None,
+    name: Annotated[str | None, Option(help="of the component, where the file has several", show_default=False)] = None,
     against: Annotated[str, Option(help="method of the catalogue, or another FILE.py")] = "dapo",
     study: Annotated[
         Path | None,
@@ -29,9 +29,7 @@ def judge(
     gpus: Annotated[int, Option(help="with --model: of the machine; 0: the CPU", min=0)] = 1,
     margin: Annotated[float, Option(help="points; a difference within it is equivalent")] = 2.0,
     seeds: Annotated[int, Option(help="at most", min=2)] = 16,
-    minutes: Annotated[
-        float | None, Option(help="no further look after so many; default: none", show_default=False)
-    ] = 10,
+    minutes: Annotated[float, Option(help="no look at the seeds is begun that would end later", min=0)] = 10,
     out: Annotated[
         Path, Option(help="directory of all results; another file judged there shares its trainings")
     ] = Path("judge"),
@@ -45,6 +43,7 @@ def judge(
     better, worse or equivalent, or the budget ends. The file is imported and trained with in processes of yours,
     outside any sandbox. The same command goes on with a judgement that was interrupted.
     """
+    from evals.core.comparisons import Verdict
     from rlvr.study.judge import Judgement, contrast_words, find_component, read_base, verdict_line
 
     started = time.monotonic()
@@ -59,12 +58,14 @@ def judge(
     if checks_only:
         return
     contrast = judgement.contrast()
-    words, can_differ = contrast_words(contrast, judgement.reference)
-    print(words, flush=True)
-    if not can_differ and not go_on:
-        print("ended before its seeds; --go-on trains them all the same")
+    print(contrast_words(contrast, judgement.reference), flush=True)
+    if contrast is not None and contrast.is_absent and not go_on:
+        print("ended before the seeds; --go-on trains them all the same")
         return
-    row = judgement.decide(started)
-    print(verdict_line(row, contrast, judgement.fell(), (time.monotonic() - started) / 60))
+    rows = judgement.decide(started)
+    if rows[judgement.harmful].verdict is not Verdict.WORSE:
+        print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
+    minutes_taken = (time.monotonic() - started) / 60
+    print(verdict_line(rows[judgement.method], contrast, judgement.main_table(), minutes_taken))
     print(judgement.directory / "report.html")
     sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -16,18 +17,21 @@ from evals.core.errors import NotAccepted, UserError
 from evals.core.records import ALL_BENCHMARKS
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from rlvr.methods.component_file import components_in
-from rlvr.methods.components import BATCHING_KINDS
+from rlvr.methods.components import part_with
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue
 from rlvr.study.evaluation import run_study
 from rlvr.study.new_study import write_new_study
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
-from rlvr.study.study_file import read_study_file
+from rlvr.study.study_file import extend, read_study_file
 
-_HALF = "_half_steps"
 LOOKS = (4, 6, 8, 11, 16)
 _DEFAULT = REPOSITORY / "config/config.yaml"
+_EXTENDED = "dapo"
+"""The entry of the catalogue that a component in a file changes, where the reference is in a file too."""
+_RANDOM_WEIGHTS = "delta_random_lambda"
+"""The entry that is DAPO but for random token weights."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class Named:
     def changes(self) -> dict[str, Any]:
         """What it changes of a catalogue entry."""
         part = {"file": str(self.file.resolve()), "name": self.name}
-        return {"batching": {self.kind: part}} if self.kind in BATCHING_KINDS else {self.kind: part}
+        within = part_with(self.kind)
+        return {within: {self.kind: part}} if within else {self.kind: part}
 
 
 def find_component(file: Path, name: str | None = None) -> Named:
@@ -51,14 +56,16 @@ def find_component(file: Path, name: str | None = None) -> Named:
         declared = components_in(file)
     except NotAccepted as error:
         raise UserError(str(error).removeprefix("is ")) from None
-    found = [Named(file, kind, each) for kind, of_kind in declared.items() for each in of_kind]
-    chosen = [each for each in found if name in (None, each.name)]
-    if len(chosen) != 1:
-        accepted = "one class with @component(NAME)" if not found else ", ".join(each.name for each in found)
-        raise UserError(
-            f"{file}: has {len(chosen)} components{f' called {name}' if name else ''}; accepted: {accepted}"
-        )
-    return chosen[0]
+    components = [Named(file, kind, declared_name) for kind, names in declared.items() for declared_name in names]
+    chosen = [component for component in components if name in (None, component.name)]
+    if len(chosen) == 1:
+        return chosen[0]
+    names = ", ".join(component.name for component in components)
+    accepted = f"--name with one of {names}" if names else "a class with @component(NAME) (docs/judge.md)"
+    called = f" called {name}" if name else ""
+    raise UserError(
+        f"{file}: has {len(chosen) or 'no'} component{'s' * (len(chosen) > 1)}{called}; accepted: {accepted}"
+    )
 
 
 def read_base(study: Path | None, model: str | None, gpus: int, out: Path) -> dict[str, Any]:
@@ -67,10 +74,16 @@ def read_base(study: Path | None, model: str | None, gpus: int, out: Path) -> di
         return read_study_file(study or _DEFAULT)
     if study is not None:
         raise UserError("--model: is given with --study; accepted: one of them")
-    file = out / "model.yaml"
+    directory = Path(model).expanduser().resolve()
+    words = re.sub(r"\W+", "_", directory.name if directory.exists() else model).strip("_").lower()
+    file = out / f"{words}_on_{gpus}_gpus.yaml"
     if not file.exists():
         write_new_study(file, model, gpus, 80, None)
-    return read_study_file(file)
+    base = read_study_file(file)
+    (source,) = base["models"].values()
+    if source.get("id", source.get("path")) not in (model, str(directory)):
+        raise UserError(f"{file}: has another model than {model}; accepted: another directory as --out")
+    return base
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,7 @@ class Judgement:
         out: directory of the results; another judgement there uses the same trainings of the reference.
         margin: differences within it are equivalent, in points.
         seeds: at most.
-        minutes: at most; the seeds that are trained by then decide.
+        minutes: no look is begun that would end later; None for no limit.
         cores: for all jobs together; None for all.
     """
 
@@ -106,45 +119,60 @@ class Judgement:
         """The component's method's name in the study."""
         return self.component.name
 
+    @property
+    def harmful(self) -> str:
+        """The name of the control that trains half as long as the reference method."""
+        return f"{self.reference}_half_steps"
+
+    @property
+    def harmless(self) -> str:
+        """The name of the control that is the reference method but for random token weights."""
+        return _RANDOM_WEIGHTS if self.against == _EXTENDED else f"{self.reference}_random_weights"
+
     def content(self, seeds: Any) -> dict[str, Any]:
         """The study: reference, component and both controls."""
-        parent = self.against if isinstance(self.against, str) else "dapo"
+        parent = self.against if isinstance(self.against, str) else _EXTENDED
+        reference = {"extends": parent, **({} if isinstance(self.against, str) else self.against.changes)}
         title = self.component.name.replace("_", " ").capitalize()
-        mine = {"extends": parent, "title": title, **self.component.changes}
-        methods: dict[str, Any] = {self.reference: {}} if isinstance(self.against, str) else {
-            self.reference: {"extends": parent, **self.against.changes}
-        }  # fmt: skip
-        steps = self.base["training"]["steps"]
-        controls = {
-            "delta_random_lambda": {},
-            parent + _HALF: {"extends": parent, "title": "Half the steps", "training": {"steps": steps // 2}},
+        random_weights = {"token_weights": load_catalogue()[_RANDOM_WEIGHTS]["token_weights"]}
+        half = {"training": {"steps": self.base["training"]["steps"] // 2}}
+        methods = {
+            self.reference: {} if isinstance(self.against, str) else reference,
+            self.method: {"extends": parent, "title": title, **self.component.changes},
+            self.harmless: {}
+            if self.harmless == _RANDOM_WEIGHTS
+            else {**reference, "title": f"{self.reference}, random weights", **random_weights},
+            self.harmful: {**reference, "title": f"{self.reference}, half the steps", **half},
         }
-        return {
-            **{
-                key: value for key, value in self.base.items() if key not in ("diagnostics", "decoding", "registration")
-            },
+        judged = {
             "study": f"judge_{self.method}",
             "folder": f"studies/{self.method}",
             "title": f"{title} against {self.reference}",
             "question": f"Is {self.method} of {self.component.file.name} better than {self.reference}?",
             "seeds": seeds,
-            "methods": {**methods, self.method: mine, **controls},
+            "methods": methods,
             "reference_method": self.reference,
-            "controls": {"positive": parent + _HALF, "negative": "delta_random_lambda"},
+            "controls": {"positive": self.harmful, "negative": self.harmless},
+            "decoding": None,
         }
+        return extend(self.base, judged)
 
     def check(self) -> None:
         """Refuse names that would mean two things, and what the study refuses, before anything is run."""
-        if self.method in load_catalogue() or self.method == self.reference:
-            accepted = "another name in @component"
-            raise UserError(
-                f"{self.component.file}: its component has the name {self.method} of a method; accepted: {accepted}"
-            )
+        others = [self.reference, self.harmful, self.harmless]
+        in_files = [(self.component, others)]
+        if isinstance(self.against, Named):
+            in_files.append((self.against, [self.method]))
+        for component, taken in in_files:
+            if component.name in (*load_catalogue(), *taken):
+                accepted = "another name in @component"
+                message = f"its component has the name {component.name} of another method; accepted: {accepted}"
+                raise UserError(f"{component.file}: {message}")
         Study.resolve(self.content([1]), "rlvr-bench judge")
 
     def passes_checks(self) -> bool:
-        """Try the component on small inputs, and print what was found; losses alone have checks."""
-        if self.component.kind != "loss":
+        """Try the component on small inputs, and print what was found; losses and aggregations have checks."""
+        if self.component.kind not in ("loss", "aggregation"):
             print(f"checks: none for a component of kind {self.component.kind.replace('_', ' ')}")
             return True
         from rlvr.diagnostics.loss_checks import check_loss, failed, printed
@@ -165,32 +193,39 @@ class Judgement:
         mine, other = (MeasuredRun.read(runs / f"{model}-{name}-s1") for name in (self.method, self.reference))
         return estimate_contrast(model, self.method, [mine], self.reference, [other], 0.95)
 
-    def decide(self, started: float) -> Comparison:
-        """Train seeds look by look until the comparison and the harm of the control are decided, or the budget ends."""
-        looks: list[int] = []
-        for seeds in [look for look in LOOKS if look < self.seeds] + [self.seeds]:
-            before = time.monotonic()
-            looks.append(seeds)
-            design = {"at_most": self.seeds, "looks": looks, "margin": self.margin}
+    def decide(self, started: float) -> dict[str, Comparison]:
+        """Train seeds look by look until the comparison and the harm of the control are decided, or the budget ends.
+
+        Returns the comparison of every method with the reference.
+        """
+        looks = [*(look for look in LOOKS if look < self.seeds), self.seeds]
+        rows: dict[str, Comparison] = {}
+        seconds_of_seed = 0.0  # of all methods, by the look before
+        for number, seeds in enumerate(looks):
+            before, added = time.monotonic(), seeds - (looks[number - 1] if number else 0)
+            if self.minutes is not None and before - started + added * seconds_of_seed > 60 * self.minutes:
+                print(
+                    f"a look at {seeds} seeds would end after the {self.minutes:g} minutes (--minutes)", file=sys.stderr
+                )
+                break
+            design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin}
             run_study(self.content(design), self.out, self.cores)
-            decided = Comparisons.read(self.directory / "comparisons.json")
-            rows = {row.method: row for row in decided.comparisons if self._is_verdict(row)}
-            asked = [rows[self.method], *(rows[name] for name in rows if name.endswith(_HALF))]
+            compared = Comparisons.read(self.directory / "comparisons.json")
+            rows = {row.method: row for row in compared.comparisons if self._is_verdict(row)}
+            asked = (rows[self.method], rows[self.harmful])
             if all(row.verdict not in (Verdict.UNDECIDED, Verdict.NO_CONTRAST) for row in asked):
                 break
-            now = time.monotonic()
-            if self.minutes is not None and now - started + (now - before) > 60 * self.minutes:
-                print(f"the next look would take longer than the {self.minutes:g} minutes", file=sys.stderr)
-                break
-        return rows[self.method]
+            seconds_of_seed = (time.monotonic() - before) / added
+        if not rows:
+            raise UserError(f"--minutes: the {self.minutes:g} are over before the first look; the same command goes on")
+        return rows
 
     def _is_verdict(self, row: Comparison) -> bool:
         return row.against == self.reference and row.benchmark == ALL_BENCHMARKS
 
-    def fell(self) -> int:
-        """The number of the component's seeds that fell, as the main table counts them."""
-        table = pd.read_csv(self.directory / "tables/main.csv").set_index("method")
-        return int(table["fell"][self.method])
+    def main_table(self) -> pd.DataFrame:
+        """Read the study's main table, a row for each method."""
+        return pd.read_csv(self.directory / "tables/main.csv").set_index("method")
 
     @property
     def directory(self) -> Path:
@@ -198,20 +233,19 @@ class Judgement:
         return self.out / "results/studies" / self.method
 
 
-def contrast_words(contrast: Contrast | None, reference: str) -> tuple[str, bool]:
+def contrast_words(contrast: Contrast | None, reference: str) -> str:
     """Say how far the updates are from the reference's, and whether a study could tell them apart."""
     if contrast is None:
-        return f"contrast: not measured, for the rollouts or the settings differ from {reference}'s", True
-    angle = f"your update is {contrast.degrees:.1f} degrees from {reference}'s on one seed"
+        return f"contrast: not measured, for the rollouts or the settings differ from {reference}'s"
     floor = f"random token weights are {contrast.floor_degrees:.1f}"
-    if contrast.is_above_floor:
-        return f"contrast: {angle}; {floor}", True
-    alike = f"your update is {reference}'s to {contrast.degrees:.1f} degrees ({floor})"
-    return f"contrast: {alike}: no study of this model can tell them apart", False
+    if contrast.is_absent:
+        alike = f"your update is {reference}'s to {contrast.degrees:.1f} degrees ({floor})"
+        return f"contrast: {alike}: no study of this model can tell them apart"
+    return f"contrast: your update is {contrast.degrees:.1f} degrees from {reference}'s on one seed; {floor}"
 
 
-def verdict_line(row: Comparison, contrast: Contrast | None, fell: int, minutes: float) -> str:
-    """The verdict in one line; ``fell`` seeds ended below their base model or lost what they had gained."""
+def verdict_line(row: Comparison, contrast: Contrast | None, table: pd.DataFrame, minutes: float) -> str:
+    """Say the verdict in one line, with falls and cost from the main table."""
     words = {
         Verdict.BETTER: "better than",
         Verdict.WORSE: "worse than",
@@ -220,12 +254,14 @@ def verdict_line(row: Comparison, contrast: Contrast | None, fell: int, minutes:
     interval = row.confidence_interval
     between = f" [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]" if interval else ""
     effect = row.minimum_detectable_effect
+    tokens = table["tokens_generated"]
     parts = [
         f"{row.method}: {words} {row.against}, {100 * row.difference:+.1f} points{between}",
         f"{row.seeds} seeds",
         *([f"MDE {100 * effect:.1f}"] if effect is not None else []),
         *([f"contrast {contrast.degrees:.1f} degrees"] if contrast else []),
-        f"{fell} fell",
+        f"{int(table['fell'][row.method])} fell",
+        f"{tokens[row.method] / tokens[row.against]:.2g} times the tokens",
         f"{minutes:.1f} minutes",
     ]
     return "; ".join(parts)

@@ -41,6 +41,8 @@ def test_the_page_leads_from_an_empty_directory_to_a_verdict_and_a_page(finished
         "2",
         "--margin",
         "90",
+        "--minutes",
+        "600",  # on a machine of whatever speed
         "--go-on",
     ]
     done = run([*judge.split(), *small], finished_copy, directory)

@@ -1,0 +1,148 @@
+"""Judging a component in a file: the study that it becomes, its budget, and what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evals.core.comparisons import Comparison, Comparisons, Contrast, Verdict
+from evals.core.errors import UserError
+from evals.core.records import ALL_BENCHMARKS
+from rlvr.study import judge as module
+from rlvr.study.judge import Judgement, contrast_words, find_component, read_base
+from rlvr.study.study import Study
+from tests.unit.methods.test_component_file import LOSS
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my_loss.py"
+    path.write_text(LOSS)
+    return path
+
+
+def judgement(file: Path, tmp_path: Path, against: Any = "dapo", name: str = "mine", **more: Any) -> Judgement:
+    return Judgement(find_component(file, name), read_base(None, None, 0, tmp_path), against, tmp_path, **more)
+
+
+@pytest.mark.parametrize("against", ["dapo", "gspo", "file"])
+def test_the_controls_are_the_reference_but_for_one_change(file: Path, tmp_path: Path, against: str) -> None:
+    other = file.with_name("other.py")
+    other.write_text(LOSS.replace('"mine"', '"other"'))
+    judged = judgement(file, tmp_path, find_component(other, "other") if against == "file" else against)
+    judged.check()
+    study = Study.resolve(judged.content([1]), "judge")
+    reference, mine, harmless, harmful = study.methods.values()
+    described = ("title", "choices", "paper", "version")
+
+    def differing(entry: dict[str, Any]) -> set[str]:
+        return {key for key in entry if key not in described and entry[key] != reference[key]}
+
+    assert [differing(each) for each in (mine, harmless, harmful)] == [{"loss"}, {"token_weights"}, set()]
+    assert study.training[judged.harmful].steps * 2 == study.training[judged.reference].steps
+    assert (judged.harmless == "delta_random_lambda") == (against == "dapo")  # the default study's, with its trainings
+
+
+def test_an_aggregation_is_judged_with_the_references_loss(file: Path, tmp_path: Path) -> None:
+    judged = judgement(file, tmp_path, name="by_length")
+    judged.check()
+    loss = Study.resolve(judged.content([1]), "judge").methods["by_length"]["loss"]
+    assert loss["name"] == "clipped" and loss["aggregation"]["name"] == "by_length"
+
+
+@pytest.mark.parametrize("name", ["sapo", "dapo_half_steps"])
+def test_a_name_that_is_taken_is_refused(file: Path, tmp_path: Path, name: str) -> None:
+    file.write_text(LOSS.replace('"mine"', f'"{name}"'))
+    with pytest.raises(UserError, match=f"has the name {name} of another method; accepted: another name"):
+        judgement(file, tmp_path, name=name).check()
+
+
+def test_of_several_components_one_is_named(file: Path) -> None:
+    with pytest.raises(UserError, match="has 3 components; accepted: --name with one of mine, centred, by_length"):
+        find_component(file)
+    with pytest.raises(UserError, match="has no component called x; accepted: --name with one of mine"):
+        find_component(file, "x")
+
+
+def test_each_pretrained_model_has_a_study_file_of_its_own(tmp_path: Path) -> None:
+    bases = [read_base(None, model, gpus, tmp_path) for model, gpus in (("a/one", 1), ("a/two", 1), ("a/one", 4))]
+    assert [base["models"] for base in bases[:2]] != [bases[2]["models"]] * 2 and len(list(tmp_path.iterdir())) == 3
+    assert read_base(None, "a/one", 1, tmp_path) == bases[0]
+    (tmp_path / "a_one_on_1_gpus.yaml").write_text((tmp_path / "a_two_on_1_gpus.yaml").read_text())
+    with pytest.raises(UserError, match="has another model than a/one; accepted: another directory as --out"):
+        read_base(None, "a/one", 1, tmp_path)
+
+
+class Clock:
+    """Seconds that pass where a study runs, and the verdicts that it comes to."""
+
+    def __init__(self, verdicts: dict[int, Verdict], seconds_of_seed: float) -> None:
+        self.now, self.verdicts, self.seconds, self.looks = 0.0, verdicts, seconds_of_seed, [0]
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def run(self, content: dict[str, Any], *_unused: object) -> None:
+        self.now += self.seconds * (content["seeds"]["looks"][-1] - self.looks[-1])
+        self.looks.append(content["seeds"]["looks"][-1])
+
+    def read(self, _path: Path) -> Any:
+        verdicts = {"mine": self.verdicts.get(self.looks[-1], Verdict.UNDECIDED), "dapo_half_steps": Verdict.WORSE}
+        rows = [
+            Comparison.model_construct(method=name, against="dapo", benchmark=ALL_BENCHMARKS, verdict=verdict)
+            for name, verdict in verdicts.items()
+        ]
+        return Comparisons.model_construct(comparisons=tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "minutes", "looks"),
+    [
+        ({6: Verdict.BETTER}, None, [4, 6]),
+        ({}, None, [4, 6, 8, 11, 16]),
+        ({}, 8.0, [4, 6, 8]),  # a minute a seed: the look at 11 would end after 11
+        ({}, 0.5, [4]),  # what the first look takes nobody knows
+    ],
+)
+def test_looks_end_with_certainty_or_the_budget(
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verdicts: dict[int, Verdict],
+    minutes: float | None,
+    looks: list[int],
+) -> None:
+    clock = Clock(verdicts, 60.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(module, "run_study", clock.run)
+    monkeypatch.setattr(Comparisons, "read", clock.read)
+    judged = judgement(file, tmp_path, minutes=minutes)
+    assert judged.decide(0.0)["mine"].verdict is verdicts.get(looks[-1], Verdict.UNDECIDED)
+    assert clock.looks == [0, *looks]
+    if minutes is not None:
+        with pytest.raises(UserError, match="are over before the first look"):
+            judged.decide(clock.now - 60 * minutes - 1)
+
+
+def test_the_words_say_that_nothing_can_differ_only_where_the_angle_shows_it() -> None:
+    contrast = Contrast(
+        model="tiny",
+        method="mine",
+        against="dapo",
+        degrees=4.0,
+        floor_degrees=5.0,
+        slope_degrees=None,
+        ratio_interval=(0.6, 1.1),
+        is_above_floor=False,
+        seeds=1,
+    )
+    assert "dapo's to 4.0 degrees (random token weights are 5.0): no study" in contrast_words(contrast, "dapo")
+    for interval, above in (((0.6, 4.0), False), ((1.2, 4.0), True)):
+        unclear = contrast.model_copy(update={"ratio_interval": interval, "is_above_floor": above})
+        assert contrast_words(unclear, "dapo").endswith(
+            "is 4.0 degrees from dapo's on one seed; random token weights are 5.0"
+        )
+    assert "not measured" in contrast_words(None, "dapo")
