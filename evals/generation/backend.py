@@ -83,7 +83,7 @@ BACKENDS: Mapping[str, BackendEntry] = {
 
 
 def load_backend(name: str, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> Backend:
-    """Load one checkpoint, or several that decode in step."""
+    """Load one checkpoint, or several that decode in step; UserError where they cannot be sampled."""
     entry = _entry(name)
     if settings.tensor_parallel_size > 1 and not entry.several_gpus:
         message = f"is {settings.tensor_parallel_size} with backend {name}"
@@ -96,6 +96,9 @@ def load_backend(name: str, checkpoints: Sequence[Checkpoint], settings: Backend
         raise InvalidInput("", "backend", f"is {name!r} with two models", f"{able} (docs/diagnostics.md)")
     if len(checkpoints) > 1 and settings.stop:
         raise InvalidInput("", "stop", f"is {list(settings.stop)} with two models", "none (docs/diagnostics.md)")
+    if name != "server":
+        for checkpoint in checkpoints:
+            checkpoint.require_numbers()
     backend: Backend = getattr(import_module(entry.module), entry.name)(checkpoints, settings)
     return backend
 

@@ -32,6 +32,8 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length
 """The names that families of models have for the longest sequence; some have none, as BLOOM."""
 UNLIMITED = 1 << 30
 """The context, in tokens, of a model without a longest sequence."""
+_FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+"""The types of weights, by safetensors' names, that can be NaN or infinite."""
 
 
 _Size = Annotated[Count, Field(le=2**24)] | None
@@ -162,6 +164,20 @@ class Checkpoint:
         others = {name: (shapes[name], shape) for name, shape in expected.items() if shapes.get(name, shape) != shape}
         refuse_incomplete(self.directory, expected.keys() - shapes.keys(), others)
         return {name: shape for name, shape in shapes.items() if name in expected}
+
+    def require_numbers(self) -> None:
+        """UserError if a weight is NaN or infinite: not every backend would say so, and its responses mean nothing."""
+        from safetensors import safe_open  # here, for it imports torch
+
+        self.shapes  # noqa: B018  (files that are not whole are refused)
+        for path in sorted(self.directory.glob("*.safetensors")):
+            with safe_open(path, "pt") as weights:
+                for name in weights.keys():  # noqa: SIM118  (it is no mapping)
+                    if weights.get_slice(name).get_dtype() in _FLOATS:
+                        weight = weights.get_tensor(name)
+                        # torch asks no weight of eight bits.
+                        if not bool((weight.float() if weight.itemsize == 1 else weight).isfinite().all()):
+                            raise InvalidInput(str(path), name, "is NaN or infinite", "an intact checkpoint")
 
     def decoder(self, device: str, dtype: str = "float32", head_dtype: str | None = None) -> Decoder:
         """The model as the local sampler's decoder."""
