@@ -28,6 +28,7 @@ SMOKE: dict[str, Any] = read_yaml(REPOSITORY / "config/smoke.yaml")
 @example(("seeds",), [10**400])
 @example(("models",), ["\n"])
 @example(("methods",), {"a\n": {"extends": "dapo"}})
+@example(("problems",), None)
 def test_a_study_is_resolved_or_refused(place: tuple[Any, ...], value: Any) -> None:
     try:
         Study.resolve(replaced(SMOKE, place, value))
