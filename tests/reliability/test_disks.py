@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.stages import write_job
 
 LIMIT = 2000  # bytes that a file may have: the operating system then refuses to write on, as on a full disk
@@ -19,11 +17,12 @@ from evals.core.errors import UserError
 from rlvr.runs.state import StateStore
 store = StateStore(Path(sys.argv[1]), "a" * 64)
 store.save(1, {"model.w": torch.ones(8)}, {})
-try:
-    store.save(2, {"model.w": torch.ones(int(sys.argv[2]))}, {"metrics": ["x" * int(sys.argv[3])]})
-except UserError as error:
-    print(error)
-print(store.latest()[0], sorted(path.name for path in (Path(sys.argv[1]) / ("a" * 16)).iterdir()))
+for tensor, text in ((10_000, 0), (8, 10_000)):
+    try:
+        store.save(2, {"model.w": torch.ones(tensor)}, {"metrics": ["x" * text]})
+    except UserError as error:
+        print(error)
+    print(store.latest()[0], sorted(path.name for path in (Path(sys.argv[1]) / ("a" * 16)).iterdir()))
 """
 
 
@@ -65,9 +64,8 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert answer.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("tensor", "text"), [(10_000, 0), (8, 10_000)])
-def test_a_state_that_does_not_fit_leaves_the_one_before(tmp_path: Path, tensor: int, text: int) -> None:
-    answer = limited(["-c", SAVE, str(tmp_path), str(tensor), str(text)])
-    complaint, found = answer.stdout.splitlines()
-    assert "cannot be written" in complaint
-    assert found == "1 ['step-00000001']"
+def test_a_state_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> None:
+    answer = limited(["-c", SAVE, str(tmp_path)])
+    lines = answer.stdout.splitlines()
+    assert len(lines) == 4 and all("cannot be written" in line for line in lines[::2]), answer.stderr
+    assert lines[1::2] == ["1 ['step-00000001']"] * 2

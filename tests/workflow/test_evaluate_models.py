@@ -47,7 +47,7 @@ def read_samples(project: Project) -> list[dict[str, Any]]:
 
 
 def test_models_alone_are_sampled_scored_and_extended(finished_copy: Project) -> None:
-    finished_copy.run(config=write_study(finished_copy, "taken"))
+    finished_copy.run("results/tables/main.md", config=write_study(finished_copy, "taken"))
     first = read_samples(finished_copy)
     table = (finished_copy.root / "results/tables/main.md").read_text()
     assert "checkpoint (taken)" in table and "Evaluated without training: checkpoint" in table

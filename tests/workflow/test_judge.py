@@ -60,7 +60,7 @@ def test_the_page_leads_from_an_empty_directory_to_a_verdict_and_a_page(finished
     assert refused.returncode == 2 and "component.py: its bytes differ" in refused.stdout + refused.stderr
 
 
-def test_a_loss_that_forgets_the_mask_ends_with_the_smallest_input(finished_copy: Project, tmp_path: Path) -> None:
+def test_a_loss_that_forgets_the_mask_ends_with_the_smallest_input(smoke_study: Project, tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(
         """from rlvr.methods.losses.base import PolicyLoss, TokenLoss
 from rlvr.methods.parameters import component
@@ -71,6 +71,6 @@ class NoMask(PolicyLoss):
         return TokenLoss(-tokens.given_advantages * (tokens.given_log_probs - tokens.given_old_log_probs).exp(), {})
 """
     )
-    done = run(["judge", "wrong.py"], finished_copy, tmp_path)
+    done = run(["judge", "wrong.py"], smoke_study, tmp_path)
     assert done.returncode == 2 and "padding        fails" in done.stdout
     assert "smallest input: log_probs [[" in done.stdout and "--go-on" in done.stderr

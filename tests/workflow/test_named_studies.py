@@ -47,14 +47,13 @@ def test_a_named_study_trains_what_is_not_there_and_leaves_the_rest(finished_cop
     study = finished_copy.root / "config/studies/selection.yaml"
     others = study.read_text().partition("  delta_top_lambda: {}\n")[2]
     with edited(study, "score_at: [0.25, 0.5, 0.75]", "score_at: [0.5]"), edited(study, others, ""):
-        assert finished_copy.planned(None, "selection") == expected([1, 2], BENCHMARKS)
-        check_selection(finished_copy, study, [1, 2], BENCHMARKS[:1])
+        check_selection(finished_copy, study, [1], BENCHMARKS[:1])
 
 
 def check_selection(smoke_study: Project, study: Path, seeds: list[int], benchmarks: list[str]) -> None:
-    """Run the study on one benchmark, which takes half the time; then change it."""
+    """Run the study with few seeds and benchmarks, which takes less time; then change it."""
     small = smoke_study.changed_config({"seeds": seeds, "benchmarks": benchmarks})
-    shorter = evaluation_of([run for run in RUNS if run == "tiny-base" or "-dapo-" in run])  # what is sampled is kept
+    shorter = evaluation_of(["tiny-base", *(f"tiny-dapo-s{seed}" for seed in seeds)])  # what is sampled is kept
     assert smoke_study.planned(small, "selection") == expected(seeds, benchmarks) | shorter
 
     shared = {run: (smoke_study.root / f"results/runs/{run}/manifest.json").stat().st_mtime_ns for run in RUNS[1:]}
