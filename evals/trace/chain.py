@@ -132,7 +132,7 @@ class Chain:
         """Check a file that no manifest lists: that it may be one, and its bytes."""
         name, is_ours = self.short(maker.path), file.is_relative_to(self._results)
         is_there = os.path.isfile(file)
-        if not is_ours and not is_there and not file.is_relative_to(self.root):
+        if not is_ours and not is_there:
             self.elsewhere.append(file)
             return
         self.sources.setdefault(file, read)

@@ -13,29 +13,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pandas as pd
-
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_json, write_bytes, write_text
-from evals.core.manifest import Manifest, read_any_manifest, read_manifest
-from evals.core.records import BASE, Condition, ProblemFile, Run
+from evals.core.manifest import Manifest, read_manifest
+from evals.core.records import BASE
 from evals.core.run_spec import COMPONENT_FILE, parts_in_files
 from evals.results import Results, read_results
 from evals.tables import numbers
 from evals.tables.layout import Table
 from evals.trace.crate import read_author
 from evals.trace.directory import read_verified
+from rlvr.report.comparability import Setup, differing, setup_of
 from rlvr.report.html import fill_template
 from rlvr.report.page import report_content
 from rlvr.report.provenance import StudyName, read_run_manifest, studies_of
 
-_BUDGET = ("steps", "prompts_per_step", "samples_per_prompt", "updates_per_step", "max_new_tokens", "early_stop")
 _COLUMNS = ("Method", "Versus ", "Verdict", "MDE", "Contrast", "Fell", "Seeds", "Tokens", "CPU")
 _PAGE = "index.html"
 _KIND = "RLVR Bench board"
-
-Setup = Mapping[str, Mapping[str, Any]]
-"""What rows must share to be compared: the task, the model, the budget and the reference method, by their settings."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +200,13 @@ def _rows(entry: Entry) -> Iterator[Row]:
         title, author = entry.content["title"], entry.author or numbers.NOTHING
         version = _version(read_run_manifest(condition.runs[0], entry.directory))
         header = (*(table.header[place] for place in chosen), "Study", "Made by", "Version")
-        yield Row(entry, condition.model, header, (*shown, title, author, version), _setup(entry, condition))
+        yield Row(
+            entry,
+            condition.model,
+            header,
+            (*shown, title, author, version),
+            setup_of(results, entry.study, entry.directory, condition),
+        )
 
 
 def _version(manifest: Manifest) -> str:
@@ -218,49 +219,6 @@ def _version(manifest: Manifest) -> str:
     return ",\n".join(told) or numbers.NOTHING
 
 
-def _setup(entry: Entry, condition: Condition) -> Setup:
-    results, directory = entry.results, entry.directory
-    runs = results.runs
-    of_model = [run for run in runs if run.model == condition.model]
-    reference = next(run for run in of_model if run.method == results.reference_method)
-    trained, ours = (read_run_manifest(run, directory).parameters for run in (reference, condition.runs[0]))
-    grades = directory / "grades" / condition.runs[0].run / results.benchmarks[0] / "manifest.json"
-    problems = {name: ProblemFile.of(directory / "problems" / name).sha256 for name in (*results.benchmarks, "train")}
-    trained_by = ours.get("training", {})
-    training = {key: value for key, value in trained.get("training", {}).items() if "batch" not in key}
-    return {
-        "task": {
-            **{f"problems of {name}": sha256 for name, sha256 in problems.items()},
-            "samples per problem": results.samples_per_problem,
-            "weights of benchmarks": results.weighting,
-            "grader": read_any_manifest(grades).parameters.get("grader_version"),
-            "prompt": ours.get("prompt"),
-            **{key: value for key, value in _mapping(entry.study.get("evaluation")).items() if "batch" not in key},
-        },
-        "model": {"weights": _weights(condition.model, directory)},
-        "budget": {key.replace("_", " "): trained_by[key] for key in _BUDGET if trained_by.get(key) is not None},
-        "reference": _by_key({"method": trained.get("method"), "training": training}),
-    }
-
-
-def _by_key(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings within settings, by keys with dots."""
-    (flat,) = pd.json_normalize(dict(settings)).to_dict("records")
-    return {str(key): value for key, value in flat.items()}
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _weights(model: str, directory: Path) -> str:
-    """One hash of a base model's checkpoint; of a model that a server has, what identifies it."""
-    base = Run(run=model, model=model, method=BASE, seed=None, title=model)
-    manifest = read_run_manifest(base, directory)
-    files = {name: sha256 for name, sha256 in manifest.outputs.items() if name.startswith("checkpoint/")}
-    return fingerprint(files) if files else manifest.fingerprint
-
-
 def _board_page(entries: Sequence[Entry], rows: Sequence[Row]) -> str:
     by_task: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
@@ -270,13 +228,12 @@ def _board_page(entries: Sequence[Entry], rows: Sequence[Row]) -> str:
     for groups in by_task.values():
         ordered = sorted(groups.values(), key=len, reverse=True)  # of equal ones in the order of the studies
         anchor = ordered[0][0].setup
-        benchmarks = [key.removeprefix("problems of ") for key in anchor["task"] if key.startswith("problems of ")]
         tasks.append(
             {
-                "title": ", ".join(name for name in benchmarks if name != "train"),
-                "differs": _differing(anchor, first_task, ("task",)),
+                "title": anchor["task"]["benchmarks"],
+                "differs": differing(anchor, first_task, ("task",)),
                 "tables": [_table(group) for group in ordered],
-                "differ": [_differing(group[0].setup, anchor, ("model", "budget", "reference")) for group in ordered],
+                "differ": [differing(group[0].setup, anchor, ("model", "budget", "reference")) for group in ordered],
             }
         )
     header = ("Study", "Comparisons", "Made by", "Last file", "Root hash")
@@ -306,23 +263,6 @@ def _table(group: Sequence[Row]) -> Table:
     title = f"Model {group[0].model}; {budget}"
     links = tuple((*[""] * (len(row.cells) - 3), row.entry.address, "", "") for row in group)
     return Table("board", title, group[0].header, tuple(row.cells for row in group), (), links)
-
-
-def _differing(setup: Setup, first: Setup, kinds: Sequence[str]) -> list[str]:
-    """Say for each kind of setting which ones differ from those of a first setup."""
-    told = []
-    for kind in kinds:
-        ours, theirs = setup[kind], first[kind]
-        keys = [key for key in {**theirs, **ours} if ours.get(key) != theirs.get(key)]
-        said = [f"{key} {_short(ours.get(key))}, there {_short(theirs.get(key))}" for key in keys]
-        told += [f"{kind}: {'; '.join(said)}"] if said else []
-    return told
-
-
-def _short(value: Any) -> str:
-    """A value in few words; of a hash its beginning."""
-    text = "none" if value is None else str(value)
-    return text[:12] if re.fullmatch(r"[0-9a-f]{64}", text) else text[:80]
 
 
 def _entry_page(entry: Entry) -> str:

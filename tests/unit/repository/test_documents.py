@@ -95,6 +95,15 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_the_published_board_is_what_the_command_wrote() -> None:
+    """A page that was edited by hand is no finding; `rlvr-bench site` writes it."""
+    board = ROOT / "docs/board"
+    files = {path.relative_to(board).as_posix(): path.read_bytes() for path in board.rglob("*") if path.is_file()}
+    written = hashlib.sha256(b"".join(name.encode() + files[name] for name in sorted(files))).hexdigest()
+    assert sorted(files) == ["index.html", "laptop/index.html", "laptop/study.json"]
+    assert written == "6b1a99ab8ab244197ae98af7d0345594c7abd00d480eb4e2ccc69ae7283aeee2"
+
+
 def test_pictures_have_all_their_colours() -> None:
     """A palette of few colours drops pale bands."""
     colour_types = {path.name: path.read_bytes()[25] for path in (ROOT / "docs/images").glob("*.png")}

@@ -339,9 +339,8 @@ def test_what_is_no_file_and_names_that_no_file_has_are_faults(study: Path, caps
         assert faults(capsys)
     manifest.unlink()
     name = "x" * 300
-    Manifest("figure", {name: "0" * 64, f"{name}.manifest.json": "0" * 64}, {name: "0" * 64}, {}, "f").write(
-        Path("results/figures/long.manifest.json")
-    )
+    inputs = {f"results/{name}": "0" * 64, f"results/{name}.manifest.json": "0" * 64}
+    Manifest("figure", inputs, {name: "0" * 64}, {}, "f").write(Path("results/figures/long.manifest.json"))
     assert sum(name in fault and "is missing" in fault for fault in verified(capsys, ".")["faults"]) == 3
 
 
@@ -409,6 +408,11 @@ def test_sources_outside_the_study_need_not_be_on_the_machine(
     assert any(str(reference) in fault for fault in verified(capsys, ".")["faults"])
     reference.unlink()
     assert verified(capsys, ".")["sources_elsewhere"] == [str(reference)]
+    beside = Path("config/reference/published.csv")  # of a clone, which a copy of the results lacks
+    write_text(beside, "paper,value\n")
+    write_output_manifest("table", Path("results/tables/paper"), [".md"], [beside], {})
+    shutil.rmtree("config")
+    assert verified(capsys, ".")["sources_elsewhere"] == [str(study / beside)]
 
 
 def test_a_page_shows_the_root_hash_that_trace_finds(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
