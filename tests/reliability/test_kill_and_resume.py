@@ -89,7 +89,7 @@ def test_ended_in_every_way_at_random_points(tortured: tuple[Path, dict[str, Any
         "tracebacks": [],
     }
     assert found["points"] == POINTS and len({point["kind"] for point in found["each"]}) == POINTS
-    assert found["while_a_job_ran"] and found["files_compared"] > 20
+    assert found["files_compared"] > 20
 
 
 def before_training(tortured: tuple[Path, dict[str, Any]], place: Path, config: Path) -> Study:
