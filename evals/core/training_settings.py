@@ -131,6 +131,9 @@ class TrainingSettings(Record):
         "one; default: `steps`",
     )
     weight_decay: NotNegative = Field(description="AdamW's")
+    adam_beta1: _Decay = Field(default=0.9, description="AdamW's decay of the mean gradient")
+    adam_beta2: _Decay = Field(default=0.999, description="AdamW's decay of the mean square")
+    adam_epsilon: Positive = Field(default=1e-8, description="what AdamW adds to the root of the square")
     gradient_clip: Positive = Field(description="largest norm of the gradient")
     lora: Lora | None = Field(
         default=None,
@@ -253,9 +256,6 @@ class LocalTraining(TrainingSettings):
         "weights handed over in memory before each rollout batch (docs/real_model.md); engine local",
     )
     sampling_batch_size: Count = Field(description="rollouts decoded at a time; engine local")
-    adam_beta1: _Decay = Field(default=0.9, description="AdamW's decay of the mean gradient; engine local")
-    adam_beta2: _Decay = Field(default=0.999, description="AdamW's decay of the mean square; engine local")
-    adam_epsilon: Positive = Field(default=1e-8, description="what AdamW adds to the root of the square; engine local")
     sampler: SamplerDose | None = Field(
         default=None,
         description="a dose of difference between sampler and trainer (docs/methods/corrections.md); engine local",

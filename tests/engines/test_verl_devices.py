@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 import torch
 
+from evals.core.files import read_json
 from evals.core.training_settings import Lora
 from rlvr.engines.verl.adapters import ADAPTERS
+from rlvr.engines.verl.checkpoints import OPTIMIZER
 from rlvr.engines.verl.loss import MiniBatchLoss, fields_of_tokens
 from rlvr.engines.verl.registered import Field
 from rlvr.methods.aggregation import Normaliser
@@ -111,7 +113,9 @@ def test_hidden_states_stay_on_the_device(name: str, packed: bool, monkeypatch: 
 
 
 @pytest.mark.parametrize("lora", [None, Lora(rank=2, alpha=2.0)])
-def test_adapters_are_saved_from_the_device(lora: Lora | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_adapters_and_the_optimizers_constants_are_saved_from_the_device(
+    lora: Lora | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
     from rlvr.engines.verl import engine
@@ -120,7 +124,10 @@ def test_adapters_are_saved_from_the_device(lora: Lora | None, monkeypatch: pyte
     run = current.run.model_copy(update={"training": current.run.training.model_copy(update={"lora": lora})})
     monkeypatch.setattr(engine, "current_run", lambda: replace(current, run=run))
     monkeypatch.setattr(FSDPEngineWithLMHead, "save_checkpoint", lambda *_: None)
-    engine_on_meta(monkeypatch).save_checkpoint(str(tmp_path))
+    built = engine_on_meta(monkeypatch)
+    built.optimizer = torch.optim.AdamW([torch.zeros(1)], betas=(0.8, 0.9), eps=1e-5)
+    built.save_checkpoint(str(tmp_path))
+    assert read_json(tmp_path / OPTIMIZER) == {"name": "AdamW", "betas": [0.8, 0.9], "epsilon": 1e-5}
     assert (tmp_path / ADAPTERS).exists() == (lora is not None)
 
 

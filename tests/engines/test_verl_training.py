@@ -1,7 +1,8 @@
 """Real verl trains on CPUs: DelTA on query-preserved mini-batches, killed, its newest state damaged, continued, merged.
 
 Its loss has everything that a method can have: a divergence from verl's reference worker, an entropy bonus, a
-correction of the sampler. The run of the short form; other methods are in test_verl_methods.py.
+correction of the sampler; loss and aggregation are in a file of the user's. The run of the short form; other methods
+are in test_verl_methods.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pytest
 
 from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
+from rlvr.methods.component_file import component_copy
 from rlvr.runs.progress import METRICS_SO_FAR
 from tests.engines.study_directory import (
     ROOT,
@@ -36,17 +38,41 @@ TERMS = {
     "batching": {"assignment": {"name": "query_preserved"}},
 }
 OF_TERMS = {"reference_kl", "seconds_reference", "correction_weight", "corrected_fraction"}
-OF_TERMS |= {"entropy_control", "entropy_coefficient"}
-"""Their columns."""
+OF_TERMS |= {"entropy_control", "entropy_coefficient", "ratio_of_the_file"}
+"""Their columns, and that of the file's loss."""
+COMPONENTS = """from rlvr.methods.aggregation import TokenShares
+from rlvr.methods.losses.base import TokenLoss
+from rlvr.methods.losses.token_ratios import Clipped
+from rlvr.methods.parameters import component, hyper_parameter
+
+@component("mine")
+class Mine(Clipped):
+    factor: float = hyper_parameter(1.0, "of a metric", above=0.0)
+
+    def token_loss(self, tokens):
+        loss = super().token_loss(tokens)
+        return TokenLoss(loss.values, {**loss.metrics, "ratio_of_the_file": self.factor * tokens.ratios})
+
+@component("by_tokens")
+class ByTokens(TokenShares):
+    def shares(self, response_mask, normaliser, group_ids):
+        return response_mask / normaliser.tokens
+"""
+"""DelTA's own loss, whose token mean is spelled out."""
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
     """The smoke study's base model and problems; every step of verl's is saved."""
-    config = smoke_study(training={"steps": STEPS}, execution={"checkpoint_interval": 1})
-    config |= {"methods": {METHOD: {"extends": "delta", **TERMS}}, "reference_method": METHOD}
-    directory = StudyDirectory(tmp_path_factory.mktemp("study"), config)
-    directory.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json")
+    path, optimizer = tmp_path_factory.mktemp("study"), {"adam_beta2": 0.99, "adam_epsilon": 1e-7}
+    (path / "mine.py").write_text(COMPONENTS)
+    part = {"file": str(path / "mine.py")}
+    loss = {**part, "name": "mine", "factor": 2.0, "aggregation": {**part, "name": "by_tokens"}}
+    config = smoke_study(training={"steps": STEPS, **optimizer}, execution={"checkpoint_interval": 1})
+    config |= {"methods": {METHOD: {"extends": "delta", "loss": loss, **TERMS}}, "reference_method": METHOD}
+    directory = StudyDirectory(path, config)
+    copy = component_copy(path / "mine.py").with_name("manifest.json")
+    directory.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json", str(copy))
     return directory
 
 
@@ -69,6 +95,8 @@ def test_a_killed_run_continues_from_its_newest_intact_state(study: StudyDirecto
     manifest = verify_outputs(place / "manifest.json", "run")
     assert manifest.details["steps"] == STEPS and manifest.details["optimizer_steps"] == 2 * STEPS
     assert manifest.details["merged_log_prob_difference"] < 0.05
+    assert manifest.details["optimizer"] == {"name": "AdamW", "betas": [0.9, 0.99], "epsilon": 1e-7}
+    assert manifest.details["prompts_left_out"] == 0
     assert "checkpoint/model.safetensors" in manifest.outputs
     assert not (place / METRICS_SO_FAR).exists()
     metrics = pd.read_parquet(place / "metrics.parquet")
@@ -78,9 +106,12 @@ def test_a_killed_run_continues_from_its_newest_intact_state(study: StudyDirecto
     assert (metrics["token_weight_p95"] > metrics["token_weight_p05"]).all()
     # vLLM samples from the policy that is trained: the same log-probs, but for rounding.
     assert (metrics["sampler_difference_mean"] < 1e-4).all()
+    assert metrics["ratio_of_the_file"].between(1.8, 2.2).all()  # the mean of ratios times the file's own option
     assert metrics["correction_weight"].to_numpy() == pytest.approx(1.0, abs=1e-3)
-    # The first update of the first step is of the reference policy itself; the second, and all that follow, are not.
-    assert 0 < metrics["reference_kl"].iloc[0] < metrics["reference_kl"].iloc[-1]
+    # The reference is the base model and not the policy of the step before: the distance adds up over steps. How large
+    # the first step's is varies twentyfold with what vLLM draws.
+    of_later_steps = metrics[["reference_kl", "approximate_kl"]].iloc[1:].mean()
+    assert (metrics["reference_kl"] > 0).all() and of_later_steps["reference_kl"] > of_later_steps["approximate_kl"]
     # The coefficient grows step by step, through the kill: what it is computed from is beside the states.
     assert metrics["entropy_coefficient"].to_numpy() == pytest.approx([0.001 * step for step in range(1, STEPS + 1)])
     # The names that the default tests hold to the local engine's are still those that verl's runs have.

@@ -28,6 +28,8 @@ MANIFEST = "shards.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 PROBE = "probe.json"
 """A rollout of the step that a state was saved after, with the trainer's log-probabilities of it."""
+OPTIMIZER = "optimizer.json"
+"""What the worker's optimizer is, with its constants, beside the actor's shards."""
 LARGEST_DIFFERENCE = 1.0
 """Largest mean difference of log-probabilities: those of another model differ by more.
 
@@ -96,12 +98,12 @@ def steps(directory: Path) -> list[int]:
     return saved_steps(directory, "global_step_")
 
 
-def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: str) -> dict[str, float]:
-    """Merge the shards of ``state`` into ``checkpoint``; returns how near it is to what was trained.
+def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: str) -> dict[str, Any]:
+    """Merge the shards of ``state`` into ``checkpoint``; returns what trained it, and how near it is to that.
 
     It is compared with the trainer's log-probs of a rollout that the last update was made of, before this update.
     """
-    details: dict[str, float] = {}
+    details: dict[str, Any] = {"optimizer": read_json(state / "actor" / OPTIMIZER)}
     temporary = checkpoint.with_name(".merging")
     shutil.rmtree(temporary, ignore_errors=True)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)

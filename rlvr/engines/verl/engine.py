@@ -31,8 +31,10 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import no_padding_2_padding, response_from_nested
 
+from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.verl.adapters import ADAPTERS
+from rlvr.engines.verl.checkpoints import OPTIMIZER
 from rlvr.engines.verl.gathering import Ranks
 from rlvr.engines.verl.hidden_states import HeadInputs
 from rlvr.engines.verl.launch import ENGINE_VENDOR
@@ -143,12 +145,16 @@ class MethodEngine(FSDPEngineWithLMHead):
         return adapted
 
     def save_checkpoint(self, local_path: str, *arguments: Any, **named: Any) -> None:
-        """verl's, with adapters whole and in float32 beside it: verl's merger would round them."""
+        """verl's, with the optimizer's constants beside it, and adapters whole in float32: its merger rounds them."""
         super().save_checkpoint(local_path, *arguments, **named)
-        if current_run().run.training.lora is not None:
-            adapters = self._adapters()
-            if distributed.get_rank() == 0:
-                save_file(adapters, Path(local_path) / ADAPTERS)
+        adapters = None if current_run().run.training.lora is None else self._adapters()
+        if distributed.get_rank() != 0:
+            return
+        constants = self.optimizer.param_groups[0]
+        of_optimizer = {"betas": list(constants.get("betas", ())), "epsilon": constants.get("eps")}
+        write_json(Path(local_path) / OPTIMIZER, {"name": type(self.optimizer).__name__, **of_optimizer})
+        if adapters is not None:
+            save_file(adapters, Path(local_path) / ADAPTERS)
 
     def _adapters(self) -> dict[str, Tensor]:
         """What is trained beside weights that stay as they are, whole and under the local engine's names."""

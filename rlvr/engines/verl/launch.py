@@ -206,6 +206,8 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{actor}.optim.lr_warmup_steps": 0,  # the engine sets the rate of every update
         f"{actor}.optim.lr_scheduler_type": "constant",
         f"{actor}.optim.weight_decay": training.weight_decay,
+        f"{actor}.optim.betas": [training.adam_beta1, training.adam_beta2],
+        f"{actor}.optim.override_optimizer_config": {"eps": training.adam_epsilon},
         f"{actor}.grad_clip": training.gradient_clip,
         f"{actor}.optim.clip_grad": training.gradient_clip,
         **_precision(f"{actor}.fsdp_config", run),

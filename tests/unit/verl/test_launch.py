@@ -21,7 +21,7 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
 def test_the_settings_of_the_run_are_verl_s(places: Places) -> None:
-    overrides = launch(make_run(warmup_updates=40), make_cluster(), places).overrides
+    overrides = launch(make_run(warmup_updates=40, adam_beta2=0.95), make_cluster(), places).overrides
     expected = {
         "data.train_batch_size": 128,
         f"{ACTOR}.ppo_mini_batch_size": 32,
@@ -32,6 +32,8 @@ def test_the_settings_of_the_run_are_verl_s(places: Places) -> None:
         f"{ACTOR}.optim.lr": 1e-6,
         f"{ACTOR}.optim.lr_warmup_steps": 0,  # the engine sets the rate of every update
         f"{ACTOR}.optim.weight_decay": 0.1,
+        f"{ACTOR}.optim.betas": [0.9, 0.95],
+        f"{ACTOR}.optim.override_optimizer_config": {"eps": 1e-8},  # verl has no key for it
         "trainer.total_training_steps": 220,
         "trainer.nnodes": 2,
         "trainer.n_gpus_per_node": 8,

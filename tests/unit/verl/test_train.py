@@ -13,6 +13,7 @@ from rlvr.base_model.train import initial_model
 from rlvr.engines.verl import checkpoints
 from rlvr.engines.verl.checkpoints import (
     MANIFEST,
+    OPTIMIZER,
     PROBE,
     TRACKER,
     is_intact,
@@ -132,7 +133,9 @@ def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, pl
         "#!/bin/sh\necho reading\necho '  File x' >&2\necho 'ValueError: no shards' >&2\necho bye\nexit 1\n"
     )
     program.chmod(0o755)
-    arguments = (make_run(), tmp_path / "global_step_1", places.run / "checkpoint", places, str(program))
+    state = tmp_path / "global_step_1"
+    write_json(state / "actor" / OPTIMIZER, {})
+    arguments = (make_run(), state, places.run / "checkpoint", places, str(program))
     with pytest.raises(UserError, match=r"ValueError: no shards \(.*verl\.log\)"):
         merge(*arguments)
     assert log.read_text().splitlines()[0] == "what verl said" and "  File x" in log.read_text()
@@ -198,7 +201,7 @@ def test_a_merged_checkpoint_is_compared_with_the_trainer_s_log_probs(
     log_probs = [float(scaled[at - 1].log_softmax(0)[tokens[at]]) for at in range(len(tokens) - response, len(tokens))]
     run = make_run(temperature=0.5).model_copy(update={"dtype": "float32"})
     state = tmp_path / "global_step_1"
-    write_json(state / PROBE, {"tokens": tokens, "log_probs": log_probs})
+    write_json(state / "actor" / OPTIMIZER, {"name": "AdamW"})
     for name, shift, fits in (("trained", 0.0, True), ("other", 0.0, True), ("trained", 1.5, False)):
         write_json(state / PROBE, {"tokens": tokens, "log_probs": [value + shift for value in log_probs]})
 
@@ -209,6 +212,7 @@ def test_a_merged_checkpoint_is_compared_with_the_trainer_s_log_probs(
         if fits:
             details = merge(run, state, places.run / "checkpoint", places, "python")
             assert (details["merged_log_prob_difference"] < 1e-5) == (name == "trained")
+            assert details["optimizer"] == {"name": "AdamW"}
         else:
             with pytest.raises(UserError, match=r"log-probs differ by 1\.5 from the trainer's; accepted: 1\.0 at most"):
                 merge(run, state, places.run / "checkpoint", places, "python")
