@@ -43,6 +43,11 @@ class Named:
     name: str
 
     @property
+    def title(self) -> str:
+        """The name in words, for a page."""
+        return self.name.replace("_", " ").capitalize()
+
+    @property
     def changes(self) -> dict[str, Any]:
         """What it changes of a catalogue entry."""
         part = {"file": str(self.file.resolve()), "name": self.name}
@@ -131,24 +136,28 @@ class Judgement:
 
     def content(self, seeds: Any) -> dict[str, Any]:
         """The study: reference, component and both controls."""
-        parent = self.against if isinstance(self.against, str) else _EXTENDED
-        reference = {"extends": parent, **({} if isinstance(self.against, str) else self.against.changes)}
-        title = self.component.name.replace("_", " ").capitalize()
+        title = self.component.title
+        if isinstance(self.against, str):
+            parent, of_reference = self.against, {"extends": self.against}
+            title_of_reference = load_catalogue().get(parent, {}).get("title", parent)
+        else:
+            parent, title_of_reference = _EXTENDED, self.against.title
+            of_reference = {"extends": parent, "title": title_of_reference, **self.against.changes}
         random_weights = {"token_weights": load_catalogue()[_RANDOM_WEIGHTS]["token_weights"]}
         half = {"training": {"steps": self.base["training"]["steps"] // 2}}
         methods = {
-            self.reference: {} if isinstance(self.against, str) else reference,
+            self.reference: {} if isinstance(self.against, str) else of_reference,
             self.method: {"extends": parent, "title": title, **self.component.changes},
             self.harmless: {}
             if self.harmless == _RANDOM_WEIGHTS
-            else {**reference, "title": f"{self.reference}, random weights", **random_weights},
-            self.harmful: {**reference, "title": f"{self.reference}, half the steps", **half},
+            else {**of_reference, "title": f"{title_of_reference}, random weights", **random_weights},
+            self.harmful: {**of_reference, "title": f"{title_of_reference}, half the steps", **half},
         }
         judged = {
             "study": f"judge_{self.method}",
             "folder": f"studies/{self.method}",
-            "title": f"{title} against {self.reference}",
-            "question": f"Is {self.method} of {self.component.file.name} better than {self.reference}?",
+            "title": f"{title} against {title_of_reference}",
+            "question": f"Is {self.method} of {self.component.file.name} better than {title_of_reference}?",
             "seeds": seeds,
             "methods": methods,
             "reference_method": self.reference,

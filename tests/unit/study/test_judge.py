@@ -35,6 +35,9 @@ def test_the_controls_are_the_reference_but_for_one_change(file: Path, tmp_path:
     judged = judgement(file, tmp_path, find_component(other, "other") if against == "file" else against)
     judged.check()
     study = Study.resolve(judged.content([1]), "judge")
+    of_reference = {"dapo": "DAPO", "gspo": "GSPO", "file": "Other"}[against]
+    assert study.config.title == f"Mine against {of_reference}"
+    assert study.methods[judged.harmful]["title"] == f"{of_reference}, half the steps"
     reference, mine, harmless, harmful = study.methods.values()
     described = ("title", "choices", "paper", "version")
 
