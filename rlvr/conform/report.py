@@ -90,7 +90,7 @@ def described(finding: Finding) -> str:
         angle = f", {finding.degrees:.1f} degrees, scale {finding.scale:.3g}" if finding.options else ""
         words.append(f"{finding.difference:.1%} of the largest gradient{angle}{stopped}{freed}")
     if finding.verdict == "depends on the cut":
-        words.append(f"micro-batches or ranks change it by {finding.by_cut:.1%}")
+        words.append(f"it changes by {finding.by_cut:.1%} with {finding.cut}")
     if finding.smallest and finding.verdict in ("differs", "depends on the cut"):
         words.append(f"smallest input: {finding.smallest}")
     return "; ".join([*words, *([finding.note] if finding.note else [])])

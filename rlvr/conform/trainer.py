@@ -96,9 +96,16 @@ def adapter_of(name: str) -> Path:
 
 
 def gradient(
-    trainer: Answering, asked: Mapping[str, Any], batch: Batch, ranks: Ranks | None = None, padding: float = 0.0
+    trainer: Answering,
+    asked: Mapping[str, Any],
+    batch: Batch,
+    ranks: Ranks | None = None,
+    padding: float = 0.0,
+    mini_batches: int = 1,
 ) -> tuple[Rows, dict[str, str]]:
     """Ask for the gradient of a batch, whole or cut, and for the trainer's own options.
+
+    ``mini_batches`` is how many of the batch's size the rollouts are trained in.
 
     Raises:
         Unsupported: the trainer has no such loss or option.
@@ -113,6 +120,7 @@ def gradient(
                 "batch": {**fields, "sampler": batch.sampler, "reference": batch.reference},
                 "ranks": ranks or [[list(range(len(batch.lengths)))]],
                 "padding": padding,
+                "mini_batches": mini_batches,
                 "longest": LONGEST,
             }
         )

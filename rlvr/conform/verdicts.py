@@ -29,7 +29,8 @@ class Finding(Record):
         difference: the largest one of a token's gradient, over the largest expected, whole mini-batches.
         degrees: the angle between the gradients of the batch where they differ most, and ``scale`` their ratio.
         stopped: tokens whose gradient is 0 and should not be; ``freed``, the other way round.
-        by_cut: difference of the cut mini-batch from the whole one, over its largest gradient.
+        by_cut: difference of the cut mini-batch from the whole one, over its largest gradient, by the ``cut`` that
+            changes it most.
     """
 
     objective: str
@@ -44,6 +45,7 @@ class Finding(Record):
     freed: int = 0
     tokens: int = 0
     by_cut: float = 0.0
+    cut: str = ""
     smallest: str = ""
     padding: str = ""
     note: str = ""
@@ -113,10 +115,10 @@ class Trial:
                 Gap(found, self.case.objective.gradient(batch))
                 for (found, _), (_, batch) in zip(answers, self.batches, strict=True)
             ]
-            by_cut = max(
-                Gap(gradient(self.trainer, self.case.asked, batch, cut)[0], whole).largest
+            by_cut, cut = max(
+                (Gap(gradient(self.trainer, self.case.asked, batch, ranks, mini_batches=count)[0], whole).largest, name)
                 for (_, batch), (whole, _) in zip(self.batches, answers, strict=True)
-                for cut in cuts(len(batch.lengths))
+                for name, ranks, count in cuts(len(batch.lengths))
             )
         except Unsupported as why:
             return Finding(objective=self.case.name, verdict="not offered", note=str(why))
@@ -144,7 +146,7 @@ class Trial:
                 update={"verdict": verdict, "convention": words, "remedy": remedy, "smallest": smallest}
             )
         if by_cut >= TOLERANCE:
-            finding = finding.model_copy(update={"verdict": "depends on the cut"})
+            finding = finding.model_copy(update={"verdict": "depends on the cut", "cut": cut})
         return finding
 
     def equals(self, asked: Settings, objective: Objective, factor: Callable[[Batch], float] = lambda _: 1.0) -> bool:
@@ -228,12 +230,13 @@ def _finite(number: float) -> float:
     return min(number, 1e9)
 
 
-def cuts(rows: int) -> Iterator[Ranks]:
-    """Cut a mini-batch into micro-batches, and over two ranks with two micro-batches each."""
+def cuts(rows: int) -> Iterator[tuple[str, Ranks, int]]:
+    """Cut a mini-batch: into micro-batches, over two ranks with two of them each, and as one of two of its rollouts."""
     half = rows // 2
     quarters = [list(range(start, min(start + half // 2, rows))) for start in range(0, rows, half // 2)]
-    yield [quarters]
-    yield [quarters[: len(quarters) // 2], quarters[len(quarters) // 2 :]]
+    yield "micro-batches", [quarters], 1
+    yield "ranks", [quarters[: len(quarters) // 2], quarters[len(quarters) // 2 :]], 1
+    yield "a rollout batch of two mini-batches", [quarters], 2
 
 
 def described(batch: Batch, found: Rows, wanted: Rows) -> str:

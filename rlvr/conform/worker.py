@@ -166,6 +166,7 @@ class Answers:
                 prompts=len(set(batch["group"])),
                 longest=question["longest"],
                 micro_batches=len(question["ranks"][0]),
+                mini_batches=question["mini_batches"],
                 ranks=len(question["ranks"]),
             ),
         )
@@ -179,23 +180,6 @@ class Answers:
         rewards = torch.tensor(question["rewards"], dtype=torch.float64)
         values = self.adapter.advantages(question["name"], rewards, torch.tensor(question["groups"]))
         return {"advantages": values.tolist()}
-
-    def chain(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Let the trainer train, and report the batches that it made and what it logged."""
-        if not hasattr(self.adapter, "Chain"):
-            raise NotImplementedError("the adapter has no chain")
-        self.trained = self.adapter.Chain(self.adapter.options(question["case"]), question["settings"])
-        return {"steps": self.trained.steps}
-
-    def pull_back(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Compare the gradient that the trainer accumulated with the one that the log-probabilities' gradient gives."""
-        import torch
-
-        found, wanted = self.trained.gradients(question["step"], torch.tensor(question["gradient"]))
-        scale = float(found @ wanted / (wanted @ wanted))
-        cosine = float(found @ wanted / (found.norm() * wanted.norm()))
-        difference = float((found - wanted).abs().max() / wanted.abs().max())
-        return {"scale": scale, "cosine": cosine, "difference": difference}
 
 
 def main(path: str, checkout: str = "") -> None:

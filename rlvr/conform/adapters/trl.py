@@ -33,9 +33,10 @@ def loss(part, options):
 
     if unknown := options.keys() - GRPOConfig.__dataclass_fields__.keys():
         raise NotImplementedError(f"GRPOConfig has no {', '.join(sorted(unknown))}")
-    steps, ranks = part.whole.micro_batches, part.whole.ranks
+    whole, steps = part.whole, part.whole.micro_batches
     fixed = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none", "num_generations": 4}
     fixed |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": steps}
+    fixed["steps_per_generation"] = steps * whole.mini_batches
     args = made(GRPOConfig, *fixed.items(), *options.items())
     computed = signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
     given = (part.log_probs, torch.zeros_like(part.log_probs), None)[: 3 if "compute_aux_loss" in computed else 2]
@@ -43,17 +44,17 @@ def loss(part, options):
     class Bare(GRPOTrainer):
         def __init__(self):
             self.args, self._metrics = args, defaultdict(lambda: defaultdict(list))
-            self.model, self.max_completion_length = SimpleNamespace(training=True), part.whole.longest
+            self.model, self.max_completion_length = SimpleNamespace(training=True), whole.longest
             self.current_gradient_accumulation_steps = steps
             self.epsilon_low, self.epsilon_high = args.epsilon, args.epsilon_high or args.epsilon
-            self.accelerator = SimpleNamespace(num_processes=ranks, gather=lambda x: x, reduce=lambda x, **_: x)
+            self.accelerator = SimpleNamespace(num_processes=whole.ranks, gather=lambda x: x, reduce=lambda x, **_: x)
             self._get_per_token_logps_and_entropies = lambda *_, **__: given
 
         def __getattr__(self, name):  # as the trainer has them from its configuration
             return getattr(args, name, False)
 
-    ids, mask = part.mask.long(), part.mask.double()
-    inputs = {"prompt_ids": ids, "prompt_mask": ids, "completion_ids": ids, "completion_mask": mask}
+    ids, tokens = part.mask.long(), torch.tensor(whole.tokens * whole.mini_batches)
+    inputs = {"prompt_ids": ids, "prompt_mask": ids, "completion_ids": ids, "completion_mask": part.mask.double()}
     inputs |= {"advantages": part.advantages[:, 0], "old_per_token_logps": part.old_log_probs}
-    inputs |= {"ref_per_token_logps": part.reference_log_probs, "num_items_in_batch": torch.tensor(part.whole.tokens)}
+    inputs |= {"ref_per_token_logps": part.reference_log_probs, "num_items_in_batch": tokens}
     return Bare()._compute_loss(None, inputs)

@@ -44,7 +44,8 @@ def loss(part: Any, options: dict[str, Any]) -> torch.Tensor:
         return (values.sum(1) / part.mask.sum(1)).sum() / whole.rows * whole.ranks
     if FAULT == "local mean":
         return values.sum() / mask.sum() / whole.micro_batches
-    return values.sum() / (whole.rows if FAULT == "by rows" else whole.tokens) * whole.ranks
+    tokens = whole.tokens * (whole.mini_batches if FAULT == "tokens of all rollouts" else 1)
+    return values.sum() / (whole.rows if FAULT == "by rows" else tokens) * whole.ranks
 
 
 def advantages(name: str, rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:

@@ -75,10 +75,18 @@ def test_a_difference_without_a_convention_comes_with_its_smallest_input(adapter
     assert finding.smallest.count("ratios") == 1 and "[0]" in finding.smallest
 
 
-@pytest.mark.parametrize("fault", ["mask by micro-batch", "local mean"])
-def test_what_a_micro_batch_decides_by_itself_depends_on_the_cut(adapter: Any, fault: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "cuts"),
+    [
+        ("mask by micro-batch", ["micro-batches", "ranks"]),
+        ("local mean", ["micro-batches", "ranks"]),
+        ("tokens of all rollouts", ["a rollout batch of two mini-batches"]),
+    ],
+)
+def test_what_more_than_the_mini_batch_decides_depends_on_the_cut(adapter: Any, fault: str, cuts: list[str]) -> None:
     finding = tried(adapter, "dapo", fault)
     assert finding.verdict == "depends on the cut" and finding.by_cut > 0.01
+    assert finding.cut in cuts
 
 
 def test_padding_and_errors_are_noticed(adapter: Any) -> None:
