@@ -33,7 +33,7 @@ if not workflow.configfiles:
 set_job_environment()
 shell.prefix("set -euo pipefail; exec ")  # a job is its shell's process: neither outlives the other
 if workflow.is_main_process:
-    print_notices(PLAN.study)
+    print_notices(PLAN.in_folder(PLAN.study.folder), PLAN.studies.looks)
 
 
 onstart:

@@ -19,7 +19,7 @@ from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.clusters import Clusters, cluster_sums, cluster_values, label
+from evals.statistics.clusters import Clusters, cluster_sums, label
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
@@ -91,9 +91,9 @@ class BenchmarkCounts:
 
     path: Path
     benchmark: str
-    samples: int  # per problem
+    samples: Mapping[str, int]  # run -> samples of each problem
     methods: Mapping[str, tuple[str, str]]  # run -> its model and method, in file order
-    counts: Mapping[str, Sequence[float]]  # run -> correct samples of each problem; simulated ones need not be whole
+    counts: Mapping[str, Sequence[int]]  # run -> correct samples of each problem
     clusters: Clusters = None  # of problems that are near copies of one another
 
     @property
@@ -104,10 +104,11 @@ class BenchmarkCounts:
         """Take some runs alone, each as one of the model and method that it is given."""
         return replace(self, methods=methods, counts={run: self.counts[run] for run in methods})
 
-    def accuracies(self, model: str, method: str) -> FloatArray:
-        """Fraction of correct samples [S, N] of a method's runs."""
-        runs = [run for run, known in self.methods.items() if known == (model, method)]
-        return np.array([self.counts[run] for run in runs]) / self.samples
+    def arm(self, model: str, method: str, seeds: int | None = None) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        """The fraction of correct samples [S, N] of a method's first ``seeds``, and the samples of a problem [S]."""
+        runs = [run for run, known in self.methods.items() if known == (model, method)][:seeds]
+        samples = np.array([self.samples[run] for run in runs])
+        return np.array([self.counts[run] for run in runs]) / samples[:, None], samples
 
 
 def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, training: Path | None = None) -> None:
@@ -158,8 +159,9 @@ def _read_counts(path: Path) -> BenchmarkCounts:
         raise InvalidInput(str(path), "problem_ids", "has 1", "at least 2 problems, for a comparison")
     methods = {row.run: (row.model, row.method) for row in content.scores}
     counts = {row.run: row.correct_counts for row in content.scores}
+    samples = dict.fromkeys(counts, content.samples_per_problem)
     clusters = label(content.problem_ids, content.clusters)
-    return BenchmarkCounts(path, content.benchmark, content.samples_per_problem, methods, counts, clusters)
+    return BenchmarkCounts(path, content.benchmark, samples, methods, counts, clusters)
 
 
 def compare(
@@ -184,7 +186,8 @@ def compare(
         if name == ALL_BENCHMARKS:
             weights = weights_of(settings.weighting, {benchmark.benchmark: benchmark.problems for benchmark in members})
         clusters = [benchmark.clusters for benchmark in members]
-        contributions = np.array([problem_shares(*_arms(pair, members), weights, clusters) for pair in pairs])
+        arms = [_arms(pair, members, settings)[0] for pair in pairs]
+        contributions = np.array([problem_shares(one, other, weights, clusters) for one, other in arms])
         generator = _generator(settings.seed, "sign flips", name)
         p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()
         drawn = [draws[benchmark.benchmark] for benchmark in members]
@@ -196,10 +199,19 @@ def compare(
     return Comparisons(**asked, comparisons=judged, contrasts=tuple(contrasts))
 
 
-def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts]) -> tuple[list[FloatArray], list[FloatArray]]:
-    """For each benchmark, the accuracies [S, N] of a pair's method and of what it is compared against."""
-    treatment = [benchmark.accuracies(pair.model, pair.method) for benchmark in benchmarks]
-    return treatment, [benchmark.accuracies(pair.against_model or pair.model, pair.against) for benchmark in benchmarks]
+def _arms(
+    pair: Pair, benchmarks: Sequence[BenchmarkCounts], settings: Settings
+) -> tuple[tuple[list[FloatArray], list[FloatArray]], tuple[list[npt.ArrayLike], list[npt.ArrayLike]]]:
+    """Of a pair's method and of what it is compared against: accuracies [S, N] and samples [S] on each benchmark.
+
+    After a look both have as many seeds.
+    """
+    look = settings.last_look(pair)
+    seeds = look.seeds if look else None
+    one = [benchmark.arm(pair.model, pair.method, seeds) for benchmark in benchmarks]
+    other = [benchmark.arm(pair.against_model or pair.model, pair.against, seeds) for benchmark in benchmarks]
+    accuracies = [values for values, _ in one], [values for values, _ in other]
+    return accuracies, ([samples for _, samples in one], [samples for _, samples in other])
 
 
 def problem_shares(
@@ -266,26 +278,24 @@ def _compare(
     The interval is the hull of the t interval, which knows of the seeds, and the percentile bootstrap, which knows of
     skewness. There is none unless enough problems differ, and differ among themselves, for it to mean anything.
     """
-    treatment, control = _arms(pair, benchmarks)
-    if settings.last_look(pair):  # after as many seeds of both
-        control = [accuracies[: len(treatment[0])] for accuracies in control]
+    (treatment, control), samples = _arms(pair, benchmarks, settings)
     confidence = settings.confidence_of(pair)
     fixed = {"treatment_is_fixed": settings.is_fixed(pair.method), "control_is_fixed": settings.is_fixed(pair.against)}
     clusters = [benchmark.clusters for benchmark in benchmarks]
-    treated, controls = (
-        [cluster_values(values, labels) for values, labels in zip(arm, clusters, strict=True)]
-        for arm in (treatment, control)
-    )
-    difference = estimate_difference(treated, controls, weights=weights, **fixed)
+    difference = estimate_difference(treatment, control, weights=weights, samples=samples, clusters=clusters, **fixed)
     differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters))
-    is_known, is_spread = bool(np.isfinite(difference.standard_error)), bool(difference.problem_variance > 0.0)
+    is_known = bool(np.isfinite(difference.standard_error))
+    is_spread = bool(difference.problem_variance + difference.noise > 0.0)
     interval = None
     if is_known and is_spread and differing >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *filter(None, pair))
-        samples = [benchmark.samples for benchmark in benchmarks] if settings.resample_samples else None
+        drawn = [int(np.min(counts)) for counts in samples[0]] if settings.resample_samples else None
         replicates = bootstrap_differences(
-            treatment, control, draws, generator, samples=samples, weights=weights, **fixed
+            treatment, control, draws, generator, samples=drawn, weights=weights, **fixed
         )
+        if drawn is None and difference.seed_variance > 0.0:  # seeds drawn within problems have their noise thrice
+            narrower = min(1.0, float(difference.standard_error / replicates.std()))
+            replicates = difference.estimate + narrower * (replicates - difference.estimate)
         intervals = percentile_interval(replicates, confidence), difference.interval(confidence)
         low, high = zip(*intervals, strict=True)
         interval = float(max(-1.0, np.min(low))), float(min(1.0, np.max(high)))

@@ -211,8 +211,7 @@ def _check_seeds(sides: Sides) -> None:
 def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
     """The counts on each set of problems; every seed of either side has to have answered it once.
 
-    Two benchmarks may number their problems alike; if all sides have them they are told apart by their names. With
-    different numbers of samples the counts are brought to the first file's, so that they are the same accuracies.
+    Two benchmarks may number their problems alike; if all sides have them they are told apart by their names.
     """
     by_problems: dict[tuple[frozenset[ProblemId], str], dict[tuple[str, int], GradedRun]] = {}
     seeds = {(side, seed): files for side in sides for seed, files in enumerate(sides[side])}
@@ -243,11 +242,10 @@ def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
             raise UserError(f"{first.path}: a comparison needs at least two problems")
         name = f"{number}" if first.benchmark in {file.benchmark for file in benchmarks} else first.benchmark
         methods = {f"{side}-{seed}": ("model", side) for side, seed in members}
-        counts = {
-            f"{side}-{seed}": [count * first.samples / file.samples for count in file.counts]
-            for (side, seed), file in members.items()
-        }
-        benchmarks.append(BenchmarkCounts(first.path, name, first.samples, methods, counts))
+        files_of = {f"{side}-{seed}": file for (side, seed), file in members.items()}
+        samples = {run: file.samples for run, file in files_of.items()}
+        counts = {run: file.counts for run, file in files_of.items()}
+        benchmarks.append(BenchmarkCounts(first.path, name, samples, methods, counts))
     return benchmarks
 
 
@@ -288,6 +286,8 @@ def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settin
         notes.append(
             f"Samples a problem differ ({', '.join(map(str, samples))}): a problem's accuracy counts, not how many."
         )
+    if samples[0] == 1 and settings.claim is Claim.METHODS:
+        notes.append(numbers.ONE_SAMPLE_NOTE.strip())
     if any(row.confidence_interval is None for row in rows):
         notes.append(f"{numbers.NO_INTERVAL}: too few problems differ for an interval to be trusted.")
     if any(row.benchmark == ALL_BENCHMARKS for row in rows):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evals.statistics.clusters import Clusters, cluster_values
+from evals.statistics.clusters import Clusters
 from evals.statistics.difference import estimate_difference
 from evals.statistics.interval import suite_intervals
 from evals.statistics.weighting import weighted_mean, weights_or_alike
@@ -44,10 +44,15 @@ def estimate_average(
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
     relative, known = weights_or_alike(weights, len(strata)), clusters or [None] * len(strata)
     by_seed = tuple(weighted_mean([values.mean(axis=1) for values in strata], relative).tolist())
-    of_clusters = [cluster_values(values, labels) for values, labels in zip(strata, known, strict=True)]
-    nothing = [np.zeros((1, values.shape[1])) for values in of_clusters]
+    nothing = [np.zeros((1, values.shape[1])) for values in strata]
     estimate = estimate_difference(
-        of_clusters, nothing, treatment_is_fixed=is_fixed, control_is_fixed=True, weights=relative
+        strata,
+        nothing,
+        treatment_is_fixed=is_fixed,
+        control_is_fixed=True,
+        weights=relative,
+        samples=(samples, samples),
+        clusters=known,
     )
     value, error = float(estimate.estimate), float(estimate.standard_error)
     if np.isnan(error):
@@ -55,7 +60,7 @@ def estimate_average(
     pooled = [values.mean(axis=0) for values in strata]
     counts = [len(by_seed) * count for count in samples]
     low, high = map(float, suite_intervals(pooled, counts, confidence, relative, known))
-    problem_error = float(np.sqrt(estimate.problem_variance))
+    problem_error = float(np.sqrt(estimate.problem_variance + estimate.noise))
     if np.isnan(low):
         return Average(value, by_seed, error)
     seed_share = float(estimate.seed_variance) / error**2

@@ -5,8 +5,9 @@ reasons: other problems would have been answered differently, and other seeds wo
 first part is known from tens of problems, the second from two or three seeds, and an interval that forgets the second,
 or trusts an estimate from three seeds as if it came from thirty, claims differences that are not there. Hence:
 
-- the variance is the sum of both parts. Sampling noise is inside each of them and so counted twice; subtracting one
-  share needs an estimate noisier than what it corrects, and was measured to reject more than 6 % of true nulls.
+- the variance is the sum of both parts. Sampling noise is inside each of them, so it is taken out of one: out of the
+  problems' part, as it is estimated from the samples of each problem and seed, but never more than the seeds' part has.
+  Out of the seeds' part it must not be taken: of seeds that vary little by luck nothing would be left.
 - the critical value is Cochran and Cox's weighted mean of the two parts' own t quantiles (Cochran and Cox 1957,
   "Experimental Designs", section 4.14). Satterthwaite's single number of degrees of freedom, the usual choice, let more
   than 6 % of true nulls be rejected where the seeds dominate and one side has none.
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from evals.statistics.accuracy import FloatArray
+from evals.statistics.clusters import Clusters, cluster_values
 from evals.statistics.weighting import weights_or_alike
 
 _SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom overflow from about e^-300 on.
@@ -34,11 +36,12 @@ class Difference:
     """
 
     estimate: FloatArray  # mean accuracy of the treatment less that of the control, in 0..1 units
-    problem_variance: FloatArray  # that another draw of problems would cause
+    problem_variance: FloatArray  # that another draw of problems would cause, without the noise in the seeds' part
     problem_freedom: FloatArray
     seed_variance: FloatArray  # that another draw of training seeds would cause
     seed_freedom: FloatArray
     arms: tuple[tuple[FloatArray, int], ...] = field(default=(), kw_only=True)  # of each method, with its freedom
+    noise: FloatArray = field(default_factory=lambda: np.zeros(()), kw_only=True)  # taken out of the problems' part
 
     @property
     def standard_error(self) -> FloatArray:
@@ -91,6 +94,8 @@ def estimate_difference(
     treatment_is_fixed: bool = False,
     control_is_fixed: bool = False,
     weights: Sequence[float] | None = None,
+    samples: tuple[Sequence[npt.ArrayLike], Sequence[npt.ArrayLike]] | None = None,
+    clusters: Sequence[Clusters] | None = None,
 ) -> Difference:
     """Compare two methods on the same problems: the difference of their means over benchmarks.
 
@@ -100,7 +105,11 @@ def estimate_difference(
     ``treatment`` and ``control`` hold for each benchmark accuracies [..., S, N] of S seeds on N problems, the same in
     the same order. Seed s is the same policy in every benchmark; S may differ between the two methods, N between
     benchmarks. The seeds of a method that is fixed add no variance: the claim is about these very policies, or the
-    method has no training randomness (the base model). ``weights`` are of the benchmarks, alike if there are none.
+    method has no training randomness (the base model). ``weights`` are of the benchmarks, alike if there are none, and
+    their problems are in ``clusters``.
+
+    ``samples`` of a problem are of both methods, for each benchmark a number or one for each seed [S]. Where they are
+    unknown, or 1, nothing says how large the sampling noise is, and it stays counted twice.
     """
     treated = [np.asarray(values, dtype=np.float64) for values in treatment]
     controls = [np.asarray(values, dtype=np.float64) for values in control]
@@ -112,6 +121,17 @@ def estimate_difference(
             raise ValueError(f"{message}; two or more of the same needed")
     relative = weights_or_alike(weights, len(treated))
     shares = [1.0 / sum(relative) * weight for weight in relative]
+    noises = [
+        np.zeros(()) if fixed or counts is None else _sampling_noise(arm, counts, shares)
+        for arm, fixed, counts in zip(
+            (treated, controls), (treatment_is_fixed, control_is_fixed), samples or (None, None), strict=True
+        )
+    ]
+    known = clusters or [None] * len(treated)
+    treated, controls = (
+        [cluster_values(values, labels) for values, labels in zip(arm, known, strict=True)]
+        for arm in (treated, controls)
+    )
     differences = [a.mean(axis=-2) - b.mean(axis=-2) for a, b in zip(treated, controls, strict=True)]
     estimate = sum(share * d.mean(axis=-1) for share, d in zip(shares, differences, strict=True))
     problem_variances = [
@@ -120,8 +140,28 @@ def estimate_difference(
     problem_variance, problem_freedom = pooled(problem_variances, [d.shape[-1] - 1 for d in differences])
     arms = [_seed_part(treated, shares, treatment_is_fixed), _seed_part(controls, shares, control_is_fixed)]
     seed_variance, seed_freedom = pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
-    parts = (problem_variance, problem_freedom, seed_variance, seed_freedom)
-    return Difference(np.asarray(estimate), *parts, arms=tuple(arms))
+    twice = sum(np.fmin(noise, variance) for noise, (variance, _) in zip(noises, arms, strict=True))
+    noise = np.minimum(twice, problem_variance)
+    parts = (problem_variance - noise, problem_freedom, seed_variance, seed_freedom)
+    return Difference(np.asarray(estimate), *parts, arms=tuple(arms), noise=noise)
+
+
+def _sampling_noise(
+    strata: Sequence[FloatArray], samples: Sequence[npt.ArrayLike], shares: Sequence[float]
+) -> FloatArray:
+    """The variance [...] of a method's mean that other samples of its seeds would cause; 0 where one sample is all.
+
+    A problem's k samples of one seed are right with a variance of p (1 - p) k / (k - 1), without bias, and their mean
+    has a k-th part of it.
+    """
+    total = np.zeros(strata[0].shape[:-2])
+    for share, values, counts in zip(shares, strata, samples, strict=True):
+        others = np.asarray(counts)[..., None] - 1
+        if (others < 1).any():
+            return np.zeros_like(total)
+        of_problems = values * (1.0 - values) / others
+        total = total + share**2 * of_problems.sum(axis=(-2, -1)) / (values.shape[-2] * values.shape[-1]) ** 2
+    return total
 
 
 def _seed_part(strata: Sequence[FloatArray], shares: Sequence[float], fixed: bool) -> tuple[FloatArray, int]:

@@ -107,9 +107,10 @@ class Design:
         """The variances to expect with N ``problems`` and k ``samples`` each, as a :class:`Difference` around 0."""
         if problems < 2 or samples < 1:
             raise ValueError(f"needs at least 2 problems and 1 sample, got {problems} and {samples}")
-        # With seeds every policy draws its own samples, and that noise enters both parts, as it does in the estimate.
+        # With seeds every policy draws its own samples, and that noise enters both parts: of one sample it cannot be
+        # estimated and stays in both, as in the comparison's variance.
         noise = self.sampling_variance / (samples * problems * max(self.seeds, 1))
-        problem_variance = self.effect_sd**2 / problems + noise
+        problem_variance = self.effect_sd**2 / problems + (0.0 if self.seeds and samples > 1 else noise)
         seed_variance = 2.0 * self.seed_sd**2 / self.seeds + noise if self.seeds else 0.0
         parts = (0.0, problem_variance, problems - 1.0, seed_variance, max(2.0 * (self.seeds - 1), 1.0))
         estimate, problem, problem_freedom, seed, seed_freedom = map(np.asarray, parts)

@@ -185,8 +185,8 @@ def _by_chance(results: Results, control: tuple[str, Comparison] | None) -> str:
 
 
 def _in_short(comparison: Comparison) -> str:
-    points, p_value = numbers.points(comparison.difference), numbers.p_value(comparison.p_value_holm)
-    return f"{comparison.verdict}, {points} pp, p after Holm {p_value}"
+    words, p_value = f"{comparison.verdict}, {numbers.points(comparison.difference)} pp", comparison.p_value_holm
+    return words if p_value is None else f"{words}, p after Holm {numbers.p_value(p_value)}"
 
 
 def contrast_note(results: Results) -> str:
@@ -279,7 +279,7 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
     explanation = (
         f"avg@{k}: {results.mean_text}, and over all training seeds; {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
-        f"{numbers.NO_INTERVAL_NOTE} "
+        f"{numbers.ONE_SAMPLE_NOTE if k == '1' else ''}{numbers.NO_INTERVAL_NOTE} "
         f"{FALLS_NOTE} "
         f"{corrected_note(results)} "
         "MDE: the smallest true difference that one comparison finds in 80 % of studies, before Holm. "

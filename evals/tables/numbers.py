@@ -7,6 +7,9 @@ NO_INTERVAL = "[–]"
 NO_INTERVAL_NOTE = (
     f"{NO_INTERVAL}: no interval is to be trusted: a handful of problems decides, or a method has a single seed."
 )
+ONE_SAMPLE_NOTE = (
+    "One sample a problem does not say how large its noise is: it is counted with the problems and with the seeds. "
+)
 
 
 def percent(value: float | None) -> str:

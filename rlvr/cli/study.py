@@ -93,7 +93,7 @@ def plan(
             if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(content):
                 write_text(path, canonical_json(content))
         print(out / stage.run_id / "run.json")
-    print_notices(planned.study)
+    print_notices(planned.in_folder(planned.study.folder), planned.studies.looks)
 
 
 @commands.add("rehearse")

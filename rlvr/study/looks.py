@@ -30,6 +30,7 @@ class PlannedLook:
         level_alone: the same for one comparison by itself.
         earlier: the folder of the look before, or none.
         is_due: whether something was left to decide, by the decisions that are there.
+        is_taken: whether its own are there.
     """
 
     study: Study
@@ -39,6 +40,7 @@ class PlannedLook:
     level_alone: float
     earlier: str | None
     is_due: bool
+    is_taken: bool
 
 
 def plan_looks(study: Study, results: Path = Path("results")) -> tuple[Study, dict[str, PlannedLook]]:
@@ -59,11 +61,19 @@ def plan_looks(study: Study, results: Path = Path("results")) -> tuple[Study, di
         folder, before = f"{study.folder}{LOOKS}{seeds}/", next(reversed(looks), None)
         left = open_ or list(ends)  # a look that is not due is never made
         compared_now = _with_reference(dict.fromkeys(left, seeds), study)
-        looks[folder] = PlannedLook(
-            replace(study, seeds_of=compared_now), seeds, design.margin / 100, level, level_alone, before, bool(open_)
-        )
         decisions = results / folder / "decisions.json"
-        if open_ and decisions.is_file():
+        is_taken = bool(open_) and decisions.is_file()
+        looks[folder] = PlannedLook(
+            study=replace(study, seeds_of=compared_now),
+            seeds=seeds,
+            margin=design.margin / 100,
+            level=level,
+            level_alone=level_alone,
+            earlier=before,
+            is_due=bool(open_),
+            is_taken=is_taken,
+        )
+        if is_taken:
             decided = {key for key, look in Looks.read(decisions).last().items() if look.verdict is not None}
             ends |= {pair: seeds for pair in open_ if pair in decided}
             open_ = [pair for pair in open_ if pair not in decided]
@@ -77,3 +87,20 @@ def _with_reference(seeds: Mapping[tuple[str, str], int], study: Study) -> dict[
     for (model, _), count in seeds.items():
         of_models[model] = max(of_models.get(model, 0), count)
     return {**{(model, reference): count for model, count in of_models.items()}, **seeds}
+
+
+def next_look(study: Study, looks: Mapping[str, PlannedLook]) -> str | None:
+    """Say which trainings are planned up to the next look at a ``study``, the one that is left, and how many at most.
+
+    None where all looks were taken, or nothing stops early.
+    """
+    due = [look for folder, look in looks.items() if folder == f"{study.folder}{LOOKS}{look.seeds}/" and look.is_due]
+    look = next((look for look in due if not look.is_taken), None)
+    if look is None:
+        return None
+    by_then = sum(min(count, look.seeds) for count in study.seeds_of.values())
+    compared = sum(method != study.config.reference_method for _, method in look.study.seeds_of)
+    return (
+        f"Stops when certain: {by_then} trainings up to the look after {look.seeds} seeds, where {compared} comparisons"
+        f" are open; at most {sum(study.seeds_of.values())} trainings in all"
+    )

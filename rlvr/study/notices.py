@@ -1,24 +1,27 @@
-"""What a plan says on standard error: hours by measured steps, prompts, and a GPU that is not here."""
+"""What a plan says on standard error: the next look, hours by measured steps, prompts, and a GPU that is not here."""
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 from evals.core.errors import UserError
 from evals.core.manifest import read_manifest
 from evals.core.records import Run
+from rlvr.study.looks import PlannedLook, next_look
 from rlvr.study.study import Study
 
 _GPU_DEVICES = ("nvidia[0-9]*", "dxg", "kfd")
 _RESULTS, _REHEARSALS = Path("results"), Path("results/rehearsal")
 
 
-def print_notices(study: Study) -> None:
+def print_notices(study: Study, looks: Mapping[str, PlannedLook]) -> None:
     """Print everything; a plan may be made where no job is to be run."""
+    if planned := next_look(study, looks):
+        print(planned, file=sys.stderr)
     has_gpu = any(any(Path("/dev").glob(name)) for name in _GPU_DEVICES)
     if study.config.execution.device == "cuda" and not has_gpu:
         print(

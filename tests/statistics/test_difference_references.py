@@ -31,6 +31,59 @@ def welch(parts: list[tuple[float, int]]) -> tuple[float, float]:
     return total, total**2 / sum(variance**2 / freedom for variance, freedom in parts)
 
 
+def sampling_noise(samples: list[np.ndarray], shares: list[float]) -> float:
+    """The variance of a method's mean that other samples cause, from right and wrong samples [S, N, k], one by one."""
+    noise = 0.0
+    for share, benchmark in zip(shares, samples, strict=True):
+        seeds, problems, count = benchmark.shape
+        for seed in benchmark.tolist():
+            for drawn in seed:
+                mean = math.fsum(drawn) / count
+                of_one = math.fsum((value - mean) ** 2 for value in drawn) / (count - 1)
+                noise += (share / (seeds * problems)) ** 2 * of_one / count
+    return noise
+
+
+@pytest.mark.parametrize("fixed", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("apart", [0.0, 0.2])
+def test_the_noise_in_both_parts_is_taken_out_of_the_problems(fixed: tuple[bool, bool], apart: float) -> None:
+    """Never more than the seeds' part of its method has, where seeds are alike, and nothing of given policies."""
+    generator, shares = np.random.default_rng(11), [0.25, 0.75]
+    arms = []
+    for seeds in (4, 3):
+        levels = 0.5 + apart * generator.uniform(-1.0, 1.0, (seeds, 1, 1))
+        arms.append([generator.random((seeds, size, 8)) < levels for size in (12, 20)])
+    accuracies = [[drawn.mean(axis=2) for drawn in arm] for arm in arms]
+    flags = {"treatment_is_fixed": fixed[0], "control_is_fixed": fixed[1]}
+    plain = estimate_difference(*accuracies, weights=WEIGHTS, **flags)
+    found = estimate_difference(*accuracies, weights=WEIGHTS, samples=([8, 8], [[8] * 3, 8]), **flags)
+    expected = 0.0
+    for arm, known, is_fixed in zip(arms, accuracies, fixed, strict=True):
+        by_seed = (known[0].mean(axis=1) + 3 * known[1].mean(axis=1)) / 4
+        expected += 0.0 if is_fixed else min(sampling_noise(arm, shares), float(by_seed.var(ddof=1)) / len(by_seed))
+    assert found.noise == pytest.approx(expected, rel=1e-12)
+    assert found.problem_variance == pytest.approx(float(plain.problem_variance) - expected, rel=1e-12)
+    assert found.seed_variance == plain.seed_variance and found.problem_freedom == plain.problem_freedom
+
+
+def test_one_sample_a_problem_says_nothing_of_its_noise() -> None:
+    arms = [[(np.random.default_rng(key).random((3, 30)) < 0.5).astype(float)] for key in (1, 2)]
+    plain = estimate_difference(*arms)
+    for samples in (1, [4, 1, 4]):
+        assert estimate_difference(*arms, samples=([samples], [samples])).standard_error == plain.standard_error
+
+
+def test_noise_does_not_know_of_clusters_and_is_no_larger_than_the_problems_part() -> None:
+    pairs = np.repeat(np.arange(15), 2)
+    arms = [[np.random.default_rng(key).binomial(8, 0.5, (4, 30)) / 8] for key in (1, 2)]
+    samples = ([8], [8])
+    plain, clustered = (estimate_difference(*arms, samples=samples, clusters=known) for known in (None, [pairs]))
+    assert clustered.noise == pytest.approx(plain.noise)
+    half = np.full((2, 12), 0.5)
+    alike = estimate_difference([half + np.array([[0.1], [-0.1]])], [half], samples=samples)
+    assert alike.problem_variance == 0.0 and alike.noise == 0.0
+
+
 @pytest.mark.parametrize("fixed", [(False, False), (True, False), (False, True), (True, True)])
 def test_weighted_differences_of_unequal_seeds_equal_their_definition(fixed: tuple[bool, bool]) -> None:
     arms = suite(1, 4), suite(2, 3)
@@ -86,7 +139,9 @@ def test_an_expected_difference_has_the_designs_variances() -> None:
     assert (policies.estimate, policies.seed_variance, policies.seed_freedom) == (0.0, 0.0, 1.0)
     trained = Design(0.1, 0.4, seed_sd=0.02, seeds=3).expected_difference(problems=50, samples=4)
     noise = 0.4 / (4 * 50 * 3)
-    assert trained.problem_variance == pytest.approx(0.01 / 50 + noise)
+    assert trained.problem_variance == pytest.approx(0.01 / 50)  # the noise is counted once, with the seeds
+    one_sample = Design(0.1, 0.4, seed_sd=0.02, seeds=3).expected_difference(problems=50, samples=1)
+    assert one_sample.problem_variance == pytest.approx(0.01 / 50 + 4 * noise)
     assert trained.seed_variance == pytest.approx(2 * 0.02**2 / 3 + noise) and trained.seed_freedom == 4
     assert [(part.item(), freedom) for part, freedom in trained.arms] == [(trained.seed_variance.item() / 2, 2)] * 2
 

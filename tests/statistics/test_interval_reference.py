@@ -133,7 +133,8 @@ def test_the_interval_of_an_average_equals_its_reference(is_fixed: bool, confide
     pooled = [values.mean(axis=0) for values in suite]
     over_problems = sum((w / 4) ** 2 * v.var(ddof=1) / len(v) for w, v in zip(weights, pooled, strict=True))
     over_seeds = 0.0 if is_fixed else np.var(by_seed, ddof=1) / 3
-    error = math.sqrt(over_problems + over_seeds)
+    noise = sum((w / 4 / v.size) ** 2 * (v * (1 - v) / 3).sum() for w, v in zip(weights, suite, strict=True))
+    error = math.sqrt(over_problems - min(noise, over_seeds) + over_seeds)
     assert average.standard_error == pytest.approx(error)
     low, high = suite_intervals(pooled, [12, 12], confidence, weights)
     quantile, share = float(stats.t.ppf(0.5 + confidence / 2, 2)), over_seeds / error**2

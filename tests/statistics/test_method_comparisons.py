@@ -45,6 +45,12 @@ class SimulatedStudy:
         return np.asarray(counts / SAMPLES)
 
 
+def differ(treatment: FloatArray, control: FloatArray, fixed: str = "") -> Difference:
+    """The difference on one benchmark; ``fixed``: of the base model, of both policies, or of none."""
+    sides = {"control_is_fixed": bool(fixed), "treatment_is_fixed": fixed == "both"}
+    return estimate_difference([treatment], [control], samples=([SAMPLES], [SAMPLES]), **sides)
+
+
 def p_values(treatment: FloatArray, control: FloatArray, difference: Difference, key: int = 0) -> FloatArray:
     """The reported p-values: the larger of sign flips and t."""
     flips = (treatment.mean(axis=1) - control.mean(axis=1)) / PROBLEMS
@@ -60,9 +66,10 @@ def p_values(treatment: FloatArray, control: FloatArray, difference: Difference,
 def test_equal_methods_are_told_apart_at_most_6_percent_of_the_time(
     seed_sds: tuple[float, float], interaction: float, mean: float
 ) -> None:
+    """Seeds move an accuracy by half of it at most: cut off at 0, larger effects would not be 0 on average."""
     study = SimulatedStudy(1, mean, interaction)
-    treatment, control = (study.method(study.seed_effects(3, seed_sd)) for seed_sd in seed_sds)
-    difference = estimate_difference([treatment], [control])
+    treatment, control = (study.method(study.seed_effects(3, min(seed_sd, mean / 2))) for seed_sd in seed_sds)
+    difference = differ(treatment, control)
     assert (p_values(treatment, control, difference) <= 0.05).mean() <= 0.06
     low, high = difference.interval()
     assert ((low <= 0.0) & (high >= 0.0)).mean() >= 0.94
@@ -75,7 +82,7 @@ def test_a_method_equal_to_its_base_model_is_told_apart_at_most_6_percent_of_the
 ) -> None:
     study = SimulatedStudy(2, 0.5, interaction)
     treatment, base = study.method(study.seed_effects(3, seed_sd)), study.method(study.seed_effects(1, 0.0))
-    difference = estimate_difference([treatment], [base], control_is_fixed=True)
+    difference = differ(treatment, base, "base")
     assert (p_values(treatment, base, difference) <= 0.05).mean() <= 0.06
 
 
@@ -83,13 +90,39 @@ def test_a_method_equal_to_its_base_model_is_told_apart_at_most_6_percent_of_the
 def test_other_numbers_of_seeds_keep_the_level(seeds: int) -> None:
     study = SimulatedStudy(3, 0.5, 0.3)
     treatment, control = (study.method(study.seed_effects(seeds, 0.03)) for _ in range(2))
-    assert (p_values(treatment, control, estimate_difference([treatment], [control])) <= 0.05).mean() <= 0.06
+    assert (p_values(treatment, control, differ(treatment, control)) <= 0.05).mean() <= 0.06
+
+
+@pytest.mark.parametrize("interaction", [0.0, 0.3])
+@pytest.mark.parametrize("seed_sd", [0.0, 0.01, 0.03])
+def test_with_many_seeds_the_level_is_used_and_not_only_kept(seed_sd: float, interaction: float) -> None:
+    """With sampling noise counted twice the setting without any spread of seeds rejects 0.5 %."""
+    study = SimulatedStudy(15, 0.5, interaction)
+    treatment, control = (study.method(study.seed_effects(16, seed_sd)) for _ in range(2))
+    difference = differ(treatment, control)
+    assert 0.025 <= (p_values(treatment, control, difference) <= 0.05).mean() <= 0.06
+    low, high = difference.interval()
+    assert 0.94 <= ((low <= 0.0) & (high >= 0.0)).mean() <= 0.975
+
+
+def test_the_reported_interval_of_many_seeds_is_no_longer_than_the_t_interval() -> None:
+    """The bootstrap draws seeds and problems, and would count the noise of their samples three times."""
+    generator = np.random.default_rng(16)
+    methods = {f"{name}{seed}": ("model", name) for name in ("a", "b") for seed in range(16)}
+    rates = expit(generator.normal(size=120))
+    counts = {run: generator.binomial(8, rates).tolist() for run in methods}
+    benchmark = BenchmarkCounts(Path("one.json"), "simulated", dict.fromkeys(methods, 8), methods, counts)
+    row = compare([benchmark], Settings("b", bootstrap_resamples=2_000, permutations=200)).comparisons[-1]
+    (one, k), (other, _) = benchmark.arm("model", "a"), benchmark.arm("model", "b")
+    difference = estimate_difference([one], [other], samples=([k], [k]))
+    assert row.confidence_interval is not None and row.standard_error == float(difference.standard_error)
+    assert row.confidence_interval == pytest.approx([float(end) for end in difference.interval()], abs=1e-3)
 
 
 def test_forgetting_the_seeds_would_find_differences_that_are_not_there() -> None:
     study = SimulatedStudy(4, 0.5, 0.3)
     treatment, control = (study.method(study.seed_effects(3, 0.03)) for _ in range(2))
-    forgetful = estimate_difference([treatment], [control], treatment_is_fixed=True, control_is_fixed=True)
+    forgetful = differ(treatment, control, "both")
     assert (p_values(treatment, control, forgetful) <= 0.05).mean() > 0.15
 
 
@@ -100,7 +133,7 @@ def test_two_checkpoints_with_equal_truth_are_told_apart_about_5_percent_of_the_
 ) -> None:
     study = SimulatedStudy(5, mean, interaction)
     one, other = (study.method(study.seed_effects(1, 0.0)) for _ in range(2))
-    difference = estimate_difference([one], [other], treatment_is_fixed=True, control_is_fixed=True)
+    difference = differ(one, other, "both")
     assert 0.03 <= (p_values(one, other, difference) <= 0.05).mean() <= 0.06
     low, high = difference.interval()
     assert 0.93 <= ((low <= 0.0) & (high >= 0.0)).mean() <= 0.97
@@ -164,7 +197,7 @@ def test_holm_keeps_the_rate_of_any_false_verdict_over_six_benchmarks(seed_sd: f
         study.difficulty = study.generator.normal(0.0, 1.5, size=study.difficulty.shape)
         effect = 0.25 if benchmark >= 4 else 0.0  # two true differences among four true nulls
         treatment, control = study.method(seeds[0], effect), study.method(seeds[1])
-        by_benchmark.append(p_values(treatment, control, estimate_difference([treatment], [control]), benchmark))
+        by_benchmark.append(p_values(treatment, control, differ(treatment, control), benchmark))
     adjusted = holm(np.stack(by_benchmark, axis=-1))
     assert (adjusted[:, :4] <= 0.05).any(axis=1).mean() <= 0.06
     assert (adjusted[:, 4:] <= 0.05).mean() > 0.5
@@ -174,12 +207,11 @@ def test_holm_keeps_the_rate_of_any_false_verdict_over_six_benchmarks(seed_sd: f
 def test_holm_keeps_the_rate_of_any_false_verdict_over_seven_methods(seeds: int, seed_sd: float) -> None:
     """All seven meet the same reference, so its luck is in every comparison. One seed: claims about checkpoints."""
     study = SimulatedStudy(11, 0.5, 1.0)
-    fixed = {"treatment_is_fixed": seeds == 1, "control_is_fixed": seeds == 1}
     reference = study.method(study.seed_effects(seeds, seed_sd))
     of_methods = []
     for _ in range(7):
         method = study.method(study.seed_effects(seeds, seed_sd))
-        of_methods.append(p_values(method, reference, estimate_difference([method], [reference], **fixed)))
+        of_methods.append(p_values(method, reference, differ(method, reference, "both" if seeds == 1 else "")))
     single = np.stack(of_methods, axis=-1)
     assert (holm(single) <= 0.05).any(axis=1).mean() <= 0.05
     assert (single <= 0.05).any(axis=1).mean() > 0.08
@@ -197,7 +229,7 @@ def test_a_study_of_seven_equal_methods_has_any_verdict_at_most_5_percent_of_the
             for method in methods
         }
         names = {method: ("model", method) for method in methods}
-        benchmark = BenchmarkCounts(Path(f"{number}.json"), "simulated", SAMPLES, names, answered)
+        benchmark = BenchmarkCounts(Path(f"{number}.json"), "simulated", dict.fromkeys(names, SAMPLES), names, answered)
         rows = [row for row in compare([benchmark], settings).comparisons if row.benchmark == ALL_BENCHMARKS]
         assert len(rows) == 7
         single += any(row.p_value is not None and row.p_value <= 0.05 for row in rows)
@@ -222,7 +254,14 @@ def test_pooled_benchmarks_keep_the_level_and_gain_power() -> None:
             treatments.append(study.method(seeds[0], effect))
             controls.append(study.method(seeds[1]))
         rates[effect] = [
-            float((estimate_difference(treatments[:count], controls[:count]).p_values() <= 0.05).mean())
+            float(
+                (
+                    estimate_difference(
+                        treatments[:count], controls[:count], samples=([SAMPLES] * count, [SAMPLES] * count)
+                    ).p_values()
+                    <= 0.05
+                ).mean()
+            )
             for count in (1, 4)
         ]
     assert max(rates[0.0]) <= 0.06

@@ -187,7 +187,7 @@ def test_more_methods_take_the_verdict_of_a_p_value_that_only_a_single_compariso
         found.append(rows_of(tmp_path / name)["delta", "dapo", "all"])
     alone, among_seven = found
     assert alone["p_value"] == alone["p_value_holm"] == among_seven["p_value"] <= 0.05
-    assert among_seven["p_value_holm"] == pytest.approx(7 * alone["p_value"])
+    assert among_seven["p_value_holm"] >= 6 * alone["p_value"] > 0.05
     assert (alone["verdict"], among_seven["verdict"]) == ("better", "not distinguishable")
     assert alone["confidence_interval"] == among_seven["confidence_interval"]
 

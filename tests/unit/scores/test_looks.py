@@ -65,7 +65,7 @@ def counts(seeds: dict[str, int]) -> BenchmarkCounts:
     runs = {f"tiny-{method}-s{seed}": ("tiny", method) for method, n in seeds.items() for seed in range(1, n + 1)}
     rate = {"dapo": 0.5, "mine": 0.6, "other": 0.5}
     drawn = {run: generator.binomial(SAMPLES, rate[method], PROBLEMS).tolist() for run, (_, method) in runs.items()}
-    return BenchmarkCounts(Path("worded.json"), "worded", SAMPLES, runs, drawn)
+    return BenchmarkCounts(Path("worded.json"), "worded", dict.fromkeys(runs, SAMPLES), runs, drawn)
 
 
 def look(method: str, seeds: int, verdict: Verdict | None) -> Look:

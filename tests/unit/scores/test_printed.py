@@ -164,7 +164,8 @@ def test_seeds_by_pattern_make_it_a_claim_about_methods_with_holm_over_benchmark
     found = rows(capsys, "compare", f"{tmp_path}/a-s*", f"{tmp_path}/b-s*", *options)
     assert [row["benchmark"] for row in found] == ["rather-long", "short", "all"]
     assert {row["seeds"] for row in found} == {3} and found[2]["problems"] == 60
-    difference = estimate_difference([np.array(accuracies["a"])], [np.array(accuracies["b"])])
+    arms = [[np.array(accuracies[method])] for method in ("a", "b")]
+    difference = estimate_difference(arms[0], arms[1], samples=([SAMPLES], [SAMPLES]))
     assert found[1]["standard_error"] == pytest.approx(float(difference.standard_error))
     ps = sorted(row["p_value"] for row in found[:2])
     assert sorted(row["p_value_holm"] for row in found[:2]) == pytest.approx(

@@ -10,6 +10,7 @@ import pytest
 from evals.core.comparisons import Look, Looks, Verdict
 from evals.core.errors import InvalidInput
 from evals.core.files import write_json
+from rlvr.study.looks import next_look
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 from tests.unit.study.planned import changed, stages_of
@@ -34,6 +35,21 @@ def decide(seeds: int, verdicts: dict[str, Verdict | None], earlier: tuple[Look,
     )  # fmt: skip
     write_json(Path(f"results/looks/{seeds}/decisions.json"), Looks(margin=0.02, looks=(*earlier, *looks)).to_json())
     return (*earlier, *looks)
+
+
+def test_a_plan_says_what_is_trained_up_to_the_next_look_and_at_most(content: dict[str, Any]) -> None:
+    def said() -> str | None:
+        plan = changed(content, "seeds", SEEDS)
+        return next_look(plan.in_folder(""), plan.studies.looks)
+
+    words = "Stops when certain: {} trainings up to the look after {} seeds, where {} comparisons are open; at most {} "
+    assert said() == words.format(6, 2, 2, 18) + "trainings in all"
+    first = decide(2, {DELTA: Verdict.WORSE, BALANCED: None})
+    assert said() == words.format(10, 4, 1, 14) + "trainings in all"
+    decide(4, {BALANCED: Verdict.EQUIVALENT}, first)
+    assert said() is None
+    plan = changed(content, "seeds", [1, 2])
+    assert next_look(plan.study, plan.studies.looks) is None
 
 
 DELTA, BALANCED = "delta", "dapo_query_preserved_reward_balanced"

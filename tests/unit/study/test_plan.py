@@ -91,16 +91,16 @@ def test_a_gpu_that_is_not_there_is_said_when_a_study_is_planned(
 ) -> None:
     on_gpu = changed(smoke, "execution.device", "cuda").study
     monkeypatch.setattr(notices, "_GPU_DEVICES", ("no-such-device",))
-    notices.print_notices(on_gpu)
+    notices.print_notices(on_gpu, {})
     assert capsys.readouterr().err.startswith("warning: execution.device is cuda, and this machine shows no GPU")
-    notices.print_notices(plan.study)
+    notices.print_notices(plan.study, {})
     monkeypatch.setattr(notices, "_GPU_DEVICES", ("null",))
     for build, words in {
         "2.13.0": "",
         "2.13.0+cpu": "warning: this machine has a GPU, and torch is a build for CPUs",
     }.items():
         monkeypatch.setattr(notices, "version", lambda _, build=build: build)
-        notices.print_notices(on_gpu)
+        notices.print_notices(on_gpu, {})
         assert capsys.readouterr().err.startswith(words) and bool(words) == build.endswith("+cpu")
 
 

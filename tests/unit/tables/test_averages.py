@@ -34,7 +34,7 @@ def test_average_and_error_equal_a_loop_over_problems_and_seeds(results: Results
     condition = _condition(results, "delta")
     average = results.average(condition)
     k = results.samples_per_problem
-    seed_means, problem_variance, values = [0.0, 0.0], 0.0, []
+    seed_means, problem_variance, noise, values = [0.0, 0.0], 0.0, 0.0, []
     for benchmark in results.benchmarks:
         rows = [results.scores[run.run, benchmark].correct_counts for run in condition.runs]
         for seed, row in enumerate(rows):
@@ -44,7 +44,9 @@ def test_average_and_error_equal_a_loop_over_problems_and_seeds(results: Results
         values.append(mean)
         spread = sum((value - mean) ** 2 for value in per_problem) / (len(per_problem) - 1)
         problem_variance += spread / len(per_problem) / 4
+        noise += sum(c / k * (1 - c / k) / (k - 1) for row in rows for c in row) / (2 * 2 * len(per_problem)) ** 2
     seed_variance = (seed_means[0] - seed_means[1]) ** 2 / 2 / 2
+    problem_variance -= min(noise, seed_variance)
     assert average.value == pytest.approx(sum(values) / 2, abs=1e-12)
     assert average.by_seed == pytest.approx(seed_means, abs=1e-12)
     assert average.standard_error == pytest.approx(math.sqrt(problem_variance + seed_variance), abs=1e-12)
