@@ -154,11 +154,15 @@ def draw_profiles(results: Results) -> Figure:
 
 
 def _limit(comparisons: Sequence[Comparison]) -> float | None:
-    """The end of the axis in percentage points, if a few intervals are so wide that no other could be read."""
+    """The end of the axis in percentage points, if a few intervals reach so far that no other could be read.
+
+    A difference that is itself so far away is an arrow.
+    """
     reach = [100 * max(map(abs, row.confidence_interval or (row.difference,))) for row in comparisons]
     if not reach or max(reach) <= 3 * (usual := float(np.quantile(reach, 0.75))):
         return None
-    return max(2 * usual, 1.1 * max(100 * abs(row.difference) for row in comparisons))
+    differences = [100 * abs(row.difference) for row in comparisons]
+    return max(2 * usual, *(1.1 * difference for difference in differences if difference <= 3 * usual))
 
 
 def _draw_comparison(axes: Axes, row: int, comparison: Comparison, limit: float | None) -> None:
@@ -170,7 +174,8 @@ def _draw_comparison(axes: Axes, row: int, comparison: Comparison, limit: float 
         for beyond, edge, arrow in ((low, -1, "<"), (high, 1, ">")):
             if limit is not None and edge * beyond > limit:
                 axes.plot(0.97 * edge * limit, row, arrow, color=colour, markersize=6)
-    axes.plot(100 * comparison.difference, row, "o", color=colour, markersize=5.5, markeredgecolor="white")
+    if limit is None or 100 * abs(comparison.difference) <= limit:
+        axes.plot(100 * comparison.difference, row, "o", color=colour, markersize=5.5, markeredgecolor="white")
 
 
 def _method_panels(

@@ -100,6 +100,11 @@ class BenchmarkCounts:
     def problems(self) -> int:
         return len(next(iter(self.counts.values())))
 
+    @property
+    def k(self) -> int:
+        """The samples of a problem; of files side by side that differ in it, of the first."""
+        return next(iter(self.samples.values()))
+
     def of(self, methods: Mapping[str, tuple[str, str]]) -> BenchmarkCounts:
         """Take some runs alone, each as one of the model and method that it is given."""
         return replace(self, methods=methods, counts={run: self.counts[run] for run in methods})
@@ -289,7 +294,7 @@ def _compare(
     interval = None
     if is_known and is_spread and differing >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *filter(None, pair))
-        drawn = [int(np.min(counts)) for counts in samples[0]] if settings.resample_samples else None
+        drawn = [benchmark.k for benchmark in benchmarks] if settings.resample_samples else None
         replicates = bootstrap_differences(
             treatment, control, draws, generator, samples=drawn, weights=weights, **fixed
         )

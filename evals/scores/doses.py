@@ -62,8 +62,8 @@ class _Trainings:
         sizes = {counts.benchmark: counts.problems for counts in self.benchmarks}
         (model,) = {model for model, method in self._methods.values() if method == name}
         return estimate_average(
-            [counts.accuracies(model, name) for counts in self.benchmarks],
-            [counts.samples for counts in self.benchmarks],
+            [counts.arm(model, name)[0] for counts in self.benchmarks],
+            [counts.k for counts in self.benchmarks],
             is_fixed=False,
             confidence=self.settings.confidence,
             weights=weights_of(self.settings.weighting, sizes),
@@ -134,7 +134,7 @@ def write_doses_table(
         against_none = trainings.compared(plain)
         for dose, names in of_kind.items():
             rows += rows_of(kind, dose, names, against_none[dose])
-    k, title = trainings.benchmarks[0].samples, titles[reference_method]
+    k, title = trainings.benchmarks[0].k, titles[reference_method]
     plain_rows = [row for row in rows if row.method == reference_method]
     tables = [make_table("doses", f"{title}, by dose", _of_doses(k), plain_rows, [_DOSES_NOTE])]
     for kind, of_kind in doses.items():

@@ -101,7 +101,7 @@ def write_rates_table(
             compared = [of_methods.get((method, reference_method)) for of_methods in pair]
             titled, pairs = (method, titles[method]), ((averages[0], averages[1]), (compared[0], compared[1]))
             rows.append(Rated(*titled, own, means, chosen[method], *pairs))
-    columns = _columns(next(iter(benchmarks[0].samples.values())), titles[reference_method])
+    columns = _columns(benchmarks[0].k, titles[reference_method])
     table = make_table("rates", "Every method at the best of its learning rates", columns, rows, _notes(rows))
     read = [*(benchmark.path for benchmark in benchmarks), *files.values()]
     parameters = {"rates": {method: dict(own) for method, own in rates.items()}, "reference_method": reference_method}

@@ -59,7 +59,8 @@ def extend(study: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, An
     """Put the ``content`` of a file on top of the ``study`` that it extends.
 
     With ``methods`` of its own it takes over none of :data:`_OF_METHODS` but the controls, with their methods, and
-    these only where the reference method is the same.
+    these only where the reference method is the same. What random rewards gain says nothing of other methods and is
+    left to the study that has it.
     """
     merged = deepcopy(dict(study))
     if isinstance(methods := content.get("methods"), dict):
@@ -67,6 +68,7 @@ def extend(study: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, An
         merged = {key: value for key, value in merged.items() if key not in _OF_METHODS}
         same = content.get("reference_method", reference) == reference
         if same and isinstance(controls, dict) and "controls" not in content:
+            controls = {kind: method for kind, method in controls.items() if kind != "random_rewards"}
             added = {name: changes for name, changes in study["methods"].items() if name in controls.values()}
             content = {**content, "methods": {**methods, **added, **methods}, "controls": controls}
     for key, value in content.items():

@@ -65,8 +65,9 @@ def test_studies_with_the_effect_that_another_study_reports_find_it_four_times_i
     reported = minimum_detectable_effect(differ(*simulated(generator, sizes, seeds, seed_sd, nothing)))
     effects = np.tile(np.minimum(reported, 0.5), STUDIES // REPORTING)
     shares = is_found(*simulated(generator, sizes, seeds, seed_sd, effects))
-    error = 2.6 * np.sqrt(0.8 * 0.2 / STUDIES)  # 1 %, two-sided, of the simulation
-    assert 0.8 - error <= shares.mean() <= 0.87 + error
+    # 1 %, two-sided, of the simulation: of the studies, and of those whose reports are few and vary themselves.
+    error = 2.6 * np.sqrt(0.8 * 0.2 * (1 / STUDIES + 1 / (4 * REPORTING)))
+    assert 0.8 - error <= shares.mean() <= 0.85 + error
 
 
 @pytest.mark.parametrize("freedom", [2, 4, 30])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from evals.core.comparisons import Controls
 from evals.core.errors import InvalidInput
 from evals.core.yaml_file import read_yaml
 from rlvr.study.plan import Plan
@@ -46,7 +47,7 @@ def test_every_named_study_can_be_run_beside_the_shipped_studies(name: str) -> N
     assert named - {"studies/rates/"} == {f"studies/{path.stem}/" for path in (CONFIG / "studies").glob("*.yaml")}
     for study in studies.by_folder.values():
         assert [run.run for run in study.runs if run.run not in studies.runs] == []
-        assert len(study.config.seeds) <= len(config["seeds"])
+        assert len(study.config.training_seeds) <= len(studies.main.config.training_seeds)
         for run in study.trained_runs:
             assert studies.runs[run.run][0].resolved_run(run.run) == study.resolved_run(run.run)
 
@@ -69,7 +70,7 @@ def test_a_study_that_means_something_else_by_a_name_blocks_the_named_studies_th
     message = studies.refused["ablations"]
     assert message.startswith("config/studies/ablations.yaml: methods.delta: ") and "mine.yaml" in message
     assert "\n" not in message
-    assert studies.runs["tiny-delta-s1"][0] is studies.by_folder[""]
+    assert studies.runs["tiny-delta-s1"][0] is studies.main
     assert not any(run.startswith("tiny-delta_refinements_2") for run in studies.runs)
 
 
@@ -96,11 +97,11 @@ def test_studies_with_the_reference_method_of_the_main_study_have_its_controls_t
     config = read_yaml(CONFIG / "smoke.yaml")
     harmful = {"extends": "dapo", "loss": {"epsilon_low": 0.5}}
     config["methods"] |= {"harmful": harmful, "neutral": {"extends": "dapo"}}
-    config["controls"] = {"positive": "harmful", "negative": "neutral"}
+    config["controls"] = {"positive": "harmful", "negative": "neutral", "random_rewards": "delta"}
     assert set(resolve_studies(config, "mine.yaml").refused) <= {RATES}
     study = resolved(write(tmp_path, "plain"), config)
     assert list(study.methods) == ["dapo", "grpo", "harmful", "neutral"]
-    assert study.config.controls == Study.resolve(config).config.controls
+    assert study.config.controls == Controls(positive="harmful", negative="neutral")  # chance is the main study's
     assert study.methods["harmful"] == Study.resolve(config).methods["harmful"]
     other = resolved(write(tmp_path, "other", reference_method="grpo"), config)
     assert (list(other.methods), other.config.controls) == (["dapo", "grpo"], None)

@@ -26,21 +26,24 @@ def config() -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml", "thorough.yaml", "real_benchmarks.yaml", "smollm2.yaml"])
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "smoke.yaml", "full.yaml", "thorough.yaml", "real_benchmarks.yaml", "smollm2.yaml"]
+)
 def test_shipped_studies_are_accepted(name: str) -> None:
     study = Study.read(CONFIG / name)
-    assert len(study.trained_runs) == len(study.methods) * len(study.config.seeds)
+    assert len(study.trained_runs) == len(study.methods) * len(study.config.training_seeds)
     assert len({run.run for run in study.runs}) == len(study.runs)
     for method in study.methods.values():
         compose(method, longest=64)
 
 
-def test_the_thorough_study_only_adds_seeds_to_the_default_one() -> None:
-    """So it continues where the default ended, and trains nothing again."""
-    default, thorough = (read_study_file(CONFIG / f"{name}.yaml") for name in ("config", "thorough"))
-    own, more = default.pop("seeds"), thorough.pop("seeds")
-    assert more[: len(own)] == own and len(more) > len(own)
-    assert thorough == default
+@pytest.mark.parametrize(("name", "count"), [("full", 16), ("thorough", 54)])
+def test_studies_of_all_seeds_only_add_seeds_to_the_default_one(name: str, count: int) -> None:
+    """So they continue where the default stopped, and train nothing again."""
+    default, longer = (read_study_file(CONFIG / f"{each}.yaml") for each in ("config", name))
+    design, seeds = default.pop("seeds"), longer.pop("seeds")
+    assert seeds == list(range(1, count + 1)) and design["at_most"] == design["looks"][-1] == 16
+    assert longer == default
 
 
 def test_worded_problems_need_tokens_that_have_their_words() -> None:
