@@ -94,7 +94,7 @@ def test_a_killed_run_continues_from_its_newest_intact_state(study: StudyDirecto
 
     manifest = verify_outputs(place / "manifest.json", "run")
     assert manifest.details["steps"] == STEPS and manifest.details["optimizer_steps"] == 2 * STEPS
-    assert manifest.details["merged_log_prob_difference"] < 0.05
+    assert manifest.details["merged_log_prob_difference"] < 0.2  # of one short rollout, over the last step's updates
     assert manifest.details["optimizer"] == {"name": "AdamW", "betas": [0.9, 0.99], "epsilon": 1e-7}
     assert manifest.details["prompts_left_out"] == 0
     assert "checkpoint/model.safetensors" in manifest.outputs
