@@ -138,7 +138,9 @@ class Checkpoint:
         """The id of the token that the tokenizer's configuration names for a role, such as ``bos_token``, if any."""
         token = _read_object(self.directory / "tokenizer_config.json", optional=True).get(role)
         name = token.get("content") if isinstance(token, dict) else token
-        identifier: int | None = self.tokenizer.token_to_id(name) if isinstance(name, str) else None
+        if not isinstance(name, str) or name.encode("utf-8", "ignore").decode() != name:  # half a surrogate pair
+            return None
+        identifier: int | None = self.tokenizer.token_to_id(name)
         return identifier
 
     @property

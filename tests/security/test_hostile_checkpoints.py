@@ -95,6 +95,12 @@ def test_a_wrong_value_is_named_before_the_weights_are_read(copy: Path, key: str
         Checkpoint(copy).config  # noqa: B018
 
 
+def test_an_end_token_that_is_no_text_is_none(copy: Path) -> None:
+    change(copy, "tokenizer_config.json", ("eos_token",), "\ud800")
+    assert Checkpoint(copy).special_token("eos_token") is None
+    read(copy)
+
+
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json"])
 def test_a_file_that_holds_a_list_is_named(copy: Path, name: str) -> None:
     (copy / name).write_text("[]")
