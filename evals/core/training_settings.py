@@ -74,7 +74,7 @@ class EarlyStop(Record):
 
 
 Rounding = Literal["bfloat16", "int8", "int4", "int3"]
-"""What a sampler's weights are rounded to."""
+"""A type that a sampler's weights are rounded to."""
 
 
 class SamplerDose(Record):

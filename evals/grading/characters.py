@@ -10,7 +10,7 @@ from pathlib import Path
 from evals.grading.exact import ascii_digit
 
 _UNICODE = str.maketrans(json.loads(Path(__file__).with_name("characters.json").read_text(encoding="utf-8")))
-"""What no rule of Unicode says: symbols in LaTeX; signs of no width, and of the direction of writing, as nothing."""
+"""Replacements that no rule of Unicode gives: LaTeX for symbols, nothing for signs without width or of direction."""
 
 _OVERLINED = re.compile(r"(?:\d\u0305)+")
 _GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER (?:FINAL )?(\w+)")

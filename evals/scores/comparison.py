@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evals.core.comparisons import Claim, Comparison, Comparisons, Contrast, Controls, Look, Verdict
+from evals.core.config.sections import Statistics
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
@@ -59,6 +60,18 @@ class Settings:
     controls: Controls | None = None  # of the study, for whoever reads the comparisons
     given: tuple[str, ...] = (BASE,)  # methods that are one given policy each: their seeds add no variance
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain
+
+    @classmethod
+    def of(cls, reference_method: str, statistics: Statistics, **others: Any) -> Settings:
+        """Compare with the reference method by a study's ``statistics``; ``others`` are further fields."""
+        return cls(
+            reference_method,
+            seed=statistics.seed,
+            bootstrap_resamples=statistics.resamples,
+            permutations=statistics.permutations,
+            weighting=statistics.weighting or "benchmarks",
+            **others,
+        )
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
@@ -207,7 +220,7 @@ def compare(
 def _arms(
     pair: Pair, benchmarks: Sequence[BenchmarkCounts], settings: Settings
 ) -> tuple[tuple[list[FloatArray], list[FloatArray]], tuple[list[npt.ArrayLike], list[npt.ArrayLike]]]:
-    """Of a pair's method and of what it is compared against: accuracies [S, N] and samples [S] on each benchmark.
+    """Look up the accuracies [S, N] and samples [S] on each benchmark, of a pair's method and of what it meets.
 
     After a look both have as many seeds.
     """

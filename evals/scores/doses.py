@@ -101,13 +101,7 @@ def write_doses_table(
         titles: of every method without a dose, controls among them.
         reference_method: the plain one.
     """
-    settings = Settings(
-        reference_method,
-        seed=statistics.seed,
-        bootstrap_resamples=statistics.resamples,
-        permutations=statistics.permutations,
-        weighting=statistics.weighting or "benchmarks",
-    )
+    settings = Settings.of(reference_method, statistics)
     trainings = _Trainings(read_counts(scores), training, settings)
 
     def rows_of(kind: str, dose: str, names: Mapping[str, str], of_dose: Comparison | None = None) -> list[Dosed]:

@@ -74,13 +74,7 @@ def write_rates_table(
     names = {run: known for run, known in benchmarks[0].methods.items() if known[1] != BASE}
     files = {run: training / run / "validation.parquet" for run in names}
     held_out = {run: _last_score(path) for run, path in files.items()}
-    settings = Settings(
-        reference_method,
-        seed=statistics.seed,
-        bootstrap_resamples=statistics.resamples,
-        permutations=statistics.permutations,
-        weighting=statistics.weighting or "benchmarks",
-    )
+    settings = Settings.of(reference_method, statistics)
     rows = []
     for model in dict.fromkeys(model for model, _ in names.values()):
         seeds = [

@@ -59,6 +59,17 @@ def _grpo(**parts: Any) -> Objective:
     return Objective(Clipped(0.2, 0.2, None), "seq-mean-token-mean", **parts)
 
 
+def _gspo(name: str, loss: GSPO | GSPOToken) -> Case:
+    asked = {"epsilon_low": loss.epsilon_low, "epsilon_high": loss.epsilon_high}
+    return Case(name, Objective(loss, "seq-mean-token-mean"), asked, _SEQUENCE, _DUAL)
+
+
+def _dppo(name: str, loss: type[DPPOTV] | type[DPPOKL], delta: float) -> Case:
+    readings = {"it does not cap the ratio": {"loss": loss(delta, delta, 1e9)}}
+    asked = {"delta_low": delta, "delta_high": delta}
+    return Case(name, Objective(loss(delta, delta, 20.0), "token-mean"), asked, (40.0,), _DPPO, readings)
+
+
 CASES = [
     Case("grpo", _grpo(), _EVEN, _PPO, _DUAL),
     Case("dapo", Objective(Clipped(0.2, 0.28, None), "token-mean"), _CLIP, (0.8, 1.28), _DUAL),
@@ -75,20 +86,8 @@ CASES = [
         _PPO,
         _DUAL,
     ),
-    Case(
-        "gspo",
-        Objective(GSPO(3e-4, 4e-4), "seq-mean-token-mean"),
-        {"epsilon_low": 3e-4, "epsilon_high": 4e-4},
-        _SEQUENCE,
-        _DUAL,
-    ),
-    Case(
-        "gspo_token",
-        Objective(GSPOToken(3e-4, 4e-4), "seq-mean-token-mean"),
-        {"epsilon_low": 3e-4, "epsilon_high": 4e-4},
-        _SEQUENCE,
-        _DUAL,
-    ),
+    _gspo("gspo", GSPO(3e-4, 4e-4)),
+    _gspo("gspo_token", GSPOToken(3e-4, 4e-4)),
     Case(
         "sapo",
         Objective(SAPO(1.0, 1.05), "seq-mean-token-mean"),
@@ -127,22 +126,8 @@ CASES = [
         {"clip_fraction": 1.0, "covariance_low": 0.1, "covariance_high": 5.0, **_EVEN},
         _PPO,
     ),
-    Case(
-        "dppo_tv",
-        Objective(DPPOTV(0.15, 0.15, 20.0), "token-mean"),
-        {"delta_low": 0.15, "delta_high": 0.15},
-        (40.0,),
-        _DPPO,
-        {"it does not cap the ratio": {"loss": DPPOTV(0.15, 0.15, 1e9)}},
-    ),
-    Case(
-        "dppo_kl",
-        Objective(DPPOKL(0.05, 0.05, 20.0), "token-mean"),
-        {"delta_low": 0.05, "delta_high": 0.05},
-        (40.0,),
-        _DPPO,
-        {"it does not cap the ratio": {"loss": DPPOKL(0.05, 0.05, 1e9)}},
-    ),
+    _dppo("dppo_tv", DPPOTV, 0.15),
+    _dppo("dppo_kl", DPPOKL, 0.05),
     Case("ipo", Objective(IPO(0.1, 1e-3), "token-mean"), {"epsilon": 0.1, "kl_coefficient": 1e-3}),
     Case("m2po", Objective(M2PO(0.04), "token-mean"), {"tau": 0.04}),
     Case(

@@ -7,7 +7,7 @@ from pathlib import Path
 from evals.core.record import Record
 from rlvr.conform.cases import CASES
 from rlvr.conform.trainer import Process, adapter_of
-from rlvr.conform.verdicts import Finding, try_losses
+from rlvr.conform.verdicts import ADVANTAGES, Finding, try_losses
 
 MARKS = {
     "equal": "equal",
@@ -25,7 +25,7 @@ TEXT = Path(__file__).with_name("page.md")
 
 
 class Report(Record):
-    """What was found about a trainer, in which versions."""
+    """The findings about a trainer, and the versions that they are of."""
 
     trainer: str
     versions: dict[str, str]
@@ -79,7 +79,7 @@ def printed(report: Report) -> Iterator[str]:
 
 
 def described(finding: Finding) -> str:
-    """What a verdict rests on, in words."""
+    """Say in words what a verdict rests on."""
     words = [finding.convention] if finding.convention else []
     if finding.remedy:
         changed = {key: value for key, value in finding.remedy.items() if finding.options.get(key) != value}
@@ -102,7 +102,7 @@ def _options(options: dict[str, str]) -> str:
 
 def page(reports: Sequence[Report]) -> str:
     """The page of all reports, below its text."""
-    names = [*(case.name for case in CASES), "advantages grpo", "advantages dr_grpo", "advantages rloo"]
+    names = [*(case.name for case in CASES), *(f"advantages {name}" for name in ADVANTAGES)]
     lines = [f"| objective | {' | '.join(report.name for report in reports)} |", f"|---|{'---|' * len(reports)}"]
     for name in names:
         found = [{finding.objective: finding for finding in report.findings}.get(name) for report in reports]

@@ -18,11 +18,13 @@ from rlvr.methods.aggregation import Mode
 
 TOLERANCE = 1e-5
 """The largest difference, over the largest gradient expected, that rounding in float32 may make."""
+ADVANTAGES = ("grpo", "dr_grpo", "rloo")
+"""The estimators of advantages that trainers are held to, by the names of :func:`rlvr.conform.expected.advantages`."""
 Verdict = Literal["equal", "convention", "differs", "depends on the cut", "not offered", "fails"]
 
 
 class Finding(Record):
-    """What was found about one objective of one trainer.
+    """A finding about one objective of one trainer.
 
     Attributes:
         convention: what the trainer means by the same numbers, and the options that make it the paper's, if any.
@@ -258,7 +260,7 @@ def try_losses(trainer: Answering, names: Sequence[str] = ()) -> Iterator[Findin
         if not names or case.name in names:
             yield Trial(trainer, case).finding()
     if not names or "advantages" in names:
-        for name in ("grpo", "dr_grpo", "rloo"):
+        for name in ADVANTAGES:
             yield try_advantages(trainer, name)
 
 

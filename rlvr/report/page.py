@@ -1,13 +1,12 @@
 """The report of a study as one HTML file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from evals.core.errors import InvalidInput
-from evals.core.files import read_json
 from evals.core.records import BASE, ProblemFile
 from evals.results import Results
 from evals.scores.registration import read_entries
@@ -18,7 +17,7 @@ from evals.tables.layout import Table
 from rlvr.report.charts import charts
 from rlvr.report.examples import first_responses
 from rlvr.report.html import embedded, write_page
-from rlvr.report.provenance import StudyName, read_run_manifest, run_directory
+from rlvr.report.provenance import read_run_manifest, read_study, run_directory
 from rlvr.report.summary import alternatives, best_condition, findings, headline, question, registered
 from rlvr.report.trainings import recorded_table, settings_table, timing_table
 
@@ -48,19 +47,19 @@ def write_report(
         rollouts: address of the page of rollouts, from the report; default: none.
         registrations: of a registered comparison.
     """
-    settings = read_json(study)
-    StudyName.parse(settings, str(study))
+    settings = read_study(study)
     names = [
         figure for figure in (*own_figures, *_FIGURES) if figure != "compute_performance" or "validation" in settings
     ]
     names += ["validation_curves"] if isinstance(settings.get("checkpoint"), dict) else []
     drawn = [figures / f"{figure}.svg" for figure in names]
-    content, inputs = report_content(study, results, audits, directory, drawn, notes, title, registrations)
+    content, inputs = report_content(study, settings, results, audits, directory, drawn, notes, title, registrations)
     write_page("report.html.jinja", out, inputs, notes, rollouts=rollouts, **content)
 
 
 def report_content(
     study: Path,
+    settings: Mapping[str, Any],
     results: Results,
     audits: Sequence[Path],
     directory: Path,
@@ -72,11 +71,10 @@ def report_content(
     """Gather the variables of the report's template but for ``notes`` and ``rollouts``, and the files behind them.
 
     Args:
+        settings: of the study.
         study, results, audits, directory, notes, title, registrations: as in :func:`write_report`.
         drawn: figures.
     """
-    content = read_json(study)
-    name = StudyName.parse(content, str(study)).study
     audited_runs = audit.read_audits(audits, results.runs)
     audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")
@@ -96,13 +94,13 @@ def report_content(
     entries = read_entries(registrations) if registrations else []
     inputs += [registrations] if registrations and entries else []
     shown_on_page = {
-        "title": title or name,
+        "title": title or settings["study"],
         "question": title or question(results),
         "headline": headline(results),
         "alternatives": alternatives(results, curves, summaries),
-        "settings": json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True),
+        "settings": json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True),
         "findings": findings(results),
-        "registered": registered(results, content, entries) if registrations else [],
+        "registered": registered(results, settings, entries) if registrations else [],
         "main_table": replace(shown, notes=shown.notes[len(notes) :]),
         "main_columns": number_shown,
         "tables_of_seeds": [robust_table, *efficiency_tables] if falls else [],
@@ -114,7 +112,7 @@ def report_content(
         "timing_table": timing_table(results, directory / "runs"),
         "recorded_table": recorded_table(results, directory / "runs"),
         "settings_table": settings_table(results, directory),
-        "has_claims": "diagnostics" in content and not title,
+        "has_claims": "diagnostics" in settings and not title,
         "level": round(100 * results.confidence),
         "reference": results.drawn_against[1],
         "figures": {path.stem: embedded(path) for path in drawn},

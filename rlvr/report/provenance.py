@@ -1,9 +1,11 @@
 """The manifests of the runs behind a report."""
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import ConfigDict
 
+from evals.core.files import read_json
 from evals.core.manifest import Manifest, read_manifest
 from evals.core.record import Record
 from evals.core.records import BASE, Run
@@ -16,6 +18,13 @@ class StudyName(Record):
 
     study: str
     benchmarks: tuple[str, ...] = ()
+
+
+def read_study(path: Path) -> dict[str, Any]:
+    """Read a resolved study; a file that names none is a :class:`UserError`."""
+    settings: dict[str, Any] = read_json(path)
+    StudyName.parse(settings, str(path))
+    return settings
 
 
 def studies_of(results: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import fingerprint, read_json, write_bytes, write_text
+from evals.core.files import fingerprint, write_bytes, write_text
 from evals.core.manifest import Manifest, read_manifest
 from evals.core.records import BASE
 from evals.core.run_spec import COMPONENT_FILE, parts_in_files
@@ -26,7 +26,7 @@ from evals.trace.directory import read_verified
 from rlvr.report.comparability import Setup, differing, setup_of
 from rlvr.report.html import fill_template
 from rlvr.report.page import report_content
-from rlvr.report.provenance import StudyName, read_run_manifest, studies_of
+from rlvr.report.provenance import read_run_manifest, read_study, studies_of
 
 _COLUMNS = ("Method", "Versus ", "Verdict", "MDE", "Contrast", "Fell", "Seeds", "Tokens", "CPU")
 _PAGE = "index.html"
@@ -124,16 +124,15 @@ def _read(directory: Path) -> Iterator[Entry]:
         raise UserError(f"{directory}: holds no finished study; accepted: one with its report, which snakemake makes")
     made = max(maker.manifest.created for maker in chain.makers)[:16].replace("T", " ") + " UTC"
     for study in finished:
-        settings = read_json(study / "study.json")
-        named = StudyName.parse(settings, str(study / "study.json"))
-        scores = [study / "scores" / f"{name}.json" for name in named.benchmarks]
+        settings = read_study(study / "study.json")
+        scores = [study / "scores" / f"{name}.json" for name in settings.get("benchmarks", ())]
         read = read_results(study / "runs.json", scores, study / "comparisons.json")
         audits = [results / "grades" / run.run / name / "audit.json" for name in read.benchmarks for run in read.runs]
         notes = read_manifest(study / "report.manifest.json", "report").parameters.get("notes", [])
         drawn = [figure for figure in [study / "figures/differences.svg"] if figure.is_file()]
         registered = study / "registration.json" if "registration" in settings else None
-        given = study / "study.json", read, audits, results, drawn, notes, settings.get("title"), registered
-        content, inputs = report_content(*given)
+        of_report = settings, read, audits, results, drawn, notes, settings.get("title"), registered
+        content, inputs = report_content(study / "study.json", *of_report)
         verified = {path.resolve() for path in chain.files}
         if foreign := [path for path in inputs if path.resolve() not in verified]:
             raise UserError(f"{directory}: needs {foreign[0]}, which is none of its verified files")
@@ -142,7 +141,7 @@ def _read(directory: Path) -> Iterator[Entry]:
         settings = _with_files_beside(settings, components)
         content = {**content, "notes": notes, "settings": _json(settings)}
         author = read_author(results)
-        yield Entry(named.study, settings, content, read, results, chain.root_hash(), author, made, components)
+        yield Entry(settings["study"], settings, content, read, results, chain.root_hash(), author, made, components)
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -201,15 +201,12 @@ class Comparisons(Stage):
         from evals.core.comparisons import Claim, Looks
         from evals.scores.comparison import Settings, write_comparisons
 
-        settings = Settings(
+        settings = Settings.of(
             self.reference_method,
-            Claim(self.claim),
-            self.confidence,
+            self.statistics,
+            claim=Claim(self.claim),
+            confidence=self.confidence,
             looks=tuple(look for path in self.decisions for look in Looks.read(path).looks),
-            seed=self.statistics.seed,
-            bootstrap_resamples=self.statistics.resamples,
-            permutations=self.statistics.permutations,
-            weighting=self.statistics.weighting or "benchmarks",
             controls=self.controls,
         )
         write_comparisons(self.scores, settings, self.out, Path("results/runs") if self.metrics else None)

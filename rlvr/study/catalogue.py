@@ -73,6 +73,14 @@ def resolve_method(name: str, overrides: Mapping[str, Any], catalogue: Mapping[s
     return entry
 
 
+def variant(
+    method: str, changes: Mapping[str, Any], title: str, words: str, training: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Make a method that is ``method`` with other ``training`` settings; ``words`` behind its title say which."""
+    parent, trained = changes.get("extends", method), {**changes.get("training", {}), **training}
+    return {**changes, "extends": parent, "title": f"{title}, {words}", "training": trained}
+
+
 def resolve_methods(config: StudyConfig, source: str) -> dict[str, Entry]:
     """Look up every method of a study: method's name -> its entry with the study's changes."""
     return {

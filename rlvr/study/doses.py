@@ -9,7 +9,7 @@ from evals.core.config.sections import SeedsByLooks
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import VERL
-from rlvr.study.catalogue import load_catalogue, resolve_method
+from rlvr.study.catalogue import load_catalogue, resolve_method, variant
 
 
 def with_doses(config: StudyConfig, source: str) -> StudyConfig:
@@ -31,9 +31,9 @@ def with_doses(config: StudyConfig, source: str) -> StudyConfig:
     for method, kind, dose, name in _dosed(config):
         changes = config.methods[method]
         entry = resolve_method(method, changes.of_entry, load_catalogue(), f"{source}: methods.{method}")
-        named = {"extends": changes.of_entry.get("extends", method), "title": f"{entry['title']}, {kind} {dose}"}
-        training = {**changes.training, "sampler": {kind: dose}}
-        methods[name] = MethodChanges(**{**changes.of_entry, **named, "training": training})
+        stated = {**changes.of_entry, "training": changes.training}
+        dosed = variant(method, stated, entry["title"], f"{kind} {dose}", {"sampler": {kind: dose}})
+        methods[name] = MethodChanges(**dosed)
     return config.model_copy(update={"methods": methods})
 
 

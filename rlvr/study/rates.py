@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evals.core.errors import InvalidInput
+from rlvr.study.catalogue import variant
 from rlvr.study.study import Study
 
 RATES = "rates"
@@ -37,10 +38,9 @@ def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study
             continue
         methods[method] = changes
         for suffix, (factor, words) in _FURTHER.items():
-            training = {**changes.get("training", {}), "learning_rate": study.training[method].learning_rate * factor}
-            title = f"{study.methods[method]['title']}, {words}"
-            parent = changes.get("extends", method)
-            methods[f"{method}_{suffix}"] = {**changes, "extends": parent, "title": title, "training": training}
+            rate = {"learning_rate": study.training[method].learning_rate * factor}
+            title = study.methods[method]["title"]
+            methods[f"{method}_{suffix}"] = variant(method, changes, title, words, rate)
     left_out = ("diagnostics", "decoding", "controls", "doses", "registration", "checkpoint", "beside", "score_at")
     kept = {key: value for key, value in config.items() if key not in left_out}
     own: dict[str, Any] = {

@@ -17,6 +17,6 @@ class Settings(Record):
 
 def require(settings: Settings, keys: Iterable[str], key: str = "") -> None:
     """Check that ``settings``, which stand under ``key``, have ``keys``; null leaves one out."""
-    given = {name for name in settings.model_fields_set if getattr(settings, name) is not None}
-    if lacking := [name for name in keys if name not in given]:
+    stated = {name for name in settings.model_fields_set if getattr(settings, name) is not None}
+    if lacking := [name for name in keys if name not in stated]:
         raise NotAccepted(f"lacks {', '.join(lacking)}", key=key)
