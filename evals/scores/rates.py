@@ -29,6 +29,7 @@ Rates = Mapping[str, float]
 class Rated:
     """A row: a method at the study's learning rate, and at the best of its own."""
 
+    model: str
     method: str
     title: str
     rates: Rates
@@ -75,8 +76,8 @@ def write_rates_table(
     files = {run: training / run / "validation.parquet" for run in names}
     held_out = {run: _last_score(path) for run, path in files.items()}
     settings = Settings.of(reference_method, statistics)
-    rows = []
-    for model in dict.fromkeys(model for model, _ in names.values()):
+    rows, models = [], list(dict.fromkeys(model for model, _ in names.values()))
+    for model in models:
         seeds = [
             run.removeprefix(f"{model}-{reference_method}-s")
             for run in names
@@ -93,8 +94,9 @@ def write_rates_table(
             means = {name: fmean(held_out[f"{model}-{name}-s{seed}"] for seed in seeds) for name in own}
             averages = [of_methods[method, BASE].method_average for of_methods in pair]
             compared = [of_methods.get((method, reference_method)) for of_methods in pair]
-            titled, pairs = (method, titles[method]), ((averages[0], averages[1]), (compared[0], compared[1]))
-            rows.append(Rated(*titled, own, means, chosen[method], *pairs))
+            title = f"{titles[method]} ({model})" if len(models) > 1 else titles[method]
+            pairs = (averages[0], averages[1]), (compared[0], compared[1])
+            rows.append(Rated(model, method, title, own, means, chosen[method], *pairs))
     columns = _columns(benchmarks[0].k, titles[reference_method])
     table = make_table("rates", "Every method at the best of its learning rates", columns, rows, _notes(rows))
     read = [*(benchmark.path for benchmark in benchmarks), *files.values()]
@@ -136,6 +138,7 @@ def _columns(k: int, reference: str) -> list[Column[Rated]]:
 
     return [
         Column("Method", lambda row: row.title),
+        Column("", lambda row: row.model, csv="model"),
         Column("", lambda row: row.method, csv="method"),
         Column("Held out, by rate (%)", lambda row: row, _held_out_text),
         Column("Seeds that chose it", lambda row: row.counts, csv="seeds_by_rate"),

@@ -164,6 +164,7 @@ def alternatives(results: Results, shown: dict[str, Any], summaries: Mapping[Con
         "compute_performance": f"Scores on held-out problems over tokens with fitted curves. {held_out}",
         "training_curves": f"Training curves of every method. {reward}",
         "reward_curves": f"Reward during training, a panel for every method. {reward}",
+        "sizes": "Paired differences of every method to the reference method, by the size of the model.",
         "validation_curves": "Scores along every training, by which its best policy was chosen.",
         "score_curves": f"Scores of every method along its training. {_ranked('Mean score at the end', averages)}",
     }

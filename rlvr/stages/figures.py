@@ -53,6 +53,16 @@ class DosesFigure(Shown):
     reference_method: str
 
 
+class SizesFigure(Shown):
+    """The differences to the reference method on models of several sizes."""
+
+    kind = "figure_sizes"
+    call = "evals.figures.sizes:write_sizes_figure"
+
+    table: File
+    reference: str
+
+
 class TrainingCurves(Shown):
     """The metrics of the trainings, step by step."""
 

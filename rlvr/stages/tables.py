@@ -87,6 +87,15 @@ class DosesTable(Shown):
     statistics: Statistics
 
 
+class SizesTable(OfResults):
+    """The verdicts on models of several sizes."""
+
+    kind = "table_sizes"
+    call = "evals.tables.sizes:write_sizes_table"
+
+    bases: Files
+
+
 class CheckpointsTable(OfResults):
     """The best policies of the trainings beside the last ones."""
 

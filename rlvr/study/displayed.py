@@ -118,6 +118,8 @@ class Displayed:
             yield tables.BySeedTable(**results)
             yield tables.RobustTable(**trainings)
             yield tables.EfficiencyTable(**trainings)
+            if bases := self.sizes(folder):
+                yield tables.SizesTable(**results, bases=bases)
         yield tables.AuditTable(folder=folder, audits=self.plan.audits(folder), runs=results["runs"])
         if not self.plan.study.methods:
             return
@@ -137,6 +139,13 @@ class Displayed:
             return
         yield figures.DifferencesFigure(**results)
         yield figures.ProfilesFigure(**results)
+        if self.sizes(folder):
+            reference = self.plan.in_folder(folder).config.reference_method
+            table, title = (
+                Path(f"results/{folder}tables/sizes.csv"),
+                self.plan.in_folder(folder).methods[reference]["title"],
+            )
+            yield figures.SizesFigure(folder=folder, table=table, reference=title)
         yield figures.CostCurves(**trainings)
         if self.plan.in_folder(folder).validation_settings:
             yield figures.ComputePerformance(**trainings)
@@ -219,6 +228,13 @@ class Displayed:
             choices=self.choices(folder),
         )
 
+    def sizes(self, folder: str) -> tuple[Path, ...]:
+        """The base models of a study of several that are all made from scratch; none of any other."""
+        config = self.plan.in_folder(folder).config
+        scratch = self.plan.study.models_from_scratch
+        several = len(config.models) > 1 and config.models.keys() == scratch.keys()
+        return tuple(Path(f"results/base/{model}/manifest.json") for model in scratch) if several else ()
+
     def choices(self, folder: str) -> tuple[Path, ...]:
         """The choices of the best policies of a study's trainings; none where the last alone is reported."""
         return self.plan.choices(f"{folder}{BEST}")
@@ -269,5 +285,5 @@ class Displayed:
         }
 
 
-_OWN_FIGURES = (figures.RewardCurves, figures.ScoreCurves)
+_OWN_FIGURES = (figures.RewardCurves, figures.ScoreCurves, figures.SizesFigure)
 """Figures that not every study has; the report shows them in a section of their own."""

@@ -100,7 +100,7 @@ OF_THE_DEFAULT_STUDY = {
         "these {all_problems} problems",
         "`config/thorough.yaml` has {more_seeds} seeds",
         "with whole groups, {long_steps} steps each",
-        "{named_seeds} or {more_named_seeds} seeds, and both controls",
+        "{named_seeds} to {more_named_seeds} seeds, and both controls",
     ],
     "docs/results/task_design.md": [
         "the {benchmarks} benchmarks of {problems} problems with {k} samples",

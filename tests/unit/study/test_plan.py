@@ -427,3 +427,13 @@ def test_a_verifier_is_refused_before_work_starts(
     with pytest.raises(UserError) as raised:
         Plan.read(content, "mine.yaml")
     assert complaint in str(raised.value)
+
+
+def test_a_study_of_several_sizes_has_their_table_and_figure() -> None:
+    stages = stages_of(Plan.read(read_study_file(CONFIG / "ladder.yaml"), "ladder.yaml"))
+    names = [path.parent.name for path in stages["table_sizes"].bases]
+    assert names == ["w48", "tiny", "w192", "w384"]
+    figure = stages["figure_sizes"]
+    assert str(figure.table) in stages["table_sizes"].paths() and figure.reference == "DAPO"
+    assert stages["report_html"].own_figures == ("sizes",)
+    assert "table_sizes" not in stages_of(Plan.read(read_study_file(CONFIG / "config.yaml"), "config.yaml"))

@@ -27,11 +27,13 @@ def config() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["config.yaml", "smoke.yaml", "full.yaml", "thorough.yaml", "real_benchmarks.yaml", "smollm2.yaml"]
+    "name",
+    ["config.yaml", "smoke.yaml", "full.yaml", "thorough.yaml", "ladder.yaml", "real_benchmarks.yaml", "smollm2.yaml"],
 )
 def test_shipped_studies_are_accepted(name: str) -> None:
     study = Study.read(CONFIG / name)
-    assert len(study.trained_runs) == len(study.methods) * len(study.config.training_seeds)
+    trainings = len(study.config.models) * len(study.methods) * len(study.config.training_seeds)
+    assert len(study.trained_runs) == trainings
     assert len({run.run for run in study.runs}) == len(study.runs)
     for method in study.methods.values():
         compose(method, longest=64)
