@@ -30,8 +30,18 @@ COMMAND = ("python", "-m", "verl.trainer.main_ppo")
 
 PLAIN_TEXT = "{% for message in messages %}{{ message.content }}{% endfor %}"
 """A chat template that is none: a base model is given the prompt and nothing else."""
-_OF_THE_PROMPT = ("data.apply_chat_template_kwargs", "actor_rollout_ref.model.custom_chat_template")
-"""Options that would give training another prompt than evaluation has, and so their parts."""
+_OF_THE_STUDY = (
+    "data.",
+    "reward.",
+    "critic.",
+    "actor_rollout_ref.actor.optim.",
+    *(f"actor_rollout_ref.model.{name}" for name in ("custom_chat_template", "tokenizer_path", "hf_config_path")),
+    *(f"actor_rollout_ref.rollout.{name}" for name in ("prompt_length", "response_length", "do_sample", "multi_turn")),
+    *(f"actor_rollout_ref.rollout.agent.{name}" for name in ("default_agent_loop", "agent_loop_config_path")),
+    "trainer.critic_warmup",
+)
+"""The beginnings of options that would give training other prompts, responses, rewards or updates than the study says,
+of which the plan would tell nothing."""
 _OF_THE_METHOD = (
     "algorithm.",
     *(f"actor_rollout_ref.actor.{name}" for name in ("policy_loss", "loss_", "clip_ratio", "kl_loss")),
@@ -113,15 +123,16 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     own = {key.lstrip("+") for key in overrides}
     given: dict[str, Value] = {**(run.overrides or {}), **cluster.overrides}
     for key in given:
-        if key.lstrip("+").startswith(_OF_THE_PROMPT):
-            accepted = "the model's prompt and chat_template_kwargs, for training and evaluation alike"
-            raise InvalidInput("cluster", f"overrides.{key}", "is what the study decides", accepted)
-        if key.lstrip("+").startswith(_OF_THE_METHOD):
-            accepted = "a component of the method (docs/methods/README.md)"
-            raise InvalidInput("cluster", f"overrides.{key}", "is what the method decides", accepted)
-        if _is_decided(key.lstrip("+"), own):
+        option = key.lstrip("+")
+        if _is_decided(option, own):
             accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
             raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)
+        if option.startswith(_OF_THE_STUDY):
+            accepted = "a setting of the study, as training.max_new_tokens or a model's prompt and chat_template_kwargs"
+            raise InvalidInput("cluster", f"overrides.{key}", "is what the study decides", accepted)
+        if option.startswith(_OF_THE_METHOD):
+            accepted = "a component of the method (docs/methods/README.md)"
+            raise InvalidInput("cluster", f"overrides.{key}", "is what the method decides", accepted)
     return Launch(COMMAND, {**overrides, **given}, environment)
 
 

@@ -92,12 +92,10 @@ def prompts_by_verl(
 
 
 def require_ends(run: VerlRun, checkpoint: Checkpoint) -> None:
-    """Check that vLLM, which verl tells of no other, ends responses at every token that ends them in evaluation."""
-    others = {
-        number: text
-        for number, text in end_tokens(checkpoint, run.prompt_form, run.chat_template_kwargs).items()
-        if number not in checkpoint.end_tokens
-    }
+    """Print the tokens that end a response; check that vLLM, which verl tells of no other, ends it at all of them."""
+    ends = end_tokens(checkpoint, run.prompt_form, run.chat_template_kwargs)
+    print(f"{run.run}: responses end with {ends_in_words(ends)}", flush=True)
+    others = {number: text for number, text in ends.items() if number not in checkpoint.end_tokens}
     if others:
         accepted = "a generation_config.json whose eos_token_id names it too"
         message = f"turns end with {ends_in_words(others)}, which ends no rollout by verl"

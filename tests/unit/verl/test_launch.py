@@ -133,8 +133,12 @@ def test_what_a_template_is_told_is_the_studys_and_no_override(places: Places) -
     run = make_run().model_copy(update={"prompt_form": "chat", "chat_template_kwargs": told})
     words = launch(run, make_cluster(), places).words
     assert "++data.apply_chat_template_kwargs={enable_thinking:false}" in words
-    template = "actor_rollout_ref.model.custom_chat_template"
-    for key in ("+data.apply_chat_template_kwargs", "++data.apply_chat_template_kwargs.enable_thinking", template):
+    model = "actor_rollout_ref.model"
+    for key in (
+        *("+data.apply_chat_template_kwargs", "++data.apply_chat_template_kwargs.enable_thinking", "data.prompt_key"),
+        *(f"{model}.custom_chat_template", f"{model}.tokenizer_path", f"{ROLLOUT}.response_length"),
+        *(f"{ACTOR}.optim.min_lr_ratio", "reward.custom_reward_function.path", "trainer.critic_warmup"),
+    ):
         chat = make_run().model_copy(update={"prompt_form": "chat", "overrides": {key: "x"}})
         with pytest.raises(InvalidInput, match=r"is what the study decides.*chat_template_kwargs"):
             launch(chat, make_cluster(), places)

@@ -1,6 +1,7 @@
 """Prompts by verl are those of evaluation, token by token, and responses end where they end in evaluation."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
+from evals.problems.arithmetic import FAMILIES
 from evals.problems.problem_set import write_problem_set
 from rlvr.engines.verl.launch import PLAIN_TEXT, Places, launch
 from rlvr.engines.verl.prompts import prompts_by_verl, require_ends, write_prompts
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
+from tests.unit.generation.test_thinking import a_model
 from tests.unit.verl.conftest import make_cluster, make_run
 
 TEMPLATE = "{{ bos_token }}{% for turn in messages %}U {{ turn.content }} <turn>{% endfor %}"
@@ -61,6 +64,21 @@ def test_verl_s_prompts_have_the_tokens_of_evaluation(begins: bool, form: str, t
     assert contents == ["<s>" + text if begins and form == "base" else text]
 
 
+PUBLISHED = "Let $x_1 < 2$.\n\n  ```python\ndef f(n):\n\treturn n  \n```\n Was ist \u00bd? \n"
+
+
+@pytest.mark.parametrize("form", ["base", "chat"])
+def test_problems_of_every_kind_have_the_prompt_of_evaluation(form: str, tmp_path: Path) -> None:
+    """Of every family that is drawn, and as published sets have them, byte by byte."""
+    model, _ = a_model(tmp_path, "<think>", True, True)
+    run = make_run().model_copy(update={"prompt_form": form})
+    texts = [draw(3, random.Random(1)).statement for draw in FAMILIES.values()] + [PUBLISHED]
+    contents, lengths = prompts_by_verl(run, model, texts, [*FAMILIES, "published"])
+    assert contents == texts and min(lengths) > 5
+    opening = len("User: \nAssistant: ") + 1 if form == "chat" else 0  # the tag of thinking is one token
+    assert lengths[-1] == len(PUBLISHED.encode()) + opening
+
+
 def test_a_prompt_with_other_tokens_is_an_error(tmp_path: Path) -> None:
     model, run = checkpoint(tmp_path, begins=True), make_run()
     with pytest.raises(UserError, match="problem p-2: from token 3 on verl's prompt is another one") as error:
@@ -68,7 +86,9 @@ def test_a_prompt_with_other_tokens_is_an_error(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_an_end_of_turn_that_ends_no_rollout_by_verl_is_refused(tmp_path: Path) -> None:
+def test_ends_are_printed_and_an_end_of_turn_that_ends_no_rollout_by_verl_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     chat = TEMPLATE.replace("U {{ turn.content }} <turn>", "{{ turn.content }} <turn>")
     model = checkpoint(tmp_path, begins=True)
     (tmp_path / "chat_template.jinja").write_text(chat)
@@ -77,7 +97,9 @@ def test_an_end_of_turn_that_ends_no_rollout_by_verl_is_refused(tmp_path: Path) 
         require_ends(run, model)
     require_ends(make_run(), model)
     write_json(tmp_path / "generation_config.json", {"eos_token_id": [1, 3]})
+    capsys.readouterr()
     require_ends(run, Checkpoint(tmp_path))
+    assert capsys.readouterr().out == f"{run.run}: responses end with </s> (1), <turn> (3)\n"
 
 
 def test_a_template_is_told_the_same_in_training_and_evaluation(tmp_path: Path, places: Places) -> None:
@@ -126,7 +148,7 @@ def test_prompts_that_are_too_long_are_left_out_and_counted(tmp_path: Path, caps
         content = {**make_run(max_prompt_tokens=longest).to_json(), "prompt": "What is {problem} ?"}
         return write_prompts(type(make_run()).parse(content, "run.json"), tmp_path / "train", model, path)
 
-    assert left_out(9) == 0 and capsys.readouterr().out == ""
+    assert left_out(9) == 0 and "left out" not in capsys.readouterr().out
     assert left_out(7) == 1  # <s> What is 1 + 2 ?
     assert "1 of 3 prompts have more than 7 tokens, and are left out" in capsys.readouterr().out
     assert [row["extra_info"]["id"] for row in parquet.read_table(path).to_pylist()] == ["train-0", "train-2"]

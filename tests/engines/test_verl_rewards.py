@@ -1,0 +1,56 @@
+"""The reward manager that verl calls, on tensors as verl has them: the verdicts are evaluation's."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from evals.core.files import write_json
+from evals.generation.plan import encode_prompts
+from rlvr.engines.verl import registered
+from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
+from tests.unit.generation.test_thinking import PROBLEM, RESPONSES, a_model
+from tests.unit.verl.conftest import CLUSTER, run_content
+
+pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_thinking_that_a_template_opens_is_rewarded_as_evaluation_grades_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, special, opens, text, finished, correct = RESPONSES[name]
+    model, whole = a_model(tmp_path, opening, special, opens)
+    for variable, file, content in (
+        (RUN_VARIABLE, "run.json", run_content()),
+        (CLUSTER_VARIABLE, "cluster.json", CLUSTER),
+    ):
+        write_json(tmp_path / file, content)
+        monkeypatch.setenv(variable, str(tmp_path / file))
+    for cached in (registered.current_run, registered._pool):
+        cached.cache_clear()
+    from rlvr.engines.verl.plugin import GradingRewardManager
+
+    (prompt,) = encode_prompts(model, [PROBLEM["problem"]], "chat")
+    response = whole.encode(text + "<|end|>" * finished, add_special_tokens=False)
+    longest = len(response) + (3 if finished else 0)
+    # verl pads prompts on the left and responses on the right.
+    prompts, responses = torch.zeros(len(prompt) + 2).long(), torch.zeros(longest).long()
+    prompts[2:], responses[: len(response)] = torch.tensor(prompt), torch.tensor(response)
+    mask = torch.tensor([0] * 2 + [1] * (len(prompt) + len(response)) + [0] * (longest - len(response)))
+    batch = {"prompts": prompts, "responses": responses, "attention_mask": mask}
+    item = SimpleNamespace(batch=batch, non_tensor_batch={"reward_model": {"ground_truth": PROBLEM["answer"]}})
+    manager = object.__new__(GradingRewardManager)
+    manager._longest, manager._checkpoint = longest, model
+    try:
+        answer = asyncio.run(manager.run_single([item]))
+    finally:
+        registered._pool().close()
+        for cached in (registered.current_run, registered._pool):
+            cached.cache_clear()
+    assert answer["reward_score"] == float(correct)
+    assert answer["reward_extra_info"]["truncated"] == float(not finished)
