@@ -69,21 +69,31 @@ _RECORDED: dict[str, Callable[[pd.DataFrame], str]] = {
 }
 """Title -> text of a column of the table, from the steps of all seeds."""
 _NOTICEABLE = 0.1
-"""Tokens that the sampler's rounding puts outside of the clip range, as a share of those that the updates clip."""
+"""What the sampler rounds, as a share of what the updates do, from which on it is told."""
+_NOTHING = 1e-6
+"""A share, or a divergence in nats, that float32 may make."""
 
 
 def _sampler_note(title: str, steps: pd.DataFrame) -> list[str]:
-    """Warn where what the sampler rounds is of the size of what tells methods apart."""
-    if "sampler_outside_clip" not in steps or "clip_fraction" not in steps:
+    """Warn where what the sampler rounds is of the size of what the updates do, by which methods differ.
+
+    Of a loss without a clip the divergences of both are compared.
+    """
+    if "clip_fraction" in steps:
+        names = [name for name in steps if str(name).startswith("sampler_outside_clip")]
+        rounded, done = max((steps[name].mean() for name in names), default=0.0), steps["clip_fraction"].mean()
+        text = (
+            f"probabilities put {rounded:.2%} of the tokens outside of 0.8 to 1.28 of the trainer's; the updates clip "
+        )
+        text += f"{done:.2%}"
+    elif {"rollout_kl", "approximate_kl"} <= set(steps):
+        rounded, done = steps["rollout_kl"].mean(), steps["approximate_kl"].mean()
+        text = f"divergence from the trainer is {rounded:.1e} nats a token; that of the updates is {done:.1e}"
+    else:
         return []
-    names = [name for name in steps if str(name).startswith("sampler_outside_clip")]
-    outside, clipped = max(steps[name].mean() for name in names), steps["clip_fraction"].mean()
-    if not outside > _NOTICEABLE * clipped:
+    if not rounded > max(_NOTHING, _NOTICEABLE * done):
         return []
-    return [
-        f"{title}: before any update the sampler's probabilities put {outside:.2%} of the tokens outside of 0.8 to "
-        f"1.28 of the trainer's; the updates clip {clipped:.2%}. Differences between methods may come from rounding."
-    ]
+    return [f"{title}: before any update the sampler's {text}. Differences between methods may come from rounding."]
 
 
 def _base_kl(paths: Sequence[Path]) -> str:

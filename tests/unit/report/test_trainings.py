@@ -14,7 +14,18 @@ def test_rounding_of_the_size_of_the_clipping_is_warned_of(outside: float, clipp
     steps = pd.DataFrame({"sampler_outside_clip": [0.0, 0.0], "clip_fraction": [clipped, clipped]})
     steps["sampler_outside_clip_weighted"] = outside  # the tokens that the method weighs decide
     assert bool(_sampler_note("M", steps)) is warned
-    assert _sampler_note("M", steps.drop(columns="clip_fraction")) == []
+
+
+@pytest.mark.parametrize(
+    ("rounded", "moved", "warned"), [(1e-5, 1e-3, False), (2e-4, 1e-3, True), (1e-12, 1e-13, False)]
+)
+def test_a_loss_without_a_clip_is_warned_of_by_its_divergence(rounded: float, moved: float, warned: bool) -> None:
+    steps = pd.DataFrame({"sampler_outside_clip": [0.5], "rollout_kl": [rounded], "approximate_kl": [moved]})
+    notes = _sampler_note("M", steps)
+    assert len(notes) == warned and all(
+        "2.0e-04 nats a token; that of the updates is 1.0e-03" in each for each in notes
+    )
+    assert _sampler_note("M", steps[["sampler_outside_clip"]]) == []
 
 
 def test_what_no_engine_recorded_is_a_dash() -> None:
