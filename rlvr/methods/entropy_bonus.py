@@ -42,7 +42,7 @@ class Target(EntropyBonus):
     """-c H(pi_theta) while the rollouts' mean entropy is at most the target; c grows by step below it, else falls.
 
     Adaptive entropy control of Skywork-OR1 (arXiv 2505.22312): c starts at ``start`` and stays within 0 and ``most``.
-    Defaults are the paper's, the limit TRL's.
+    Target and start are those of the authors' scripts, step and limit TRL's.
     """
 
     target: float = hyper_parameter(0.2, "entropy that is to be kept, in nats a token", above=0.0)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr.methods.corrections import Truncated
+from rlvr.methods.corrections import Band, Mask, Truncated
 from rlvr.methods.losses.base import Tokens
 from rlvr.methods.reference_kl import LossTerm
 
 pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines")
 
 from verl.trainer.ppo.core_algos import kl_penalty
-from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights, compute_rollout_rejection_mask
 
 
 def drawn(seed: int, spread: float) -> tuple[Tokens, torch.Tensor, torch.Tensor]:
@@ -56,3 +56,24 @@ def test_truncated_weights_are_verls(assert_agrees: Any, level: Any, spread: flo
             log_ratio=log_ratio, response_mask=tokens.mask.long(), rollout_is=level, rollout_is_threshold=2.0
         )
         assert_agrees(f"TIS by {level}", Truncated(level=level)(tokens)[0], expected * tokens.mask)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0])
+@pytest.mark.parametrize(("level", "of_verl"), [("token", "token"), ("sequence", "seq_sum"), ("geometric", "seq_mean")])
+def test_what_a_range_leaves_out_is_what_verl_rejects(level: Any, of_verl: str, spread: float) -> None:
+    """verl's bounds are of mu / pi_old, the inverse of w; a band is its mask times its weights."""
+    rejected = False
+    for seed in range(20):
+        tokens, sampler, _ = drawn(seed, spread)
+        log_ratio = (tokens.given_old_log_probs - sampler).masked_fill(~tokens.mask, 0.0)
+        kept, _ = compute_rollout_rejection_mask(
+            log_ratio, tokens.mask.long(), f"{of_verl}_k1", rollout_rs_threshold=f"{1 / 1.5}_{1 / 0.8}"
+        )
+        weights, metrics = Mask(level=level, lower=0.8, upper=1.5)(tokens)
+        assert torch.equal(weights, kept.to(weights))
+        rejected |= bool(metrics["corrected_fraction"].any())
+        if level != "geometric":  # a weight that verl does not have
+            ratios, _ = compute_rollout_correction_weights(log_ratio, tokens.mask.long(), level, 1e12)
+            found = Band(level=level, lower=0.8, upper=1.5)(tokens)[0]
+            torch.testing.assert_close(found, ratios * kept, rtol=1e-12, atol=0)
+    assert rejected == (spread > 0)
