@@ -1,13 +1,15 @@
 """What holds for all tests."""
 
+import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-# No test is timed: a machine under load must not fail one.
-settings.register_profile("project", deadline=None)
+# No test is timed, a machine under load must not fail one; and each draws the same every time. `make fuzz` draws anew.
+_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=_CHECKS)
 settings.load_profile("project")
 
 _LONGEST = ("reliability", "workflow")
@@ -26,6 +28,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileS
     """How pytest-xdist shares tests out: in the order below, where it would begin with the files of most tests."""
     config.option.loadscopereorder = False
     return _WorkflowTogether(config, log)
+
+
+def pytest_runtest_setup() -> None:
+    """Let a test that draws with torch's own generator draw the same whatever ran before it."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

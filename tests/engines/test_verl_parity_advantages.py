@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -105,9 +105,7 @@ rollouts = st.tuples(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @given(batch=st.lists(rollouts, min_size=2, max_size=20))
 @example(batch=[(0, 3, 1.0)] * 4 + [(1, 5, 0.0)] * 4 + [(2, 1, 1.0), (2, 0, 0.0), (2, 9, 0.0), (2, 4, 1.0)])
-@settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150)
 def test_advantages_are_verls(assert_agrees: Agrees, case: Case, batch: list[tuple[int, int, float]]) -> None:
     group_ids, lengths, rewards = (torch.tensor(column) for column in zip(*batch, strict=True))
     rewards = rewards.double()

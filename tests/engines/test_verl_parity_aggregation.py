@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from torch import Tensor
 
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
@@ -40,7 +40,7 @@ def of_verl(token_loss: Tensor, mask: Tensor, mode: str, **whole: Any) -> tuple[
 @pytest.mark.parametrize("mode", MODES)
 @given(drawing=drawings)
 @example(drawing=EXTREME)
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_a_mini_batch_in_one_piece(assert_agrees: Agrees, mode: Mode, drawing: Drawing) -> None:
     batch = drawing.mini_batch()
     value, gradient = of_ours(batch.log_probs, batch.response_mask, mode, batch.response_mask)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from torch import Tensor
 
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
@@ -156,7 +156,7 @@ def test_every_loss_that_verl_registers_is_compared_or_named_as_not_ours() -> No
 @example(drawing=EXTREME)
 @example(drawing=UNIFORM)
 @example(drawing=MIXED)
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_loss_and_gradient_are_verls(assert_agrees: Agrees, case: Case, drawing: Drawing) -> None:
     batch = drawing.mini_batch(case.weighted).within(case.limit)
     value, gradient = of_ours(case, batch)

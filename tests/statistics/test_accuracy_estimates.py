@@ -28,7 +28,7 @@ def read_lines(name: str) -> list[dict[str, Any]]:
 
 
 @given(st.integers(1, 7), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_pass_and_g_pass_equal_enumeration_of_all_draws(samples: int, data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=4))
     k = data.draw(st.integers(1, samples))
@@ -44,7 +44,6 @@ def test_pass_and_g_pass_equal_enumeration_of_all_draws(samples: int, data: st.D
 
 
 @given(st.lists(st.integers(0, 32), min_size=2, max_size=40))
-@settings(deadline=None)
 def test_pass_at_k_grows_with_k_from_the_average(counts: list[int]) -> None:
     values = [float(pass_at_k(counts, 32, k)) for k in (1, 2, 4, 8, 16, 32)]
     assert values[0] == pytest.approx(float(average_at_k(counts, 32)))
@@ -86,7 +85,7 @@ def test_majority_counts_ties_by_expectation_and_ignores_missing_answers(
 
 
 @given(st.lists(st.sampled_from(["7", "8", "9", None]), min_size=1, max_size=7), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_majority_of_fewer_samples_equals_enumeration_of_all_choices(
     answers: list[str | None], data: st.DataObject
 ) -> None:

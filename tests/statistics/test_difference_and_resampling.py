@@ -39,7 +39,7 @@ def test_seed_part_alone_agrees_with_scipys_welch_test() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.floats(0.5, 0.999))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_p_value_and_interval_say_the_same(key: int, seeds: int, confidence: float) -> None:
     difference = estimate_difference([accuracies(key, seeds, 12)], [accuracies(key + 1, seeds, 12)])
     p_value = float(difference.p_values())

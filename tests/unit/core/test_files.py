@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evals.core import files
@@ -19,7 +19,7 @@ from evals.grading import Case, GradingPool, Kind, Reason
 _ANY_TEXT = st.text(st.characters(exclude_categories=()))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(max_examples=50)
 @given(_ANY_TEXT)
 @example("\ud800 x\udfff")
 @example("\ud83d\ude00")

@@ -127,7 +127,7 @@ ROLLOUT = st.tuples(st.sampled_from([0.0, 1.0, -1.0, 0.25]), st.integers(0, 3), 
 
 
 @given(rollouts=st.lists(ROLLOUT, min_size=1, max_size=16))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @pytest.mark.parametrize(("rule", "reference"), CASES, ids=lambda case: getattr(case, "__name__", repr(case)))
 def test_advantages_equal_their_references(rule: Any, reference: Any, rollouts: list[tuple[float, int, int]]) -> None:
     rewards, groups, lengths = (list(column) for column in zip(*rollouts, strict=True))
@@ -187,7 +187,7 @@ def test_overlong_end_points() -> None:
     others=st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=5),
     k=st.integers(2, 4),
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_pkpo_is_the_sum_over_all_subsets(rewards: Rewards, others: Rewards, k: int) -> None:
     """Two groups, interleaved, by the equation: the largest reward of each subset with i, less that without i."""
 

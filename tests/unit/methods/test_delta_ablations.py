@@ -353,7 +353,7 @@ def test_frozen_scales_are_those_of_the_first_batch() -> None:
 
 
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 def test_properties_of_every_ablation(seed: int) -> None:
     batch = draw_batch(seed)
     opposite = replace(batch, advantages=-batch.advantages)

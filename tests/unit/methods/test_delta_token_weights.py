@@ -144,7 +144,7 @@ def test_metrics_of_one_weight_are_that_weight_and_of_none_unknown() -> None:
 
 
 @given(seed=st.integers(0, 10_000), refinements=st.integers(0, 3))
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 def test_weights_are_bounded_of_mean_one_and_indifferent_to_the_sign(seed: int, refinements: int) -> None:
     batch, component = draw_batch(seed), DelTA(refinements=refinements)
     weights = weights_of(batch, component)

@@ -53,7 +53,7 @@ def test_the_mean_over_prompts_is_of_each_ones_token_mean() -> None:
 
 
 @given(seed=st.integers(0, 10_000), cuts=st.lists(st.integers(1, 7), max_size=3), mode=st.sampled_from(MODES))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 def test_micro_batches_add_up_to_the_mini_batch(
     draw_loss_inputs: Callable[..., Any], seed: int, cuts: list[int], mode: Mode
 ) -> None:

@@ -19,7 +19,7 @@ def assign(rule: Any, group_ids: torch.Tensor, updates: int, seed: int = 0) -> l
 
 
 @given(groups=st.integers(4, 20), samples=st.integers(1, 5), updates=st.integers(1, 4), seed=st.integers(0, 99))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @pytest.mark.parametrize("rule", [RandomSplit(), QueryPreserved()], ids=repr)
 def test_partition_of_near_equal_parts(rule: Any, groups: int, samples: int, updates: int, seed: int) -> None:
     shuffled = torch.randperm(groups * samples, generator=torch.Generator().manual_seed(seed))
@@ -57,7 +57,7 @@ def test_too_many_parts_are_refused(rule: Any, updates: int) -> None:
 
 
 @given(seed=st.integers(0, 999), ranks=st.integers(1, 8), updates=st.integers(1, 4))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 def test_trainers_partitions(seed: int, ranks: int, updates: int) -> None:
     """Everything once; shards of equal size and work; V1 keeps prompt order, V0 puts short responses at both ends."""
     generator = torch.Generator().manual_seed(seed)
@@ -99,7 +99,7 @@ def test_the_trainers_keep_and_scatter_groups_as_measured_in_verl() -> None:
 
 
 @given(seed=st.integers(0, 999), updates=st.integers(1, 6), wrong=st.floats(0, 1))
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 def test_sign_separated_mini_batches_have_one_sign(seed: int, updates: int, wrong: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     group_ids = torch.arange(6).repeat_interleave(4)

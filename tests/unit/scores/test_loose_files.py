@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.commands import rlvr_bench
@@ -140,7 +140,7 @@ _ANY_JSON = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(line=st.integers(0, 5), key=st.sampled_from([*grades()[0], "text"]), value=_ANY_JSON, cut=st.integers(0, 300))
 def test_fuzzed_grades_are_scored_or_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: int, key: str, value: Any, cut: int

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -22,7 +22,6 @@ def sliced_by_workers(order: Tensor, ranks: int, updates: int) -> list[set[int]]
     return steps
 
 
-@settings(deadline=None)  # no test is timed
 @given(
     ranks=st.sampled_from([1, 2, 4, 8]),
     updates=st.sampled_from([1, 2, 4]),
