@@ -13,15 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import torch
 import yaml
+from safetensors.torch import load_file
 
-from evals.core.files import canonical_json
+from evals.core.files import canonical_json, read_jsonl
+from evals.core.run_spec import read_run
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.plan import encode_prompts
+from evals.problems.problem_set import render_prompt
+from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.verl.checkpoints import MANIFEST
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE_SECONDS = 1200
+_PATIENCE_SECONDS = 3600  # only a hanging process takes as long
 
 
 def environment() -> dict[str, str]:
@@ -111,7 +119,7 @@ def started(place: Path) -> int:
 
 def wait_for_end_of_processes(place: Path) -> None:
     """Until nothing works for the run of ``place`` any more: Ray and vLLM must leave nothing behind."""
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while left := processes_of(place):
         assert time.monotonic() < deadline, left
         time.sleep(0.5)
@@ -154,6 +162,35 @@ def wait_for_state(place: Path, step: int, process: subprocess.Popen[str]) -> No
     while step not in recorded_steps(place):
         assert process.poll() is None and time.monotonic() < deadline, last_words(place)
         time.sleep(0.2)
+
+
+def check_merged(study: StudyDirectory, place: Path, step: int) -> None:
+    """Check that a run's checkpoint has the weights of the state after ``step``, in bfloat16, and not the base model's.
+
+    A threshold on log-probabilities would lie on what vLLM has drawn.
+    """
+    shards = sorted(place.glob(f"state/*/global_step_{step}/actor/model_world_size_*.pt"))  # the test's own files
+    states = [torch.load(shard, map_location="cpu", weights_only=False) for shard in shards]
+    merged, base = (
+        load_file(path / "checkpoint" / "model.safetensors")
+        for path in (place, study.path / read_run(place / "run.json").base)
+    )
+    for name, weights in merged.items():
+        trained = torch.cat([getattr(state[name], "_local_tensor", state[name]) for state in states])
+        assert torch.equal(weights, trained.bfloat16()), name
+        # Gains of norms are near 1, where bfloat16 shows no change below 0.004: matrices have to have moved.
+        assert weights.dim() < 2 or (weights != base[name].to(weights.dtype)).any(), name
+
+
+def base_log_probs(study: StudyDirectory, place: Path, rows: pd.DataFrame) -> torch.Tensor:
+    """Log-probs [N] of the tokens of rollouts by the local engine, of the model that a run started from."""
+    settings, of_rollouts = read_run(place / "run.json"), rows.groupby(["group", "sample"], sort=False)
+    texts = {row["id"]: row["problem"] for row in read_jsonl(study.path / "results/problems/train/problems.jsonl")}
+    checkpoint = Checkpoint(study.path / settings.base / "checkpoint")
+    rendered = [render_prompt(settings.prompt, texts[id]) for id in of_rollouts["problem"].first()]
+    prompts = encode_prompts(checkpoint, rendered, settings.prompt_form)
+    batch = TokenBatch(prompts, of_rollouts["token"].agg(list).tolist())
+    return score_in_chunks(load_policy(checkpoint, "cpu"), batch, settings.training.temperature, 8)[0]
 
 
 def children_of(pid: int) -> list[int]:

@@ -11,16 +11,19 @@ import torch
 
 from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
-from evals.core.run_spec import read_run
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.plan import encode_prompts
 from evals.grading import Case, GradingPool
-from evals.problems.problem_set import render_prompt
 from rlvr.diagnostics.tokens.table import read_token_table
-from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.rollouts import rollout_directory
 from rlvr.study.study_file import read_study_file
-from tests.engines.study_directory import ROOT, StudyDirectory, last_words, wait_for_end_of_processes
+from tests.engines.study_directory import (
+    ROOT,
+    StudyDirectory,
+    base_log_probs,
+    check_merged,
+    last_words,
+    wait_for_end_of_processes,
+)
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
@@ -65,12 +68,12 @@ def run(study: StudyDirectory) -> Path:
 
 
 def test_rewards_and_log_probs_are_those_of_this_project(study: StudyDirectory, run: Path) -> None:
-    details = verify_outputs(run / "manifest.json", "run").details
+    verify_outputs(run / "manifest.json", "run")
+    check_merged(study, run, STEPS)
     metrics = pd.read_parquet(run / "metrics.parquet")
     assert metrics["step"].tolist() == list(range(1, STEPS + 1)) and (metrics["grad_norm"] > 0).all()
-    # vLLM and the trainer compute in float32; the merged checkpoint is rounded to bfloat16.
+    # vLLM and the trainer compute in float32.
     assert (metrics["sampler_difference_mean"] < 1e-4).all()
-    assert details["merged_log_prob_difference"] < 0.05
     tokenizer = Checkpoint(study.path / BASE).tokenizer
     for step in range(1, STEPS + 1):
         rows = list(read_jsonl(study.path / "rollouts" / f"{step}.jsonl"))
@@ -93,16 +96,8 @@ def test_the_local_engine_has_the_log_probs_of_verls_trainer(study: StudyDirecto
 
     Both compute in float32: in bfloat16 rounding would hide what a mistake in positions or in the prompt changes.
     """
-    settings = read_run(run / "run.json")
     rows = read_token_table(rollout_directory(run, 1))
     of_rollouts = rows.groupby(["group", "sample"], sort=False)
     assert len(of_rollouts) == ROLLOUTS and rows["weight"].nunique() > 1
-    texts = {row["id"]: row["problem"] for row in read_jsonl(study.path / "results/problems/train/problems.jsonl")}
-    checkpoint = Checkpoint(study.path / BASE)
-    rendered = [render_prompt(settings.prompt, texts[id]) for id in of_rollouts["problem"].first()]
-    prompts = encode_prompts(checkpoint, rendered, settings.prompt_form)
-    batch = TokenBatch(prompts, of_rollouts["token"].agg(list).tolist())
-    policy = load_policy(checkpoint, "cpu")
-    log_probs, _ = score_in_chunks(policy, batch, settings.training.temperature, 8)
-    difference = (log_probs - torch.tensor(rows["old_log_prob"].to_numpy())).abs()
+    difference = (base_log_probs(study, run, rows) - torch.tensor(rows["old_log_prob"].to_numpy())).abs()
     assert difference.max() < 1e-4
