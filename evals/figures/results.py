@@ -109,10 +109,13 @@ def draw_differences(results: Results, mean_only: bool = False) -> Figure:
         panels[0].set_xlim(-limit, limit)
     k, level = results.samples_per_problem, round(100 * results.confidence)
     style.set_title(figure, f"Paired difference in avg@{k} to {title}, {level} % intervals")
+    labels: dict[str, list[str]] = {}  # by colour, which two verdicts of no difference share
+    for verdict, colour in VERDICT_COLOURS.items():
+        if results.looks or verdict not in (Verdict.EQUIVALENT, Verdict.UNDECIDED):
+            labels.setdefault(colour, []).append(verdict)
     handles = [
-        Line2D([], [], color=colour, marker="o", linewidth=1.8, markersize=5, label=verdict)
-        for verdict, colour in VERDICT_COLOURS.items()
-        if results.looks or verdict not in (Verdict.EQUIVALENT, Verdict.UNDECIDED)
+        Line2D([], [], color=colour, marker="o", linewidth=1.8, markersize=5, label=" or ".join(verdicts))
+        for colour, verdicts in labels.items()
     ]
     units = "percentage points, paired by problem; verdicts after Holm over the benchmarks, the mean's "
     units += "by the decisions" if results.looks else "over the methods"

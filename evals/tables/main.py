@@ -328,7 +328,8 @@ def _marked(comparison: Comparison | None) -> str:
     if comparison is None:
         return numbers.NOTHING
     mark = "*" if comparison.verdict.is_difference else ""
-    return f"{numbers.points(comparison.difference)}{mark} ({numbers.p_value(comparison.p_value_holm)})"
+    p_value = "" if comparison.p_value_holm is None else f" ({numbers.p_value(comparison.p_value_holm)})"
+    return f"{numbers.points(comparison.difference)}{mark}{p_value}"
 
 
 def _differences(results: Results, against: str, against_title: str) -> Table:
@@ -336,9 +337,11 @@ def _differences(results: Results, against: str, against_title: str) -> Table:
         return Column(name, lambda condition: results.comparison(condition, against, name), _marked)
 
     rows = [condition for condition in results.conditions if condition.method not in (BASE, against)]
+    is_decided = results.looks and against == results.reference_method
+    of_mean = "with a verdict by the decisions" if is_decided else "p after Holm over the methods"
     note = (
         f"Paired differences to {against_title} in percentage points, p in parentheses, after Holm over the "
-        f"benchmarks; all: {results.mean_text}, p after Holm over the methods. "
+        f"benchmarks; all: {results.mean_text}, {of_mean}. "
         "An asterisk marks a verdict of better or worse; anything else is not distinguishable at this size, or has no "
         "contrast with the reference."
     )

@@ -115,6 +115,7 @@ def report_content(
         "has_claims": "diagnostics" in settings and not title,
         "level": round(100 * results.confidence),
         "reference": results.drawn_against[1],
+        "has_looks": bool(results.looks),
         "figures": {path.stem: embedded(path) for path in drawn},
         "charts": curves,
         "examples": examples,

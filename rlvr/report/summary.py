@@ -210,8 +210,8 @@ def _best(results: Results, best: Condition, conditions: Sequence[Condition]) ->
 
 
 def _p_values(comparison: Comparison) -> str:
-    if comparison.p_value is not None and comparison.p_value_holm is None:  # of a look, whose p-value decides nothing
-        return f"after {comparison.seeds} seeds"
+    if comparison.p_value_holm is None:  # one seed has none, and that of a look decides nothing
+        return f"after {comparison.seeds} seed{'s' * (comparison.seeds != 1)}"
     after_holm = _equals(comparison.p_value_holm).removeprefix("= ")
     return f"p {_equals(comparison.p_value)}, after Holm {after_holm}"
 

@@ -12,6 +12,7 @@ class ScoresFigure(OfResults):
     """The scores of the methods."""
 
     kind = "figure_scores"
+    more_endings = ("_column.pdf",)
     call = "evals.figures.results:write_scores_figure"
 
 
@@ -19,6 +20,7 @@ class DifferencesFigure(OfResults):
     """The differences to the reference method."""
 
     kind = "figure_differences"
+    more_endings = ("_column.pdf",)
     call = "evals.figures.results:write_differences_figure"
 
 

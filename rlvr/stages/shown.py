@@ -52,7 +52,7 @@ class Shown(Stage):
     """A table, figure or page of a study, in the study's folder.
 
     Attributes:
-        more_endings: of a table, of further files.
+        more_endings: of further files, of a table or figure.
     """
 
     more_endings: ClassVar[tuple[str, ...]] = ()
