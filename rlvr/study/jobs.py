@@ -225,8 +225,8 @@ class Jobs:
         late = [path for path in files if os.path.isfile(path) and path.stat().st_mtime > time.time() + _CLOCK_SECONDS]
         if late:
             latest = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(path.stat().st_mtime for path in late)))
-            places = sorted({str(REPOSITORY) if path.is_absolute() else path.parts[0] for path in late})
-            cure = f"find {shlex.join(places)} -newermt now -exec touch {{}} +"
+            directories = {REPOSITORY if path.is_absolute() else Path(path.parts[0]).absolute() for path in late}
+            cure = f"find {shlex.join(map(str, sorted(directories)))} -newermt now -exec touch {{}} +"
             found = f"{len(late)} files are of the future, such as {min(late)}, up to {latest}: was the clock set back?"
             raise UserError(f"{found} Set it, or date them now, which makes nothing again: {cure}")
 

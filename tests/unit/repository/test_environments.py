@@ -150,7 +150,7 @@ def test_files_of_the_future_are_named_before_work(tmp_path: Path, monkeypatch: 
     with pytest.raises(UserError, match=r"1 files are of the future, such as results/runs\.json") as refused:
         jobs.require_past()
     cure = str(refused.value).rpartition(": ")[2]
-    subprocess.run(cure, shell=True, check=True)
+    subprocess.run(cure, shell=True, check=True, cwd="/")  # wherever the study was started from
     jobs.require_past()
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -115,7 +116,7 @@ def results(started_in: Path) -> list[str]:
     lines = [f"  {label}: {_from(started_in, path)}" for label, path in _RESULTS.items() if Path(path).exists()]
     if Path("results/mlflow.db").exists():
         command = _from(started_in, os.fspath(Path(sys.executable).parent / "rlvr-bench"))
-        elsewhere = f"{command} ui --results {_from(started_in, 'results')}"
+        elsewhere = shlex.join([command, "ui", "--results", _from(started_in, "results")])
         lines.append(f"  MLflow: {'make ui' if Path.cwd() == started_in else elsewhere}")
     return lines
 
