@@ -19,38 +19,37 @@ from tests.unit.verl.conftest import CLUSTER, run_content
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 
 
-@pytest.mark.parametrize("name", RESPONSES)
 def test_thinking_that_a_template_opens_is_rewarded_as_evaluation_grades_it(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opening, special, opens, text, finished, correct = RESPONSES[name]
-    model, whole = a_model(tmp_path, opening, special, opens)
-    for variable, file, content in (
-        (RUN_VARIABLE, "run.json", run_content()),
-        (CLUSTER_VARIABLE, "cluster.json", CLUSTER),
-    ):
-        write_json(tmp_path / file, content)
-        monkeypatch.setenv(variable, str(tmp_path / file))
+    write_json(tmp_path / "run.json", run_content())
+    write_json(tmp_path / "cluster.json", CLUSTER)
+    monkeypatch.setenv(RUN_VARIABLE, str(tmp_path / "run.json"))
+    monkeypatch.setenv(CLUSTER_VARIABLE, str(tmp_path / "cluster.json"))
     for cached in (registered.current_run, registered._pool):
         cached.cache_clear()
     from rlvr.engines.verl.plugin import GradingRewardManager
 
-    (prompt,) = encode_prompts(model, [PROBLEM["problem"]], "chat")
-    response = whole.encode(text + "<|end|>" * finished, add_special_tokens=False)
-    longest = len(response) + (3 if finished else 0)
-    # verl pads prompts on the left and responses on the right.
-    prompts, responses = torch.zeros(len(prompt) + 2).long(), torch.zeros(longest).long()
-    prompts[2:], responses[: len(response)] = torch.tensor(prompt), torch.tensor(response)
-    mask = torch.tensor([0] * 2 + [1] * (len(prompt) + len(response)) + [0] * (longest - len(response)))
-    batch = {"prompts": prompts, "responses": responses, "attention_mask": mask}
-    item = SimpleNamespace(batch=batch, non_tensor_batch={"reward_model": {"ground_truth": PROBLEM["answer"]}})
     manager = object.__new__(GradingRewardManager)
-    manager._longest, manager._checkpoint = longest, model
+    found, expected = list[tuple[float, float]](), list[tuple[float, float]]()
     try:
-        answer = asyncio.run(manager.run_single([item]))
+        for number, (opening, special, opens, text, finished, correct) in enumerate(RESPONSES.values()):
+            model, whole = a_model(tmp_path / str(number), opening, special, opens)
+            (prompt,) = encode_prompts(model, [PROBLEM["problem"]], "chat")
+            response = whole.encode(text + "<|end|>" * finished, add_special_tokens=False)
+            longest = len(response) + (3 if finished else 0)
+            # verl pads prompts on the left and responses on the right.
+            prompts, responses = torch.zeros(len(prompt) + 2).long(), torch.zeros(longest).long()
+            prompts[2:], responses[: len(response)] = torch.tensor(prompt), torch.tensor(response)
+            mask = torch.tensor([0] * 2 + [1] * (len(prompt) + len(response)) + [0] * (longest - len(response)))
+            batch = {"prompts": prompts, "responses": responses, "attention_mask": mask}
+            item = SimpleNamespace(batch=batch, non_tensor_batch={"reward_model": {"ground_truth": PROBLEM["answer"]}})
+            manager._longest, manager._checkpoint = longest, model
+            answer = asyncio.run(manager.run_single([item]))
+            found.append((answer["reward_score"], answer["reward_extra_info"]["truncated"]))
+            expected.append((float(correct), float(not finished)))
     finally:
         registered._pool().close()
         for cached in (registered.current_run, registered._pool):
             cached.cache_clear()
-    assert answer["reward_score"] == float(correct)
-    assert answer["reward_extra_info"]["truncated"] == float(not finished)
+    assert found == expected and len(set(found)) == 3
