@@ -1,7 +1,6 @@
 """The run of a process of verl: its grader, and the numbers of its prompts."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,11 @@ def test_prompts_are_numbered_as_they_come() -> None:
     assert group_ids(["x", "a", "x", "b"]).tolist() == [0, 1, 0, 2]
 
 
-def byte_level(directory: Path, special: Sequence[str] = ()) -> tuple[Checkpoint, Tokenizer]:
-    """A checkpoint whose tokens are bytes and these special ones."""
+def byte_level(directory: Path) -> tuple[Checkpoint, Tokenizer]:
+    """A checkpoint whose tokens are bytes."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, []))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(special))
     tokenizer.save(str(directory / "tokenizer.json"))
     write_json(directory / "config.json", {"model_type": "llama", "eos_token_id": 0})
     return Checkpoint(directory), tokenizer
@@ -75,28 +73,3 @@ def test_rewards_are_those_of_the_grader_or_of_a_verifier(
         registered._pool().close()
         for cached in (registered.current_run, registered._pool):
             cached.cache_clear()
-
-
-def test_thinking_that_a_prompt_opened_is_graded_as_in_evaluation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A box inside of thinking that is never closed is no answer, whether its tags are special tokens or not."""
-    for variable, name, content in (
-        (RUN_VARIABLE, "run.json", run_content()),
-        (CLUSTER_VARIABLE, "cluster.json", CLUSTER),
-    ):
-        write_json(tmp_path / name, content)
-        monkeypatch.setenv(variable, str(tmp_path / name))
-    for special in ([], ["<think>", "</think>"]):
-        for cached in (registered.current_run, registered._pool):
-            cached.cache_clear()
-        checkpoint, tokenizer = byte_level(tmp_path, special)
-        prompt = tokenizer.encode("What is 1 + 1? <think>").ids
-        try:
-            for response, reward in ((r"It is \boxed{2}", 0), (r"Is it \boxed{3}? </think> \boxed{2}", 1)):
-                verdict = registered.grade(checkpoint, prompt, tokenizer.encode(response).ids, True, "2")
-                assert verdict.reward == reward, (special, response)
-        finally:
-            registered._pool().close()
-    for cached in (registered.current_run, registered._pool):
-        cached.cache_clear()
