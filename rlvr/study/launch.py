@@ -83,12 +83,10 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 def end_jobs_on_termination(workflow: Any) -> None:
     """Pass a SIGTERM of this process, which runs Snakemake, on to its jobs: trainings then save their state and end.
 
-    Snakemake itself starts no further job, but waits for those that run, however long. From here on it also ends its
-    jobs itself when it is interrupted; jobs of other machines, such as Slurm's, it ends by an interrupt alone.
+    Snakemake itself starts no further job, but waits for those that run, however long. From here on an interrupt does
+    the same, so that it never meets Snakemake's own code half-way; jobs of other machines, such as Slurm's, Snakemake
+    ends by an interrupt alone.
     """
-    # By name: the launcher's own is that of another module, __main__.
-    if getattr(signal.getsignal(signal.SIGINT), "__name__", "") == _end_at_once.__name__:
-        signal.signal(signal.SIGINT, _interrupt_once)
     noted = signal.getsignal(signal.SIGTERM)
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -99,11 +97,15 @@ def end_jobs_on_termination(workflow: Any) -> None:
 
     def begin(number: int, frame: FrameType | None) -> None:
         if not workflow.local_exec:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would meet it while it ends its jobs
             raise KeyboardInterrupt
         # In a thread: Snakemake's handler waits for the scheduler's lock, which the interrupted code may hold.
-        threading.Thread(target=end, args=(number, frame)).start()
+        threading.Thread(target=end, args=(number, frame), daemon=True).start()
 
     signal.signal(signal.SIGTERM, begin)
+    # By name: the launcher's own is that of another module, __main__.
+    if getattr(signal.getsignal(signal.SIGINT), "__name__", "") == _end_at_once.__name__:
+        signal.signal(signal.SIGINT, begin)
 
 
 def lift_job_rate(workflow: Any) -> None:
@@ -137,16 +139,15 @@ def measure_inputs_once(workflow: Any) -> None:
     scheduler.update_input_sizes = measure_new
 
 
-def _interrupt_once(_number: int, _frame: FrameType | None) -> None:
-    """Interrupt Snakemake, which then ends its jobs and itself; later interrupts end the jobs, not Snakemake's work."""
-    signal.signal(signal.SIGINT, lambda _number, _frame: _end_jobs())
-    raise KeyboardInterrupt
-
-
 def _end_jobs() -> None:
-    for job in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):
-            job.terminate()
+    """End each job once, until Snakemake itself has ended: it may be about to start some that it chose before."""
+    told = set[psutil.Process]()
+    while True:
+        for job in set(psutil.Process().children()) - told:
+            told.add(job)
+            with contextlib.suppress(psutil.Error):
+                job.terminate()
+        time.sleep(_NOTICE_SECONDS)
 
 
 @contextlib.contextmanager
