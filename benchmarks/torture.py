@@ -1,6 +1,6 @@
 """A study that is ended at random points in every way, and its bytes beside an undisturbed one's; JSON is printed.
 
-``python benchmarks/torture.py --points 200 --seed 1 [--config config/smoke.yaml] [--output torture.json]``
+``python benchmarks/torture.py --points 200 --seed 1 [TARGET ...] [--config config/smoke.yaml] [--output torture.json]``
 
 A point is a kind of end (:data:`KINDS`, all of them before one is repeated) and a moment: while Snakemake plans, or a
 random time after a random one of the next jobs has started. The study is then started again, by the ordinary command;
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from base64 import urlsafe_b64decode
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,8 @@ KINDS = {
 }
 """Name of a kind -> who gets the signal, and which."""
 PLANNING_SHARE = 0.2
-PYTHON_STARTS_SECONDS = 0.5
-"""Before, an interrupt meets Python's own start, which shows where it was."""
+LOCK = ".snakemake/study.lock"
+"""The launcher's first file. Before, an interrupt meets Python's own start, which shows where it was."""
 TERMINATION_SECONDS = 10.0
 PATIENCE_SECONDS = 1200.0
 SAME_BYTES = (
@@ -85,14 +86,15 @@ class Point:
 class Study:
     """A study in a directory of its own."""
 
-    def __init__(self, directory: Path, config: Path, cores: int) -> None:
+    def __init__(self, directory: Path, config: Path, cores: int, targets: Sequence[str]) -> None:
         directory.mkdir(parents=True)
         self.directory, self.results = directory, directory / "results"
         options = ["--directory", str(directory), "--configfile", str(config), "--cores", str(cores)]
-        self._command = [sys.executable, "-m", "rlvr.study.launch", "--", *options]
+        self._command = [sys.executable, "-m", "rlvr.study.launch", "--", *targets, *options]
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it, or go on with it, in a process group of its own."""
+        (self.directory / LOCK).unlink(missing_ok=True)  # nobody holds it: the study has ended
         with open(self.directory / "output.log", "wb") as output:
             return subprocess.Popen(self._command, cwd=REPOSITORY, stdout=output, stderr=output, start_new_session=True)
 
@@ -128,7 +130,9 @@ class Study:
         marks = (self.directory / ".snakemake" / "incomplete").glob("*")
         unfinished = {self.directory / urlsafe_b64decode(mark.name).decode() for mark in marks}
         manifests = self.results.rglob("manifest.json")
-        return {path: path.stat().st_mtime_ns for path in manifests if path not in unfinished}
+        # A job with more outputs than its manifest, in the manifest's directory, has a mark for each.
+        over = [path for path in manifests if not any(mark.is_relative_to(path.parent) for mark in unfinished)]
+        return {path: path.stat().st_mtime_ns for path in over}
 
     def made_again(self, before: dict[Path, int]) -> list[str]:
         """Return which of the manifests in ``before`` were written anew, or are gone."""
@@ -139,16 +143,21 @@ class Study:
         """Start the study and do what ``kind`` says at a random moment; also returns whether it was complete before."""
         process = self.start()
         snakemake = psutil.Process(process.pid)
-        is_planning = chance.random() < PLANNING_SHARE and KINDS[kind][0] in ("group", "snakemake")
+        whom, number = KINDS[kind]
+        is_planning = chance.random() < PLANNING_SHARE and whom in ("group", "snakemake")
+        # What an earlier start left behind may still write its log.
+        while not ((is_planning and number != signal.SIGINT) or (self.directory / LOCK).exists()):
+            if process.poll() is not None:
+                break
+            time.sleep(0.02)
         if is_planning:
-            time.sleep(chance.uniform(PYTHON_STARTS_SECONDS, 4.0))
+            time.sleep(chance.uniform(0.0, 4.0))
         else:
             self._wait_for_jobs(process, chance.randrange(1, 5))
             time.sleep(chance.uniform(0.0, 3.0))
         jobs = _children(snakemake)
         words = [" ".join(_words(job)[3:6])[:60] for job in jobs]
         point = Point(kind, is_planning and not jobs, words)
-        whom, number = KINDS[kind]
         targets = {"snakemake": [snakemake], "job": jobs}.get(whom, [])
         started = time.monotonic()
         if process.poll() is not None:
@@ -197,7 +206,14 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def _left_over(directory: Path) -> list[str]:
-    """Processes that still work in a directory."""
+    """Processes that work in a directory and do not end by themselves."""
+    deadline = time.monotonic() + PATIENCE_SECONDS / 10
+    while (found := _working_in(directory)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _working_in(directory: Path) -> list[str]:
     found = []
     for process in psutil.process_iter():
         try:
@@ -208,10 +224,12 @@ def _left_over(directory: Path) -> list[str]:
     return found
 
 
-def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -> dict[str, Any]:
+def measure(
+    points: int, seed: int, config: Path, cores: int, directory: Path, targets: Sequence[str] = ()
+) -> dict[str, Any]:
     """Torture studies in ``directory`` at so many points; returns what the JSON says."""
     chance = random.Random(seed)
-    reference = Study(directory / "undisturbed", config, cores)
+    reference = Study(directory / "undisturbed", config, cores, targets)
     reference.finish()
     expected = reference.outcome()
     done, differing, made_again, kinds, completed = list[Point](), list[str](), list[str](), list[str](), 0
@@ -231,7 +249,7 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
             differing.append(str(error))
         shutil.rmtree(study.directory)
 
-    study = Study(directory / "study-0", config, cores)
+    study = Study(directory / "study-0", config, cores, targets)
     while len(done) < points:
         kinds = kinds or chance.sample(list(KINDS), len(KINDS))
         point, was_complete = study.torture(kinds[-1], chance)
@@ -240,7 +258,7 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
         if was_complete:
             compare(study)
             completed += 1
-            study = Study(directory / f"study-{completed}", config, cores)
+            study = Study(directory / f"study-{completed}", config, cores, targets)
             continue
         done.append(point)
         kinds.pop()
@@ -268,6 +286,7 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
 def main() -> None:
     """Print the JSON; the exit status is 1 if a byte differs, finished work was repeated or a process is left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="of Snakemake; default: the whole study")
     parser.add_argument("--points", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--config", type=Path, default=REPOSITORY / "config/smoke.yaml")
@@ -280,7 +299,8 @@ def main() -> None:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     with tempfile.TemporaryDirectory() as temporary:
         place = (options.directory or Path(temporary)) / "torture"
-        found = measure(options.points, options.seed, options.config.resolve(), options.cores, place)
+        config = options.config.resolve()
+        found = measure(options.points, options.seed, config, options.cores, place, options.targets)
     print(json.dumps(found, indent=2))
     if options.output:
         write_json(options.output, found)

@@ -20,7 +20,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RUNS = ("tiny-dapo-s1", "tiny-dapo_query_preserved_reward_balanced-s1")
 PATIENCE_SECONDS = 3600
 POINTS = 3
-"""Of different kinds; ``benchmarks/torture.py`` does hundreds, of all kinds."""
+"""Of different kinds; ``benchmarks/torture.py`` does hundreds, of all kinds, of whole studies."""
+TARGET = "results/comparisons.json"
+"""Behind it are tables, figures and pages, half of all jobs."""
 
 
 class Study:
@@ -72,7 +74,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tortured(tmp_path_factory: pytest.TempPathFactory, config: Path) -> tuple[Path, dict[str, Any]]:
     """An undisturbed study, and what some points of ``benchmarks/torture.py`` found, which does hundreds."""
     place = tmp_path_factory.mktemp("torture")
-    command = [sys.executable, "benchmarks/torture.py", "--points", str(POINTS), "--seed", "3", "--config", str(config)]
+    options = ["--points", str(POINTS), "--seed", "3", "--config", str(config)]
+    command = [sys.executable, "benchmarks/torture.py", TARGET, *options]
     answer = subprocess.run(
         [*command, "--directory", str(place)], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
@@ -82,14 +85,12 @@ def tortured(tmp_path_factory: pytest.TempPathFactory, config: Path) -> tuple[Pa
 
 def test_ended_in_every_way_at_random_points(tortured: tuple[Path, dict[str, Any]]) -> None:
     found = tortured[1]
-    assert {name: found[name] for name in ("differing", "made_again", "left_over", "tracebacks")} == {
-        "differing": [],
-        "made_again": [],
-        "left_over": [],
-        "tracebacks": [],
-    }
+    faults = {name: found[name] for name in ("differing", "made_again", "left_over", "tracebacks") if found[name]}
+    # Whole, and last in the output: pytest shortens what an assertion compares.
+    if faults:
+        pytest.fail("\n".join([json.dumps({"each": found["each"]}), json.dumps(faults, indent=2)]), pytrace=False)
     assert found["points"] == POINTS and len({point["kind"] for point in found["each"]}) == POINTS
-    assert found["files_compared"] > 20
+    assert found["files_compared"] > 15
 
 
 def before_training(tortured: tuple[Path, dict[str, Any]], place: Path, config: Path) -> Study:
