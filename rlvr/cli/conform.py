@@ -24,11 +24,16 @@ def conform(
         Path | None, Option(help="directory that the trainer is imported from, if not installed", show_default=False)
     ] = None,
     losses: Annotated[Words, Option(help="objectives to try, or advantages; default: all", show_default=False)] = [],
+    chain: Annotated[
+        bool, Option("--chain", help="of trl and verl: their loops train a two-layer model, too; minutes")
+    ] = False,
     out: Annotated[Path | None, Option(help="file for the report as JSON", show_default=False)] = None,
 ) -> None:
     """Compare the gradients of another trainer's losses with the papers' on small batches, whole and cut.
 
-    The status is 1 if a loss is not the paper's under any known convention, or depends on how a batch is cut.
+    With --chain its own loop also trains a small model, and the gradients that it accumulates and the losses that it
+    logs are compared, under gradient accumulation and on two ranks. The status is 1 if a loss is not the paper's under
+    any known convention, or depends on how a batch is cut.
     """
     from evals.core.files import write_json
     from rlvr.conform.cases import CASES
@@ -40,7 +45,7 @@ def conform(
             raise UserError(f"--losses: {loss} is no objective; accepted: {', '.join(names)}")
     if checkout is not None and not checkout.is_dir():
         raise UserError(f"--checkout: {checkout} is no directory")
-    report = try_trainer(trainer, python, checkout, losses)
+    report = try_trainer(trainer, python, checkout, losses, chain)
     if out is not None:
         write_json(out, report.to_json())
     print("\n".join(printed(report)))

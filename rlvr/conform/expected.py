@@ -1,13 +1,13 @@
 """The paper's loss of a mini-batch, and its gradient, from the slow references."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr.conform import loss_references as first
 from rlvr.conform import off_policy_references as further
-from rlvr.conform.loss_references import Batch, Reference, Rows
+from rlvr.conform.loss_references import Batch, Reference, Rows, Token
 from rlvr.methods.aggregation import Mode
 from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.losses.cov import ClipCov, KLCov
@@ -59,17 +59,31 @@ class Objective:
 
     def gradient(self, batch: Batch) -> Rows:
         """Compute the gradient by the log-probabilities, 0 at padding; rows as long as those of the batch."""
+        gradient = [[0.0] * len(row) for row in batch.new]
+        for (i, t), (_, slope) in self._of_tokens(batch):
+            gradient[i][t] = slope
+        return gradient
+
+    def values(self, batch: Batch) -> list[float]:
+        """Compute each response's part of the loss."""
+        values = [0.0] * len(batch.lengths)
+        for (i, _), (loss, _) in self._of_tokens(batch):
+            values[i] += loss
+        return values
+
+    def _of_tokens(self, batch: Batch) -> Iterator[tuple[Token, tuple[float, float]]]:
+        """List each token's part of the loss, and of the gradient."""
         batch = replace(batch, mode=self.mode)
         shares = batch.shares(self.constant)
-        gradient = [[0.0] * len(row) for row in batch.new]
-        for (i, t), (_, slope) in REFERENCES[type(self.loss)](self.loss, batch).items():
+        for (i, t), (loss, slope) in REFERENCES[type(self.loss)](self.loss, batch).items():
             if self.cap is not None:
-                slope *= min(math.exp(batch.old[i][t] - batch.sampler[i][t]), self.cap)
+                weight = min(math.exp(batch.old[i][t] - batch.sampler[i][t]), self.cap)
+                loss, slope = loss * weight, slope * weight
             if self.kl is not None:
                 values = (batch.new[i][t], batch.old[i][t], batch.reference[i][t])
-                slope += self.kl[1] * divergence(self.kl[0], *values)[1]
-            gradient[i][t] = shares[i] * slope
-        return gradient
+                kl, moves = divergence(self.kl[0], *values)
+                loss, slope = loss + self.kl[1] * kl, slope + self.kl[1] * moves
+            yield (i, t), (shares[i] * loss, shares[i] * slope)
 
 
 def divergence(estimator: str, new: float, old: float, reference: float) -> tuple[float, float]:

@@ -4,8 +4,10 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from evals.core.errors import UserError
 from evals.core.record import Record
 from rlvr.conform.cases import CASES
+from rlvr.conform.chain import CHAINS, chain_of, try_chain
 from rlvr.conform.trainer import Process, adapter_of
 from rlvr.conform.verdicts import ADVANTAGES, Finding, try_losses
 
@@ -40,11 +42,19 @@ class Report(Record):
         return " ".join([self.trainer, *versions[:1], *([f"at {self.commit}"] if self.commit else [])])
 
 
-def try_trainer(trainer: str, python: Path, checkout: Path | None, losses: Sequence[str]) -> Report:
-    """Try a trainer's losses; ``losses`` names some of them, none all."""
-    with Process(adapter_of(trainer), python, checkout) as process:
+def try_trainer(
+    trainer: str, python: Path, checkout: Path | None, losses: Sequence[str], with_chain: bool = False
+) -> Report:
+    """Try a trainer's losses, and its whole chain if asked; ``losses`` names some of them, none all."""
+    adapter = adapter_of(trainer)
+    if with_chain and not chain_of(adapter).is_file():
+        names = ", ".join(sorted(path.stem for path in CHAINS.glob("[a-z]*.py")))
+        raise UserError(f"--chain: {trainer} has none; accepted: {names}")
+    with Process(adapter, python, checkout) as process:
         findings = tuple(try_losses(process, losses))
         about = process.answer({"ask": "versions"})
+    if with_chain:
+        findings += tuple(try_chain(adapter, python, checkout, findings))
     return Report(
         trainer=Path(trainer).stem,
         versions=about["versions"],
@@ -89,7 +99,7 @@ def described(finding: Finding) -> str:
         freed = f", {finding.freed} not stopped" if finding.freed else ""
         angle = f", {finding.degrees:.1f} degrees, scale {finding.scale:.3g}" if finding.options else ""
         words.append(f"{finding.difference:.1%} of the largest gradient{angle}{stopped}{freed}")
-    if finding.verdict == "depends on the cut":
+    if finding.cut:
         words.append(f"it changes by {finding.by_cut:.1%} with {finding.cut}")
     if finding.smallest and finding.verdict in ("differs", "depends on the cut"):
         words.append(f"smallest input: {finding.smallest}")
@@ -104,14 +114,21 @@ def page(reports: Sequence[Report]) -> str:
     """The page of all reports, below its text."""
     names = [*(case.name for case in CASES), *(f"advantages {name}" for name in ADVANTAGES)]
     lines = [f"| objective | {' | '.join(report.name for report in reports)} |", f"|---|{'---|' * len(reports)}"]
+    names += [
+        f"chain {case.name}" for case in CASES if any(_finding(report, f"chain {case.name}") for report in reports)
+    ]
     for name in names:
-        found = [{finding.objective: finding for finding in report.findings}.get(name) for report in reports]
+        found = [_finding(report, name) for report in reports]
         marks = [MARKS[finding.verdict] if finding else "" for finding in found]
         lines.append(f"| {name} | {' | '.join(marks)} |")
     details = [line for report in reports for line in _section(report)]
     missing = [f"- {name}: {why}" for name, why in NOT_TRIED.items()]
     parts = [TEXT.read_text(encoding="utf-8").rstrip(), "", *lines, *details, "", "## Not tried", "", *missing]
     return "\n".join(parts) + "\n"
+
+
+def _finding(report: Report, objective: str) -> Finding | None:
+    return next((finding for finding in report.findings if finding.objective == objective), None)
 
 
 def _section(report: Report) -> Iterator[str]:

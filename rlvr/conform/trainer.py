@@ -1,6 +1,8 @@
 """Another trainer, in a process of its own that runs in the environment that has it."""
 
+import contextlib
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -37,7 +39,9 @@ class Answering(Protocol):
 class Process:
     """A worker in a process, which ends with the block that it is used in."""
 
-    def __init__(self, adapter: Path, python: Path, checkout: Path | None = None) -> None:
+    def __init__(
+        self, adapter: Path, python: Path, checkout: Path | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
         command = [
             str(python.absolute()),  # a link in an environment leads out of it
             str(ADAPTERS.parent / "worker.py"),
@@ -55,6 +59,7 @@ class Process:
                 stderr=self.said,
                 text=True,
                 cwd=self.folder.name,
+                env={**os.environ, **(variables or {})},
             )
         except OSError as error:
             raise UserError(f"--python: {python} cannot be run ({error.strerror})") from None
@@ -70,13 +75,20 @@ class Process:
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Ask and wait; a process that ends or keeps silent is a :class:`UserError`."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        try:
+        self.ask(question)
+        return self.hear()
+
+    def ask(self, question: dict[str, Any]) -> None:
+        """Ask; a process that has ended is noticed when its answer is heard."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(question) + "\n")
             self.process.stdin.flush()
-            is_there = select([self.process.stdout], [], [], PATIENCE)[0]
-        except BrokenPipeError:
-            is_there = [self.process.stdout]
+
+    def hear(self) -> dict[str, Any]:
+        """Wait for the answer to what was asked."""
+        assert self.process.stdout is not None
+        is_there = select([self.process.stdout], [], [], PATIENCE)[0]
         line = self.process.stdout.readline() if is_there else ""
         if line:
             return json.loads(line)  # type: ignore[no-any-return]
@@ -112,7 +124,7 @@ def gradient(
         Failed: its code raised an error.
     """
     fields = {name: getattr(batch, name) for name in ("lengths", "new", "old", "advantage", "group")}
-    answer = _checked(
+    answer = checked(
         trainer.answer(
             {
                 "ask": "gradient",
@@ -131,10 +143,11 @@ def gradient(
 def advantages(trainer: Answering, name: str, rewards: list[float], groups: list[int]) -> list[float]:
     """Ask for advantages; errors as for :func:`gradient`."""
     question = {"ask": "advantages", "name": name, "rewards": rewards, "groups": groups}
-    return _checked(trainer.answer(question))["advantages"]  # type: ignore[no-any-return]
+    return checked(trainer.answer(question))["advantages"]  # type: ignore[no-any-return]
 
 
-def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+def checked(answer: dict[str, Any]) -> dict[str, Any]:
+    """Raise what an answer says that went wrong."""
     if "unsupported" in answer:
         raise Unsupported(answer["unsupported"])
     if "error" in answer:

@@ -111,6 +111,7 @@ class Answers:
 
     def __init__(self, adapter: Any) -> None:
         self.adapter = adapter
+        self.chain: Any = None
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Answer a question, or say why not: ``unsupported`` for what the trainer lacks, else ``error``."""
@@ -180,6 +181,16 @@ class Answers:
         rewards = torch.tensor(question["rewards"], dtype=torch.float64)
         values = self.adapter.advantages(question["name"], rewards, torch.tensor(question["groups"]))
         return {"advantages": values.tolist()}
+
+    def train(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Train a two-layer model for a few updates, by the trainer's own loop, as ``chains/`` has it."""
+        self.chain = load(question["chain"]).Chain(question["options"], **question["settings"])
+        return {"updates": self.chain.updates}
+
+    def compare(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Give an update's gradient as the trainer accumulated it, and as slopes by the log-probabilities make it."""
+        found, wanted = self.chain.gradients(question["update"], question["slopes"])
+        return {"found": found.tolist(), "wanted": wanted.tolist()}
 
 
 def main(path: str, checkout: str = "") -> None:

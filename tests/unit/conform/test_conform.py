@@ -11,6 +11,7 @@ import pytest
 
 from evals.core.errors import UserError
 from rlvr.cli import main
+from rlvr.conform import chain
 from rlvr.conform.cases import CASES, batches
 from rlvr.conform.report import Report, page
 from rlvr.conform.trainer import Process, adapter_of
@@ -103,6 +104,52 @@ def test_advantages_differ_by_their_denominator_not_by_epsilon(adapter: Any) -> 
     assert try_advantages(Answers(adapter), "rloo").verdict == "not offered"
 
 
+class InProcess:
+    """An answer to each question, without a process."""
+
+    def __init__(self, adapter: Path, *_: Any) -> None:
+        self.answers = Answers(load(str(adapter)))
+
+    def __enter__(self) -> "InProcess":
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def ask(self, question: dict[str, Any]) -> None:
+        self.question = question
+
+    def hear(self) -> dict[str, Any]:
+        return self.answers.answer(self.question)
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict", "words"),
+    [
+        ("", "equal", ""),
+        ("rollout tokens", "depends on the cut", "two updates on one rollout batch the gradient differs by"),
+        ("mean tokens", "convention", ""),
+        ("logs twice", "differs", "it logs"),
+    ],
+)
+def test_the_chain_compares_gradients_as_accumulated_and_losses_as_logged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, verdict: str, words: str
+) -> None:
+    file = (STAND_IN.parent / "chains/stand_in.py").read_text().replace('FAULT = ""', f'FAULT = "{fault}"')
+    (tmp_path / "stand_in.py").write_text(file)
+    monkeypatch.setattr(chain, "CHAINS", tmp_path)
+    monkeypatch.setattr(chain, "Process", InProcess)
+    options = {"epsilon_low": "0.2", "epsilon_high": "0.28"}
+    alone = [cut for cut in chain.CUTS.items() if cut[1].ranks == 1 and cut[1].micro_batches == 2]
+    monkeypatch.setattr(chain, "CUTS", dict(alone))
+    findings = [
+        Finding(objective="dapo", verdict="equal", options=options),
+        Finding(objective="grpo_kl", verdict="equal"),
+    ]
+    (finding,) = chain.try_chain(STAND_IN, Path(sys.executable), None, findings)
+    assert (finding.objective, finding.verdict) == ("chain dapo", verdict) and words in finding.note
+    assert (finding.difference < 1e-9) == (fault in ("", "logs twice"))
+
+
 def test_batches_reach_both_sides_of_every_bound() -> None:
     for case in CASES:
         ratios = [2.718281828459045 ** batch.delta(*token) for _, batch in batches(case) for token in batch.tokens]
@@ -130,6 +177,7 @@ def test_the_command_tries_a_trainer_in_a_process_and_keeps_the_report(
 def test_mistakes_end_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, expected in (
         (["conform", "none"], "none: there is no such adapter"),
+        (["conform", "slime", "--chain"], "--chain: slime has none; accepted: trl, verl"),
         (["conform", "trl", "--losses", "ppo"], "--losses: ppo is no objective"),
         (["conform", "trl", "--checkout", str(tmp_path / "x")], "is no directory"),
         (["conform", "trl", "--python", str(tmp_path / "x")], "cannot be run"),

@@ -1,0 +1,1 @@
+"""Other trainers' runs, read from the files that they wrote: curves, fits and comparisons."""
