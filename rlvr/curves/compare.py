@@ -107,7 +107,7 @@ class Fit:
         """The value of a parameter, and its interval where there are seeds."""
         index = FEATURES.index(name)
         values = [float(each[index]) for each in (self.features.estimate, *self.features.interval())]
-        value, low, high = values if name == "ceiling" else np.exp(values).tolist()
+        value, low, high = np.clip(values, 0, 1).tolist() if name == "ceiling" else np.exp(values).tolist()
         return value, None if np.isnan(low) else (low, high)
 
 

@@ -75,6 +75,9 @@ def test_a_ceiling_is_found_where_rewards_bend_and_seeds_give_its_interval(tmp_p
     value, interval = fit.parameter("ceiling")
     assert value == pytest.approx(0.7, abs=0.01) and interval is not None and interval[0] < 0.7 < interval[1]
     assert fit.parameter("log_midpoint")[0] == pytest.approx(800, rel=0.05)
+    short = methods_of([read_run(word) for word in GRPO], "tokens").fit("grpo")
+    assert isinstance(short, Fit) and (interval := short.parameter("ceiling")[1]) is not None
+    assert interval[1] == 1.0  # not beyond the most that a reward can be
 
 
 def test_what_does_not_bend_or_is_short_or_no_share_has_no_ceiling(tmp_path: Path) -> None:
