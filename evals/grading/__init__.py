@@ -14,7 +14,7 @@ from evals.grading.verdict import UNJUDGED, Case, Kind, Reason, Verdict
 
 __all__ = ["UNJUDGED", "Case", "GradingPool", "Kind", "Reason", "Verdict"]
 
-VERSION = 6
+VERSION = 7
 """Raised whenever the same text and reference could get another verdict."""
 
 CHOICE_VERSION = 7

@@ -130,11 +130,6 @@ def _joins(gap: str) -> bool:
     return len(gap) <= _MAX_GAP and _CONNECTOR.search(gap) is not None and REVISION.search(gap) is None
 
 
-def ends_in_bare_box(text: str) -> bool:
-    r"""Return whether the text stops within ``\boxed 4``, which could have become 42."""
-    return boxes(text)[-1].end == len(text) and not text.endswith("}")
-
-
 def matching(text: str, opening: int) -> int | None:
     r"""The place of the brace or parenthesis that closes the one at ``opening``; ``\{`` and ``\}`` are characters."""
     opened, closed = text[opening], {"{": "}", "(": ")"}[text[opening]]

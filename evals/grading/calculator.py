@@ -6,8 +6,8 @@ from evals.grading.boxes import matching
 
 _PYTHON_COMPLEX = re.compile(r"^\(?\s*(-?[\d.]*\s*[-+]?\s*[\d.]*)j\s*\)?$")
 _EXPONENT = re.compile(r"\^\s*(-\s*\d+|\d{2,})(?![\d.])")
-_FUNCTION_CALL = re.compile(r"(?<![\\A-Za-z])(abs|floor|ceil|cbrt)\(")
-_CALLS = {
+_IN_PARENTHESES = re.compile(r"(?:(?<![\\A-Za-z])(abs|floor|ceil|cbrt)|(\\sqrt\s*|\^\s*))\(")
+_DELIMITERS = {
     "abs": ("|", "|"),
     "floor": (r"\lfloor ", r"\rfloor "),
     "ceil": (r"\lceil ", r"\rceil "),
@@ -15,7 +15,6 @@ _CALLS = {
 }
 _INVERSE = re.compile(r"(?<![\\A-Za-z])a(?:rc)?(sinh?|cosh?|tanh?)(?![A-Za-z])")
 _LOG_BASE = re.compile(r"(?<![\\A-Za-z])log_?(2|10)(?=\s*\()")
-_PARENTHESIS_ARGUMENT = re.compile(r"(\\sqrt\s*|\^\s*)\(")
 FUNCTION = re.compile(r"(?<![\\A-Za-z])(sqrt|pi|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp)(?![A-Za-z])")
 _NUMPY = re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])")
 _EXPONENT_NOTATION = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+))[eE]([-+]?\d+)(?![\w.])")
@@ -32,21 +31,14 @@ def latex_of_ascii(text: str) -> str:
     if (complex_number := _PYTHON_COMPLEX.match(text)) and any(map(str.isdigit, text)):
         text = complex_number[1] + "i"
     text = _LOG_BASE.sub(r"\\log_{\1}", _INVERSE.sub(r"\\arc\1 ", text))
-    while call := _FUNCTION_CALL.search(text):
+    text = _EXPONENT_NOTATION.sub(_power_of_ten, _BARE_POINT.sub("", _NUMPY.sub("", text)))
+    text = FUNCTION.sub(r"\\\1 ", text.replace("**", "^"))
+    while call := _IN_PARENTHESES.search(text):
         closing = matching(text, call.end() - 1)
         if closing is None:
             break
-        opened, closed = _CALLS[call[1]]
+        opened, closed = _DELIMITERS[call[1]] if call[1] else (call[2] + "{", "}")
         text = text[: call.start()] + opened + text[call.end() : closing] + closed + text[closing + 1 :]
-    text = _EXPONENT_NOTATION.sub(_power_of_ten, _BARE_POINT.sub("", _NUMPY.sub("", text)))
-    text = FUNCTION.sub(r"\\\1 ", text.replace("**", "^"))
-    position = 0
-    while (match := _PARENTHESIS_ARGUMENT.search(text, position)) is not None:
-        position = match.end()
-        closing = matching(text, position - 1)
-        if closing is None:
-            break
-        text = text[: match.end(1)] + "{" + text[position:closing] + "}" + text[closing + 1 :]
     return re.sub(r"\s*\*\s*", r"\\cdot ", _EXPONENT.sub(r"^{\1}", text))
 
 

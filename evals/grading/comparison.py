@@ -5,7 +5,7 @@ Verdicts are three-valued: True, False, or None where ``leaf`` could not tell.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -131,7 +131,7 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
     if len(ours.items) != len(theirs.items):
         return False
     brackets = [group.opening + group.closing for group in (ours, theirs)]
-    if (ours.may_be_interval or theirs.may_be_interval) and brackets[0] != brackets[1]:
+    if (ours.may_be_interval or theirs.may_be_interval or "{}" in brackets) and brackets[0] != brackets[1]:
         return False
     if len(ours.items) == 1:
         return compare(ours.items[0], theirs.items[0], leaf)
@@ -161,54 +161,38 @@ def _regrouped(ours: Group, theirs: Group) -> Group:
 def _ordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | None:
     if len(ours) != len(theirs):
         return False
-    unknown = False
-    for mine, reference in zip(ours, theirs, strict=True):
-        verdict = compare(mine, reference, leaf)
-        if verdict is False:
-            return False
-        unknown = unknown or verdict is None
-    return None if unknown else True
+    return _unless(False, (compare(mine, reference, leaf) for mine, reference in zip(ours, theirs, strict=True)))
 
 
 def _unordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | None:
-    """Match each of ours with one of theirs; equality is transitive, so that the first partner found will do."""
-    mine, remaining = ({compact(item): item for item in items} for items in (ours, theirs))  # a list is a set
-    if len(mine) != len(remaining):  # two spellings of one value count once
-        mine, unsure = _distinct(mine, leaf)
-        remaining, unsure_too = _distinct(remaining, leaf)
-        if len(mine) != len(remaining):
-            return None if unsure or unsure_too else False
-    unmatched = [item for spelling, item in mine.items() if spelling not in remaining]
-    references = [item for spelling, item in remaining.items() if spelling not in mine]
-    if len(unmatched) > MAX_UNMATCHED:
+    """Compare two lists as sets: each item of either is equal to an item of the other."""
+    mine, references = ({compact(item): item for item in items} for items in (ours, theirs))
+    unmatched = [item for spelling, item in mine.items() if spelling not in references]
+    missed = [item for spelling, item in references.items() if spelling not in mine]
+    if max(len(unmatched), len(missed)) > MAX_UNMATCHED:
         return None
+
+    def has_equal(pairs: Iterable[tuple[str, str]]) -> bool | None:
+        likely_first = sorted(pairs, key=lambda pair: not decide(*pair))
+        return _unless(True, (compare(*pair, leaf) for pair in likely_first))
+
+    return _unless(
+        False,
+        chain(
+            (has_equal((item, reference) for reference in references.values()) for item in unmatched),
+            (has_equal((item, reference) for item in mine.values()) for reference in missed),
+        ),
+    )
+
+
+def _unless(decisive: bool, verdicts: Iterable[bool | None]) -> bool | None:
+    """The verdict on all (``decisive`` is False) or on any (True); None where an unknown one could decide it."""
     unknown = False
-    for item in unmatched:
-        verdicts: list[bool | None] = []
-        for reference in sorted(references, key=lambda other: not decide(item, other)):
-            verdicts.append(compare(item, reference, leaf))
-            if verdicts[-1]:
-                references.remove(reference)
-                break
-        else:
-            if None not in verdicts:
-                return False
-            unknown = True
-    return None if unknown else True
-
-
-def _distinct(items: dict[str, str], leaf: Leaf) -> tuple[dict[str, str], bool]:
-    """Items of different values, and whether there may be fewer than these."""
-    if len(items) > MAX_UNMATCHED:
-        return items, False
-    kept: dict[str, str] = {}
-    unsure = False
-    for spelling, item in items.items():
-        verdicts = [compare(item, other, leaf) for other in kept.values()]
-        unsure = unsure or (None in verdicts and True not in verdicts)
-        if True not in verdicts:
-            kept[spelling] = item
-    return kept, unsure
+    for verdict in verdicts:
+        if verdict is decisive:
+            return decisive
+        unknown = unknown or verdict is None
+    return None if unknown else not decisive
 
 
 def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: str, leaf: Leaf) -> bool | None:
@@ -230,7 +214,7 @@ def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: st
         mine, other = (re.compile(rf"(?<![A-Za-z\\]){variable}(?![A-Za-z])") for variable in variables)
         if not other.search(ours[-1]):
             ours = [mine.sub(variables[1], side) for side in ours]
-    if equations.is_label(theirs[0]) and equations.same_label(ours, theirs):
+    if equations.is_label(theirs[0]) and compact(ours[0]) == compact(theirs[0]):
         return compare(ours[-1], theirs[-1], leaf)
     return leaf(answer, gold)
 

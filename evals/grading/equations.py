@@ -64,13 +64,6 @@ def function_variables(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str,
     return (mine[2], other[2]) if mine and other and mine[1] == other[1] else None
 
 
-def same_label(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Return whether two equations name the same thing; ``W(x)`` and ``W(n)`` do if no value depends on x or n."""
-    variables = function_variables(ours, theirs)
-    independent = variables and variables[0] not in ours[-1] and variables[1] not in theirs[-1]
-    return compact(ours[0]) == compact(theirs[0]) or bool(independent)
-
-
 def labels(items: Sequence[str]) -> frozenset[str] | None:
     """The names that the items are given, if there are at least two different ones."""
     names = frozenset(compact(sides[0]) for item in items if len(sides := split_top_level(item, ("=",))) > 1)

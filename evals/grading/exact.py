@@ -14,7 +14,6 @@ ROUNDED_DIGITS = 6
 DIGITS_OF_DOUBLES = range(16, 18)
 DOUBLE_ERROR = Fraction(1, 2**51)  # relative; a few roundings of an IEEE 754 double
 _SHORTEST_WORD = 3
-_LARGEST_BASE = 36
 
 _INTEGER = re.compile(r"([-+]?)\s*(\d+|\d{1,3}(?:,\d{3})+|[1-9]\d{0,2}(?: \d{3})+)")
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)?\.(\d+)|(\d{1,3}(?:,\d{3})+|\d+)\.?")
@@ -186,42 +185,34 @@ def is_rounding_of(number: PlainNumber, value: Fraction) -> bool:
 
 def _decide_in_base(answer: str, gold: str) -> bool | None:
     """Compare numerals with a base (``204_5``) digit by digit; a base that only one side names is the question's."""
-    ours, theirs = _IN_BASE.fullmatch(answer), _IN_BASE.fullmatch(gold)
-    if ours is None and theirs is None:
-        return None
-    values = _value_in_base(ours, answer), _value_in_base(theirs, gold)
-    if (ours is None or theirs is None) and None not in values and values[0] == values[1]:
-        return True  # 1010_2 is ten
-    if not all(text.lstrip("(")[:1].isdigit() for text in (answer, gold)):
+    matches = _IN_BASE.fullmatch(answer), _IN_BASE.fullmatch(gold)
+    if not any(matches):
         return None
     numerals = [
-        (match[1], match[2] or match[3]) if match else (text, None) for match, text in ((ours, answer), (theirs, gold))
+        (match[1], match[2] or match[3]) if match else (text, "")
+        for match, text in zip(matches, (answer, gold), strict=True)
     ]
-    if not all(base is None or _is_numeral(digits, base) for digits, base in numerals):
-        return False
-    (digits, base), (expected_digits, expected_base) = numerals
-    if digits != expected_digits:
-        return False if ours and theirs else None
-    return base is None or expected_base is None or base == expected_base
-
-
-def _value_in_base(numeral: re.Match[str] | None, text: str) -> int | None:
-    """The value of a numeral with a base, or of an integer without one; None for anything else."""
-    if numeral is None:
-        return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
-    digits, base = numeral[1], numeral[2] or numeral[3]
-    if not (base.isdecimal() and int(base) > 1 and _is_numeral(digits, base)):
+    (digits, base), (gold_digits, gold_base) = numerals
+    value, gold_value = (_value_in_base(*numeral) for numeral in numerals)
+    if not all(matches) and value is not None and value == gold_value:
+        return True  # 1010_2 is ten
+    if not (digits[:1].isdigit() and gold_digits[:1].isdigit()):
         return None
-    return int(digits, int(base)) if digits[0].isdecimal() or base == "16" else None  # C_{15} may be a variable
+    if (value is None and base.isdecimal()) or (gold_value is None and gold_base.isdecimal()):
+        return False
+    if digits != gold_digits:
+        return False if all(matches) else None
+    return base == gold_base or not all(matches)
 
 
-def _is_numeral(digits: str, base: str) -> bool:
-    """Return whether a base has these digits; a base that is a variable (``12_b``) has all."""
-    if not base.isdecimal():
-        return True
-    return len(base) < 3 and all(
-        int(digit, 36) < min(int(base), _LARGEST_BASE + 1) <= _LARGEST_BASE for digit in digits
-    )
+def _value_in_base(digits: str, base: str) -> int | None:
+    """The value of a numeral, of one without a base in base ten; None where it has none: ``12_b``, ``9_5``, ``x``."""
+    if not digits[:1].isdigit() and base != "16":
+        return None  # C_{15} may be a variable
+    try:
+        return int(digits, int(base or 10) or 1)
+    except ValueError:
+        return None
 
 
 def _decide_proportions(answer: str, gold: str) -> bool | None:
@@ -229,15 +220,11 @@ def _decide_proportions(answer: str, gold: str) -> bool | None:
     ours, theirs = _PROPORTION.fullmatch(answer), _PROPORTION.fullmatch(gold)
     if ours is None and theirs is None:
         return None
-    values: list[Fraction] = []
-    for match, text in ((ours, answer), (theirs, gold)):
-        if match is not None and (match[2].startswith("0") or len(text) > MAX_DIGITS):
-            return False
-        number = _ratio(match[1], match[2]) if match else plain_number(text)
-        if number is None:
-            return None
-        values.append(number.value)
-    return values[0] == values[1]
+    if any(match and (match[2].startswith("0") or len(match[0]) > MAX_DIGITS) for match in (ours, theirs)):
+        return False
+    number = _ratio(ours[1], ours[2]) if ours else plain_number(answer)
+    reference = _ratio(theirs[1], theirs[2]) if theirs else plain_number(gold)
+    return number.value == reference.value if number and reference else None
 
 
 def _words(text: str) -> list[str]:

@@ -7,20 +7,15 @@ Nothing is guessed: a sample without a marked answer has none, however right its
 import re
 from dataclasses import dataclass
 
-from evals.grading.boxes import REVISION, ends_in_bare_box, last_boxes
+from evals.grading.boxes import REVISION, boxes, last_boxes
 from evals.grading.languages import ANSWER_WORDS, COPULAS, LAST_COPULAS, NEGATIONS, small_letters
 from evals.grading.remarks import stated_number
 from evals.grading.verdict import Kind, Reason
 from evals.grading.visible import visible_part, without_next_task
 
-_MARKS = {  # by what the text then has to hold; fast where they begin with it
-    "nswer": re.compile(r"nswer(?:(?:\*\*|__| )?[:\uff1a]| \u2192|(?<=[Ff]inal [Aa]nswer) is)"),
-    "NSWER": re.compile(r"NSWER(?:(?:\*\*|__| )?[:\uff1a]|(?<=FINAL ANSWER) IS)"),
-    "答案": re.compile(r"答案(?:(?:\*\*|__| )?[:\uff1a]|是)"),
-}
 _VALUE = r"(?=[ \t*_]*(?:[-+.\d$\\(\[{€£¥₹√π\u2212\n]|[:\uff1a]))"  # and no words as in "is near 7"
 _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark of the word for "answer" of any language
-    r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]"
+    r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]|[ \t]\u2192|(?<=final answer) is|(?<=\u7b54\u6848)\u662f"
     r"|s?(?:[ \t]\([^()\n]{1,40}\)|[ \t](?:to|for|of|in|that|which|i|we|you)\b[^.!?:\n]{0,60}?|"
     rf"[ \t](?!(?:{'|'.join(NEGATIONS)})\s)[^\W\d_][^\s\d_.,:;!?$\\(){{}}\[\]]{{1,13}}){{0,2}}"
     rf"(?:[ \t](?:(?:would|must|should|will) be|{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\])|[ \t]?(?:"
@@ -31,7 +26,8 @@ _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark 
 )
 _SUPPOSED = re.compile(r"\b(?:if|whether|suppos\w+|assum\w+|thought|unless|doubt|not|until|guess\w*)\b[^.!?\n]*$")
 _NUMERIC_GOLD = re.compile(r"answer is\s+([-+]?[\d.][\d.,\s+\-*/^()]*)$")
-_TAIL = 1_000  # characters at the end of a text in which "the answer is" and marks of other languages are looked for
+_TAIL = 1_000  # characters at the end of a text in which marks of other languages are looked for
+_FOUND_ANYWHERE = ("answer", "\u7b54\u6848")
 _HEADING = re.compile(  # ``### Final Answer`` alone on its line, ``**Answer.** 7``
     r"^[ \t>]*(?:(?:#{1,6}[ \t]*|\*\*|__)[*_]{0,2}(?:the )?(?:final )?answer[ \t]*[*_]{0,4}[ \t]*$"
     r"|(?:\*\*|__)(?:the )?(?:final )?answer\.(?:\*\*|__))",
@@ -83,7 +79,8 @@ def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bo
     text = _within_tags(text, truncated)
     boxed = last_boxes(text)
     if boxed is not None:
-        answer = "" if truncated and boxed and ends_in_bare_box(text) else ", ".join(boxed)
+        is_cut = truncated and not text.endswith("}") and boxes(text)[-1].end == len(text)  # ``\boxed 4`` of 42
+        answer = "" if is_cut else ", ".join(boxed)
     else:
         line = text if kind is Kind.ANSWER else None if truncated else final_answer_line(text)
         answer = sentence_answer(line, marked=kind is not Kind.ANSWER) if line else ""
@@ -146,23 +143,16 @@ def final_answer_line(text: str) -> str | None:
 
 def _last_mark(text: str) -> int:
     """The position where the last mark of a final answer ends; 0 without one."""
-    ends = [0]
-    for word, pattern in _MARKS.items():
-        if word[0] in text and word in text:
-            for match in pattern.finditer(text):
-                if match.start() < 2 or word == "答案" or not text[match.start() - 2].isalpha():  # "reanswer:"
-                    ends.append(match.end())
-    start = max(0, len(text) - _TAIL)
-    tail = small_letters(text[start:])
+    small, last = small_letters(text), 0
     for word in ANSWER_WORDS:
-        place, found = len(tail), False
-        while not found and (place := tail.rfind(word, 0, place)) >= 0:  # the last one is enough
-            joined = "" < tail[max(place - 1, 0) : place] < "\u0590" and tail[place - 1].isalpha()  # "reanswer"
-            statement = _AFTER_ANSWER.match(tail, place + len(word))
-            if statement and not joined and not _SUPPOSED.search(tail, max(0, place - 60), place):
-                found = True
-                ends.append(start + statement.end())
-    return max(ends)
+        place, earliest = len(text), 0 if word in _FOUND_ANYWHERE else len(text) - _TAIL
+        while (place := small.rfind(word, max(earliest, last, 0), place)) >= 0:
+            joined = "" < small[max(place - 1, 0) : place] < "\u0590" and small[place - 1].isalpha()  # "reanswer"
+            statement = _AFTER_ANSWER.match(small, place + len(word))
+            if statement and not joined and not _SUPPOSED.search(small, max(0, place - 60), place):
+                last = max(last, statement.end())
+                break
+    return last
 
 
 def _first_line(text: str) -> str:

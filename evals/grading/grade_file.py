@@ -6,9 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic import field_validator
-
-from evals.core.errors import InvalidInput, NotAccepted, UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, parse_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import ExtensibleRecord, read_rows, scan_rows
@@ -176,34 +174,24 @@ class _Line(ExtensibleRecord):
     truncated: bool = False
     in_thinking: bool = False
 
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _is_known(cls, value: Any) -> Kind:
-        try:
-            return Kind(value)
-        except ValueError:
-            raise NotAccepted(f"is {value!r}", f"{', '.join(Kind)}, mcq") from None
-
 
 def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> None:
     """Grade lines of JSON with id, pred, gold and, if wanted, kind, truncated, in_thinking; none if one is malformed.
 
     ``target`` gets lines of JSON with id, correct, answer, reason and seconds, of a verifier also its reward.
     """
-    lines: list[_Line] = []
-    problems: list[Row] = []
+    lines: list[tuple[_Line, Row]] = []
     for number, text in enumerate(source, start=1):
         where = f"standard input: line {number}"
         if text.strip():
             content = parse_json(text, where)
-            lines.append(_Line.parse(content, where))
-            problems.append({**content, "answer": lines[-1].gold} if pool.verifier else {})
+            lines.append((_Line.parse(content, where), content))
     for start in range(0, len(lines), _BATCH):
         batch = lines[start : start + _BATCH]
         verdicts = pool.grade(
-            Case(line.pred, line.gold, line.kind, line.truncated, line.in_thinking, problem)
-            for line, problem in zip(batch, problems[start : start + _BATCH], strict=True)
+            Case(line.pred, line.gold, line.kind, line.truncated, line.in_thinking, {**row, "answer": line.gold})
+            for line, row in batch
         )
-        for line, verdict in zip(batch, verdicts, strict=True):
+        for (line, _), verdict in zip(batch, verdicts, strict=True):
             target.write(json.dumps({"id": line.id, **_judged(verdict)}) + "\n")
         target.flush()

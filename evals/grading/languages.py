@@ -40,14 +40,14 @@ def small_letters(text: str) -> str:
 
 def any_of(*lists: Iterable[str]) -> str:
     """A pattern for one of these words: a whole one in alphabets that part words by spaces, anywhere in others."""
-    words = sorted(dict.fromkeys(chain(*lists)), key=len, reverse=True)
+    words = tuple(chain(*lists))
     parted, joined = (one_of(word for word in words if (word[0] < "\u0900") is apart) for apart in (True, False))
     return rf"(?:\b{parted}\b|{joined})"
 
 
-def one_of(words: Iterable[str]) -> str:
+def one_of(*lists: Iterable[str]) -> str:
     """A pattern for one of these words, the longest first, by first letters, which is faster."""
     initials: dict[str, list[str]] = defaultdict(list)
-    for word in sorted(words, key=len, reverse=True):
+    for word in sorted(dict.fromkeys(chain(*lists)), key=len, reverse=True):
         initials[word[0]].append(word[1:])
     return "(?:" + "|".join(f"{initial}(?:{'|'.join(ends)})" for initial, ends in initials.items()) + ")"

@@ -73,7 +73,8 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
         statements = [*marked, *stated(text, tail)]
         # Where the last strong statement is not near the beginning of the tail, none before the tail has a part in it.
         from_end = sorted(statements, reverse=True) if tail else ()
-        if tail and next((each.begin for each in from_end if _is_strong(text, each)), 0) < tail + _TAIL // 2:
+        strong = (each.begin for each in from_end if weighed(text, each).strength == STRONG)
+        if tail and next(strong, 0) < tail + _TAIL // 2:
             statements = [*marked, *stated(text)]
     if len({statement.letter for statement in statements}) > 1:
         statements = [weighed(text, statement) for statement in statements]
@@ -92,10 +93,6 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
         return chosen and chosen.letter
     denied = (match["letter"] or match["option"] for match in _DENIED.finditer(text, chosen.end + 1))
     return None if chosen.letter in denied else chosen.letter
-
-
-def _is_strong(text: str, statement: Statement) -> bool:
-    return weighed(text, statement).strength == STRONG
 
 
 def _boxed(text: str) -> Iterator[Statement]:

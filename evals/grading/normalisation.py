@@ -78,7 +78,10 @@ _DEGREES = re.compile(
     rf"{_CIRCLE}(?:\s*\\(?:text|mathrm|textrm)\s*\{{\s*[CF]\s*\}}|\s*[CF](?![A-Za-z]))?|\\degrees?(?![a-zA-Z])|"
     rf"(?<=\d)\s*degrees?\b"
 )
-_PERCENT = re.compile(r"\\%|(?<=[\d}$%])\s*(?:percentage|percent|pct)\b(?:\s+points?)?")
+_PERCENT = re.compile(
+    r"\\%|\\(?:text|mathrm|mbox)\s*\{\s*(?:percent|per cent|percentage points?)\s*\}|"
+    r"(?<=[\d}$%])\s*(?:percentage|percent|pct)\b(?:\s+points?)?"
+)
 _HALF_DAY = re.compile(r"(?<=\d)\s*(?:\\text\w{0,6}|\\mathrm)?\s*\{?\s*\b([AaPp])\.?\s*[mM]\b\.?\s*\}?\s*\.?$")
 _CURRENCY = re.compile(
     r"(?:\b(?:US|HK|NZ|[AC]))?\\?\$|(?:\b(?:USD|EUR|GBP|INR|CNY|Rs\.?)\s*|[€£¥₹₽₩₪¢₺])(?=\s*[\d.])|"
@@ -95,7 +98,7 @@ RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
 _TRAILING = " \t\r\n.,;:\\"
 _SHORT = r"(?:(\d|[a-zA-Z]|\\(?!frac|sqrt)[a-zA-Z]+)|\{([^{}]*)\})"
 _SHORT_FRACTION = re.compile(rf"\\frac\s*{_SHORT}\s*{_SHORT}")
-_SHORT_ROOT = re.compile(r"\\sqrt\s*(\d+|[a-zA-Z])")
+_SHORT_ROOT = re.compile(r"(\\sqrt(?:\[[34]\])?)\s*(\d+|[a-zA-Z])")
 _TIMES_TEN = re.compile(r"(?<=\d)\s*[xX]\s*10\s*\^")
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\(?:R|Reals?)(?![a-zA-Z])|\ball real numbers\b")
 _EMPTY_SET = re.compile(r"\\varnothing(?![a-zA-Z])|^\\\{\s*\\\}$")
@@ -109,8 +112,6 @@ _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
 _WRAPPED = re.compile(r"^(?:\*\*(.+)\*\*|`+(.+?)`+)$", re.DOTALL)
 _COMMENT = re.compile(r"(?<!\\)%[^\n]*\S[^\n]*\n|\s%\s*(?!of|off|increase|decrease|chance)[A-Za-z][^\n]*$")
 _PER_MILLE = re.compile(r"(\d[\d.]*)\s*\u2030")
-_BARE_ROOT = re.compile(r"(\\sqrt\[[34]\])\s*(\d+|[a-zA-Z])")
-_PERCENT_IN_TEXT = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*(?:percent|per cent|percentage points?)\s*\}")
 _CHOSEN_FROM = re.compile(r"(?:\{\s*\}|(?<![\w)}\]]))[_^]\s*\{?\s*(\w+)\s*\}?\s*C\s*_\s*\{?\s*(\w+)\s*\}?")
 _RATIO = re.compile(r"(?<=[\d}])\s*(?:\\text\s*\{\s*to\s*\}|(?<=\s)to(?=\s))\s*(?=\d)")
 _VARIANT = re.compile(r"\\var(?=epsilon|phi|theta|rho|sigma|kappa)")
@@ -129,7 +130,6 @@ _COMPONENT = re.compile(r"\s*([+-]?)\s*([^@+-]*|\([^()@]*\))\s*@([ijk])")
 _NO_SOLUTION = re.compile(r"^\s*(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?\s*$", re.IGNORECASE)
 _ABSENT = re.compile(r"^\s*DNE\s*$")
 _ARTICLE = re.compile(r"^(?:an?|the)\s+(?=-?\d)")
-_MULTIPLE_SPACE = re.compile(r" {2,}")
 
 
 def is_readable(text: str) -> bool:
@@ -158,12 +158,10 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
     if _SIMILAR.search(text):  # the order of the letters says which points correspond
         text = _FIGURE.sub(r"\\theta_{\g<0>}", text)
     text = _components(_TRIANGLE.sub("", text))
-    text = _CHOSEN_FROM.sub(r"\\binom{\1}{\2}", _RATIO.sub(":", _PERCENT_IN_TEXT.sub("%", text)))
+    text = _CHOSEN_FROM.sub(r"\\binom{\1}{\2}", _RATIO.sub(":", _PERCENT.sub("%", text)))
     text = without_lead(_CURRENCY.sub("", _WRAPPED.sub(r"\1\2", text)))
     text = text.replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
-    text = _OPERATOR.sub(
-        lambda match: _function_name(match[1] or match[2]), _QUANTITY.sub(r"\1", _NO_CONTENT.sub(" ", text))
-    )
+    text = _OPERATOR.sub(_function_name, _QUANTITY.sub(r"\1", _NO_CONTENT.sub(" ", text)))
     text = _COLON.sub(":", _ORDINAL.sub("", _ROW_SPACING.sub(r"\1", _COLOUR.sub("", text))))
     text = _GROUPED_DIGITS.sub(lambda match: match[0].replace("_", ""), text)
     text = _BRACED_COMMA.sub(",", _THOUSANDS_GAP.sub("", _SIZE.sub("", text)))
@@ -172,7 +170,6 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
         text = _DEGREE_ARGUMENT.sub(r"(\\frac{\1\\pi}{180})", text)
     text = without_periods(_DEGREES.sub("", text))
     text = _SEGMENT.sub(r"\1", _EMPTY_SET.sub(r"\\emptyset ", _REALS.sub(r"(-\\infty,\\infty)", text)))
-    text = _PERCENT.sub("%", text)
     text = _HALF_DAY.sub(lambda match: f" {match[1].lower()}m", text.rstrip(_TRAILING))
     text = _TIMES_TEN.sub(r"\\times 10^", without_text_unit(text, variables))
     text = _SPACE.sub(" ", _THIN_SPACE.sub("", _unwrap_fonts(_flat(text)))).strip()
@@ -185,18 +182,18 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
     text = _matrix(latex_of_ascii(text))
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
     text = _SHORT_FRACTION.sub(r"\\frac{\1\2}{\3\4}", _FRACTION.sub(r"\\frac", text))
-    text = _BARE_ROOT.sub(r"\1{\2}", _SHORT_ROOT.sub(r"\\sqrt{\1}", text))
-    text = _CHOOSE_IN_WORDS.sub(r"\\binom{\1}{\2}", text)
+    text = _CHOOSE_IN_WORDS.sub(r"\\binom{\1}{\2}", _SHORT_ROOT.sub(r"\1{\2}", text))
     text = _ABSENT.sub("does not exist", _NO_SOLUTION.sub(r"\\emptyset ", text))
     if text.startswith("(") and "=" in text and "," not in text and matching(text, 0) == len(text) - 1:
         text = text[1:-1].strip()
     while text.startswith("((") and text.endswith("))") and matching(text, 1) == len(text) - 2:
         text = text[1:-1].strip()
-    return _MULTIPLE_SPACE.sub(" ", text).strip()
+    return " ".join(text.split())
 
 
-def _function_name(name: str) -> str:
+def _function_name(match: re.Match[str]) -> str:
     """LaTeX's command for a function that it has, else the name."""
+    name = match[1] or match[2]
     return rf"\{name} " if FUNCTION.fullmatch(name) or name in ("max", "min", "gcd", "lcm", "det") else name
 
 

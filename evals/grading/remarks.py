@@ -125,16 +125,12 @@ def letters(text: str) -> frozenset[str]:
     return frozenset(chain.from_iterable(_SYMBOLS.findall(_COMMAND.sub(" ", text.rpartition("=")[2]))))
 
 
-def _is_run(word: str) -> bool:
-    """Return whether letters stand as in the alphabet: ``abcd`` is a product."""
-    return len(word) > 1 and word in _ALPHABET
-
-
 def _is_unit(text: str, variables: frozenset[str]) -> bool:
     r"""Return whether what follows a value is units, words, and nothing else: ``\text{ m}^2``, and not ``\text{n}``."""
     plain = _COMMANDS.sub(" ", text)
     words = _LETTERS.findall(plain)
-    named = [word for word in words if _NAMED.fullmatch(word) and not _is_run(word)]
+    runs = [word for word in words if len(word) > 1 and word in _ALPHABET]  # ``abcd`` is a product
+    named = [word for word in words if _NAMED.fullmatch(word) and word not in runs]
     slanted = len(words) == 1 == len(words[0]) and re.search(r"\\(?:math|text)(?:bf|it)", text)  # units are upright
     alone = len(words) == 1 and (words[0] in _NEEDS_SPACE or slanted)
     if (alone or words[:1] == ["a"]) and not _SPACE.search(text[: text.index(words[0])]):

@@ -28,10 +28,10 @@ _ADVERB = (
     r"actually|also|still|obviously|for sure|certainly|only|both|just|donc|alors|por (?:lo )?tanto|entonces|quindi|"
     r"dunque|portanto|daher|somit|folglich|dus|,)\b,?)?"
 )
-_MODAL = "would|could|might|may|should"
 _IS = (
     rf"(?:(?:{'|'.join(word for word in COPULAS if not word.isascii())})|(?:{'|'.join(filter(str.isascii, COPULAS))}|"
-    rf"(?:must|(?P<modal>{_MODAL})|will|has to|have to|can only)\b{_ADVERB}[ \t]{{1,3}}be)(?![a-z])){_ADVERB}"
+    r"(?:must|(?P<modal>would|could|might|may|should)|will|has to|have to|can only)\b"
+    rf"{_ADVERB}[ \t]{{1,3}}be)(?![a-z])){_ADVERB}"
 )
 _VERBS = "|".join(word for word in COPULAS if word.isalpha() and word < "\u0250")
 _MARK = r"[*_\"']{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
@@ -68,7 +68,6 @@ class _Rule(NamedTuple):
     """One form of statement."""
 
     beginnings: tuple[str, ...]  # small letters that its matches begin with; none: it is looked for as it is
-    in_ascii: tuple[str, ...]  # those of them that a text in ASCII may have
     pattern: re.Pattern[str]
     strong: bool
 
@@ -78,7 +77,7 @@ class _Rule(NamedTuple):
             yield from self.pattern.finditer(text, start)
             return
         places, end = {start}, start
-        for beginning in self.in_ascii if small.isascii() else self.beginnings:
+        for beginning in self.beginnings:
             place = small.find(beginning, start)
             while place >= 0:
                 places.add(place)
@@ -93,8 +92,7 @@ def _rule(beginnings: str, pattern: str, strong: bool = False) -> _Rule:
     """Make a rule of a pattern, in which WORDS stands for the beginnings, in either case."""
     every = tuple(filter(None, beginnings.split("|")))
     words = tuple(word for word in every if not word.startswith(tuple(other for other in every if other != word)))
-    in_ascii = tuple(filter(str.isascii, words))
-    return _Rule(words, in_ascii, re.compile(pattern.replace("WORDS", f"(?i:{beginnings})")), strong)
+    return _Rule(words, re.compile(pattern.replace("WORDS", f"(?i:{beginnings})")), strong)
 
 
 _RULES = (  # white space is bounded: three optional gaps in a row would take cubic time

@@ -3,7 +3,7 @@ r"""The parts of an answer: lists, sets, tuples, intervals, unions, matrices. Te
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 
 from evals.grading.exact import plain_number
 
@@ -14,6 +14,7 @@ _TOKEN = re.compile(
 )
 _DEEPER = ("(", "[", "{", r"\{", r"\begin{", r"\langle", r"\lfloor", r"\lceil")
 _SHALLOWER = (")", "]", "}", r"\}", r"\end{", r"\rangle", r"\rfloor", r"\rceil")
+_BRACKETS = ((r"\{", r"\}"), (r"\langle", r"\rangle"), *product("([", ")]"), ("{", "}"))
 _MATRIX = re.compile(
     r"^[(\[]?\s*\\begin\{(?P<name>[pb]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?"
     r"(?P<body>.*)\\end\{(?P=name)\}\s*[)\]]?$",
@@ -51,20 +52,23 @@ def split_group(text: str) -> Group | None:
     union = split_top_level(text, (r"\cup",))
     if len(union) > 1:
         return Group("u", "u", tuple(union))
-    for separator in (";", ","):
-        items = split_top_level(text, (separator,))
-        if len(items) > 1 and plain_number(text) is None:
-            return Group("", "", tuple(item for item in items if item))
+    items = _items(text)
+    if len(items) > 1:
+        return Group("", "", tuple(filter(None, items)))
     enclosed = _enclosed(text)
     if enclosed is None:
         return None
     opening, inner, closing = enclosed
-    items = split_top_level(inner, (";",))
-    if len(items) == 1 and plain_number(inner) is None:
-        items = split_top_level(inner, (",",))
+    items = _items(inner)
     if len(items) == 1 and opening in "([":
         return None if opening == "[" else split_group(inner)
     return Group(opening, closing, tuple(items))
+
+
+def _items(text: str) -> list[str]:
+    """The parts between semicolons, or else between the commas of what is no number."""
+    parts = split_top_level(text, (";",))
+    return parts if len(parts) > 1 or plain_number(text) is not None else split_top_level(text, (",",))
 
 
 def split_top_level(text: str, separators: tuple[str, ...]) -> list[str]:
@@ -93,15 +97,8 @@ def is_bracketed(text: str) -> bool:
 
 def _enclosed(text: str) -> tuple[str, str, str] | None:
     """Opening, content and closing where one pair of brackets encloses all of the text (``[0,1)`` is a pair)."""
-    for opening, closings in (
-        (r"\{", (r"\}",)),
-        (r"\langle", (r"\rangle",)),
-        ("(", (")", "]")),
-        ("[", ("]", ")")),
-        ("{", ("}",)),
-    ):
-        closing = next((bracket for bracket in closings if text.endswith(bracket)), None)
-        if not text.startswith(opening) or closing is None or len(text) < len(opening) + len(closing):
+    for opening, closing in _BRACKETS:
+        if not (text.startswith(opening) and text.endswith(closing)) or len(text) < len(opening) + len(closing):
             continue
         inner = text[len(opening) : len(text) - len(closing)]
         if closing in ")]}" and inner.endswith("\\"):
@@ -122,13 +119,10 @@ def expand_signs(items: Sequence[str], independent: bool = False) -> tuple[str, 
         if r"\pm" not in item and r"\mp" not in item:
             expanded.append(item)
             continue
-        if independent and r"\mp" not in item and item.count(r"\pm") == 2:
-            for sign in "+-":
-                expanded += expand_signs([re.sub(r"(^|[=({\[,])\s*\+\s*", r"\1", item.replace(r"\pm", f" {sign} ", 1))])
-            continue
+        count = 1 if independent and r"\mp" not in item and item.count(r"\pm") == 2 else item.count(r"\pm")
         for plus, minus in (("+", "-"), ("-", "+")):
-            signed = re.sub(r"\\pm\s*", f" {plus} ", re.sub(r"\\mp\s*", f" {minus} ", item))
-            expanded.append(re.sub(r"(^|[=({\[,])\s*\+\s*", r"\1", signed).strip())
+            signed = re.sub(r"\\mp\s*", f" {minus} ", re.sub(r"\\pm\s*", f" {plus} ", item, count=count))
+            expanded += expand_signs([re.sub(r"(^|[=({\[,])\s*\+\s*", r"\1", signed).strip()])
     return tuple(expanded)
 
 

@@ -44,9 +44,8 @@ def judge(answer: str, gold: str) -> Reason:
 
 def leaf(answer: str, gold: str) -> bool:
     """Compare two answers without parts."""
-    if (
-        _PROSE.search(_ENVIRONMENT.sub("", answer)) and plain_number(gold) is not None
-    ):  # no product of letters: ``not 0`` is not 0
+    # no product of letters: ``not 0`` is not 0
+    if _PROSE.search(_ENVIRONMENT.sub("", answer)) and plain_number(gold) is not None:
         return False
     for decimal, value in ((answer, gold), (gold, answer)):
         number = plain_number(decimal)

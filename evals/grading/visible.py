@@ -3,7 +3,6 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from itertools import chain
 
 from evals.grading.languages import EXAMPLE_WORDS, NUMBER_WORDS, ORDERS, SPEAKERS, TASK_WORDS, one_of
 
@@ -32,14 +31,11 @@ _ENDS_OF_TURNS = re.compile(  # and the beginnings of the user's next one
     r"(?<=\S)\s*<\|(?:im_start|start_header_id)\|>\s*user|(?<=\S)\s*(?:<\|user\|>|<start_of_turn>\s*user)|<\|(?:im_end|endoftext|eot_id|end_of_text|end|return|call|END_OF_TURN_TOKEN)\|>|</s>|<eos>|<EOS_TOKEN>|"
     r"<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>"
 )
-_FIRST_HEADER = re.compile(
-    r"\s*(?:<\|(?:im_start|start_header_id|start)\|>\s*assistant\s*(?:<\|end_header_id\|>)?|<\|assistant\|>)"
-)
 
 
 def _words(*lists: Iterable[str]) -> str:
     """A pattern for these words, in capitals or not."""
-    return f"(?i:{one_of(dict.fromkeys(chain(*lists)))})"
+    return f"(?i:{one_of(*lists)})"
 
 
 _NUMERAL = r"[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,4}"
@@ -108,8 +104,6 @@ def visible_part(text: str, in_thinking: bool = False) -> str:
     text = text[closings[-1].end() :] if closings else text
     if opening := _OPENING.search(text):
         text = text[: opening.start()]
-    if header := _FIRST_HEADER.match(text):
-        text = text[header.end() :]
     if end := _ENDS_OF_TURNS.search(text):
         text = text[: end.start()]
     return text.replace("<|begin_of_box|>", r"\boxed{").replace("<|end_of_box|>", "}")

@@ -28,9 +28,8 @@ _SYMPY_ERRORS = ArithmeticError, AttributeError, LookupError, NotImplementedErro
 def initialise(memory_limit: int) -> None:
     """Bound this process's address space to ``memory_limit`` bytes, and let it die at once."""
     # Pebble's handler runs between two bytecodes; a process deep in C code would ignore it for minutes
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from evals.grading import symbolic  # noqa: F401  (loaded before the limit, and never on a case's time)
 

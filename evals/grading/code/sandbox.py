@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from evals.core.errors import UserError
+from evals.grading.code.sandboxed.reading import read
 from evals.grading.code.system_calls import seccomp_filter
 from evals.grading.verdict import WALL_CLOCK
 
@@ -92,18 +92,9 @@ class Sandbox:
                         os.killpg(self.process.pid, signal.SIGKILL)
 
     def read(self, seconds: float, limit: int, end: bytes | None = None) -> bytes | None:
-        """Read its output until it ends in ``end``, is closed or too long; None when time runs out."""
+        """Read its output as :func:`evals.grading.code.sandboxed.reading.read` does."""
         assert self.process.stdout is not None
-        descriptor, deadline, output = self.process.stdout.fileno(), time.monotonic() + seconds, bytearray()
-        while len(output) <= limit and not (end and output.endswith(end)):
-            remaining = deadline - time.monotonic()
-            if remaining <= 0 or not select.select([descriptor], [], [], remaining)[0]:
-                return None
-            part = os.read(descriptor, 1 << 16)
-            if not part:
-                break
-            output += part
-        return bytes(output)
+        return read(self.process.stdout.fileno(), seconds, limit, end)
 
     def wait(self, seconds: float) -> int | None:
         """The exit status, or None if it goes on for longer."""

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import sys
+from typing import TextIO
 
 sys.path.insert(1, "/packages")  # after this directory; numpy is there
 
@@ -35,3 +36,12 @@ def apply() -> None:
         os.setuid(limits["user"])
     os.write(ready, b"1")
     os.close(ready)
+
+
+def conversation() -> tuple[TextIO, TextIO]:
+    """Standard input and output, which from now on are nobody's: what a program reads or prints is no part of them."""
+    questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    return questions, answers

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import resource
-import select
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ import types
 from typing import Any
 
 import limits  # type: ignore[import-not-found]
+import reading  # type: ignore[import-not-found]
 
 VERIFIER = "/verifier.py"
 MAX_ANSWER = 4096
@@ -29,10 +29,7 @@ def main() -> None:
     """Print whether the file could be loaded, then a verdict for each line of standard input."""
     limits.apply()
     cpu, seconds = int(sys.argv[1]), float(sys.argv[2])
-    questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
-    nothing = os.open("/dev/null", os.O_RDWR)
-    for stream in (0, 1, 2):  # what the function prints or reads is not part of the conversation
-        os.dup2(nothing, stream)
+    questions, answers = limits.conversation()
     module = types.ModuleType("verifier")
     sys.modules["verifier"] = module
     loaded: dict[str, Any] = {}
@@ -62,13 +59,13 @@ def _judged(module: Any, line: str, cpu: int, seconds: float) -> str:
         finally:
             os._exit(0)
     os.close(writer)
-    answer, is_late = _line(reader, seconds)
+    answer: bytes | None = reading.read(reader, seconds, MAX_ANSWER, b"\n")
     os.close(reader)
     status = _end_all(child)
-    if answer is not None:
-        return answer
+    if answer is not None and answer.endswith(b"\n"):
+        return answer.partition(b"\n")[0].decode("ascii", "replace")
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    if is_late or ended_by in (signal.SIGXCPU, signal.SIGKILL):
+    if answer is None or ended_by in (signal.SIGXCPU, signal.SIGKILL):
         return json.dumps({"ended": "timeout"})
     return json.dumps({"failed": f"its process ended by signal {ended_by}" if ended_by else "its process ended"})
 
@@ -87,19 +84,6 @@ def _end_all(child: int) -> int:
                 os.waitpid(-1, os.WNOHANG)  # of this process itself, as what the verifier's file started at its load
             time.sleep(0.001)
     return status
-
-
-def _line(reader: int, seconds: float) -> tuple[str | None, bool]:
-    """The first line that arrives, or None; and whether it had not by the end of the time."""
-    deadline, found = time.monotonic() + seconds, b""
-    while b"\n" not in found and len(found) < MAX_ANSWER:
-        if not select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return None, True
-        part = os.read(reader, MAX_ANSWER)
-        if not part:
-            return None, False
-        found += part
-    return found.partition(b"\n")[0].decode("ascii", "replace"), False
 
 
 def _verdict(verify: Any, line: str) -> dict[str, Any]:
