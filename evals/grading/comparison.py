@@ -7,7 +7,7 @@ Verdicts are three-valued: True, False, or None where ``leaf`` could not tell.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, combinations
 
 from evals.grading import equations
 from evals.grading.exact import canonical_integer, compact, decide, plain_number
@@ -131,7 +131,7 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
     if len(ours.items) != len(theirs.items):
         return False
     brackets = [group.opening + group.closing for group in (ours, theirs)]
-    if (ours.may_be_interval or theirs.may_be_interval or "{}" in brackets) and brackets[0] != brackets[1]:
+    if (ours.may_be_interval or theirs.may_be_interval) and brackets[0] != brackets[1]:
         return False
     if len(ours.items) == 1:
         return compare(ours.items[0], theirs.items[0], leaf)
@@ -167,6 +167,9 @@ def _ordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | N
 def _unordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | None:
     """Compare two lists as sets: each item of either is equal to an item of the other."""
     mine, references = ({compact(item): item for item in items} for items in (ours, theirs))
+    larger = max(mine, references, key=len).values()
+    if len(mine) != len(references) and all(decide(*pair) is False for pair in combinations(larger, 2)):
+        return False  # one value more than the other has
     unmatched = [item for spelling, item in mine.items() if spelling not in references]
     missed = [item for spelling, item in references.items() if spelling not in mine]
     if max(len(unmatched), len(missed)) > MAX_UNMATCHED:
