@@ -16,7 +16,6 @@ _DELIMITERS = {
 _INVERSE = re.compile(r"(?<![\\A-Za-z])a(?:rc)?(sinh?|cosh?|tanh?)(?![A-Za-z])")
 _LOG_BASE = re.compile(r"(?<![\\A-Za-z])log_?(2|10)(?=\s*\()")
 FUNCTION = re.compile(r"(?<![\\A-Za-z])(sqrt|pi|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp)(?![A-Za-z])")
-_NUMPY = re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])")
 _EXPONENT_NOTATION = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+))[eE]([-+]?\d+)(?![\w.])")
 _BARE_POINT = re.compile(r"(?<=\d)\.(?=\s*[/*\\^)+-])")
 _REPEATING = re.compile(r"(?<!\d)(\d{0,30})\.(\d{0,30})\\(?:overline|bar|dot|overbar)\s*\{\s*(\d{1,30})\s*\}")
@@ -31,7 +30,7 @@ def latex_of_ascii(text: str) -> str:
     if (complex_number := _PYTHON_COMPLEX.match(text)) and any(map(str.isdigit, text)):
         text = complex_number[1] + "i"
     text = _LOG_BASE.sub(r"\\log_{\1}", _INVERSE.sub(r"\\arc\1 ", text))
-    text = _EXPONENT_NOTATION.sub(_power_of_ten, _BARE_POINT.sub("", _NUMPY.sub("", text)))
+    text = _EXPONENT_NOTATION.sub(_power_of_ten, _BARE_POINT.sub("", text))
     text = FUNCTION.sub(r"\\\1 ", text.replace("**", "^"))
     while call := _IN_PARENTHESES.search(text):
         closing = matching(text, call.end() - 1)

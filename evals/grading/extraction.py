@@ -13,9 +13,14 @@ from evals.grading.remarks import stated_number
 from evals.grading.verdict import Kind, Reason
 from evals.grading.visible import visible_part, without_next_task
 
+_MARKS = {  # by what the text then has to hold; fast where they begin with it; "reanswer:" is none
+    "nswer": re.compile(r"nswer(?<![^\W\d_][Aa]nswer)(?:(?:\*\*|__| )?[:\uff1a]| \u2192|(?<=[Ff]inal [Aa]nswer) is)"),
+    "NSWER": re.compile(r"NSWER(?<![^\W\d_]ANSWER)(?:(?:\*\*|__| )?[:\uff1a]|(?<=FINAL ANSWER) IS)"),
+    "答案": re.compile(r"答案(?:(?:\*\*|__| )?[:\uff1a]|是)"),
+}
 _VALUE = r"(?=[ \t*_]*(?:[-+.\d$\\(\[{€£¥₹√π\u2212\n]|[:\uff1a]))"  # and no words as in "is near 7"
 _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark of the word for "answer" of any language
-    r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]|[ \t]\u2192|(?<=final answer) is|(?<=\u7b54\u6848)\u662f"
+    r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]"
     r"|s?(?:[ \t]\([^()\n]{1,40}\)|[ \t](?:to|for|of|in|that|which|i|we|you)\b[^.!?:\n]{0,60}?|"
     rf"[ \t](?!(?:{'|'.join(NEGATIONS)})\s)[^\W\d_][^\s\d_.,:;!?$\\(){{}}\[\]]{{1,13}}){{0,2}}"
     rf"(?:[ \t](?:(?:would|must|should|will) be|{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\])|[ \t]?(?:"
@@ -26,8 +31,7 @@ _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark 
 )
 _SUPPOSED = re.compile(r"\b(?:if|whether|suppos\w+|assum\w+|thought|unless|doubt|not|until|guess\w*)\b[^.!?\n]*$")
 _NUMERIC_GOLD = re.compile(r"answer is\s+([-+]?[\d.][\d.,\s+\-*/^()]*)$")
-_TAIL = 1_000  # characters at the end of a text in which marks of other languages are looked for
-_FOUND_ANYWHERE = ("answer", "\u7b54\u6848")
+_TAIL = 1_000  # characters at the end of a text in which "the answer is" and marks of other languages are looked for
 _HEADING = re.compile(  # ``### Final Answer`` alone on its line, ``**Answer.** 7``
     r"^[ \t>]*(?:(?:#{1,6}[ \t]*|\*\*|__)[*_]{0,2}(?:the )?(?:final )?answer[ \t]*[*_]{0,4}[ \t]*$"
     r"|(?:\*\*|__)(?:the )?(?:final )?answer\.(?:\*\*|__))",
@@ -143,16 +147,21 @@ def final_answer_line(text: str) -> str | None:
 
 def _last_mark(text: str) -> int:
     """The position where the last mark of a final answer ends; 0 without one."""
-    small, last = small_letters(text), 0
+    ends = [0]
+    for word, pattern in _MARKS.items():
+        if word[0] in text and word in text:
+            ends += (match.end() for match in pattern.finditer(text))
+    start = max(0, len(text) - _TAIL)
+    tail = small_letters(text[start:])
     for word in ANSWER_WORDS:
-        place, earliest = len(text), 0 if word in _FOUND_ANYWHERE else len(text) - _TAIL
-        while (place := small.rfind(word, max(earliest, last, 0), place)) >= 0:
-            joined = "" < small[max(place - 1, 0) : place] < "\u0590" and small[place - 1].isalpha()  # "reanswer"
-            statement = _AFTER_ANSWER.match(small, place + len(word))
-            if statement and not joined and not _SUPPOSED.search(small, max(0, place - 60), place):
-                last = max(last, statement.end())
-                break
-    return last
+        place = len(tail)
+        while (place := tail.rfind(word, 0, place)) >= 0:
+            joined = "" < tail[max(place - 1, 0) : place] < "\u0590" and tail[place - 1].isalpha()  # "reanswer"
+            statement = _AFTER_ANSWER.match(tail, place + len(word))
+            if statement and not joined and not _SUPPOSED.search(tail, max(0, place - 60), place):
+                ends.append(start + statement.end())
+                break  # the last one is enough
+    return max(ends)
 
 
 def _first_line(text: str) -> str:

@@ -45,10 +45,7 @@ class Reason(StrEnum):
     VERIFIER_FAILED = "verifier_failed"  # a user's verifier raised an exception, or returned no reward
 
 
-UNJUDGED = (
-    *(Reason.UNPARSABLE, Reason.INVALID_GOLD, Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED),
-    Reason.VERIFIER_FAILED,
-)
+UNJUDGED = tuple(Reason)[tuple(Reason).index(Reason.UNPARSABLE) :]
 """The reasons of a verdict where nothing was judged: the response may be right."""
 
 

@@ -19,7 +19,6 @@ _CLOSING = re.compile(
 )
 _CHANNEL = "<|channel|>"
 """In gpt-oss's format (harmony) each message names its channel; a reader sees the channel ``final`` alone."""
-_MESSAGE = "<|message|>"
 
 _FINAL_CHANNEL = re.compile(r"<\|channel\|>\s{0,9}final\b[^<]{0,200}(?:<\|constrain\|>[^<]{0,200})?<\|message\|>")
 _OTHER_CHANNEL = re.compile(r"<\|channel\|>\s{0,9}(?!final\b)[^<]{1,200}<\|message\|>$")
@@ -30,6 +29,9 @@ _BARE_FINAL = "assistantfinal"
 _ENDS_OF_TURNS = re.compile(  # and the beginnings of the user's next one
     r"(?<=\S)\s*<\|(?:im_start|start_header_id)\|>\s*user|(?<=\S)\s*(?:<\|user\|>|<start_of_turn>\s*user)|<\|(?:im_end|endoftext|eot_id|end_of_text|end|return|call|END_OF_TURN_TOKEN)\|>|</s>|<eos>|<EOS_TOKEN>|"
     r"<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>"
+)
+_FIRST_HEADER = re.compile(
+    r"^\s*(?:<\|(?:im_start|start_header_id|start)\|>\s*assistant\s*(?:<\|end_header_id\|>)?|<\|assistant\|>)"
 )
 
 
@@ -81,7 +83,7 @@ _TURN = re.compile(
 
 def is_thinking_tag(token: str) -> bool:
     """Return whether a token stands around thinking: one that is special has to be kept in a sample's text."""
-    return token in (_CHANNEL, _MESSAGE) or any(tag.fullmatch(token) for tag in (_OPENING, _CLOSING))
+    return token in (_CHANNEL, "<|message|>") or any(tag.fullmatch(token) for tag in (_OPENING, _CLOSING))
 
 
 def visible_part(text: str, in_thinking: bool = False) -> str:
@@ -96,16 +98,13 @@ def visible_part(text: str, in_thinking: bool = False) -> str:
     if "<" not in text and ("]" not in text or "think]" not in text.lower()) and "\u25c1" not in text:
         return "" if in_thinking else text  # as most texts, which are long
     if _CHANNEL in text:
-        final = list(_FINAL_CHANNEL.finditer(text))
-        text, in_thinking = text[final[-1].end() :] if final else "", False
+        text, in_thinking = ["", *_FINAL_CHANNEL.split(text)[1:]][-1], False
     closings = list(_CLOSING.finditer(text))
     if in_thinking and not closings:
         return ""
     text = text[closings[-1].end() :] if closings else text
-    if opening := _OPENING.search(text):
-        text = text[: opening.start()]
-    if end := _ENDS_OF_TURNS.search(text):
-        text = text[: end.start()]
+    text = _FIRST_HEADER.sub("", _OPENING.split(text, maxsplit=1)[0])
+    text = _ENDS_OF_TURNS.split(text, maxsplit=1)[0]
     return text.replace("<|begin_of_box|>", r"\boxed{").replace("<|end_of_box|>", "}")
 
 
@@ -126,5 +125,5 @@ def without_next_task(text: str, is_answered: Callable[[str], bool]) -> str:
 def opens_thinking(prompt: str) -> bool:
     """Return whether a prompt ends in the opening of thinking, as templates of reasoning models do."""
     end = prompt.rstrip()[-300:]
-    *_, last = (None, *_OPENING.finditer(end))
-    return (last is not None and last.end() == len(end)) or _OTHER_CHANNEL.search(end) is not None
+    opens = any(opening.end() == len(end) for opening in _OPENING.finditer(end))
+    return opens or _OTHER_CHANNEL.search(end) is not None

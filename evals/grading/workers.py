@@ -72,7 +72,6 @@ Judge = Callable[[str, str, float], Outcome]
 STARTUP_ALLOWANCE = 60.0
 """Seconds that a worker may take to come up before the pool counts as lost."""
 
-_EQUAL = ("1", "1")
 _NO_WORKERS = (
     "grading: no worker process comes up (its own message stands above); needed: memory for it, and, in a script, the "
     'calls below `if __name__ == "__main__":`, for each worker imports the script'
@@ -114,7 +113,7 @@ class WorkerProcesses:
             self.close()
             if len(outcomes) == answered:
                 if window == 1:
-                    if not (outcomes or self._ask([_EQUAL], {}, 1)):  # not even two equal numbers can be compared
+                    if not (outcomes or self._ask([("1", "1")], {}, 1)):  # not even two equal numbers can be compared
                         self.close()
                         raise UserError(_NO_WORKERS)
                     outcomes[missing[0]] = (Reason.WORKER_DIED, 0.0)
