@@ -253,8 +253,8 @@ def contrast_words(contrast: Contrast | None, reference: str) -> str:
     return f"contrast: your update is {contrast.degrees:.1f} degrees from {reference}'s on one seed; {floor}"
 
 
-def verdict_line(row: Comparison, contrast: Contrast | None, table: pd.DataFrame, minutes: float) -> str:
-    """Say the verdict in one line, with falls and cost from the main table."""
+def verdict_line(row: Comparison, table: pd.DataFrame, minutes: float) -> str:
+    """Say the verdict in one line, with contrast, falls and cost from the main table."""
     words = {
         Verdict.BETTER: "better than",
         Verdict.WORSE: "worse than",
@@ -264,11 +264,12 @@ def verdict_line(row: Comparison, contrast: Contrast | None, table: pd.DataFrame
     between = f" [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]" if interval else ""
     effect = row.minimum_detectable_effect
     tokens = table["tokens_generated"]
+    degrees = table["contrast_degrees"][row.method] if "contrast_degrees" in table else None
     parts = [
         f"{row.method}: {words} {row.against}, {100 * row.difference:+.1f} points{between}",
         f"{row.seeds} seeds",
         *([f"MDE {100 * effect:.1f}"] if effect is not None else []),
-        *([f"contrast {contrast.degrees:.1f} degrees"] if contrast else []),
+        *([f"contrast {degrees:.1f} degrees"] if pd.notna(degrees) else []),
         f"{int(table['fell'][row.method])} fell",
         f"{tokens[row.method] / tokens[row.against]:.2g} times the tokens",
         f"{minutes:.1f} minutes",

@@ -6,13 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from evals.core.comparisons import Comparison, Comparisons, Contrast, Verdict
 from evals.core.errors import UserError
 from evals.core.records import ALL_BENCHMARKS
 from rlvr.study import judge as module
-from rlvr.study.judge import Judgement, contrast_words, find_component, read_base
+from rlvr.study.judge import Judgement, contrast_words, find_component, read_base, verdict_line
 from rlvr.study.study import Study
 from tests.unit.methods.test_component_file import LOSS
 
@@ -149,3 +150,31 @@ def test_the_words_say_that_nothing_can_differ_only_where_the_angle_shows_it() -
             "is 4.0 degrees from dapo's on one seed; random token weights are 5.0"
         )
     assert "not measured" in contrast_words(None, "dapo")
+
+
+def test_the_last_line_has_the_numbers_of_the_page() -> None:
+    comparison = Comparison(
+        model="tiny",
+        method="mine",
+        against="dapo",
+        benchmark=ALL_BENCHMARKS,
+        method_average=0.5,
+        against_average=0.548,
+        difference=-0.048,
+        standard_error=0.01,
+        confidence_interval=(-0.076, -0.021),
+        p_value=0.001,
+        minimum_detectable_effect=0.045,
+        seeds=4,
+        against_seeds=4,
+        problems=480,
+        p_value_holm=None,
+        verdict=Verdict.WORSE,
+    )
+    columns = {"tokens_generated": [100.0, 250.0], "contrast_degrees": [None, 47.9], "fell": [0, 1]}
+    table = pd.DataFrame(columns, index=["dapo", "mine"])
+    before = "mine: worse than dapo, -4.8 points [-7.6, -2.1]; 4 seeds; MDE 4.5; "
+    after = "1 fell; 2.5 times the tokens"
+    assert verdict_line(comparison, table, 9.8) == f"{before}contrast 47.9 degrees; {after}; 9.8 minutes"
+    unmeasured = table.drop(columns="contrast_degrees")
+    assert verdict_line(comparison, unmeasured, 9.8) == f"{before}{after}; 9.8 minutes"
