@@ -120,9 +120,13 @@ def write_doses_table(
             for method, name in names.items()
         ]
 
+    by_distance = {  # a job's file does not keep the order
+        kind: dict(sorted(of_kind.items(), key=lambda item: trainings.distance(item[1][reference_method])))
+        for kind, of_kind in doses.items()
+    }
     undosed = rows_of("", "", {name: name for name in titles})
     rows = list(undosed)
-    for kind, of_kind in doses.items():
+    for kind, of_kind in by_distance.items():
         plain = {reference_method: reference_method}
         plain |= {names[reference_method]: dose for dose, names in of_kind.items()}
         against_none = trainings.compared(plain)
@@ -131,7 +135,7 @@ def write_doses_table(
     k, title = trainings.benchmarks[0].k, titles[reference_method]
     plain_rows = [row for row in rows if row.method == reference_method]
     tables = [make_table("doses", f"{title}, by dose", _of_doses(k), plain_rows, [_DOSES_NOTE])]
-    for kind, of_kind in doses.items():
+    for kind, of_kind in by_distance.items():
         of_methods = [[row for row in rows if (row.kind, row.method) == (kind, method)] for method in titles]
         shown = [line for line in of_methods if line and line[0].method != reference_method]
         columns = [_method_column(), *(_gain_column(number, dose) for number, dose in enumerate(of_kind))]
@@ -141,7 +145,7 @@ def write_doses_table(
     read = [counts.path for counts in trainings.benchmarks]
     runs = [run for run, (_, method) in trainings.benchmarks[0].methods.items() if method != BASE]
     parameters = {
-        "doses": {kind: list(of_kind) for kind, of_kind in doses.items()},
+        "doses": {kind: list(of_kind) for kind, of_kind in by_distance.items()},
         "reference_method": reference_method,
     }
     write_table(out, tables, pd.DataFrame(map(_written, rows)), [*read, *map(trainings.metrics, runs)], parameters)

@@ -14,7 +14,7 @@ from evals.scores.doses import write_doses_table
 from tests.unit.scores.test_compare_command import write_scores
 
 DOSES = {
-    "stale": {dose: {name: f"{name}_stale_{dose}" for name in ("dapo", "tis")} for dose in ("1", "4")},
+    "stale": {dose: {name: f"{name}_stale_{dose}" for name in ("dapo", "tis")} for dose in ("4", "1")},
     "noise": {"0.1": {name: f"{name}_noise_0_1" for name in ("dapo", "tis")}},
 }
 TITLES = {"dapo": "DAPO", "tis": "Token TIS", "half": "Half the steps"}
