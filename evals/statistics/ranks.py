@@ -1,4 +1,4 @@
-"""Whether studies order the same methods alike: Kendall's tau, what noise alone allows, and certain inversions.
+"""The orders that studies give the same methods: Kendall's tau, what noise alone allows, and certain inversions.
 
 Scores of a few seeds order methods that are equal by chance, so two studies of the same truth disagree. A correlation
 between them says nothing without the one that a study would have with its own repetition, by other seeds. And only two

@@ -112,17 +112,17 @@ class _Sized:
         told, same = [], []
         for method in methods:
             rows = self.methods[method]
-            found = {
+            comparisons = {
                 model: comparison
                 for model in self.sizes
                 if (comparison := self.results.comparison(rows[model], self.results.reference_method))
             }
-            title, verdicts = rows[next(iter(self.sizes))].runs[0].title, [row.verdict for row in found.values()]
+            title, verdicts = rows[next(iter(self.sizes))].runs[0].title, [row.verdict for row in comparisons.values()]
             if len(set(verdicts)) == 1:
                 same.append(f"{title} ({verdicts[0]})")
                 continue
             words = []
-            for model, row in found.items():
+            for model, row in comparisons.items():
                 effect = row.minimum_detectable_effect
                 unseen = f", MDE {numbers.percent(effect)}" if not Verdict(row.verdict).is_difference and effect else ""
                 words.append(f"{row.verdict} on {model}{unseen}")

@@ -21,16 +21,17 @@ AVERAGED = "its token mean divides by the tokens that a rollout batch has for an
 
 
 class Cut(NamedTuple):
-    """What a rank's update is made of: its micro-batches, and those that are sampled before the next update."""
+    """The micro-batches of a rank's update, and how many are sampled before the next update."""
 
     ranks: int
     micro_batches: int
     sampled_micro_batches: int
 
-    def rollout_batches(self, update: int) -> list[int]:
-        """The rollout batch that each micro-batch of an update is from."""
-        first = update * self.micro_batches
-        return [number // self.sampled_micro_batches for number in range(first, first + self.micro_batches)]
+    def by_rollout_batch(self, update: int, lengths: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
+        """List the micro-batches of a rank's responses of an update, each with the rollout batch that it is from."""
+        first, rows = update * self.micro_batches, len(lengths) // self.micro_batches
+        for place, start in enumerate(range(0, len(lengths), rows)):
+            yield (first + place) // self.sampled_micro_batches, lengths[start : start + rows]
 
 
 CUTS = {
@@ -42,7 +43,7 @@ CUTS = {
 
 
 class Update(NamedTuple):
-    """What an update came to: the gap of its gradient, the loss that was logged and the one expected."""
+    """The result of an update: the gap of its gradient, the loss that was logged and the one expected."""
 
     gap: Gap
     logged: float
@@ -50,7 +51,7 @@ class Update(NamedTuple):
 
     @property
     def is_logged(self) -> bool:
-        """Whether the loss is logged, but for rounding."""
+        """Return whether the loss that was logged is the one expected, but for rounding."""
         return abs(self.logged - self.loss) <= LOGGED * max(1.0, abs(self.loss))
 
 
@@ -80,9 +81,7 @@ class Group:
         tokens: Counter[int] = Counter()  # of each rollout batch
         for number, parts in enumerate(of_updates):
             for part in parts:
-                for batch, lengths in zip(
-                    cut.rollout_batches(number), micro_batches_of(part["lengths"], cut), strict=True
-                ):
+                for batch, lengths in cut.by_rollout_batch(number, part["lengths"]):
                     tokens[batch] += sum(lengths)
         exact, averaged = [], []
         for number, parts in enumerate(of_updates):
@@ -90,13 +89,11 @@ class Group:
                 name: [row for part in parts for row in part[name]] for name in parts[0] if name != "loss"
             }
             update = Batch(**rows, group=[0] * len(rows["lengths"]))
-            own = float(sum(update.lengths))
+            tokens_of_update = float(sum(update.lengths))
             factors = [
-                own / (tokens[batch] * per_sample)
+                tokens_of_update / (tokens[batch] * per_sample)
                 for part in parts
-                for batch, lengths in zip(
-                    cut.rollout_batches(number), micro_batches_of(part["lengths"], cut), strict=True
-                )
+                for batch, lengths in cut.by_rollout_batch(number, part["lengths"])
                 for _ in lengths
             ]
             exact.append(self._compared(number, parts, case, update, [1.0] * len(factors)))
@@ -120,12 +117,6 @@ class Group:
 def chain_of(adapter: Path) -> Path:
     """The file of a trainer's chain, if it has one."""
     return CHAINS / adapter.name
-
-
-def micro_batches_of(lengths: Sequence[int], cut: Cut) -> list[Sequence[int]]:
-    """Part a rank's responses of an update into its micro-batches."""
-    rows = len(lengths) // cut.micro_batches
-    return [lengths[start : start + rows] for start in range(0, len(lengths), rows)]
 
 
 def try_chain(adapter: Path, python: Path, checkout: Path | None, findings: Sequence[Finding]) -> Iterator[Finding]:
