@@ -125,10 +125,10 @@ def withheld(text: str, truncated: bool, in_thinking: bool = False) -> dict[str,
     grader reads as it read the whole response; the hash still tells two responses apart.
     """
     from evals.grading.extraction import extract_answer  # these packages are not in every backend's environment
-    from evals.grading.verdict import Kind
+    from evals.grading.verdict import Kind, Reason
 
-    letter = extract_answer(text, Kind.CHOICE, truncated, in_thinking).answer
-    kept = rf"\boxed{{{letter}}}" if letter else ""
+    letter = extract_answer(text, Kind.CHOICE, truncated, in_thinking)
+    kept = "" if isinstance(letter, Reason) else rf"\boxed{{{letter}}}"
     return {"text": kept, "text_sha256": sha256_bytes(text.encode("utf-8"))}
 
 

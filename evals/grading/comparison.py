@@ -56,9 +56,7 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     if is_bracketed(answer) != is_bracketed(gold):
         return False
     answer = _in_the_names_of(gold, answer)
-    answer, gold = _MEMBER.sub("", answer), _MEMBER.sub("", gold)
-    answer, gold = _without_approximation(answer), _without_approximation(gold)
-    answer, gold = _OVER_REALS.sub("", answer), _OVER_REALS.sub("", gold)
+    answer, gold = (_OVER_REALS.sub("", _without_approximation(_MEMBER.sub("", side))) for side in (answer, gold))
     if bool(_REMARK.search(answer)) != bool(_REMARK.search(gold)):  # which the other side leaves to the question
         return compare(_REMARK.sub("", answer).strip(), _REMARK.sub("", gold).strip(), leaf)
     if plain_number(gold) is not None:

@@ -5,7 +5,7 @@ Nothing is guessed: a sample without a marked answer has none, however right its
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from evals.grading.boxes import REVISION, boxes, last_boxes
 from evals.grading.languages import ANSWER_WORDS, COPULAS, LAST_COPULAS, NEGATIONS, small_letters
@@ -52,6 +52,12 @@ _ORNAMENTS = " \t\r\n*_`>\u2192\u25a0\u25a1\u25aa\u220e\ufe0f" + "".join(
 _MORE = re.compile(r"\b(?:or|also|another|other|both|either|alternatively|second)\b", re.IGNORECASE)
 _SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|[^.!?\n\d]*\d(?:[^.!?\n]|\.\d)*|\S+)\.\s+[A-Z]", re.DOTALL)
 _I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
+_STATEMENT_ENDS = (
+    re.compile(  # of sentences, lines and displays; what GSM8K's calculator (``<<5+13=18>>``) gives begins
+        r"(?<=[.!?])\s+(?=\S)|\n+|\\(?:begin|end)\{[^{}]*\}|\\[\[\]]|<<[^<>\n]*>>"
+    )
+)
+_VALUED = re.compile(r"\d|\$[^\s$]|\\\(")
 
 _LEAD_IN = re.compile(
     r"(?:^|[\s,]|(?<=[a-z])(?=['\u2019]s))(?:is|are|equals?|['\u2019]s|est|es|ist|sont|son|be|get|have|find that)"
@@ -60,16 +66,10 @@ _LEAD_IN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """An answer, or the reason why there is none (never both)."""
+def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bool = False) -> str | Reason:
+    """Find the answer in a prediction, or the reason why there is none.
 
-    answer: str | None
-    reason: Reason | None = None
-
-
-def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bool = False) -> Extraction:
-    """Find the answer in a prediction; in a truncated one only a complete box counts: a line may have lost its end.
+    In a truncated one only a complete box counts, for a line may have lost its end.
 
     ``in_thinking``: the prompt ended in the opening of thinking, where nothing counts.
     """
@@ -78,8 +78,7 @@ def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bo
     truncated = truncated and text == whole  # cut off after the answer, in a task of the model's own
     missing = Reason.TRUNCATED if truncated else Reason.NO_ANSWER
     if kind is Kind.CHOICE:
-        letter = _letter(text, truncated)
-        return Extraction(letter) if letter else Extraction(None, missing)
+        return _letter(text, truncated) or missing
     text = _within_tags(text, truncated)
     boxed = last_boxes(text)
     if boxed is not None:
@@ -88,7 +87,9 @@ def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bo
     else:
         line = text if kind is Kind.ANSWER else None if truncated else final_answer_line(text)
         answer = sentence_answer(line, marked=kind is not Kind.ANSWER) if line else ""
-    return Extraction(answer) if answer.strip() else Extraction(None, missing)
+        if kind is Kind.LAST_STATEMENT and line is None and not truncated:
+            answer = next(_statements(text), "")
+    return answer if answer.strip() else missing
 
 
 def _letter(text: str, truncated: bool = False) -> str | None:
@@ -100,7 +101,9 @@ def _letter(text: str, truncated: bool = False) -> str | None:
 def _is_answered(text: str, kind: Kind) -> bool:
     if kind is Kind.CHOICE:
         return _letter(text) is not None
-    return bool(last_boxes(text)) or bool(final_answer_line(text)) or ("<" in text and bool(_CLOSING_TAG.search(text)))
+    if last_boxes(text) or final_answer_line(text) or ("<" in text and _CLOSING_TAG.search(text)):
+        return True
+    return kind is Kind.LAST_STATEMENT and any(_statements(text))
 
 
 def _within_tags(text: str, truncated: bool) -> str:
@@ -233,6 +236,24 @@ def _value_after_lead_in(text: str) -> str | None:
     leads = list(_LEAD_IN.finditer(text))
     rest = text[leads[-1].end() :].strip().rstrip(".").strip() if leads else ""
     return stated_number(rest) or rest or None
+
+
+def _statements(text: str) -> Iterator[str]:
+    """The value that each sentence with a number or formula states, the last one first; nothing where it states none.
+
+    A sentence states what its last lead-in leads up to ("is 4", "= 4"), or the one number that it has ("4 are left").
+    """
+    for sentence in filter(_VALUED.search, reversed(_STATEMENT_ENDS.split(text))):
+        *_, position = (match.start() for match in _VALUED.finditer(sentence))
+        *_, begin = (0, *(lead.end() for lead in _LEAD_IN.finditer(sentence) if lead.end() <= position))
+        supposed = _SUPPOSED.search(small_letters(sentence), max(0, begin - 60), begin)
+        if supposed or len(sentence) > _MAX_SENTENCE or "?" in sentence or _DENIAL.search(sentence):
+            yield ""
+            continue
+        rest = sentence[begin:].strip().rstrip(" .\\")
+        formula, rest = _MATH.match(rest), rest.strip("$")
+        is_value = "$" not in rest and not _is_prose(_COMMAND_ARGUMENT.sub(" ", rest))
+        yield formula[formula.lastgroup or 0] if formula else stated_number(rest) or (rest if is_value else "")
 
 
 def _is_prose(text: str) -> bool:

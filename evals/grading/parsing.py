@@ -82,9 +82,8 @@ def parse(text: str) -> sympy.Basic:
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
     latex = normalize_latex(text, _NORMALIZATION)
-    if _OF_LETTERS.search(latex):  # SymPy's greatest common divisor of two variables is 1
-        raise Unreadable
-    if _NOT_ONE_NUMBER.search(latex):  # "2 3" would be read as a product
+    # SymPy's greatest common divisor of two variables is 1, and "2 3" would be read as a product
+    if _OF_LETTERS.search(latex) or _NOT_ONE_NUMBER.search(latex):
         raise Unreadable
     try:
         # is_real=None: a variable is the same symbol on both sides, whatever else stands beside it

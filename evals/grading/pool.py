@@ -132,13 +132,12 @@ class Undecided:
 def examine(case: Case) -> Verdict | Undecided:
     """Grade a case as far as text allows. Nothing here evaluates anything: the text's length bounds the time."""
     start = time.perf_counter()
-    extraction = extract_answer(case.prediction, case.kind, case.truncated, case.in_thinking)
-    answer, gold = extraction.answer, extract_gold(case.gold)
+    answer, gold = extract_answer(case.prediction, case.kind, case.truncated, case.in_thinking), extract_gold(case.gold)
     outcome: Reason | bool
     if not gold.strip():
         outcome = Reason.INVALID_GOLD
-    elif answer is None:
-        outcome = extraction.reason or Reason.NO_ANSWER
+    elif isinstance(answer, Reason):
+        outcome = answer
     elif case.kind is Kind.CHOICE:
         from evals.grading.multiple_choice import gold_letter  # as in extraction
 
@@ -161,7 +160,7 @@ def examine(case: Case) -> Verdict | Undecided:
         outcome = decision
     if isinstance(outcome, bool):
         outcome = Reason.MATCH if outcome else Reason.MISMATCH
-    return Verdict.of(answer, outcome, time.perf_counter() - start)
+    return Verdict.of(None if isinstance(answer, Reason) else answer, outcome, time.perf_counter() - start)
 
 
 def _is_verbatim(case: Case) -> bool:

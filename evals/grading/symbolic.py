@@ -51,8 +51,7 @@ def leaf(answer: str, gold: str) -> bool:
         number = plain_number(decimal)
         if number is not None and number.decimals is not None and (exact := _real_value(parse(value))) is not None:
             return is_rounding_of(number, exact) or number.value == exact
-    reference, prediction = real_set(gold), real_set(answer)
-    return same_expression(prediction or parse(answer), reference or parse(gold))
+    return same_expression(*(real_set(side) or parse(side) for side in (answer, gold)))
 
 
 def _real_value(expression: sympy.Basic) -> Fraction | None:

@@ -22,6 +22,9 @@ class Kind(StrEnum):
     """The form of a prediction."""
 
     COMPLETION = "completion"  # the whole text of a sample; its answer must be marked (box, or final-answer line)
+    LAST_STATEMENT = (
+        "last_statement"  # the same, and where nothing is marked, the last sentence with a number states it
+    )
     ANSWER = "answer"  # the answer itself, or one sentence that ends in it
     CHOICE = "choice"  # a sample's text whose answer is the letter of an option; "mcq" is read as the same
 
@@ -74,11 +77,6 @@ class Verdict:
     seconds: float  # of computing spent on this case; about 0 where an equal comparison had been made before
     verified: float | None = None  # what a user's verifier gave, 0 to 1; None of the project's own grader
     error: str | None = None  # how a user's verifier failed
-
-    @property
-    def judged(self) -> bool:
-        """Whether the verdict is one on the answer, and not on the failure to judge it."""
-        return self.reason not in UNJUDGED
 
     @property
     def reward(self) -> float:

@@ -36,7 +36,7 @@ def training_rewards(
     makes no group mixed and has no sign, where a method selects or parts rollouts by their rewards.
     """
     rewards = torch.tensor([verdict.reward for verdict in verdicts])
-    counted = torch.tensor([verdict.judged for verdict in verdicts]) | (worth == "wrong")
+    counted = torch.tensor([verdict.reason not in UNJUDGED for verdict in verdicts]) | (worth == "wrong")
     for group in group_ids[~counted].unique():
         members = group_ids == group
         rewards[members & ~counted] = rewards[members & counted].mean().nan_to_num(0.0)

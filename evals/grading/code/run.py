@@ -21,7 +21,6 @@ from evals.core.records import Sample
 from evals.grading.code import VERSION
 from evals.grading.code.sandbox import MAX_OUTPUT, Limits, in_memory, start
 from evals.grading.code.tests import read_tests
-from evals.grading.extraction import Extraction
 from evals.grading.verdict import CODE, Reason, Verdict
 from evals.grading.visible import visible_part
 
@@ -56,7 +55,7 @@ def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) ->
     verdicts: dict[int, Verdict] = {}
     with ThreadPoolExecutor(workers) as pool:
         for identifier, tests in read_tests(tests_file):
-            found = {
+            extracted = {
                 place: extract_program(
                     samples[place].text,
                     tests.get("entry_point"),
@@ -65,15 +64,15 @@ def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) ->
                 )
                 for place in places.get(identifier, [])
             }
-            programs = list(dict.fromkeys(each.answer for each in found.values() if each.answer is not None))
+            programs = list(dict.fromkeys(each for each in extracted.values() if not isinstance(each, Reason)))
             outcomes = dict(zip(programs, pool.map(partial(_timed, tests), programs), strict=True))
-            for place, each in found.items():
-                if each.answer is None:
-                    verdicts[place] = Verdict.of(None, each.reason or Reason.NO_ANSWER, 0.0)
+            for place, program in extracted.items():
+                if isinstance(program, Reason):
+                    verdicts[place] = Verdict.of(None, program, 0.0)
                 else:
-                    verdicts[place] = Verdict.of(each.answer, *outcomes[each.answer])
+                    verdicts[place] = Verdict.of(program, *outcomes[program])
                     # the time is charged to the first sample that has this program
-                    outcomes[each.answer] = (outcomes[each.answer][0], 0.0)
+                    outcomes[program] = (outcomes[program][0], 0.0)
     for place, sample in enumerate(samples):
         if place not in verdicts:
             raise UserError(f"{tests_file}: has no tests of problem {sample.problem_id!r}")
@@ -85,8 +84,8 @@ def _timed(tests: Mapping[str, Any], program: str) -> tuple[Reason, float]:
     return run_tests(program, tests), time.perf_counter() - begin
 
 
-def extract_program(text: str, entry_point: str | None, truncated: bool, in_thinking: bool = False) -> Extraction:
-    """The program that a response commits to: its last closed Markdown block of Python; nothing is guessed.
+def extract_program(text: str, entry_point: str | None, truncated: bool, in_thinking: bool = False) -> str | Reason:
+    """The program that a response commits to, its last closed Markdown block of Python, or why there is none.
 
     Where blocks define the entry point, a function or ``Class.method``, it is the last of those; a script has none.
     A block in a list loses its indentation. Thinking does not count; in a response that was cut off, a block that was
@@ -107,12 +106,12 @@ def extract_program(text: str, entry_point: str | None, truncated: bool, in_thin
                 blocks.append(content)
             opened = None
     if not blocks:
-        return Extraction(None, Reason.TRUNCATED if truncated else Reason.NO_ANSWER)
+        return Reason.TRUNCATED if truncated else Reason.NO_ANSWER
     if entry_point is None:
-        return Extraction(blocks[-1])
+        return blocks[-1]
     name = re.escape(entry_point.partition(".")[0])
     defines = re.compile(rf"^(?:async\s+)?(?:def|class)\s+{name}\b|^{name}\s*=", re.MULTILINE)
-    return Extraction(next((block for block in reversed(blocks) if defines.search(block)), blocks[-1]))
+    return next((block for block in reversed(blocks) if defines.search(block)), blocks[-1])
 
 
 def run_tests(program: str, tests: Mapping[str, Any]) -> Reason:

@@ -60,7 +60,7 @@ def test_lines_in_lines_out() -> None:
         ('{"id": 1, "pred": 3, "gold": "3"}', "line 2: pred: is 3; accepted: text"),
         (
             '{"id": 1, "pred": "3", "gold": "3", "kind": "essay"}',
-            "line 2: kind: is 'essay'; accepted: completion, answer, choice, mcq",
+            "line 2: kind: is 'essay'; accepted: completion, last_statement, answer, choice",
         ),
         ('{"id": 1, "pred": "3", "gold": "3", "truncated": 1}', "line 2: truncated: is 1; accepted: true or false"),
     ],

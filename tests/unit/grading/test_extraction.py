@@ -59,19 +59,68 @@ UNMARKED = [
 
 @pytest.mark.parametrize(("text", "answer"), MARKED)
 def test_marked_answers_are_found(text: str, answer: str) -> None:
-    assert extract_answer(text, Kind.COMPLETION, truncated=False).answer == answer
+    assert extract_answer(text, Kind.COMPLETION, truncated=False) == answer
 
 
 @pytest.mark.parametrize("text", UNMARKED)
 def test_unmarked_text_has_no_answer(text: str) -> None:
-    assert extract_answer(text, Kind.COMPLETION, truncated=False).reason is Reason.NO_ANSWER
+    assert extract_answer(text, Kind.COMPLETION, truncated=False) is Reason.NO_ANSWER
+
+
+STATED = [
+    ("so it is 18", "18"),
+    ("She has 5 + 13 = 18 apples.", "18"),
+    ("5 + 13 = <<5+13=18>>18 apples in all", "18"),
+    ("There are 18 left.\nI hope this helps!", "18"),
+    ("She makes $9 * 2 = $18 every day.", "18"),
+    (r"Therefore the area is $\frac{1}{2}$.", r"\frac{1}{2}"),
+    (r"so \[x + 1 = \frac{3}{2}.\]", r"\frac{3}{2}"),
+    ("<think>it is 5</think> it is 6", "6"),
+]
+
+NOT_STATED = [
+    "We take 2 from 5 and add 13.",  # the last sentence with a number decides, and states none
+    "It is 5. Then we take 2 from 5 and add 13.",
+    "It is not 18.",
+    "Suppose that it is 18.",
+    "Is it 18?",
+    "It takes 3 hours and 45 minutes.",
+    "at least 18",
+    "nothing at all",
+    "<think>it is 5",
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), STATED)
+def test_the_last_statement_is_an_answer_where_a_benchmark_asks_for_it(text: str, answer: str) -> None:
+    assert extract_answer(text, Kind.LAST_STATEMENT, truncated=False) == answer
+    assert isinstance(extract_answer(text, Kind.LAST_STATEMENT, truncated=True), Reason)
+    assert isinstance(extract_answer(text, Kind.COMPLETION, truncated=False), Reason)
+
+
+def test_a_task_that_the_model_made_up_after_its_statement_does_not_count() -> None:
+    text = "the total is 204\n\nQuestion: Ann has 3 cats and 4 dogs. How many?\nShe has 3 + 4 = 7.\n\nQuestion: 5 or 6?"
+    assert extract_answer(text, Kind.LAST_STATEMENT, truncated=True) == "204"
+
+
+@pytest.mark.parametrize("text", NOT_STATED)
+def test_a_sentence_that_states_no_value_is_no_answer(text: str) -> None:
+    assert extract_answer(text, Kind.LAST_STATEMENT, truncated=False) is Reason.NO_ANSWER
+
+
+@pytest.mark.parametrize(("text", "answer"), MARKED)
+def test_a_mark_comes_before_every_statement(text: str, answer: str) -> None:
+    assert extract_answer(f"{text}\nso it is 7.", Kind.COMPLETION, truncated=False) == extract_answer(
+        f"{text}\nso it is 7.", Kind.LAST_STATEMENT, truncated=False
+    )
+    assert extract_answer(text, Kind.LAST_STATEMENT, truncated=False) == answer
 
 
 def test_truncated_text_needs_a_complete_box() -> None:
-    assert extract_answer("Answer: 20", Kind.COMPLETION, truncated=True).reason is Reason.TRUNCATED
-    assert extract_answer(r"\boxed{20", Kind.COMPLETION, truncated=True).reason is Reason.TRUNCATED
-    assert extract_answer(r"\boxed{204} and then", Kind.COMPLETION, truncated=True).answer == "204"
-    assert extract_answer("the answer is B", Kind.CHOICE, truncated=True).reason is Reason.TRUNCATED
+    assert extract_answer("Answer: 20", Kind.COMPLETION, truncated=True) is Reason.TRUNCATED
+    assert extract_answer(r"\boxed{20", Kind.COMPLETION, truncated=True) is Reason.TRUNCATED
+    assert extract_answer(r"\boxed{204} and then", Kind.COMPLETION, truncated=True) == "204"
+    assert extract_answer("the answer is B", Kind.CHOICE, truncated=True) is Reason.TRUNCATED
 
 
 @pytest.mark.parametrize(
@@ -91,7 +140,7 @@ def test_truncated_text_needs_a_complete_box() -> None:
     ],
 )
 def test_sentences_lead_up_to_their_answer(text: str, answer: str) -> None:
-    assert extract_answer(text, Kind.ANSWER, truncated=False).answer == answer
+    assert extract_answer(text, Kind.ANSWER, truncated=False) == answer
 
 
 @pytest.mark.parametrize(
@@ -177,13 +226,13 @@ def test_golds(gold: str, answer: str) -> None:
 @given(st.text(alphabet="ab {}\\$,.1", max_size=40), st.integers(0, 10**6))
 def test_the_last_box_wins_over_any_text_before_it(noise: str, value: int) -> None:
     text = f"{noise}. Then I checked everything again and found\n\n \\boxed{{{value}}}"
-    assert extract_answer(text, Kind.COMPLETION, truncated=False).answer == str(value)
+    assert extract_answer(text, Kind.COMPLETION, truncated=False) == str(value)
 
 
 @given(st.text(max_size=60))
 def test_text_without_a_mark_never_has_an_answer(text: str) -> None:
     if "box" not in text and "nswer" not in text.lower():
-        assert extract_answer(text, Kind.COMPLETION, truncated=False).answer is None
+        assert isinstance(extract_answer(text, Kind.COMPLETION, truncated=False), Reason)
 
 
 _REPEATED = (
@@ -241,4 +290,4 @@ def test_a_letter_in_a_font_is_a_variable(letter: str, number: int, font: str) -
 )
 def test_a_task_that_the_model_made_up_has_no_part(word: str, number: int, form: str) -> None:
     text = f"It is \\boxed{{18}}.\n\n{form.format(word.capitalize(), number)}\nand \\boxed{{7}}"
-    assert extract_answer(text, Kind.COMPLETION, truncated=True).answer == "18"
+    assert extract_answer(text, Kind.COMPLETION, truncated=True) == "18"

@@ -44,9 +44,9 @@ def block(code: str, language: str = "python") -> str:
         (block("x = 1") + block("y = 2"), None, "y = 2\n"),
         (block("x = 1") + block("echo", "bash"), None, "x = 1\n"),
         ("<think>" + block("x = 1") + "</think>" + block("x = 2"), None, "x = 2\n"),
-        ("<think>" + block("x = 1"), None, None),
-        ("def f(): pass", "f", None),
-        (f"{FENCE}python\ndef f(): pass", "f", None),
+        ("<think>" + block("x = 1"), None, Reason.NO_ANSWER),
+        ("def f(): pass", "f", Reason.NO_ANSWER),
+        (f"{FENCE}python\ndef f(): pass", "f", Reason.NO_ANSWER),
         (f"~~~py\nx = '{FENCE}'\n~~~", None, f"x = '{FENCE}'\n"),
         ("1. Write\n\n    " + block("def f():\n    return 1").replace("\n", "\n    "), "f", "def f():\n    return 1\n"),
         (
@@ -54,23 +54,23 @@ def block(code: str, language: str = "python") -> str:
             None,
             "x = 2\n",
         ),
-        (block("   "), None, None),
+        (block("   "), None, Reason.NO_ANSWER),
         (f"        {FENCE}python\n        x = 1\n        {FENCE}\n", None, "x = 1\n"),
         (block("        x = 1\n        y = 2"), None, "x = 1\ny = 2\n"),
         (f"1. {FENCE}python\n   x = 1\n   {FENCE}\n", None, "x = 1\n"),
-        ("", None, None),
+        ("", None, Reason.NO_ANSWER),
     ],
 )
 def test_the_program_is_the_last_closed_block_that_defines_it(
-    text: str, entry_point: str | None, expected: str | None
+    text: str, entry_point: str | None, expected: str | Reason
 ) -> None:
-    assert extract_program(text, entry_point, truncated=False).answer == expected
+    assert extract_program(text, entry_point, truncated=False) == expected
 
 
 def test_a_block_that_was_cut_off_is_no_program() -> None:
-    assert extract_program(f"{FENCE}python\nx = 1", None, truncated=True).reason is Reason.TRUNCATED
-    assert extract_program(f"{FENCE}python\nx = 1", None, truncated=False).reason is Reason.NO_ANSWER
-    assert extract_program(block("x = 1") + "and", None, truncated=True).answer == "x = 1\n"
+    assert extract_program(f"{FENCE}python\nx = 1", None, truncated=True) is Reason.TRUNCATED
+    assert extract_program(f"{FENCE}python\nx = 1", None, truncated=False) is Reason.NO_ANSWER
+    assert extract_program(block("x = 1") + "and", None, truncated=True) == "x = 1\n"
 
 
 _DATA = st.recursive(

@@ -36,7 +36,6 @@ def _serve(source: str, name: str) -> None:
         except BaseException as error:
             answer = {"raised": type(error).__name__}
         answers.write(json.dumps(answer) + "\n")
-        answers.flush()
 
 
 def _load(source: str, name: str) -> tuple[Any, str]:

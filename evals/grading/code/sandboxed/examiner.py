@@ -23,7 +23,7 @@ class Candidate:
     """Calls the function in the other sandbox."""
 
     def __init__(self, to_candidate: int, from_candidate: int) -> None:
-        self._calls, self._answers = os.fdopen(to_candidate, "w"), os.fdopen(from_candidate, "r")
+        self._calls, self._answers = os.fdopen(to_candidate, "w", 1), os.fdopen(from_candidate, "r")
         self.made = 0
         self.raised: str | None = None
 
@@ -32,7 +32,6 @@ class Candidate:
         self.raised = "ended"
         try:
             self._calls.write(values.dump(list(arguments)) + "\n")
-            self._calls.flush()
             answer = json.loads(self._answers.readline(MAX_LINE))
             self.raised = str(answer.get("raised"))[:100] if "raised" in answer else None
             value = values.load(answer["value"]) if self.raised is None else None
@@ -63,7 +62,6 @@ def main() -> None:
         passed = False
     reason = "invalid_gold" if not candidate.made else "match" if passed else "mismatch"
     verdict.write(json.dumps({"reason": reason, "raised": candidate.raised}) + "\n")
-    verdict.flush()
     os._exit(0)
 
 

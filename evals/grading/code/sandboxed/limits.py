@@ -39,8 +39,8 @@ def apply() -> None:
 
 
 def conversation() -> tuple[TextIO, TextIO]:
-    """Standard input and output, which from now on are nobody's: what a program reads or prints is no part of them."""
-    questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
+    """Standard input and output, line by line; from now on they are nobody's: no program reads or prints there."""
+    questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w", 1)
     nothing = os.open("/dev/null", os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)

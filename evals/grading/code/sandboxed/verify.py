@@ -40,10 +40,8 @@ def main() -> None:
     except BaseException as error:
         loaded = _complaint(error)
     answers.write(json.dumps(loaded) + "\n")
-    answers.flush()
     for line in questions:
         answers.write(_judged(module, line, cpu, seconds) + "\n")
-        answers.flush()
 
 
 def _judged(module: Any, line: str, cpu: int, seconds: float) -> str:
