@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.files import write_jsonl
-from evals.grading.boxes import last_boxes
+from evals.grading.boxes import boxes, last_boxes
 
 Row = dict[str, Any]
 
@@ -96,18 +96,37 @@ def statements(repositories: Path) -> Iterator[Row]:
             yield case(f"zero-shot-{name}-{number}", text, found["GT"], right)
 
 
+def unmarked(repositories: Path) -> Iterator[Row]:
+    """The outputs above without their mark, each beside what it had marked: is that what the last statement says?"""
+    for row in gsm8k(repositories):
+        text, _, marked = row["text"].rpartition("####")
+        if text.strip() and any(map(str.isdigit, marked)):
+            yield case(f"unmarked-{row['id']}", text.rstrip(), marked.strip(), True, "last_statement")
+    for row in statements(repositories):
+        text, _, marked = row["text"].partition("Therefore, the answer (arabic numerals) is")
+        if number := re.search(r"-?\d[\d,]*(?:\.\d+)?", marked.replace("$", "")):
+            yield case(f"unmarked-{row['id']}", text.rstrip(), number[0], True, "last_statement")
+    for row in mathematics(repositories):
+        closed = [box for box in boxes(row["text"]) if box.closing is not None]
+        if row["expected"] and len(closed) == 1:
+            ((begin, opening, closing, end),) = closed
+            text = row["text"][:begin] + row["text"][opening:closing] + row["text"][end:]
+            yield case(f"unmarked-{row['id']}", text, row["gold"], True, "last_statement")
+
+
 def case(name: str, text: str, gold: str, expected: bool | None, kind: str = "completion") -> Row:
     """A row of the file."""
     return {"id": name, "text": text, "gold": gold, "kind": kind, "expected": expected}
 
 
 def main() -> int:
-    """Write the three files."""
+    """Write the files."""
     parser = argparse.ArgumentParser(description="Write real outputs as cases for the grader.")
     parser.add_argument("--repositories", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
-    for name, rows in (("gsm8k", gsm8k), ("math", mathematics), ("mmlu_pro", choices), ("statements", statements)):
+    files = {"gsm8k": gsm8k, "math": mathematics, "mmlu_pro": choices, "statements": statements, "unmarked": unmarked}
+    for name, rows in files.items():
         written = list(rows(options.repositories))
         write_jsonl(options.output / f"{name}.jsonl", written)
         print(f"{len(written)} outputs: {options.output / name}.jsonl")

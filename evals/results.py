@@ -36,6 +36,7 @@ class Results:
     between_models: tuple[Comparison, ...] = ()  # of base models, where the study has no methods
     contrasts: Mapping[tuple[str, str], Contrast] = field(default_factory=dict)  # (model, method) -> with the reference
     clusters: Mapping[str, Clusters] = field(default_factory=dict)  # benchmark -> of problems that are near copies
+    by_last_statement: tuple[str, ...] = ()  # benchmarks graded by the last statement where nothing is marked
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain, in their order
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
@@ -89,6 +90,11 @@ class Results:
             f"Problems that are one another but for numbers are a cluster: {', '.join(told)}. Intervals, tests and MDE "
             "count a cluster once."
         )
+
+    @property
+    def extraction_note(self) -> str:
+        """The benchmarks that are graded by the last statement, for every table of scores; nothing without any."""
+        return records.extraction_note(self.by_last_statement)
 
     @property
     def drawn_against(self) -> tuple[str, str]:
@@ -174,10 +180,11 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     if not scores:
         raise UserError("--scores: names no file")
     by_run: dict[tuple[str, str], Score] = {}
-    names, samples, clusters = list[str](), dict[str, int](), dict[str, Clusters]()
+    names, samples, clusters, stated = list[str](), dict[str, int](), dict[str, Clusters](), list[str]()
     for path in scores:
         content = records.BenchmarkScores.read(path)
         names.append(content.benchmark)
+        stated += [content.benchmark] if content.extraction else []
         samples[content.benchmark] = content.samples_per_problem
         clusters[content.benchmark] = label(content.problem_ids, content.clusters)
         by_run |= {(score.run, content.benchmark): score for score in content.scores}
@@ -211,6 +218,7 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         between_models=tuple(row for row in compared.comparisons if row.against_model is not None),
         contrasts={(row.model, row.method): row for row in compared.contrasts},
         clusters=clusters,
+        by_last_statement=tuple(stated),
         looks=compared.looks,
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )

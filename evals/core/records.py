@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -242,9 +242,11 @@ class BenchmarkScores(ExtensibleRecord):
 
     Attributes:
         clusters: groups of problems that are near copies of one another.
+        extraction: what of a response counted as its answer, if not what it marked alone.
     """
 
     benchmark: str
+    extraction: Literal["last_statement"] | None = None
     samples_per_problem: int = Field(ge=1)
     problem_ids: tuple[str | int, ...] = Field(min_length=1)
     clusters: tuple[tuple[str | int, ...], ...] = ()
@@ -259,6 +261,17 @@ class BenchmarkScores(ExtensibleRecord):
             if min(counts) < 0 or max(counts) > most:
                 raise ValueError(f"{score.run}: correct_counts has {min(counts)}..{max(counts)}; accepted: 0..{most}")
         return self
+
+
+def extraction_note(benchmarks: Iterable[str]) -> str:
+    """Say which benchmarks are graded by the last statement, below every table of their scores; nothing of others."""
+    names = ", ".join(dict.fromkeys(benchmarks))
+    if not names:
+        return ""
+    return (
+        f"Extraction last_statement: {names}. Where a response marks no answer, the value counts that its last "
+        "sentence with a number or formula states."
+    )
 
 
 class Chosen(Record):

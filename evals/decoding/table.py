@@ -134,4 +134,6 @@ def _summary(
         "along the driver's text that did best with γ on problems that are not scored; its range over the checkpoints "
         "is shown."
     )
-    return make_table("decoding", "Decoding with two models", columns, rows, (*notes, explanation))
+    return make_table(
+        "decoding", "Decoding with two models", columns, rows, (*notes, results.extraction_note, explanation)
+    )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from evals.core import records
 from evals.core.comparisons import Claim, Comparison, Comparisons, Contrast, Controls, Look, Verdict
 from evals.core.config.sections import Statistics
 from evals.core.errors import InvalidInput, UserError
@@ -108,6 +109,7 @@ class BenchmarkCounts:
     methods: Mapping[str, tuple[str, str]]  # run -> its model and method, in file order
     counts: Mapping[str, Sequence[int]]  # run -> correct samples of each problem
     clusters: Clusters = None  # of problems that are near copies of one another
+    by_last_statement: bool = False  # whether the last statement of a response without a mark was its answer
 
     @property
     def problems(self) -> int:
@@ -159,6 +161,11 @@ def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], set
     return [contrast for contrast in contrasts if contrast is not None]
 
 
+def extraction_note(benchmarks: Sequence[BenchmarkCounts]) -> str:
+    """Say which of the benchmarks are graded by the last statement, for tables of their scores."""
+    return records.extraction_note(counts.benchmark for counts in benchmarks if counts.by_last_statement)
+
+
 def read_counts(scores: Sequence[Path]) -> list[BenchmarkCounts]:
     """Read scores files of the same runs; manifests among the paths, as a shell's * gives them, are passed over."""
     paths = [path for path in scores if not path.name.endswith(".manifest.json")]
@@ -179,7 +186,8 @@ def _read_counts(path: Path) -> BenchmarkCounts:
     counts = {row.run: row.correct_counts for row in content.scores}
     samples = dict.fromkeys(counts, content.samples_per_problem)
     clusters = label(content.problem_ids, content.clusters)
-    return BenchmarkCounts(path, content.benchmark, samples, methods, counts, clusters)
+    stated = content.extraction is not None
+    return BenchmarkCounts(path, content.benchmark, samples, methods, counts, clusters, stated)
 
 
 def compare(

@@ -16,7 +16,7 @@ from evals.core.comparisons import Comparison, Verdict
 from evals.core.config.sections import Statistics
 from evals.core.files import read_parquet
 from evals.core.records import ALL_BENCHMARKS, BASE
-from evals.scores.comparison import BenchmarkCounts, Settings, compare, read_counts
+from evals.scores.comparison import BenchmarkCounts, Settings, compare, extraction_note, read_counts
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.weighting import weights_of
 from evals.tables import numbers
@@ -132,16 +132,17 @@ def write_doses_table(
         against_none = trainings.compared(plain)
         for dose, names in of_kind.items():
             rows += rows_of(kind, dose, names, against_none[dose])
+    extraction = extraction_note(trainings.benchmarks)
     k, title = trainings.benchmarks[0].k, titles[reference_method]
     plain_rows = [row for row in rows if row.method == reference_method]
-    tables = [make_table("doses", f"{title}, by dose", _of_doses(k), plain_rows, [_DOSES_NOTE])]
+    tables = [make_table("doses", f"{title}, by dose", _of_doses(k), plain_rows, [_DOSES_NOTE, extraction])]
     for kind, of_kind in by_distance.items():
         of_methods = [[row for row in rows if (row.kind, row.method) == (kind, method)] for method in titles]
         shown = [line for line in of_methods if line and line[0].method != reference_method]
         columns = [_method_column(), *(_gain_column(number, dose) for number, dose in enumerate(of_kind))]
         heading = f"{kind}: points over {title} under the same dose"
-        tables.append(make_table(f"doses_{kind}", heading, columns, shown, [_fall(kind, rows, title)]))
-    tables.append(make_table("doses_none", "Without a dose", _of_methods(k, title), undosed))
+        tables.append(make_table(f"doses_{kind}", heading, columns, shown, [_fall(kind, rows, title), extraction]))
+    tables.append(make_table("doses_none", "Without a dose", _of_methods(k, title), undosed, [extraction]))
     read = [counts.path for counts in trainings.benchmarks]
     runs = [run for run, (_, method) in trainings.benchmarks[0].methods.items() if method != BASE]
     parameters = {

@@ -84,27 +84,31 @@ class Reader:
             return [self._read_log(log, pool) for log in read_logs(path, self.columns)]
         run, benchmark = _names(path)
         hashes: dict[str, str] = {}
+        kind: str | None = None
         if path.name in _NAMES and (path.parent / "manifest.json").is_file():  # others are read as they are
-            outputs = verify_outputs(path.parent / "manifest.json", path.stem).outputs
-            hashes = {(path.parent / name).as_posix(): digest for name, digest in outputs.items()}
+            manifest = verify_outputs(path.parent / "manifest.json", path.stem)
+            kind = manifest.parameters.get("kind")
+            hashes = {(path.parent / name).as_posix(): digest for name, digest in manifest.outputs.items()}
         keys = _first_row(path)
         problems = self.problems
         if "correct" in keys:
             grades = read_rows(path, Grade)
         elif "text" in keys:
-            problems_file, _, grades = self._grade(path, pool)
+            problems_file, kind, grades = self._grade(path, pool)
             problems = [problems_file]
         else:
             raise UserError(f"{path}: the first row has neither correct, as grades have, nor text, as samples have")
         self._check_all(path, grades, problems)
-        return [GradedRun(path, run, benchmark, grades_by_problem(path, grades), hashes)]
+        return [GradedRun(path, run, benchmark, grades_by_problem(path, grades), hashes, kind == Kind.LAST_STATEMENT)]
 
     def _read_log(self, log: Log, pool: GradingPool) -> GradedRun:
         """A log's grades, by the tool's own score or by our grader."""
-        grades = self._grade_log(log, pool)[2] if self.judging.grades_here(log) else self.judging.grades(log)
+        graded_here = self.judging.grades_here(log)
+        grades = self._grade_log(log, pool)[2] if graded_here else self.judging.grades(log)
         self._check_all(log.path, grades, self.problems)
         has_answers = all(grade.answer is not None or grade.reason not in ("match", "mismatch") for grade in grades)
-        return GradedRun(log.path, log.run, log.benchmark, grades_by_problem(log.path, grades), {}, has_answers)
+        by_problem, stated = grades_by_problem(log.path, grades), graded_here and self.kind is Kind.LAST_STATEMENT
+        return GradedRun(log.path, log.run, log.benchmark, by_problem, {}, stated, has_answers)
 
     def _grade_log(self, log: Log, pool: GradingPool) -> tuple[Mapping[ProblemId, str], list[Sample], list[Grade]]:
         """The golds of a log, its samples and our grades of them."""

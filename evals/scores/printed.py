@@ -12,7 +12,7 @@ import pandas as pd
 
 from evals.core.comparisons import Claim, Comparison
 from evals.core.errors import InvalidInput, UserError
-from evals.core.records import ALL_BENCHMARKS, Weighting
+from evals.core.records import ALL_BENCHMARKS, Weighting, extraction_note
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.scores.loose_files import Reader, find_seeds
 from evals.scores.score import GradedRun, ProblemId, majority_of, measure
@@ -87,6 +87,7 @@ def print_scores(
         notes.append(f"all: the mean over benchmarks, {weighting_text(weighting)}.")
     if any(row["confidence_interval"] is None for row in rows):
         notes.append(f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted.")
+    notes.append(extraction_note(run_file.benchmark for run_file in graded if run_file.by_last_statement))
     unverified = [str(run_file.path) for run_file in graded if not run_file.hashes]
     if unverified:
         notes.append(f"Read without a manifest that vouches for its bytes: {', '.join(unverified)}.")
@@ -233,6 +234,8 @@ def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
             message = f"with these {len(problems)} problems, has no counterpart in {', '.join(lacking)}"
             raise UserError(f"{first.path}: {message}; both sides need the same ones")
         for file in members.values():
+            if file.by_last_statement != first.by_last_statement:
+                raise UserError(f"{file.path}: has another extraction than {first.path}; accepted: the same")
             fewest = min(file.samples, first.samples)
             if file.samples != first.samples and (resample_samples or fewest < FEWEST_UNEQUAL_SAMPLES):
                 message = f"has {file.samples} samples a problem where {first.path} has {first.samples}"
@@ -245,7 +248,8 @@ def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
         files_of = {f"{side}-{seed}": file for (side, seed), file in members.items()}
         samples = {run: file.samples for run, file in files_of.items()}
         counts = {run: file.counts for run, file in files_of.items()}
-        benchmarks.append(BenchmarkCounts(first.path, name, samples, methods, counts))
+        stated = first.by_last_statement
+        benchmarks.append(BenchmarkCounts(first.path, name, samples, methods, counts, by_last_statement=stated))
     return benchmarks
 
 
@@ -286,6 +290,8 @@ def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settin
         notes.append(
             f"Samples a problem differ ({', '.join(map(str, samples))}): a problem's accuracy counts, not how many."
         )
+    graded = [file for seeds in sides.values() for seed in seeds for file in seed]
+    notes.append(extraction_note(file.benchmark for file in graded if file.by_last_statement))
     if samples[0] == 1 and settings.claim is Claim.METHODS:
         notes.append(numbers.ONE_SAMPLE_NOTE.strip())
     if any(row.confidence_interval is None for row in rows):

@@ -16,7 +16,7 @@ from evals.core.config.sections import Statistics
 from evals.core.errors import UserError
 from evals.core.files import read_parquet
 from evals.core.records import ALL_BENCHMARKS, BASE
-from evals.scores.comparison import BenchmarkCounts, Settings, compare, read_counts
+from evals.scores.comparison import BenchmarkCounts, Settings, compare, extraction_note, read_counts
 from evals.tables import numbers
 from evals.tables.layout import Column, make_table, table_frame, write_table
 from evals.tables.main import difference_text
@@ -98,7 +98,8 @@ def write_rates_table(
             pairs = (averages[0], averages[1]), (compared[0], compared[1])
             rows.append(Rated(model, method, title, own, means, chosen[method], *pairs))
     columns = _columns(benchmarks[0].k, titles[reference_method])
-    table = make_table("rates", "Every method at the best of its learning rates", columns, rows, _notes(rows))
+    notes = [*_notes(rows), extraction_note(benchmarks)]
+    table = make_table("rates", "Every method at the best of its learning rates", columns, rows, notes)
     read = [*(benchmark.path for benchmark in benchmarks), *files.values()]
     parameters = {"rates": {method: dict(own) for method, own in rates.items()}, "reference_method": reference_method}
     write_table(out, [table], table_frame(columns, rows), read, parameters)

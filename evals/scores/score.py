@@ -13,7 +13,7 @@ from evals.core.files import read_json, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows
 from evals.core.records import BenchmarkScores, Grade, Score, read_runs
-from evals.grading.verdict import Reason
+from evals.grading.verdict import Kind, Reason
 from evals.statistics import accuracy
 from evals.statistics.clusters import Clusters, cluster_values, label
 from evals.statistics.interval import score_interval
@@ -35,6 +35,7 @@ class GradedRun:
     benchmark: str
     grades: Mapping[ProblemId, Sequence[Grade]]  # of each problem, one a sample, as many for each; both in file order
     hashes: Mapping[str, str]  # path -> SHA-256 of every file that a manifest vouches for; empty without a manifest
+    by_last_statement: bool = False  # whether the last statement of a response without a mark was its answer
     has_answers: bool = True  # whether the file says which answers the texts gave
 
     @property
@@ -61,7 +62,9 @@ def read_graded_run(directory: Path) -> GradedRun:
         raise UserError(f"{directory / 'manifest.json'}: outputs: does not list grades.jsonl")
     hashes = {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()}
     folder = directory.absolute()
-    return GradedRun(path, folder.parent.name, folder.name, grades_by_problem(path, read_rows(path, Grade)), hashes)
+    grades = grades_by_problem(path, read_rows(path, Grade))
+    stated = manifest.parameters.get("kind") == Kind.LAST_STATEMENT
+    return GradedRun(path, folder.parent.name, folder.name, grades, hashes, stated)
 
 
 def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[ProblemId, list[Grade]]:
@@ -111,18 +114,21 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path, 
             raise UserError(f"{about} has {len(extra)} problems that {first.run} lacks: {extra[0]} ...")
         if entry.samples != first.samples:
             raise UserError(f"{about} has {entry.samples} samples per problem where {first.run} has {first.samples}")
+        if entry.by_last_statement != first.by_last_statement:
+            raise UserError(f"{about} has another extraction than {first.run}; grade both alike")
         rows, clusters = entry.rows(tuple(first.grades)), label(tuple(first.grades), groups)
         run, values = known[entry.run], measure(rows, CONFIDENCE, clusters)
         scores[run.run] = Score(run=run.run, model=run.model, method=run.method, seed=run.seed, **values)
         inputs += map(Path, entry.hashes)
     content = BenchmarkScores(
         benchmark=benchmark,
+        extraction="last_statement" if first.by_last_statement else None,
         samples_per_problem=first.samples,
         problem_ids=tuple(first.grades),
         clusters=tuple(map(tuple, groups)),
         scores=tuple(scores.values()),
     )
-    write_json(out, content.to_json())
+    write_json(out, {key: value for key, value in content.to_json().items() if value is not None})
     parameters = {"benchmark": benchmark, "confidence": CONFIDENCE}
     details = {"runs": len(scores), "problems": len(first.grades), "samples_per_problem": first.samples}
     write_output_manifest("scores", out.with_suffix(""), [out.suffix], inputs, parameters, details)

@@ -46,7 +46,7 @@ def by_seed_tables(results: Results) -> list[Table]:
         "unparsable, or grading timed out. "
         f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted."
     )
-    notes = [note, *filter(None, [results.clusters_note])]
+    notes = [note, results.clusters_note, results.extraction_note]
 
     def pass_column(n: str) -> Column[Score]:
         return Column(f"pass@{n}", lambda score: score.pass_at_k.get(n), numbers.percent)

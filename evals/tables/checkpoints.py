@@ -140,9 +140,15 @@ def checkpoint_tables(rows: Sequence[Checkpoints]) -> list[Table]:
     )
     by_benchmark = [*beginning, *map(on, last.benchmarks)]
     return [
-        make_table("checkpoints", "The last and the best policy of every training", columns, rows, [note]),
         make_table(
-            "checkpoints_by_benchmark", f"avg@{last.k} by benchmark (%)", by_benchmark, rows, ["†: selected on."]
+            "checkpoints", "The last and the best policy of every training", columns, rows, [note, last.extraction_note]
+        ),
+        make_table(
+            "checkpoints_by_benchmark",
+            f"avg@{last.k} by benchmark (%)",
+            by_benchmark,
+            rows,
+            ["†: selected on.", last.extraction_note],
         ),
     ]
 

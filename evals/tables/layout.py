@@ -60,11 +60,11 @@ class Column(Generic[Row]):
 def make_table(
     name: str, title: str, columns: Sequence[Column[Row]], rows: Sequence[Row], notes: Sequence[str] = ()
 ) -> Table:
-    """Lay out rows by the columns that have a header."""
+    """Lay out rows by the columns that have a header; empty ``notes`` are left out."""
     columns = [column for column in columns if column.header]
     cells = tuple(tuple(column.text(column.value(row)) for column in columns) for row in rows)
     links = tuple(tuple(column.link(row) for column in columns) for row in rows)
-    return Table(name, title, tuple(column.header for column in columns), cells, tuple(notes), links)
+    return Table(name, title, tuple(column.header for column in columns), cells, tuple(filter(None, notes)), links)
 
 
 def table_frame(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> pd.DataFrame:

@@ -295,7 +295,7 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
         )
     title = f"Main results: average over {benchmarks} benchmarks, and cost"
     columns = main_columns(results, costs, falls)
-    said = [*notes, *filter(None, [controls_note(results), results.clusters_note]), explanation]
+    said = [*notes, controls_note(results), results.clusters_note, results.extraction_note, explanation]
     summary = make_table("main", title, columns, results.conditions, said)
     differences = [
         _differences(results, results.reference_method, results.reference_title),
@@ -320,7 +320,7 @@ def by_benchmark_table(results: Results) -> Table:
     )
     title = f"avg@{results.k} by benchmark (%)"
     columns = [_METHOD, *map(column, results.benchmarks)]
-    return make_table("by_benchmark", title, columns, results.conditions, [note])
+    return make_table("by_benchmark", title, columns, results.conditions, [note, results.extraction_note])
 
 
 def _marked(comparison: Comparison | None) -> str:
@@ -346,7 +346,13 @@ def _differences(results: Results, against: str, against_title: str) -> Table:
         "contrast with the reference."
     )
     columns = [_METHOD, *map(column, (*results.benchmarks, ALL_BENCHMARKS))]
-    return make_table(f"differences_to_{against}", f"Differences to {against_title} (pp)", columns, rows, [note])
+    return make_table(
+        f"differences_to_{against}",
+        f"Differences to {against_title} (pp)",
+        columns,
+        rows,
+        [note, results.extraction_note],
+    )
 
 
 def _by_look(results: Results) -> Table:
@@ -363,7 +369,7 @@ def _by_look(results: Results) -> Table:
         "look and for every method of the study together, with a probability of 95 %; a method is decided by them: "
         "better or worse where they exclude 0, equivalent where they lie within the margin."
     )
-    return make_table("looks", "The decisions, look by look (pp)", columns, rows, [note])
+    return make_table("looks", "The decisions, look by look (pp)", columns, rows, [note, results.extraction_note])
 
 
 def _decision(look: Look | None) -> str:
@@ -398,4 +404,10 @@ def _between_models(results: Results) -> Table:
         f"all: {results.mean_text}, with its {round(100 * results.confidence)} % interval over problems; p (Holm) is "
         "corrected over the pairs of models, and verdicts follow it."
     )
-    return make_table("between_models", "Models against each other (pp)", columns, list(by_pair.values()), [note])
+    return make_table(
+        "between_models",
+        "Models against each other (pp)",
+        columns,
+        list(by_pair.values()),
+        [note, results.extraction_note],
+    )

@@ -251,11 +251,16 @@ def write_paper_vs_ours_table(results: Results, reference: Path, own: Mapping[st
     published = read_published(numbers_path)
     settings = read_settings(settings_path, published)
     confrontations = confront(results, published, settings, OwnSettings.parse(own, "own"))
-    tables, frame = [paper_vs_ours_table(confrontations, settings)], paper_vs_ours_frame(confrontations)
+    tables, frame = (
+        [paper_vs_ours_table(confrontations, settings, results.extraction_note)],
+        paper_vs_ours_frame(confrontations),
+    )
     write_table(out, tables, frame, [*results.sources, numbers_path, settings_path], {"own": dict(own)})
 
 
-def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mapping[str, PaperSettings]) -> Table:
+def paper_vs_ours_table(
+    confrontations: Sequence[Confrontation], settings: Mapping[str, PaperSettings], extraction: str = ""
+) -> Table:
     """Lay out the table for people, with a note for each paper; one line where no number is of our models and tasks."""
     columns: list[Column[Confrontation]] = [
         Column("Method", lambda one: one.condition.title),
@@ -280,7 +285,9 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
         confrontations = ()
     cited = sorted({one.published.arxiv for one in confrontations})
     notes = [f"arXiv {arxiv}: {settings[arxiv].citation}. {settings[arxiv].note or ''}".strip() for arxiv in cited]
-    return make_table("paper_vs_ours", "Published numbers and ours", columns, confrontations, [summary, *notes])
+    return make_table(
+        "paper_vs_ours", "Published numbers and ours", columns, confrontations, [summary, extraction, *notes]
+    )
 
 
 def paper_vs_ours_frame(confrontations: Sequence[Confrontation]) -> pd.DataFrame:

@@ -165,4 +165,6 @@ def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: 
         "few seeds make both too short: verdicts rest on the main table."
     )
     title = "Seeds that fell, and averages that one seed does not decide"
-    return make_table("robust", title, _columns(results, falls, summaries), list(falls), [note])
+    return make_table(
+        "robust", title, _columns(results, falls, summaries), list(falls), [note, results.extraction_note]
+    )

@@ -151,9 +151,15 @@ def write_sizes_table(results: Results, bases: Sequence[Path], out: Path) -> Non
             f"Points over {title}, by model",
             sized.columns(sized.difference),
             compared,
-            sized.sentences(compared),
+            [*sized.sentences(compared), results.extraction_note],
         ),
-        make_table("sizes_scores", f"avg@{results.k} (%), by model", sized.columns(sized.score), [*sized.methods]),
+        make_table(
+            "sizes_scores",
+            f"avg@{results.k} (%), by model",
+            sized.columns(sized.score),
+            [*sized.methods],
+            [results.extraction_note],
+        ),
         make_table(
             "sizes_contrast",
             f"Contrast with {title} (°), by model",

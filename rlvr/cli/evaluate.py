@@ -28,8 +28,9 @@ def grade(
     """Grade cases from standard input.
 
     A line of JSON with id, pred, gold and, if wanted, kind and truncated becomes a line with id, correct, answer,
-    reason and seconds on standard output. Rules: docs/grading.md. A verifier is given the other keys of the line, and
-    gold as the problem's answer; its reward is printed too (docs/your_verifier.md).
+    reason and seconds on standard output. Kinds: completion, last_statement, answer, choice (docs/grading.md). A
+    verifier is given the other keys of the line, and gold as the problem's answer; its reward is printed too
+    (docs/your_verifier.md).
     """
     from evals.grading.grade_file import grade_lines
     from evals.grading.pool import GradingPool

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Paths = list[Path]
 Words = list[str]
 Device = Literal["cpu", "cuda"]
-KindOfSample = Literal["completion", "answer", "choice"]
+KindOfSample = Literal["completion", "last_statement", "answer", "choice"]
 RunFile = Annotated[Path, Argument(help="run.json, the resolved run")]
 VerifierFiles = Annotated[
     list[Path], Option(help="a Python file of your own whose function verify grades instead, in a sandbox; at most one")
@@ -43,7 +43,8 @@ class Grading:
     """The options of commands that grade samples.
 
     Attributes:
-        kind: how samples are read; default: choice if the problems have options, else completion.
+        kind: how samples are read; default: choice if the problems have options, else completion; last_statement: where
+            a completion marks no answer, what its last sentence with a number states.
         workers: grading processes; default: up to 4.
         score: of other tools' logs, the score that says what is correct, such as exact_match,strict-match.
         correct_from: take that score as correct from this value on; default: 0 and 1 alone are accepted.

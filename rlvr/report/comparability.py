@@ -43,6 +43,7 @@ def setup_of(results: Results, study: Mapping[str, Any], directory: Path, condit
             "samples per problem": results.samples_per_problem,
             "weights of benchmarks": results.weighting,
             "grader": read_any_manifest(grades).parameters.get("grader_version"),
+            **({"by last statement": stated} if (stated := ", ".join(results.by_last_statement)) else {}),
             "prompt": ours.get("prompt"),
             **{key: value for key, value in sampling.items() if "batch" not in key and key != "samples_per_problem"},
         },

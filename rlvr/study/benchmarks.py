@@ -17,7 +17,9 @@ CONFIG = REPOSITORY / "config"
 BENCHMARKS = CONFIG / "benchmarks"
 DATASETS = CONFIG / "datasets"
 
-_NOT_OF_THE_PROBLEMS = ("title", "description", "licence", "prompt", "samples_per_problem", "source", "verifier")
+_NOT_OF_THE_PROBLEMS = frozenset(
+    {"title", "description", "licence", "prompt", "samples_per_problem", "source", "verifier", "extraction"}
+)
 """Keys that do not decide which problems a set has."""
 
 

@@ -21,7 +21,7 @@ from rlvr.study.plan import Plan, problem_set
 
 _FOLDER = "decoding/"
 _PROBLEMS = Path("results/decoding/problems/manifest.json")
-_KINDS = (Kind.COMPLETION.value, Kind.CHOICE.value)
+_KINDS = (Kind.COMPLETION.value, Kind.LAST_STATEMENT.value, Kind.CHOICE.value)
 """The kinds of grading that a sweep has."""
 _TITLES = {
     "replacement": "{}: replacement, base driving",

@@ -76,8 +76,12 @@ def prompts(study: Study) -> list[str]:
     """What training and evaluation ask: one prompt, or the benchmarks that have another, which is a departure."""
     if study.config.problems is None:
         return []
+    by_statement = [
+        f"Departure: rewards are for marked answers, and {name} is evaluated by the last statement (its extraction)."
+        for name in study.by_last_statement
+    ]
     if other := study.benchmarks_with_another_prompt:
-        return [f"Departure: evaluation has another prompt than training on {', '.join(other)}."]
+        return [*by_statement, f"Departure: evaluation has another prompt than training on {', '.join(other)}."]
     others = [name for name, benchmark in study.benchmarks.items() if benchmark.grader != "math"]
     rest = f", but for choices and programs ({', '.join(others)})" if others else ""
-    return [f"Training and evaluation have one prompt{rest}: {study.config.problems.prompt!r}"]
+    return [*by_statement, f"Training and evaluation have one prompt{rest}: {study.config.problems.prompt!r}"]

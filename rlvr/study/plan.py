@@ -378,7 +378,8 @@ class Plan:
             return evaluate.GradingOf(kind=CODE, version=f"{CODE} {CODE_GRADER_VERSION}")
         if grader == Kind.CHOICE:
             return evaluate.GradingOf(kind=Kind.CHOICE.value, version=CHOICE_VERSION)
-        return evaluate.GradingOf(kind=Kind.COMPLETION.value, version=GRADER_VERSION)
+        kind = Kind.LAST_STATEMENT if benchmark in self.study.by_last_statement else Kind.COMPLETION
+        return evaluate.GradingOf(kind=kind.value, version=GRADER_VERSION)
 
     def checkpoint(self, run: str) -> str:
         """The directory of the checkpoint that a run evaluates."""

@@ -97,6 +97,9 @@ class Study:
         if config.diagnostics and (graded := {TRAIN, config.diagnostics.benchmark} & study.verifiers.keys()):
             message = f"measures correctness by the project's grader, and {sorted(graded)[0]} has a verifier"
             raise InvalidInput(source, "diagnostics", message, "none")
+        if config.diagnostics and (name := config.diagnostics.benchmark) in study.by_last_statement:
+            message = f"measures correctness by marked answers, and {name} has extraction last_statement"
+            raise InvalidInput(source, "diagnostics.benchmark", message, "a benchmark with extraction marked")
         for run in study.trained_runs:
             if run.seed == config.training_seeds[0]:
                 study.run_spec(run.run, f"{source}: run {run.run}")
@@ -277,6 +280,11 @@ class Study:
         if self.config.problems and self.methods:
             named = {TRAIN: training_verifier(self.config.problems, self.config.study), **named}
         return {name: absolute_path(path) for name, path in named.items() if path is not None}
+
+    @property
+    def by_last_statement(self) -> tuple[str, ...]:
+        """The benchmarks whose responses are graded by their last statement where they mark no answer."""
+        return tuple(name for name, known in self.benchmarks.items() if known.entry.extraction != "marked")
 
     @property
     def training_problems(self) -> str:

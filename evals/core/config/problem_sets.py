@@ -103,6 +103,18 @@ class _Benchmark(Settings):
         "other braces are text"
     )
     verifier: Verifier = None
+    extraction: Literal["marked", "last_statement"] = Field(
+        default="marked",
+        description="what of a response is its answer: what it marks; or, where it marks nothing, what its last "
+        "sentence with a number or formula states (docs/grading.md)",
+    )
+
+    @model_validator(mode="after")
+    def _check_extraction(self) -> Self:
+        grader = "a verifier" if self.verifier is not None else f"grader {getattr(self, 'grader', 'math')}"
+        if self.extraction != "marked" and grader != "grader math":
+            raise NotAccepted(f"is {self.extraction!r} beside {grader}", "marked, or grader math", "extraction")
+        return self
 
 
 class GeneratedBenchmark(_Benchmark, ProblemKind):

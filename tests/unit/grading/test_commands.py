@@ -38,15 +38,16 @@ def test_lines_in_lines_out() -> None:
         {"id": "a", "pred": r"\boxed{1}", "gold": "1", "expected": "ignored"},
         {"id": 2, "pred": "2", "gold": "2", "kind": "answer"},
         {"id": None, "pred": "Answer: B", "gold": "C", "kind": "mcq"},
+        {"id": "stated", "pred": "so it is 18", "gold": "18", "kind": "last_statement"},
         {"id": "cut", "pred": "Answer: 1", "gold": "1", "truncated": True},
         {"id": ["half a pair"], "pred": "2 \ud800", "gold": "2", "kind": "choice"},
     ]
     result = run("\n".join(map(json.dumps, cases)) + "\n\n", "--workers", "1")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.returncode == 0
-    assert [row["id"] for row in rows] == ["a", 2, None, "cut", ["half a pair"]]
-    assert [row["correct"] for row in rows] == [True, True, False, False, False]
-    assert [row["reason"] for row in rows] == ["match", "match", "mismatch", "truncated", "no_answer"]
+    assert [row["id"] for row in rows] == ["a", 2, None, "stated", "cut", ["half a pair"]]
+    assert [row["correct"] for row in rows] == [True, True, False, True, False, False]
+    assert [row["reason"] for row in rows] == ["match", "match", "mismatch", "match", "truncated", "no_answer"]
     assert set(rows[0]) == {"id", "correct", "answer", "reason", "seconds"}
 
 
@@ -125,12 +126,17 @@ def test_grades_follow_the_contract(study: Path) -> None:
     assert manifest.details["reasons"]["match"] == manifest.details["correct"] == 2
 
 
-@pytest.mark.parametrize(("kind", "version"), [("completion", VERSION), ("choice", CHOICE_VERSION)])
+@pytest.mark.parametrize(
+    ("kind", "version"), [("completion", VERSION), ("last_statement", VERSION), ("choice", CHOICE_VERSION)]
+)
 def test_multiple_choice_has_a_version_of_its_own(study: Path, kind: str, version: int) -> None:
     assert grade(study, kind=kind) == 0
     assert verify_outputs(study / "grades/manifest.json", "grades").parameters["grader_version"] == version
-    benchmark = SimpleNamespace(grader="math" if kind == "completion" else kind)
-    plan: Any = SimpleNamespace(study=SimpleNamespace(verifiers={}, benchmarks={"some": benchmark}))
+    benchmark = SimpleNamespace(grader="choice" if kind == "choice" else "math")
+    stated = ("some",) if kind == "last_statement" else ()
+    plan: Any = SimpleNamespace(
+        study=SimpleNamespace(verifiers={}, benchmarks={"some": benchmark}, by_last_statement=stated)
+    )
     assert Plan.grading(plan, "some").to_json() == {"kind": kind, "version": version}
 
 

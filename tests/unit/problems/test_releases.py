@@ -109,6 +109,15 @@ def test_rows_of_a_file_in_the_projects_form_are_not_selected() -> None:
     assert (caught.value.key, caught.value.accepted) == ("rows", "rows with the columns of a release")
 
 
+@pytest.mark.parametrize("change", [{"grader": "choice", "option_seed": 1}, {"verifier": "mine.py"}])
+def test_the_last_statement_is_for_what_the_grader_of_mathematics_reads(change: dict[str, Any]) -> None:
+    entry = read_yaml(REPOSITORY / "config/benchmarks/gsm8k.yaml") | {"extraction": "last_statement"}
+    assert parse_benchmark(entry, "here.yaml").extraction == "last_statement"
+    with pytest.raises(InvalidInput) as caught:
+        parse_benchmark(entry | change, "here.yaml")
+    assert (caught.value.key, caught.value.accepted) == ("extraction", "marked, or grader math")
+
+
 def test_solutions_of_gsm8k_lose_the_notes_of_the_calculator() -> None:
     first, second = RELEASES["gsm8k"].rows(GSM8K, "here")
     assert first == {

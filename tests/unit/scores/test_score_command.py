@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 from evals.core.comparisons import Claim
+from evals.core.errors import UserError
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.results import read_results
 from evals.scores.comparison import Settings, write_comparisons
+from evals.scores.loose_files import Reader
+from evals.scores.printed import print_comparison, print_scores
 from evals.scores.score import write_scores
 from evals.tables.by_seed import by_seed_tables
+from evals.tables.costs import Cost
+from evals.tables.main import main_tables
+from evals.tables.robust import robust_table
 from tests.stages import status
 
 RUNS: list[dict[str, Any]] = [
@@ -35,11 +41,13 @@ def grade(problem: int, sample: int, correct: bool) -> dict[str, Any]:
     }
 
 
-def write_grades(root: Path, run: str, rows: list[dict[str, Any]], benchmark: str = "chain") -> Path:
+def write_grades(
+    root: Path, run: str, rows: list[dict[str, Any]], benchmark: str = "chain", kind: str = "completion"
+) -> Path:
     directory = root / "grades" / run / benchmark
     write_jsonl(directory / "grades.jsonl", rows)
     outputs = hash_files(directory, directory / "grades.jsonl")
-    Manifest("grades", {}, outputs, {}, fingerprint(outputs)).write(directory / "manifest.json")
+    Manifest("grades", {}, outputs, {"kind": kind}, fingerprint(outputs)).write(directory / "manifest.json")
     return directory
 
 
@@ -180,3 +188,31 @@ def test_problems_that_are_near_copies_are_clusters_of_errors_tests_and_tables(t
         "Problems that are one another but for numbers are a cluster: 60 of 60 of chain in 12"
     )
     assert not alone.clusters_note and clustered.clusters_note in by_seed_tables(clustered)[0].notes
+
+
+def test_every_table_of_scores_says_that_last_statements_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [half_right(), [grade(problem, sample, problem > 1) for problem in range(10) for sample in range(4)]]
+    directories = [
+        write_grades(tmp_path, run["run"], graded, kind="last_statement")
+        for run, graded in zip(RUNS, rows, strict=True)
+    ]
+    assert score(tmp_path, *directories) == 0
+    path = tmp_path / "scores/chain.json"
+    assert json.loads(path.read_text())["extraction"] == "last_statement"
+    write_comparisons([path], Settings("dapo", claim=Claim.CHECKPOINTS), tmp_path / "comparisons.json")
+    results = read_results(tmp_path / "runs.json", [path], tmp_path / "comparisons.json")
+    costs = dict.fromkeys(results.conditions, Cost(None, None, None, None, 1.0, None))
+    for table in [*main_tables(results, costs, {}, []), *by_seed_tables(results), robust_table(results, {}, {})]:
+        assert results.extraction_note in table.notes, table.name
+    assert results.extraction_note.startswith("Extraction last_statement: chain.")
+    reader = Reader([], None, 1)
+    print_scores(directories, reader, [], 0.5, 0.95, "benchmarks", "table")
+    print_comparison(*map(str, directories), reader, Settings("B"), "table")
+    assert capsys.readouterr().out.count(results.extraction_note) == 2
+
+    marked = write_grades(tmp_path, RUNS[0]["run"], rows[0])
+    assert score(tmp_path, marked, directories[1]) == 2
+    with pytest.raises(UserError, match="another extraction"):
+        print_comparison(str(marked), str(directories[1]), reader, Settings("B"), "table")

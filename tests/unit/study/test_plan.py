@@ -404,6 +404,28 @@ def test_a_verifier_changes_what_it_grades_and_nothing_else(
     assert graded[name].resolved == before[name].resolved
 
 
+def test_another_extraction_grades_a_benchmark_again_and_nothing_else(
+    smoke: dict[str, Any], plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_extraction(name: str, *where: str) -> Any:
+        entry = read(name, *where)
+        return entry.model_copy(update={"extraction": "last_statement"}) if name == "variables_4" else entry
+
+    read = benchmarks._read_benchmark
+    monkeypatch.setattr(benchmarks, "_read_benchmark", with_extraction)
+    stated = Plan.read(smoke, "mine.yaml")
+    again = remade(plan, stated)
+    assert {name.split()[0] for name in again} == {"grade", "decoding_grade"}
+    grading = stages_of(stated)["grade tiny-base"].grading
+    assert {name: how.kind for name, how in grading.items() if how.kind != "completion"} == {
+        "variables_4": "last_statement"
+    }
+    assert "Departure: rewards are for marked answers, and variables_4" in notices.prompts(stated.study)[0]
+    diagnosed = {**smoke, "diagnostics": {**smoke["diagnostics"], "benchmark": "variables_4"}}
+    with pytest.raises(InvalidInput, match=r"diagnostics\.benchmark: .*variables_4 has extraction last_statement"):
+        Plan.read(diagnosed, "mine.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "diagnosed", "complaint"),
     [
