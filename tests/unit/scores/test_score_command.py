@@ -209,7 +209,7 @@ def test_every_table_of_scores_says_that_last_statements_counted(
     assert results.extraction_note.startswith("Extraction last_statement: chain.")
     reader = Reader([], None, 1)
     print_scores(directories, reader, [], 0.5, 0.95, "benchmarks", "table")
-    print_comparison(*map(str, directories), reader, Settings("B"), "table")
+    print_comparison(str(directories[0]), str(directories[1]), reader, Settings("B"), "table")
     assert capsys.readouterr().out.count(results.extraction_note) == 2
 
     marked = write_grades(tmp_path, RUNS[0]["run"], rows[0])
