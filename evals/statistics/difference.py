@@ -111,36 +111,77 @@ def estimate_difference(
     ``samples`` of a problem are of both methods, for each benchmark a number or one for each seed [S]. Where they are
     unknown, or 1, nothing says how large the sampling noise is, and it stays counted twice.
     """
-    treated = [np.asarray(values, dtype=np.float64) for values in treatment]
-    controls = [np.asarray(values, dtype=np.float64) for values in control]
-    if not treated or len(treated) != len(controls):
-        raise ValueError(f"the methods cover {len(treated)} and {len(controls)} benchmarks")
-    for a, b in zip(treated, controls, strict=True):
-        if a.shape[-1] != b.shape[-1] or a.shape[-1] < 2:
-            message = f"a benchmark has {a.shape[-1]} and {b.shape[-1]} problems"
-            raise ValueError(f"{message}; two or more of the same needed")
-    relative = weights_or_alike(weights, len(treated))
-    shares = [1.0 / sum(relative) * weight for weight in relative]
-    noises = [
-        np.zeros(()) if fixed or counts is None else _sampling_noise(arm, counts, shares)
-        for arm, fixed, counts in zip(
-            (treated, controls), (treatment_is_fixed, control_is_fixed), samples or (None, None), strict=True
-        )
-    ]
-    known = clusters or [None] * len(treated)
-    treated, controls = (
-        [cluster_values(values, labels) for values, labels in zip(arm, known, strict=True)]
-        for arm in (treated, controls)
+    if not treatment or len(treatment) != len(control):
+        raise ValueError(f"the methods cover {len(treatment)} and {len(control)} benchmarks")
+    return estimate_combination(
+        (treatment, control),
+        (1.0, -1.0),
+        fixed=(treatment_is_fixed, control_is_fixed),
+        weights=weights,
+        samples=samples,
+        clusters=clusters,
     )
-    differences = [a.mean(axis=-2) - b.mean(axis=-2) for a, b in zip(treated, controls, strict=True)]
-    estimate = sum(share * d.mean(axis=-1) for share, d in zip(shares, differences, strict=True))
-    problem_variances = [
-        share**2 * d.var(axis=-1, ddof=1) / d.shape[-1] for share, d in zip(shares, differences, strict=True)
+
+
+def estimate_combination(
+    methods: Sequence[Sequence[npt.ArrayLike]],
+    coefficients: Sequence[float],
+    *,
+    fixed: Sequence[bool] | None = None,
+    weights: Sequence[float] | None = None,
+    samples: Sequence[Sequence[npt.ArrayLike] | None] | None = None,
+    clusters: Sequence[Clusters] | None = None,
+    seeds_are_blocks: bool = False,
+) -> Difference:
+    """Combine the means over benchmarks of several methods: the sum of each one's times its coefficient.
+
+    Methods, their samples and whether they are ``fixed``, and what the others say, are as for
+    :func:`estimate_difference`. Where ``seeds_are_blocks`` all methods have the same seeds in the same order, and what
+    a seed adds to all of them is no variance; the coefficients then have to add up to 0.
+    """
+    strata = [[np.asarray(values, dtype=np.float64) for values in method] for method in methods]
+    for benchmark in zip(*strata, strict=True):
+        sizes = [values.shape[-1] for values in benchmark]
+        if len(set(sizes)) > 1 or sizes[0] < 2:
+            raise ValueError(
+                f"a benchmark has {' and '.join(map(str, sizes))} problems; two or more of the same needed"
+            )
+    relative = weights_or_alike(weights, len(strata[0]))
+    shares = [1.0 / sum(relative) * weight for weight in relative]
+    is_fixed = [False] * len(strata) if fixed is None else fixed
+    noises = [
+        np.zeros(()) if given or counts is None else _sampling_noise(method, counts, shares)
+        for method, given, counts in zip(strata, is_fixed, samples or [None] * len(strata), strict=True)
     ]
-    problem_variance, problem_freedom = pooled(problem_variances, [d.shape[-1] - 1 for d in differences])
-    arms = [_seed_part(treated, shares, treatment_is_fixed), _seed_part(controls, shares, control_is_fixed)]
+    known = clusters or [None] * len(shares)
+    strata = [
+        [cluster_values(values, labels) for values, labels in zip(method, known, strict=True)] for method in strata
+    ]
+    combined = [
+        sum(factor * values.mean(axis=-2) for factor, values in zip(coefficients, benchmark, strict=True))
+        for benchmark in zip(*strata, strict=True)
+    ]
+    estimate = sum(share * np.asarray(d).mean(axis=-1) for share, d in zip(shares, combined, strict=True))
+    problem_variances = [
+        np.asarray(share**2 * np.var(d, axis=-1, ddof=1) / np.shape(d)[-1])
+        for share, d in zip(shares, combined, strict=True)
+    ]
+    problem_variance, problem_freedom = pooled(problem_variances, [np.shape(d)[-1] - 1 for d in combined])
+    by_seed = [
+        np.asarray(sum(share * values.mean(axis=-1) for share, values in zip(shares, method, strict=True)))
+        for method in strata
+    ]
+    scale = 1.0
+    if seeds_are_blocks:
+        blocks = np.mean(by_seed, axis=0)
+        by_seed, scale = [values - blocks for values in by_seed], len(strata) / (len(strata) - 1)
+    arms = [
+        (scale * factor**2 * variance, freedom)
+        for factor, (variance, freedom) in zip(coefficients, map(_seed_part, by_seed, is_fixed), strict=True)
+    ]
     seed_variance, seed_freedom = pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
-    twice = sum(np.fmin(noise, variance) for noise, (variance, _) in zip(noises, arms, strict=True))
+    noisy = zip(coefficients, noises, arms, strict=True)
+    twice = sum(np.fmin(factor**2 * noise, variance) for factor, noise, (variance, _) in noisy)
     noise = np.minimum(twice, problem_variance)
     parts = (problem_variance - noise, problem_freedom, seed_variance, seed_freedom)
     return Difference(np.asarray(estimate), *parts, arms=tuple(arms), noise=noise)
@@ -164,15 +205,14 @@ def _sampling_noise(
     return total
 
 
-def _seed_part(strata: Sequence[FloatArray], shares: Sequence[float], fixed: bool) -> tuple[FloatArray, int]:
-    """Variance [...] of one method's mean over its seeds, and its degrees of freedom."""
-    per_seed = np.asarray(sum(share * values.mean(axis=-1) for share, values in zip(shares, strata, strict=True)))
-    seeds = per_seed.shape[-1]
+def _seed_part(by_seed: FloatArray, fixed: bool) -> tuple[FloatArray, int]:
+    """Variance [...] of one method's mean over its seeds' means [..., S], and its degrees of freedom."""
+    seeds = by_seed.shape[-1]
     if fixed:
-        return np.zeros(per_seed.shape[:-1]), max(seeds - 1, 1)
+        return np.zeros(by_seed.shape[:-1]), max(seeds - 1, 1)
     if seeds == 1:
-        return np.full(per_seed.shape[:-1], np.nan), 1
-    return per_seed.var(axis=-1, ddof=1) / seeds, seeds - 1
+        return np.full(by_seed.shape[:-1], np.nan), 1
+    return by_seed.var(axis=-1, ddof=1) / seeds, seeds - 1
 
 
 def pooled(variances: Sequence[FloatArray], freedoms: Sequence[float]) -> tuple[FloatArray, FloatArray]:

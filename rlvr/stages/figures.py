@@ -55,6 +55,15 @@ class DosesFigure(Shown):
     reference_method: str
 
 
+class FactorialFigure(Shown):
+    """The effects of a factorial's levels."""
+
+    kind = "figure_factorial"
+    call = "evals.figures.factorial:write_factorial_figure"
+
+    table: File
+
+
 class SizesFigure(Shown):
     """The differences to the reference method on models of several sizes."""
 

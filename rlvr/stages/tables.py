@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from evals.core.config.methods import Factorial
 from evals.core.config.sections import Statistics
 from rlvr.stages.shown import COSTS, RUNS, OfResults, OfTrainings, Shown
 from rlvr.stages.stage import ASIDE, File, Files
@@ -84,6 +85,19 @@ class DosesTable(Shown):
     doses: dict[str, dict[str, dict[str, str]]]
     titles: dict[str, str]
     reference_method: str
+    statistics: Statistics
+
+
+class FactorialTable(Shown):
+    """The effects of a factorial's levels, alone and in pairs."""
+
+    kind = "table_factorial"
+    call = "evals.scores.factorial:write_factorial_table"
+
+    scores: Files
+    factorial: Factorial
+    cells: tuple[str, ...]
+    controls: dict[str, str]
     statistics: Statistics
 
 

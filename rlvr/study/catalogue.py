@@ -144,7 +144,7 @@ def _resolve(name: Any, catalogue: Mapping[str, Entry], source: str, below: tupl
 def _inherit(parent: Entry, entry: Mapping[str, Any]) -> Entry:
     """Put ``entry`` on top of ``parent``, with the versions of both: the code of each decides the results."""
     versions = [*parent["version"], *([entry["version"]] if "version" in entry else [])]
-    return {**_merge(parent, {key: value for key, value in entry.items() if key != "version"}), "version": versions}
+    return {**combined(parent, {key: value for key, value in entry.items() if key != "version"}), "version": versions}
 
 
 def _with_defaults(entry: Entry) -> Entry:
@@ -170,13 +170,13 @@ def _with_defaults(entry: Entry) -> Entry:
     return {**entry, **{kind: complete(kind, entry.get(kind)) for kind in kinds}, "batching": batching}
 
 
-def _merge(parent: Entry, changes: Mapping[str, Any]) -> Entry:
+def combined(parent: Entry, changes: Mapping[str, Any]) -> Entry:
     """Change ``parent``: a component of the same name and file field by field, another one is replaced."""
     merged = deepcopy(parent)
     for key, value in changes.items():
         old = merged.get(key)
         if isinstance(value, Mapping) and isinstance(old, dict):
             is_same = all(value.get(part) in (None, old.get(part)) for part in ("name", "file"))
-            value = _merge(old, value) if is_same else value
+            value = combined(old, value) if is_same else value
         merged[key] = deepcopy(value)
     return merged

@@ -12,6 +12,7 @@ from evals.scores.registration import REGISTRATIONS
 from rlvr.stages import figures, pages, tables
 from rlvr.stages.stage import Stage
 from rlvr.study.doses import doses_of, undosed
+from rlvr.study.factorial import cells_of
 from rlvr.study.plan import Plan
 from rlvr.study.rates import RATES, rates_of
 from rlvr.study.source_files import REPOSITORY, as_input
@@ -75,6 +76,9 @@ class Displayed:
         if self.plan.in_folder(folder).config.doses is not None:
             yield from self._doses(folder)
             return
+        if self.plan.in_folder(folder).config.factorial is not None:
+            yield from self._factorial(folder)
+            return
         drawn = [*self.tables(folder), *self.figures(folder)]
         yield from drawn
         yield from self._pages(folder)
@@ -108,6 +112,20 @@ class Displayed:
         )
         table = Path(f"results/{folder}tables/doses.csv")
         yield figures.DosesFigure(folder=folder, table=table, reference_method=reference)
+
+    def _factorial(self, folder: str) -> Iterator[Stage]:
+        study = self.plan.in_folder(folder)
+        assert study.config.factorial is not None
+        controls = [method for method in dict(study.config.controls or {}).values() if method is not None]
+        yield tables.FactorialTable(
+            folder=folder,
+            scores=self.plan.scores(folder),
+            factorial=study.config.factorial,
+            cells=tuple(cells_of(study.config).values()),
+            controls={method: study.methods[method]["title"] for method in controls},
+            statistics=self.plan.study.config.statistics,
+        )
+        yield figures.FactorialFigure(folder=folder, table=Path(f"results/{folder}tables/factorial.csv"))
 
     def tables(self, folder: str) -> Iterator[Stage]:
         """Its tables; a study of models alone has no methods to set side by side."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from evals.core.errors import UserError
 from evals.core.manifest import read_manifest
 from evals.core.records import Run
+from rlvr.study.factorial import describe
 from rlvr.study.looks import PlannedLook, next_look
 from rlvr.study.study import Study
 
@@ -34,6 +35,8 @@ def print_notices(study: Study, looks: Mapping[str, PlannedLook]) -> None:
             "(PIP_EXTRA_INDEX_URL) installs another, after `rm -r .venv`",
             file=sys.stderr,
         )
+    if study.config.factorial is not None:
+        print(*describe(study.config.factorial, len(study.config.training_seeds)), sep="\n", file=sys.stderr)
     if study.methods and not study.models_from_scratch:
         print(*hours(study, _RESULTS), *prompts(study), sep="\n", file=sys.stderr)
 

@@ -41,6 +41,8 @@ def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study
             rate = {"learning_rate": study.training[method].learning_rate * factor}
             title = study.methods[method]["title"]
             methods[f"{method}_{suffix}"] = variant(method, changes, title, words, rate)
+    if study.config.factorial is not None:
+        raise InvalidInput(source, "factorial", "is given", "a study without it, for `snakemake rates`")
     left_out = ("diagnostics", "decoding", "controls", "doses", "registration", "checkpoint", "beside", "score_at")
     kept = {key: value for key, value in config.items() if key not in left_out}
     own: dict[str, Any] = {

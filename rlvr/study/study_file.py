@@ -15,7 +15,7 @@ EXTENDED_BY_KEY = ("training", "evaluation", "statistics", "execution")
 """Sections of which a study that extends another states only what differs; it replaces the other sections whole."""
 _OF_METHODS = (
     *("folder", "title", "paper", "question", "beside", "score_at"),
-    *("controls", "diagnostics", "doses", "registration"),
+    *("controls", "diagnostics", "doses", "factorial", "registration"),
 )
 """Keys that belong to a study's methods: one that extends it with methods of its own does not take them over."""
 
@@ -46,7 +46,22 @@ def read_study_file(
         raise InvalidInput(str(path), "extends", f"is {extended}, which extends this file", accepted)
     if not parent.is_file():
         raise InvalidInput(str(path), "extends", f"is {extended}, and there is no such file as {parent}", accepted)
-    return extend(read_study_file(parent, on_the_way) if instead is None else instead, content)
+    study = read_study_file(parent, on_the_way) if instead is None else instead
+    if isinstance(models := content.get("models"), dict):
+        content["models"] = {name: _model(name, model, study, path) for name, model in models.items()}
+    return extend(study, content)
+
+
+def _model(name: str, model: Any, study: Mapping[str, Any], path: Path) -> Any:
+    """A model of a file, with everything that it takes from the model of the extended ``study`` that it ``extends``."""
+    if not isinstance(model, dict) or "extends" not in model:
+        return model
+    known, extended = study.get("models", {}), model["extends"]
+    if not isinstance(extended, str) or extended not in known:
+        raise InvalidInput(str(path), f"models.{name}.extends", f"is {extended!r}", ", ".join(known))
+    merged = deepcopy(known[extended])
+    _merge(merged, {key: value for key, value in model.items() if key != "extends"})
+    return merged
 
 
 def _extended(path: Path, name: str) -> Path:

@@ -42,13 +42,20 @@ def editor_schemas() -> dict[str, Schema]:
 
 
 def _of_extending_study(study: Schema) -> Schema:
-    """The schema of a study that ``extends`` another, and so needs no key, but may take any out by null."""
+    """The schema of a study that ``extends`` another, and so needs no key, but may take any out by null.
+
+    Its models may extend the other's.
+    """
     sections = ("Evaluation", "Statistics", "StudyExecution", "Machines", PARTIAL)
     definitions = {
         name: _with_nulls(_without(schema, "required")) if name.startswith(sections) else schema
         for name, schema in study["$defs"].items()
     }
-    return {**_with_nulls(study), "$defs": definitions, "required": ["extends"]}
+    models = study["properties"]["models"]
+    extending = {"type": "object", "required": ["extends"], "properties": {"extends": {"type": "string"}}}
+    known = {name: {"anyOf": [model, extending]} for name, model in models["patternProperties"].items()}
+    properties = {**study["properties"], "models": {**models, "patternProperties": known}}
+    return {**_with_nulls({**study, "properties": properties}), "$defs": definitions, "required": ["extends"]}
 
 
 def _with_nulls(schema: Schema) -> Schema:

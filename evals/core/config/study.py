@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from evals.core.comparisons import Controls
 from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Model, Served
 from evals.core.config.decoding import DecodingConfig
-from evals.core.config.methods import Doses, Methods, TrainingChanges
+from evals.core.config.methods import Doses, Factorial, Methods, TrainingChanges
 from evals.core.config.sections import (
     BestCheckpoint,
     Checkpoint,
@@ -73,7 +73,10 @@ class StudyConfig(Settings):
     models: Annotated[
         dict[Name, Annotated[FromScratch | HuggingFace | FineTuned | Served, Field(discriminator="source")]],
         Field(min_length=1),
-    ] = Field(description="base models by name")
+    ] = Field(
+        description="base models by name; in a file that extends another one `extends: NAME` takes a model of that "
+        "study, and the entry says what differs"
+    )
     problems: Problems | None = Field(default=None, description="problems that the methods train on")
     validation: Validation | None = Field(
         default=None,
@@ -97,6 +100,11 @@ class StudyConfig(Settings):
         default=None,
         description="doses of difference between sampler and trainer, which every method but controls has too "
         "(docs/methods/corrections.md); engine local",
+    )
+    factorial: Factorial | None = Field(
+        default=None,
+        description="factors whose combinations of levels are trained in place of the one method, and whose effects "
+        "the table says (docs/evaluation.md)",
     )
     training: TrainingChanges = Field(default={}, description="training settings of every method")
     contrast_steps: Index | None = Field(

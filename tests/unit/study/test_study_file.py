@@ -64,6 +64,16 @@ def test_a_parent_that_cannot_be_is_one_line(directory: Path, name: str, words: 
     assert caught.value.key == "extends" and words in caught.value.found
 
 
+def test_a_model_extends_one_of_the_study_that_its_file_extends(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("{extends: smoke.yaml, models: {wide: {extends: tiny, architecture: {hidden_size: 96}}}}")
+    content, tiny = read_study_file(file), read_study_file(CONFIG / "smoke.yaml")["models"]["tiny"]
+    assert content["models"] == {"wide": {**tiny, "architecture": {**tiny["architecture"], "hidden_size": 96}}}
+    file.write_text("{extends: smoke.yaml, models: {wide: {extends: huge}}}")
+    with pytest.raises(InvalidInput, match=r"models\.wide\.extends: is 'huge'; accepted: tiny"):
+        read_study_file(file)
+
+
 def test_extends_stands_in_a_file_alone(tmp_path: Path) -> None:
     content = read_study([CONFIG / "smoke.yaml"], {"extends": "config.yaml"})
     with pytest.raises(InvalidInput) as caught:

@@ -1,0 +1,96 @@
+"""A study's factorial: the methods that are its cells, what is refused, and what a plan says."""
+
+from typing import Any
+
+import pytest
+
+from evals.core.errors import InvalidInput
+from evals.core.yaml_file import read_yaml
+from rlvr.study.factorial import describe
+from rlvr.study.plan import Plan
+from rlvr.study.source_files import REPOSITORY
+from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
+from rlvr.study.targets import Targets
+from tests.unit.study.planned import stages_of
+
+RATIO = {"name": "ratio", "levels": [{"level": "token"}, {"level": "sequence", "loss": {"name": "gspo"}}]}
+NONE = {"level": "none", "loss": {"epsilon_low": 1.0, "epsilon_high": 1e6}}
+CLIP = {"name": "clip", "levels": [{"level": "ratio"}, {"level": "probability", "loss": {"name": "dppo_tv"}}, NONE]}
+RATE = {"name": "rate", "levels": [{"level": "once"}, {"level": "twice", "training": {"learning_rate": 0.0006}}]}
+EXCLUDED = [{"ratio": "sequence", "clip": "probability"}]
+PLAIN = {"extends": "dapo", "title": "Plain", "loss": {"dual_clip": None}}
+
+
+def smoke(factorial: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    declared = {"factors": [RATIO, CLIP, RATE], "excluded": EXCLUDED, **(factorial or {})}
+    content = read_yaml(REPOSITORY / "config/smoke.yaml")
+    content |= {"methods": {"plain": PLAIN}, "reference_method": "plain", "diagnostics": None}
+    content |= {"factorial": declared, **changes}
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def test_cells_combine_the_changes_of_their_levels_and_have_their_own_table_and_figure() -> None:
+    plan = Plan.read(smoke(), "smoke.yaml")
+    stages = stages_of(plan)
+    cells = stages["table_factorial"].cells
+    assert cells[:3] == ("plain", "plain_001", "plain_010") and len(cells) == 10 == len(plan.study.methods)
+    of_method = {name: stages[f"train tiny-{name}-s1"].resolved for name in cells}
+    assert of_method["plain_120"]["method"]["loss"]["name"] == "gspo"
+    assert of_method["plain_120"]["method"]["loss"]["epsilon_high"] == 1e6
+    assert of_method["plain_011"]["method"]["loss"]["name"] == "dppo_tv"
+    assert of_method["plain_011"]["training"]["learning_rate"] == 0.0006
+    assert plan.study.methods["plain_120"]["title"] == "ratio sequence, clip none"
+    made = Targets(plan).by_name["all"]()
+    assert "results/figures/factorial.png" in made and "results/tables/main.md" not in made
+    again = Study.resolve(plan.study.config.to_json())
+    assert list(again.methods) == list(plan.study.methods) and again.training == plan.study.training
+
+
+def test_the_planned_factorial_has_40_cells_on_two_sizes_and_says_what_it_cannot_tell_apart() -> None:
+    study = Study.resolve(read_study_file(REPOSITORY / "config/factorial.yaml"), "factorial.yaml")
+    assert len(study.trained_runs) == 2 * 4 * (40 + 2)
+    assert study.config.factorial is not None
+    said = " ".join(describe(study.config.factorial, 2))
+    for part in (
+        "40 of 96 cells",
+        "ratio sequence with clip probability (16 cells)",
+        "resolution 5",
+        "main effects: 0.22",
+    ):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("factorial", "changes", "said"),
+    [
+        ({}, {"methods": {"plain": PLAIN, "delta": {}}}, "beside the methods plain, delta; accepted: one method"),
+        ({}, {"seeds": [1]}, "seeds [1]; accepted: 2 or more"),
+        ({}, {"doses": {"stale": [1]}}, "is given beside doses"),
+        (
+            {"excluded": [{"ratio": "sequence", "clip": "off"}]},
+            {},
+            "excluded: has clip: off; accepted: ratio: token, seq",
+        ),
+        ({"excluded": [{"ratio": "token", "clip": "ratio"}]}, {}, "has the first level of every factor"),
+        ({"generators": {"clip": ["ratio", "rate"]}}, {}, "generators.clip: is ratio, rate; accepted: a factor of two"),
+        ({"parts": {"Both": EXCLUDED[0]}}, {}, "by a cell that is excluded: ratio sequence, clip probability"),
+        ({"factors": [RATIO, RATIO]}, {}, "factors.ratio: is given twice"),
+        (
+            {"excluded": [{"ratio": "sequence", "rate": level} for level in ("once", "twice")]},
+            {},
+            "effect of ratio seq",
+        ),
+        (
+            {"factors": [RATIO, {**RATE, "levels": [*RATE["levels"], {"level": "x", "los": {}}]}], "excluded": []},
+            {},
+            "los",
+        ),
+    ],
+)
+def test_factorials_that_show_no_effects_are_refused(
+    factorial: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidInput) as error:
+        Study.resolve(smoke(factorial, **changes), "mine.yaml")
+    assert said in str(error.value) and "\n" not in str(error.value)
