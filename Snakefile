@@ -2,10 +2,11 @@
 # Stages are declared in rlvr/stages and planned in rlvr/study; here is one rule for each kind of stage.
 from snakemake.utils import min_version
 
-from rlvr.study.jobs import RESOURCES, given, inputs, job_file, name_targets, one_line_errors, set_job_environment
+from rlvr.study.jobs import RESOURCES, given, name_targets, one_line_errors, set_job_environment
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate, measure_inputs_once
 from rlvr.study.notices import print_notices
 from rlvr.study.plan import Plan
+from rlvr.study.records import checked_inputs
 from rlvr.study.software import complete, software
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study_file import read_extended, read_study
@@ -22,6 +23,7 @@ with one_line_errors():
     PLAN = Plan.read(STUDY, SOURCE, EXTENDED)
     TARGETS = Targets(PLAN, lambda: Plan.read(STUDY, SOURCE, EXTENDED))
     JOBS = TARGETS.jobs
+    INPUTS = checked_inputs(PLAN, workflow)
     SOFTWARE = {name: software(PLAN, name) for name in ("", "training", "sampling")}
     if workflow.is_main_process:
         JOBS.require_past()
@@ -64,7 +66,7 @@ for KIND in JOBS.deciding:
         name:
             KIND.name
         input:
-            KIND.of(inputs),
+            KIND.of(INPUTS),
         output:
             KIND.outputs(report, directory),
         log:
@@ -84,7 +86,7 @@ for KIND in JOBS.measured(False):
         name:
             KIND.name
         input:
-            KIND.of(lambda stage: inputs(stage, PLAN.missing, workflow.dryrun and PLAN.may_lack_models)),
+            KIND.of(INPUTS),
         output:
             KIND.outputs(report, directory),
         log:
@@ -107,7 +109,7 @@ for KIND in JOBS.measured(True):
         name:
             KIND.name
         input:
-            KIND.of(lambda stage: inputs(stage, PLAN.missing, workflow.dryrun and PLAN.may_lack_models)),
+            KIND.of(INPUTS),
         output:
             KIND.outputs(report, directory),
         log:

@@ -21,6 +21,7 @@ def stage(job: Annotated[Path, Argument(help="the job's file, such as results/jo
 
     step, machine = Stage.read(job)
     step.run(machine)
+    step.write_note()
 
 
 @commands.add("stages")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -10,10 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from evals.core.config.sections import StudyExecution
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import canonical_json, read_json, write_text
 from evals.core.record import Record
 
+JOBS = Path("results/jobs")
+"""The directory of the files of jobs."""
 _READ = "read"
 File = Annotated[Path, _READ]
 Files = Annotated[tuple[Path, ...], _READ]
@@ -152,11 +157,17 @@ class Stage(Record):
             Path(self.patterns()[0].removeprefix("results/").removesuffix("/manifest.json")).with_suffix("").as_posix()
         )
 
+    @property
+    def job_file(self) -> Path:
+        """The path of its file, from the directory of the study."""
+        return JOBS / f"{self.job.format(**self.wildcards)}.json"
+
     def write(self, path: Path, machine: StudyExecution) -> None:
         """Write the file of this job, unless it is there and says the same."""
         content = {KIND: self.kind, **self.model_dump(mode="json", exclude_defaults=True), MACHINE: machine.to_json()}
         text = canonical_json(content)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            self._keep_origin()
             write_text(path, text)
 
     @staticmethod
@@ -167,6 +178,36 @@ class Stage(Record):
             raise InvalidInput(str(path), KIND, "is not the name of a stage", ", ".join(sorted(KINDS)))
         machine = StudyExecution.parse(content.pop(MACHINE, None), f"{path}: {MACHINE}")
         return KINDS[kind].parse(content, str(path)), machine
+
+    # What its outputs were made with
+
+    def origin(self) -> dict[str, Any]:
+        """What decides its outputs: its settings, and the results that it reads; other files may lie anywhere."""
+        results = sorted(path for path in self.inputs() if not os.path.isabs(path))
+        return {"settings": json.loads(canonical_json(self.settings())), "inputs": results}
+
+    def write_note(self) -> None:
+        """Note what its outputs, which are complete, were made with; another plan changes its file and not this."""
+        write_text(self._note, canonical_json(self.origin()))
+
+    def made_with(self) -> dict[str, Any] | None:
+        """Read what its outputs were made with; None if nothing says it."""
+        if self._note.exists():
+            return dict(read_json(self._note))
+        # They were made by hand, or before there were notes.
+        return self.read(self.job_file)[0].origin() if self.job_file.exists() else None
+
+    @property
+    def _note(self) -> Path:
+        return self.job_file.with_suffix(".made")
+
+    def _keep_origin(self) -> None:
+        """Note what outputs without a note were made with, before another plan changes their job's file."""
+        if os.path.exists(self.paths()[0]) and self.job_file.exists() and not self._note.exists():
+            with contextlib.suppress(UserError):  # the file of another version of the project
+                before, _ = self.read(self.job_file)
+                if before.origin() != self.origin():
+                    before.write_note()
 
     @classmethod
     def _fields_of(cls, role: str) -> list[str]:

@@ -21,13 +21,11 @@ from evals.core.config.sections import StudyExecution
 from evals.core.errors import InvalidInput, UserError
 from rlvr.runs.termination import SNAKEMAKE
 from rlvr.stages.models import ImportModel
-from rlvr.stages.stage import Stage
+from rlvr.stages.stage import JOBS, Stage
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
 
 RESOURCES = ("nodes", "gpu", "gres", "ray_cluster")
 """What a stage may need of a machine beside processors."""
-JOBS = Path("results/jobs")
-"""The directory of the files of jobs."""
 _CLOCK_SECONDS = 10.0
 _REPORT_TEMPLATES = REPOSITORY / "rlvr/report/templates"
 
@@ -110,14 +108,15 @@ class Kind:
         only other stages of the kind have, the job's file stands again, which adds nothing to the set.
         """
         keys = dict.fromkeys(key for settings in self._settings.values() for key in settings)
-        return {"job": self.of(job_file), **{f"setting_{index}": self._setting(key) for index, key in enumerate(keys)}}
+        job_file = self.of(lambda stage: str(stage.job_file))
+        return {"job": job_file, **{f"setting_{index}": self._setting(key) for index, key in enumerate(keys)}}
 
     def _setting(self, key: str) -> Callable[[Any], Any]:
-        return self.of(lambda stage: self._settings[id(stage)].get(key, job_file(stage)))
+        return self.of(lambda stage: self._settings[id(stage)].get(key, str(stage.job_file)))
 
     @cached_property
     def _settings(self) -> dict[int, dict[str, str]]:
-        return {id(stage): dict(_settings_by_key(stage.settings())) for stage in self.stages.values()}
+        return {id(stage): dict(settings_by_key(stage.settings())) for stage in self.stages.values()}
 
     def find(self, wildcards: Any) -> Stage:
         """Find the stage that has these values of wildcards; a :class:`UserError` if none has."""
@@ -133,12 +132,12 @@ class Kind:
         )
 
 
-def _settings_by_key(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """The settings within settings: a key in dots, and ``key: value``."""
+def settings_by_key(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the settings within settings: a key in dots, and ``key: value``."""
     for name, value in settings.items():
         key = f"{before}{name}"
         if isinstance(value, Mapping) and value:
-            yield from _settings_by_key(value, f"{key}.")
+            yield from settings_by_key(value, f"{key}.")
         else:
             yield key, f"{key}: {json.dumps(value, ensure_ascii=False)}"
 
@@ -243,12 +242,7 @@ class Jobs:
         """Write the file of every job, from which it can be carried out by hand."""
         self.is_written.set()
         for stage in self.stages:
-            stage.write(directory / Path(job_file(stage)).relative_to(JOBS), self.machine)
-
-
-def job_file(stage: Stage) -> str:
-    """The path of a stage's file, from the directory of the study."""
-    return (JOBS / f"{stage.job.format(**stage.wildcards)}.json").as_posix()
+            stage.write(directory / stage.job_file.relative_to(JOBS), self.machine)
 
 
 def inputs(stage: Stage, missing: Mapping[str, str] = {}, only_planning: bool = True) -> list[str]:

@@ -49,13 +49,8 @@ class Project:
         return answer.stdout + answer.stderr
 
     def planned(self, config: Path | None = None, *targets: str) -> set[str]:
-        """The jobs that would run: ``rule`` or ``rule wildcard wildcard``; without the target rules."""
-        jobs = set()
-        for rule, body in JOB.findall(self.run(*targets, "--dry-run", "--printshellcmds", config=config)):
-            wildcards = _WILDCARDS.search(body)
-            values = [part.split("=")[1] for part in wildcards[1].split(", ")] if wildcards else []
-            jobs.add(" ".join([rule, *filter(None, values)]))  # the scope of the study at hand is empty
-        return jobs - {"all", *targets}
+        """The jobs that would run."""
+        return jobs_in(self.run(*targets, "--dry-run", "--printshellcmds", config=config)) - set(targets)
 
     def changed_config(self, change: Mapping[str, Any]) -> Path:
         """The smoke study with the values under dotted keys replaced, as a new file."""
@@ -69,6 +64,16 @@ class Project:
         path = self.root / "config/changed.yaml"
         path.write_text(yaml.safe_dump(study, sort_keys=False))
         return path
+
+
+def jobs_in(said: str) -> set[str]:
+    """The jobs that a dry run tells of: ``rule`` or ``rule wildcard wildcard``; without the target rule."""
+    jobs = set()
+    for rule, body in JOB.findall(said):
+        wildcards = _WILDCARDS.search(body)
+        values = [part.split("=")[1] for part in wildcards[1].split(", ")] if wildcards else []
+        jobs.add(" ".join([rule, *filter(None, values)]))  # the scope of the study at hand is empty
+    return jobs - {"all"}
 
 
 def commands_of(root: Path, *programs: Path) -> dict[str, str]:

@@ -26,6 +26,19 @@ def test_a_copied_study_repeats_nothing(smoke_study: Project, tmp_path: Path) ->
     assert copied(smoke_study, tmp_path / "another place").planned() == set()
 
 
+def test_results_copied_without_snakemakes_records_are_made_again_where_settings_changed(
+    smoke_study: Project, tmp_path: Path
+) -> None:
+    """What made them is known by their jobs' notes."""
+    project = copied(smoke_study, tmp_path / "copy")
+    shutil.rmtree(project.root / ".snakemake")
+    for path in project.root.rglob("*"):
+        os.utime(path, (1e9, 1e9))  # for without records inputs have no hashes, and later ones count as changed
+    planned = project.planned(project.changed_config({"statistics.seed": 9}))
+    assert planned >= {"study_file", "compare", "table_main"}
+    assert not any(job.startswith(("train", "sample", "grade", "score", "page_responses")) for job in planned)
+
+
 def test_large_inputs_are_compared_by_their_bytes(project_copy: Project, tmp_path: Path) -> None:
     """The default study's corpus of 4 MB is one; here it is training problems, which take no training to make."""
     target = "results/problems/chain_3/disjoint.json"
