@@ -116,8 +116,6 @@ def report(content: Mapping[str, Any], directory: Path) -> list[str]:
     lines = [f"{run.run}: {len(metrics)} steps by {study.engine}, states saved, {details['tokens_generated']} tokens"]
     for name in (name for name in _SHOWN if name in metrics):
         lines.append(f"    {name:32}" + "".join(f"{metrics[name][step]:>16.6g}" for step in metrics.index))
-    if "merged_log_prob_difference" in details:
-        lines.append(f"merged: log-probs differ by {details['merged_log_prob_difference']:.3g} from the trainer's")
     scores = read_json(directory / f"results/scores/{benchmark}.json")
     for row in scores["scores"]:
         lines.append(f"{row['run']} on {benchmark}, one sample a problem: {100 * row['average_at_k']:.1f} %")

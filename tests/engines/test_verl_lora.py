@@ -10,10 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from evals.core.files import read_json
 from evals.core.manifest import verify_outputs
 from rlvr.engines.verl.adapters import ADAPTERS
-from rlvr.engines.verl.checkpoints import PROBE, probe_difference
 from tests.engines.study_directory import (
     StudyDirectory,
     last_words,
@@ -65,10 +63,9 @@ def test_adapters_are_trained_sampled_saved_and_added(study: StudyDirectory) -> 
         added = 2 * factors[f"{stem}lora_B.weight"] @ factors[f"{stem}lora_A.weight"] if name in adapted else 0.0
         assert torch.equal(merged[name], (weight.float() + added).to(torch.bfloat16)), name
 
-    # vLLM has the sums in bfloat16; the base model is far from them.
+    # vLLM has the sums in bfloat16.
     metrics = pd.read_parquet(place / "metrics.parquet")
     assert metrics["step"].tolist() == list(range(1, STEPS + 1))
     assert 0 < metrics["reference_kl"].iloc[0] < metrics["reference_kl"].iloc[-1]
-    away = probe_difference(base, read_json(states[1].parent / PROBE), 1.0, "float32")
-    assert metrics["sampler_difference_mean"].max() < 0.02 < 0.1 < away
+    assert metrics["sampler_difference_mean"].max() < 0.02
     wait_for_end_of_processes(place)

@@ -28,17 +28,16 @@ TRAINING, STEPS = "rule_train_wildcards_tiny-dapo-s1", 60
 ATTEMPTS = 3
 VERL = f"""\
 #!{sys.executable}
-# python -m verl.trainer.main_ppo OVERRIDES, and -m verl.model_merger, without verl: the policy stays the base model.
+# python -m verl.trainer.main_ppo OVERRIDES, and what merges, without verl: the policy stays the base model.
 # Every attempt but the last waits for its end after one step. The file `attempts` has the steps that each went on from.
-import json, os, shutil, signal, sys
+import os, shutil, signal, sys
 from pathlib import Path
-from rlvr.engines.verl.checkpoints import PROBE, TRACKER, probe_difference, record
+from rlvr.engines.verl.checkpoints import TRACKER, record
 from rlvr.engines.verl.metrics import write_step
 if "merge" in sys.argv:
-    actor, checkpoint = (Path(sys.argv[sys.argv.index(word) + 1]) for word in ("--local_dir", "--target_dir"))
-    shutil.copytree("results/base/tiny/checkpoint", checkpoint)
-    log_prob = -probe_difference(checkpoint, {{"tokens": [1, 2], "log_probs": [0.0]}}, 1.0, "float32")
-    (actor.parent / PROBE).write_text(json.dumps({{"tokens": [1, 2], "log_probs": [log_prob]}}))
+    shutil.copytree("results/base/tiny/checkpoint", sys.argv[sys.argv.index("--target_dir") + 1])
+    sys.exit()
+if "rlvr.engines.verl.merged" in sys.argv:
     sys.exit()
 states = Path(dict(word.split("=", 1) for word in sys.argv if "=" in word)["trainer.default_local_dir"])
 tracker, attempts = states / TRACKER, Path("attempts")

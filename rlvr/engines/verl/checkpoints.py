@@ -3,7 +3,7 @@
 A manifest beside the shards tells a damaged or half-written state. verl names its newest state in a tracker file that
 it writes last and not atomically: after a kill the file may be empty, or name a state whose shards are not all there.
 The manifest is written after everything else of a state, with every file's size. A merged checkpoint counts once its
-log-probabilities of a rollout are near those that the trainer had.
+weights are those of the shards.
 """
 
 from __future__ import annotations
@@ -26,15 +26,8 @@ from rlvr.runs.state import saved_steps
 
 MANIFEST = "shards.json"
 TRACKER = "latest_checkpointed_iteration.txt"
-PROBE = "probe.json"
-"""A rollout of the step that a state was saved after, with the trainer's log-probabilities of it."""
 OPTIMIZER = "optimizer.json"
 """What the worker's optimizer is, with its constants, beside the actor's shards."""
-LARGEST_DIFFERENCE = 1.0
-"""Largest mean difference of log-probabilities: those of another model differ by more.
-
-An update and rounding to bfloat16 make a tenth of it and less.
-"""
 _OPTIMIZER = "optim_"
 """The beginning of the names of an optimizer's shards, two thirds of a state."""
 
@@ -99,10 +92,7 @@ def steps(directory: Path) -> list[int]:
 
 
 def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: str) -> dict[str, Any]:
-    """Merge the shards of ``state`` into ``checkpoint``; returns what trained it, and how near it is to that.
-
-    It is compared with the trainer's log-probs of a rollout that the last update was made of, before this update.
-    """
+    """Merge the shards of ``state`` into ``checkpoint``; returns what trained it, and what is left of adapters."""
     details: dict[str, Any] = {"optimizer": read_json(state / "actor" / OPTIMIZER)}
     temporary = checkpoint.with_name(".merging")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -115,22 +105,29 @@ def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: s
         details["adapter_update_kept"] = share
         if share < LEAST_KEPT:
             print(f"{checkpoint}: {share:.0%} of what the adapters add is left in bfloat16", flush=True)
-    difference = probe_difference(temporary, read_json(state / PROBE), run.training.temperature, run.dtype)
-    if not difference <= LARGEST_DIFFERENCE:
-        message = f"its log-probs differ by {difference:.3g} from the trainer's"
-        raise UserError(f"{temporary}: {message}; accepted: {LARGEST_DIFFERENCE} at most")
     shutil.rmtree(checkpoint, ignore_errors=True)
     temporary.rename(checkpoint)
-    return {**details, "merged_log_prob_difference": difference}
+    return details
 
 
 def _merge_shards(actor: Path, checkpoint: Path, places: Places, python: str) -> None:
-    """Let verl's merger write a checkpoint; what it says is added to the run's log."""
-    command = [python, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    """Let verl's merger write a checkpoint, and compare it with the shards; what both say is added to the run's log."""
+    command = ["verl.model_merger", "merge", "--backend", "fsdp"]
+    _run_module([*command, "--local_dir", str(actor), "--target_dir", str(checkpoint)], actor, places, python)
+    if not any(checkpoint.glob("*.safetensors")):
+        raise UserError(f"{actor}: verl's merger failed: it saved nothing ({places.log})")
+    _run_module(["rlvr.engines.verl.merged", str(actor), str(checkpoint)], actor, places, python)
+
+
+def _run_module(command: list[str], actor: Path, places: Places, python: str) -> None:
     done = subprocess.run(
-        [*command, "--local_dir", str(actor), "--target_dir", str(checkpoint)],
-        # By the run's name in its environment the next attempt finds and ends a merger that outlived this one.
-        env={**os.environ, RUN_VARIABLE: str(places.run / "run.json")},
+        [python, "-m", *command],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(places.repository), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            # By the run's name in its environment the next attempt finds and ends a merger that outlived this one.
+            RUN_VARIABLE: str(places.run / "run.json"),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -139,20 +136,5 @@ def _merge_shards(actor: Path, checkpoint: Path, places: Places, python: str) ->
     places.log.parent.mkdir(parents=True, exist_ok=True)
     with places.log.open("a", encoding="utf-8") as log:
         log.write(done.stdout)
-    if done.returncode != 0 or not any(checkpoint.glob("*.safetensors")):
-        message = error_in(done.stdout, done.returncode) if done.returncode else "it saved nothing"
-        raise UserError(f"{actor}: verl's merger failed: {message} ({places.log})")
-
-
-def probe_difference(checkpoint: Path, probe: dict[str, Any], temperature: float, dtype: str) -> float:
-    """Mean absolute difference of a checkpoint's log-probs of a response, computed in ``dtype``, to the trainer's."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=getattr(torch, dtype), local_files_only=True)
-    model.eval()
-    tokens, expected = torch.tensor(probe["tokens"]), torch.tensor(probe["log_probs"])
-    with torch.no_grad():
-        logits = model(tokens[None]).logits[0, -len(expected) - 1 : -1].float() / temperature
-    log_probs = logits.log_softmax(dim=1).gather(1, tokens[-len(expected) :, None])[:, 0]
-    return float((log_probs - expected).abs().mean())
+    if done.returncode != 0:
+        raise UserError(f"{actor}: verl's merger failed: {error_in(done.stdout, done.returncode)} ({places.log})")

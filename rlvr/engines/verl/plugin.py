@@ -5,7 +5,6 @@ The run comes from the run.json that the environment variable RLVR_RUN names. No
 
 import asyncio
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from verl.trainer.ppo.v1 import trainer_base
 import evals.grading.workers  # noqa: F401 (now, not at the first answer that needs algebra)
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.verl import engine  # noqa: F401 (it registers itself with verl's engines)
-from rlvr.engines.verl.checkpoints import PROBE, record, remove_old
+from rlvr.engines.verl.checkpoints import record, remove_old
 from rlvr.engines.verl.launch import CHECKPOINTS_VARIABLE, REWARD_MANAGER
 from rlvr.engines.verl.registered import current_run, grade
 from rlvr.engines.verl.trainer import MethodTrainer
@@ -55,7 +54,6 @@ class RecordShards(CheckpointCallback):
     ) -> None:
         """Act after all ranks have written their shards."""
         state = Path(checkpoint_dir)
-        shutil.copyfile(state.parent / PROBE, state / PROBE)
         record(state, global_step)
         wanted = [int(step) for step in os.environ.get(CHECKPOINTS_VARIABLE, "").split(",") if step]
         remove_old(state.parent, current_run().cluster.checkpoints_kept, wanted)

@@ -16,11 +16,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
 from rlvr.engines.unjudged import require_judged
-from rlvr.engines.verl.checkpoints import PROBE
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, columns, read_steps, write_step
 from rlvr.engines.verl.mini_batches import prompt_of, rank_layout, whole_groups_fraction
@@ -109,9 +107,6 @@ class MethodTrainer(PPOTrainerSync):
         of_sampler = sampler_metrics(rollouts.old_log_probs[mask], drawn[mask], lengths, weights[mask])
         check_rollout_kl(of_sampler["rollout_kl"], self.global_steps, cluster.rollout_kl_limit, run.training.top_p)
         self._measure(metrics, {"entropy": float(rollouts.entropies[mask].mean()), **of_sampler, **of_weights})
-        first = {name: data[name].unbind()[0].tolist() for name in ("prompts", "responses", "old_log_probs")}
-        probe = {"tokens": [*first["prompts"], *first["responses"]], "log_probs": first["old_log_probs"]}
-        write_json(self._state / PROBE, probe)  # by which the checkpoint that is merged of a state is recognised
         if kept:
             self._keep_rollouts(data, rollouts, weights)
         weighted = (rollouts.advantages[:, None] * weights * mask).float()

@@ -1,6 +1,5 @@
 """What surrounds verl: states that are checked before they count, metrics of several attempts, the merger."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,9 @@ from evals.core.errors import UserError
 from evals.core.files import read_json, write_json
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
-from rlvr.engines.verl import checkpoints
 from rlvr.engines.verl.checkpoints import (
     MANIFEST,
     OPTIMIZER,
-    PROBE,
     TRACKER,
     is_intact,
     merge,
@@ -24,6 +21,7 @@ from rlvr.engines.verl.checkpoints import (
     steps,
 )
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
+from rlvr.engines.verl.merged import first_difference
 from rlvr.engines.verl.metrics import Display, read_steps, write_step
 from rlvr.engines.verl.train import Execution, _run_verl
 from tests.unit.verl.conftest import make_cluster, make_run
@@ -149,6 +147,13 @@ def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, pl
     program.write_text("#!/bin/sh\nkill -9 $$\n")  # as the kernel does when memory runs out
     with pytest.raises(UserError, match="killed by SIGKILL"):
         merge(*arguments)
+    merger = '#!/bin/sh\n[ $2 = verl.model_merger ] && mkdir "$9" && touch "$9/model.safetensors"'
+    program.write_text(f"{merger} && exit\necho ValueError: other weights\nexit 1\n")
+    with pytest.raises(UserError, match=r"ValueError: other weights \(.*verl\.log\)"):
+        merge(*arguments)
+    assert not (places.run / "checkpoint").exists()
+    program.write_text(f"{merger}\nexit 0\n")
+    assert merge(*arguments) == {"optimizer": {}} and (places.run / "checkpoint/model.safetensors").exists()
 
 
 @pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
@@ -188,31 +193,23 @@ def test_ray_that_a_busy_machine_does_not_start_in_time_is_started_again(
     assert capsys.readouterr().out.count("it is started again") == starts - 1
 
 
-def test_a_merged_checkpoint_is_compared_with_the_trainer_s_log_probs(
-    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer = build_tokenizer()
-    for name, seed in (("trained", 3), ("other", 4)):
-        initial_model(ARCHITECTURE, tokenizer, seed=seed).save_pretrained(tmp_path / name)
-    tokens, response = [5, 7, 2, 9, 4, 8], 4
-    model = initial_model(ARCHITECTURE, tokenizer, seed=3)
-    with torch.no_grad():
-        scaled = model(torch.tensor([tokens])).logits[0] / 0.5
-    log_probs = [float(scaled[at - 1].log_softmax(0)[tokens[at]]) for at in range(len(tokens) - response, len(tokens))]
-    run = make_run(temperature=0.5).model_copy(update={"dtype": "float32"})
-    state = tmp_path / "global_step_1"
-    write_json(state / "actor" / OPTIMIZER, {"name": "AdamW"})
-    for name, shift, fits in (("trained", 0.0, True), ("other", 0.0, True), ("trained", 1.5, False)):
-        write_json(state / PROBE, {"tokens": tokens, "log_probs": [value + shift for value in log_probs]})
+def test_a_merged_checkpoint_has_the_bits_of_its_shards(tmp_path: Path) -> None:
+    model = initial_model(ARCHITECTURE, build_tokenizer(), seed=3)
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    model.bfloat16().save_pretrained(tmp_path / "checkpoint")
 
-        def copy(_actor: Path, out: Path, *_: object, source: Path = tmp_path / name) -> None:
-            shutil.copytree(source, out)
+    def difference(ranks: int, copies: int = 1) -> str:
+        """Of shards of ``weights`` on so many ranks, ``copies`` times."""
+        actor = tmp_path / f"actor-{ranks}-{copies}"
+        actor.mkdir(exist_ok=True)
+        for rank in range(ranks * copies):
+            shard = {name: weight.tensor_split(ranks)[rank % ranks].clone() for name, weight in weights.items()}
+            torch.save(shard, actor / f"model_world_size_{ranks * copies}_rank_{rank}.pt")
+        return first_difference(actor, tmp_path / "checkpoint").removeprefix(f"{tmp_path}/checkpoint: ")
 
-        monkeypatch.setattr(checkpoints, "_merge_shards", copy)
-        if fits:
-            details = merge(run, state, places.run / "checkpoint", places, "python")
-            assert (details["merged_log_prob_difference"] < 1e-5) == (name == "trained")
-            assert details["optimizer"] == {"name": "AdamW"}
-        else:
-            with pytest.raises(UserError, match=r"log-probs differ by 1\.5 from the trainer's; accepted: 1\.0 at most"):
-                merge(run, state, places.run / "checkpoint", places, "python")
+    assert difference(1) == difference(12) == difference(2, copies=2) == ""  # of 12 ranks "10" comes before "2"
+    name = "model.layers.0.mlp.up_proj.weight"
+    weights[name][-1, -1] += 0.5
+    assert difference(2) == f"{name} is not that of the shards in {tmp_path}/actor-2-1"
+    del weights[name]
+    assert difference(2).startswith(name)

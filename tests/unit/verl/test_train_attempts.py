@@ -108,10 +108,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         files = sorted(path for path in directory.rglob("*") if path.is_file())
         Manifest(kind, {}, hash_files(directory, *files), {}, "f").write(directory / "manifest.json")
 
-    def merge(_run: VerlRun, state: Path, checkpoint: Path, *_unused: object) -> dict[str, float]:
+    def merge(_run: VerlRun, state: Path, checkpoint: Path, *_unused: object) -> dict[str, Any]:
         checkpoint.mkdir(parents=True, exist_ok=True)
         (checkpoint / "model.safetensors").write_bytes((state / "actor" / "shard.pt").read_bytes())
-        return {"merged_log_prob_difference": 0.0}
+        return {}
 
     def require_machine(_cluster: object) -> None:
         found.asked += 1
