@@ -44,6 +44,7 @@ from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs
 from rlvr.engines.local.rollout import Rollouts
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA
+from rlvr.study.catalogue import load_catalogue
 
 METHODS = ("dapo", "delta", "gspo", "fipo", "clip_cov", "delta_top_k_hidden_gradient_proxy")
 SAME_STEP = ("dapo", "delta", "grpo", "gspo", "sapo", "dapo_forking_tokens", "fipo", "low_probability")
@@ -310,6 +311,11 @@ def main() -> None:
     parser.add_argument("--layers-again", action="store_true", help="compute layers again for the gradient")
     for name, usual, _ in (sizes := (("prompts", 32, 4), ("tokens", 64, 4))):
         parser.add_argument(f"--{name}", type=int, help=f"default: {usual}")
+    parser.add_argument(
+        "--methods",
+        default=",".join(SAME_STEP),
+        help="whose first step is compared with the CPU's, by comma; all: every method of the catalogue",
+    )
     parser.add_argument("--tiny", action="store_true", help="sizes that a CPU does in seconds")
     parser.add_argument(
         "--run", type=Path, help="run.json of a training of your own, in the directory that its paths are of"
@@ -327,7 +333,7 @@ def main() -> None:
             check.measure(f"log-probabilities against the CPU, {dtype}", lambda d=dtype: check.against_cpu(d), 20)
         for name in METHODS:
             check.measure(f"two steps of {name}", lambda m=name: check.steps(m, "bfloat16"), 20)
-        for name in SAME_STEP:
+        for name in load_catalogue() if chosen.methods == "all" else chosen.methods.split(","):
             check.measure(f"the CPU's first step of {name}", lambda m=name: check.same_step(m), 5)
         for what, training in (("shared prompts", {"share_prompts": True}), ("top-p", {"top_p": 0.9})):
             check.measure(f"two steps with {what}", lambda t=training: check.steps("dapo", "float32", **t), 20)

@@ -18,7 +18,7 @@ _STUDY = """\
 #
 #   snakemake -n --configfile {file} --directory DIR       what would be done, and what it would cost
 #   snakemake --configfile {file} --directory DIR --cores 8
-#
+{measured}#
 # `rlvr-bench methods` lists the methods, config/README.md explains the sections, docs/configuration.md every key.
 extends: {parent}  # of config/ of the project: what is not here is as it is there
 study: {name}
@@ -43,6 +43,12 @@ methods:
   delta: {{}}
   dapo_forking_tokens: {{}}
 reference_method: dapo  # the one that every other is compared with
+"""
+_MEASURED = """\
+#   rlvr-bench rehearse {file}       two steps of it: what a step takes on this machine
+#
+# A step of Qwen3-0.6B at the lengths of one_gpu.yaml took 32 seconds and 36 GB on an H200 (docs/results/gpu.md), its
+# training of 100 steps 54 minutes; both grow with the model.
 """
 _LORA = """
 training:
@@ -106,6 +112,7 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
         file=out,
         parent="one_gpu.yaml" if memory >= 80 or gpus > 1 else "one_gpu_24gb.yaml",
         name=name,
+        measured=_MEASURED.format(file=out) if gpus == 1 else "",
         engine="engine: verl\n" if gpus > 1 else "",
         where=place,
         prompt=form,

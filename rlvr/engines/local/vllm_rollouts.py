@@ -6,7 +6,8 @@ vLLM draws by itself, seeded by each rollout's identity, so rollouts are not tho
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -52,13 +53,15 @@ class VllmRollouts:
             with_log_probs=True,
         )
         set_threads, threads = torch.set_num_threads, torch.get_num_threads()
-        self._backend = VllmBackend([checkpoint], settings)
+        with _any_kernels():
+            self._backend = VllmBackend([checkpoint], settings)
         torch.set_num_threads = set_threads  # vLLM for CPUs forbids it to the whole process
         torch.set_num_threads(threads)
 
     def sampler(self, policy: Policy) -> VllmRollouts:
         """Hand the policy's weights over; of use until they change."""
-        self._backend.take_weights(policy.weights())
+        with _any_kernels():
+            self._backend.take_weights(policy.weights())
         return self
 
     def __call__(
@@ -77,8 +80,9 @@ class VllmRollouts:
             for prompt, names in zip(prompts, identities, strict=True)
             for name in names
         ]
-        in_order = iter(self._backend.generate(requests))
-        return [[next(in_order) for _ in names] for names in identities]
+        with _any_kernels():
+            in_order = iter(self._backend.generate(requests))
+            return [[next(in_order) for _ in names] for names in identities]
 
     def check(self, divergence: float) -> None:
         """Check vLLM's divergence from the trainer in nats a token; UserError if it has another policy.
@@ -91,6 +95,20 @@ class VllmRollouts:
                 f"trainer's; accepted: {_KL_LIMIT} at most (float32 rounds less; sampling_backend local samples by "
                 "the trainer's own model)"
             )
+
+
+@contextmanager
+def _any_kernels() -> Iterator[None]:
+    """Let torch take any kernel for a while: vLLM's compiler, which measures them, refuses a process that asks for
+    those that repeat themselves, as the trainer does on a GPU.
+    """
+    asked = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(asked, warn_only=warn_only)
 
 
 def key_value_bytes(config: Mapping[str, Any], dtype: str, rows: int, longest: int) -> int:

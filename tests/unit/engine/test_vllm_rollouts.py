@@ -18,6 +18,7 @@ from evals.core.manifest import verify_outputs
 from evals.core.sampling import SamplingParameters
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.request import Response
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.local.train import train
@@ -122,6 +123,42 @@ def test_a_training_by_vllm_continues_and_says_what_drew_its_rollouts(
     run = make_run({"steps": 3, "learning_rate": 0.5, **VLLM}, base=str(tied), model="other")
     with pytest.raises(UserError, match="nats a token"):
         train(run, tmp_path / "forgetful", EXECUTION)
+
+
+def test_vllm_may_take_any_kernel_where_the_trainer_asks_for_those_that_repeat(
+    tied: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's compiler refuses a process that asks for deterministic kernels; seen on a GPU (docs/results/gpu.md)."""
+    asked_of_vllm: list[bool] = []
+
+    class Backend:
+        """vLLM's place, which notes what torch was asked for."""
+
+        def __init__(self, *_: Any) -> None:
+            asked_of_vllm.append(torch.are_deterministic_algorithms_enabled())
+
+        def take_weights(self, _: Any) -> None:
+            asked_of_vllm.append(torch.are_deterministic_algorithms_enabled())
+
+        def generate(self, requests: Any) -> Any:
+            for _ in requests:
+                asked_of_vllm.append(torch.are_deterministic_algorithms_enabled())
+                yield Response([3], finished=True)
+
+    monkeypatch.setattr("rlvr.engines.local.vllm_rollouts.VllmBackend", Backend)
+    monkeypatch.setattr("rlvr.engines.local.vllm_rollouts.engine_version", lambda _: "0")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        checkpoint, run = Checkpoint(tied / "checkpoint"), make_run(VLLM, base=str(tied), model="other")
+        rollouts = VllmRollouts(checkpoint, run, "cpu", 5, [1])
+        rollouts.sampler(load_policy(checkpoint, "cpu"))(
+            [[5, 6]], [["a", "b"]], SamplingParameters(max_new_tokens=1), [1]
+        )
+        assert asked_of_vllm == [False] * 4
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_another_policy_ends_the_run_and_names_it(make_run: MakeRun) -> None:
