@@ -16,7 +16,7 @@ NEEDS_PYTHON = test -n "$(PYTHON)" || \
 	{ echo "error: no Python on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help environment reproduce smoke check test fuzz mutants coverage test-engines test-engines-short test-engines-gpu-pins gpu-check lint docs ui status clean-state lock lock-engines licences audit
+.PHONY: help environment reproduce smoke ladder factorial check test fuzz mutants coverage test-engines test-engines-short test-engines-gpu-pins gpu-check lint docs ui status clean-state lock lock-engines licences audit
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,12 @@ reproduce: environment ## run the default study, to results/report.html
 
 smoke: environment ## run the same study cut down to about a minute, in results/smoke
 	@$(SNAKEMAKE) --directory results/smoke --configfile config/smoke.yaml $(ARGS)
+
+ladder: environment ## run the default task on models of four sizes, in results/ladder (hours: docs/evaluation.md)
+	@$(SNAKEMAKE) all rates --directory results/ladder --configfile config/ladder.yaml $(ARGS)
+
+factorial: environment ## run which part of a method matters, on models of two sizes, in results/factorial (hours)
+	@$(SNAKEMAKE) --directory results/factorial --configfile config/factorial.yaml $(ARGS)
 
 check: environment ## run what a newcomer runs first: the tests of methods and scores, in about two minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit/methods tests/unit/scores --numprocesses $(or $(CORES),auto) $(ARGS)

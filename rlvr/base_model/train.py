@@ -12,10 +12,12 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from evals.core.config.base_models import Architecture, BaseTraining
+from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
 from rlvr.base_model import VERSION
+from rlvr.base_model.held_out import held_out_accuracy
 from rlvr.base_model.tokenizer import build_tokenizer, build_word_tokenizer
 from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, training_tensors
 from rlvr.runs.termination import save_when_due, termination
@@ -36,19 +38,27 @@ class BaseModelSettings(BaseTraining):
 
 
 def train_base_model(
-    settings: BaseModelSettings, corpus_path: Path, directory: Path, checkpoint_interval: int, wait_seconds: float
+    settings: BaseModelSettings,
+    corpus_path: Path,
+    directory: Path,
+    checkpoint_interval: int,
+    wait_seconds: float,
+    held_out: Path | None = None,
 ) -> None:
     """Train on the corpus and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
     A training that was killed at any moment continues from its last state when it is started again, and ends with the
-    same bytes.
+    same bytes. ``held_out`` are the problems by which it stops, if the settings say an accuracy.
 
     Raises:
-        UserError: the corpus is damaged or too short, or the directory cannot be written.
+        UserError: the corpus is damaged or too short, the directory cannot be written, or the accuracy is not reached.
         Interrupted: on SIGTERM, with the state saved.
     """
     parameters = settings.parameters()
-    identity = fingerprint({"parameters": parameters, "corpus": sha256_file(corpus_path)})
+    inputs = {str(path): sha256_file(path) for path in (corpus_path, *filter(None, [held_out]))}
+    files_read = dict(zip(("corpus", "held_out"), inputs.values(), strict=False))
+    identity = fingerprint({"parameters": parameters, **files_read})
+    stop_at, problems = settings.stop_at, [] if held_out is None else read_jsonl(held_out, ("problem", "answer"))
     store = StateStore(directory / "state", identity)
     with store.single_writer(wait_seconds), termination() as asked_to_stop:
         rows = read_jsonl(corpus_path, required=("problem", "solution"))
@@ -74,7 +84,12 @@ def train_base_model(
         def save() -> None:
             store.save(len(metrics), training_tensors(model, optimizer), {"metrics": metrics})
 
+        def accuracy() -> float:
+            return float(metrics[-1].get("accuracy", 0.0)) if metrics else 0.0
+
         for step in range(first, settings.steps):
+            if stop_at is not None and accuracy() >= stop_at.accuracy:
+                break
             started = time.monotonic()
             batch = sequences[step * settings.batch_size : (step + 1) * settings.batch_size]
             for group in optimizer.param_groups:
@@ -85,12 +100,19 @@ def train_base_model(
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
             optimizer.step()
             metrics.append({"step": step + 1, "loss": loss.item(), "seconds_step": time.monotonic() - started})
+            if stop_at is not None and (step + 1) % stop_at.every == 0:
+                metrics[-1]["accuracy"] = held_out_accuracy(model, tokenizer, problems, max(map(len, solutions)) + 1)
             progress.report(step + 1, loss=loss.item())
             save_when_due(step + 1, settings.steps, checkpoint_interval, asked_to_stop, save, name)
+        if stop_at is not None and accuracy() < stop_at.accuracy:
+            found = f"is {stop_at.accuracy}, and was not reached in {settings.steps} steps"
+            raise InvalidInput(name, "training.stop_at.accuracy", found, "a lower one, or more training.steps")
         files = [*save_checkpoint(model, tokenizer, directory / "checkpoint"), directory / "metrics.parquet"]
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
-        inputs, outputs = {str(corpus_path): sha256_file(corpus_path)}, hash_files(directory, *files)
-        details = {"steps": settings.steps, "parameters": sum(tensor.numel() for tensor in model.parameters())}
+        outputs = hash_files(directory, *files)
+        parameter_count = sum(tensor.numel() for tensor in model.parameters())
+        details: dict[str, Any] = {"steps": len(metrics), "parameters": parameter_count}
+        details |= {} if stop_at is None else {"accuracy": accuracy()}
         Manifest("base_model", inputs, outputs, parameters, identity, details).write(directory / "manifest.json")
 
 

@@ -51,6 +51,7 @@ class TrainBaseModel(BaseStage):
 
     corpus: File
     training: dict[str, Any]
+    held_out: Files = ()
 
     def run(self, machine: StudyExecution) -> None:
         """Train, or continue; after a SIGTERM the state is saved, and the status is 143."""
@@ -62,7 +63,9 @@ class TrainBaseModel(BaseStage):
 
         settings = BaseModelSettings.parse(self.training, "training")
         with exit_if_interrupted():
-            train_base_model(settings, self.corpus, self.out, _BASE_CHECKPOINT_INTERVAL, _LOCK_WAIT_SECONDS)
+            train_base_model(
+                settings, self.corpus, self.out, _BASE_CHECKPOINT_INTERVAL, _LOCK_WAIT_SECONDS, *self.held_out
+            )
 
 
 class ImportModel(BaseStage):

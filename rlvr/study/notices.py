@@ -37,19 +37,21 @@ def print_notices(study: Study, looks: Mapping[str, PlannedLook]) -> None:
         )
     if study.config.factorial is not None:
         print(*describe(study.config.factorial, len(study.config.training_seeds)), sep="\n", file=sys.stderr)
+    if study.methods and (len(study.config.models) > 1 or not study.models_from_scratch):
+        print(*hours(study, _RESULTS), sep="\n", file=sys.stderr)
     if study.methods and not study.models_from_scratch:
-        print(*hours(study, _RESULTS), *prompts(study), sep="\n", file=sys.stderr)
+        print(*prompts(study), sep="\n", file=sys.stderr)
 
 
 def hours(study: Study, results: Path) -> Iterator[str]:
-    """Say for each model how many hours its trainings take: measured seconds a step, times steps.
+    """Say for each model how many hours its trainings take: measured seconds a rollout, times rollouts.
 
     A method that was trained here gives its own seconds; others get the mean of those of its model, or a rehearsal's.
     What was not measured is said.
     """
     for model in study.config.models:
         runs = [run for run in study.trained_runs if run.model == model]
-        steps = {run.run: study.run_spec(run.run).training.steps for run in runs}
+        trainings = [(run.method, study.run_spec(run.run).training) for run in runs]
         measured = measured_seconds(runs, results / "runs") or measured_seconds(
             runs, _REHEARSALS / f"{study.config.study[:50]}_rehearsal" / "results/runs"
         )
@@ -57,21 +59,25 @@ def hours(study: Study, results: Path) -> Iterator[str]:
             yield f"{model}: {len(runs)} trainings, hours not known: `rlvr-bench rehearse` measures a step"
             continue
         mean = sum(measured.values()) / len(measured)
-        seconds = sum(measured.get(run.method, mean) * steps[run.run] for run in runs)
+        rollouts = [(measured.get(method, mean), of.steps * of.rollouts_per_step) for method, of in trainings]
+        seconds, steps = sum(one * count for one, count in rollouts), sum(of.steps for _, of in trainings)
         others = len({run.method for run in runs} - measured.keys())
         by = f"{len(measured)} methods measured" + (f", {others} others taken as their mean" if others else "")
-        yield f"{model}: {len(runs)} trainings, {seconds / 3600:,.2g} h one after another ({by}, {mean:.3g} s a step)"
+        by += f", {seconds / steps:.3g} s a step"
+        yield f"{model}: {len(runs)} trainings, {seconds / 3600:,.2g} h one after another ({by})"
 
 
 def measured_seconds(runs: list[Run], directory: Path) -> dict[str, float]:
-    """Mean seconds of a step by method, of the runs in ``directory`` that are finished."""
+    """Mean seconds of a rollout by method, of the runs in ``directory`` that are finished: a rehearsal has fewer."""
     seconds = defaultdict[str, list[float]](list)
     for run in runs:
         try:
-            details = read_manifest(directory / run.run / "manifest.json", "run").details
+            manifest = read_manifest(directory / run.run / "manifest.json", "run")
         except UserError:
             continue
-        seconds[run.method].append(details["seconds_steps"] / details["steps"])
+        details, training = manifest.details, manifest.parameters["training"]
+        rollouts = details["steps"] * training["prompts_per_step"] * training["samples_per_prompt"]
+        seconds[run.method].append(details["seconds_steps"] / rollouts)
     return {method: sum(of_runs) / len(of_runs) for method, of_runs in seconds.items()}
 
 

@@ -164,7 +164,9 @@ class Plan:
         for model, entry in study.models_from_scratch.items():
             yield models.WriteCorpus(model=model, corpus=entry.corpus, count=entry.training.examples)
             corpus = Path(f"results/base/{model}/corpus.jsonl")
-            yield models.TrainBaseModel(model=model, corpus=corpus, training=entry.training_settings())
+            held_out = (Path(f"results/problems/{VALIDATION}/problems.jsonl"),) if entry.training.stop_at else ()
+            training = entry.training_settings()
+            yield models.TrainBaseModel(model=model, corpus=corpus, training=training, held_out=held_out)
         for model, existing in self.imported.items():
             path = None if existing.path is None else absolute_path(existing.path)
             source = {"source": existing.id, "revision": existing.hub_revision} if path is None else {"source": path}

@@ -11,7 +11,7 @@ from evals.core.config.methods import TrainingChanges
 from evals.core.config.problem_sets import Kinds, PublishedSet
 from evals.core.config.settings import Settings, require
 from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, ShareOrZero
+from evals.core.numbers import BOUNDED, Count, Index, InnerShare, NotNegative, Positive, ShareOrZero
 from evals.core.record import partial
 from evals.core.run_spec import Head, Machines, Service
 from evals.core.sampling import Prompting
@@ -111,12 +111,25 @@ class Schedule(Settings):
         return self.learning_rate * warmup * max(0.1, cosine)
 
 
+class StopAt(Settings):
+    """The accuracy at which the training of a base model ends: models of several sizes then start alike."""
+
+    accuracy: InnerShare = Field(description="share of right responses to the study's `validation` problems, 4 each")
+    every: Count = Field(description="steps between two looks; the training ends at the first one that reaches it")
+
+
 class BaseTraining(Schedule):
     """The training of a base model from scratch."""
 
     tokens: Literal["characters", "words"] | None = Field(
         default=None,
         description="characters and the few phrases of the formula problems (the default), or the corpus's own words",
+    )
+
+    stop_at: StopAt | None = Field(
+        default=None,
+        description="an accuracy at which the training ends, `{accuracy: 0.35, every: 100}`; the learning rate falls "
+        "as over all `steps`. A training that does not reach it is an error",
     )
 
     @property

@@ -233,6 +233,9 @@ class StudyConfig(Settings):
 
     def _check_model(self, key: str, model: Model) -> None:
         if isinstance(model, FromScratch):
+            if model.training.stop_at is not None and (self.validation is None or not self.methods):
+                message = "is given in a study without validation problems"
+                raise NotAccepted(message, "a study with methods and `validation`", f"{key}.training.stop_at")
             return self._check_context(key, model)
         if isinstance(model, Served):
             if self.methods:

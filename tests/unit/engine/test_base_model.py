@@ -1,16 +1,27 @@
 """The base model: an interruption changes nothing, with a head of its own or one tied to the embedding."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import Qwen3ForCausalLM
 
 import rlvr.base_model.train
-from evals.core.files import sha256_file, write_jsonl
+from evals.core.config.base_models import StopAt
+from evals.core.errors import InvalidInput
+from evals.core.files import read_jsonl, sha256_file, write_jsonl
+from evals.core.manifest import read_manifest
+from evals.core.sampling import SamplingParameters
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.sampler import sample
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+from rlvr.base_model.held_out import held_out_accuracy
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import _loss, _Sequence, initial_model, train_base_model
+from rlvr.runs.state import save_checkpoint
 from tests.unit.engine.conftest import ARCHITECTURE, BASE_SETTINGS, KINDS
 
 STEPS = 9
@@ -42,6 +53,51 @@ def test_an_interrupted_base_model_ends_with_the_same_bytes(
     assert losses == 6 + STEPS - 4
     weights = [tmp_path / name / "checkpoint" / "model.safetensors" for name in ("whole", "killed")]
     assert sha256_file(weights[0]) == sha256_file(weights[1])
+
+
+def test_a_training_stops_at_the_first_look_that_reaches_the_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after that look it does not train on; a training that does not reach it leaves no model."""
+    stop_at = StopAt(accuracy=0.5, every=2)
+    settings = BASE_SETTINGS.model_copy(update={"steps": STEPS, "stop_at": stop_at})
+    corpus, held_out, looks, saved = tmp_path / "corpus.jsonl", tmp_path / "problems.jsonl", iter((0.1, 0.6)), []
+    write_jsonl(corpus, draw_corpus(KINDS, STEPS * settings.batch_size, 1, FlawedArithmetic((0.1,), (1.0,), 0.5, 1)))
+    write_jsonl(held_out, [{"problem": "1+2=", "answer": "3"}])
+    monkeypatch.setattr(rlvr.base_model.train, "held_out_accuracy", lambda *_: next(looks))
+
+    def dying_once(*arguments: Any) -> list[Path]:
+        saved.append(arguments)
+        if len(saved) == 1:
+            raise KeyboardInterrupt
+        return save_checkpoint(*arguments)
+
+    monkeypatch.setattr(rlvr.base_model.train, "save_checkpoint", dying_once)
+    with pytest.raises(KeyboardInterrupt):
+        train_base_model(settings, corpus, tmp_path / "model", 1, 1, held_out)
+    train_base_model(settings, corpus, tmp_path / "model", 1, 1, held_out)
+    manifest = read_manifest(tmp_path / "model" / "manifest.json", "base_model")
+    assert (manifest.details["steps"], manifest.details["accuracy"]) == (4, 0.6)
+    assert set(manifest.inputs) == {str(corpus), str(held_out)}
+    monkeypatch.setattr(rlvr.base_model.train, "held_out_accuracy", lambda *_: 0.49)
+    with pytest.raises(InvalidInput, match="was not reached in 9 steps; accepted: a lower one"):
+        train_base_model(settings, corpus, tmp_path / "other", 100, 1, held_out)
+    assert not (tmp_path / "other" / "checkpoint").exists()
+
+
+def test_the_accuracy_on_held_out_problems_is_that_of_the_model(study_files: Path) -> None:
+    problems = read_jsonl(study_files / "problems" / "problems.jsonl", ("problem", "answer"))
+    tokenizer = build_tokenizer()
+    model = Qwen3ForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
+    checkpoint, right = Checkpoint.of(study_files / "base" / "tiny" / "checkpoint"), 0
+    for row, problem in enumerate(problems):  # one at a time, and the last digit in place of the grader
+        names = [f"base model/{row}/{number}" for number in range(4)]
+        prompt = checkpoint.tokenizer.encode(problem["problem"] + "\n").ids
+        parameters = SamplingParameters(max_new_tokens=16, temperature=1.0)
+        (responses,) = sample(checkpoint.decoder("cpu"), [prompt], [names], parameters, checkpoint.end_tokens)
+        texts = [checkpoint.tokenizer.decode(response.tokens) for response in responses]
+        right += sum(bool(re.search(rf"(^|\D){problem['answer']}\D*$", text)) for text in texts)
+    assert held_out_accuracy(model, tokenizer, problems, 16) == right / (4 * len(problems)) > 0.0
 
 
 def test_only_solutions_and_their_end_carry_loss() -> None:

@@ -451,11 +451,16 @@ def test_a_verifier_is_refused_before_work_starts(
     assert complaint in str(raised.value)
 
 
-def test_a_study_of_several_sizes_has_their_table_and_figure() -> None:
-    stages = stages_of(Plan.read(read_study_file(CONFIG / "ladder.yaml"), "ladder.yaml"))
-    names = [path.parent.name for path in stages["table_sizes"].bases]
-    assert names == ["w48", "tiny", "w192", "w384"]
+def test_a_study_of_several_sizes_has_their_table_and_figure(smoke: dict[str, Any], plan: Plan) -> None:
+    """One of them is trained to an accuracy on the held-out problems."""
+    tiny = smoke["models"]["tiny"]
+    stopping = {**tiny, "training": {**tiny["training"], "stop_at": {"accuracy": 0.2, "every": 50}}}
+    validation = {"seed": 1, "count": 8, "every": 2, "samples_per_problem": 2}
+    content = {**smoke, "models": {"other": stopping, "tiny": tiny}, "validation": validation}
+    stages = stages_of(Plan.read(content, "mine.yaml"))
+    assert [path.parent.name for path in stages["table_sizes"].bases] == ["other", "tiny"]
     figure = stages["figure_sizes"]
     assert str(figure.table) in stages["table_sizes"].paths() and figure.reference == "DAPO"
     assert stages["report_html"].own_figures == ("sizes",)
-    assert "table_sizes" not in stages_of(Plan.read(read_study_file(CONFIG / "config.yaml"), "config.yaml"))
+    assert [str(path) for path in stages["base_model other"].held_out] == ["results/problems/validation/problems.jsonl"]
+    assert not stages["base_model tiny"].held_out and "table_sizes" not in stages_of(plan)
