@@ -124,7 +124,7 @@ def _markdown_table(table: Table) -> str:
 
     rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
     body = [line(cells[0]), _line(rule), *map(line, cells[1:])]
-    pages = dict.fromkeys(link.partition("#")[0] for row in table.links for link in row if link)
+    pages = dict.fromkeys(filter(None, (link.partition("#")[0] for row in table.links for link in row)))
     listed = ", ".join(f"[{Path(page).parent.name}](../{page})" for page in pages)
     notes = [*table.notes, *([f"Responses: {listed}"] if pages else [])]
     return "\n".join([f"## {table.title}", "", *body, *(f"\n{note}" for note in notes)]) + "\n"

@@ -53,6 +53,8 @@ def test_linked_pages_are_named_below_a_markdown_table() -> None:
     links = (("", "responses/a/index.html#run=x"), ("", "responses/a/index.html#run=y"))
     table = Table("t", "A", ("Method", "a"), (("x", "1"), ("y", "2")), (), links)
     assert markdown([table]).endswith("\n\nResponses: [a](../responses/a/index.html)\n")
+    on_the_page = Table("t", "A", ("Method", "a"), (("x", "1"),), (), (("", "#benchmarks"),))
+    assert "Responses" not in markdown([on_the_page]), "a mean leads to another place of the report"
 
 
 @pytest.mark.parametrize(
