@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evals.audit import VERSION, second_grader
 from evals.audit.second_grader import judge_choice, judge_text
@@ -78,7 +78,9 @@ def write_audit(samples: Path, grades: Path, problems: Path, out: Path, second: 
     graded = _read_graded_samples(samples, grades)
     audit = audit_run(graded, read_golds(problems), second)
     grader = GraderName(name=second_grader.NAME, version=second_grader.VERSION)
-    write_json(out, BenchmarkAudit(benchmark=graded.benchmark, second_grader=grader, audit=audit).to_json())
+    extraction: Literal["last_statement"] | None = "last_statement" if graded.kind == Kind.LAST_STATEMENT else None
+    content = BenchmarkAudit(benchmark=graded.benchmark, extraction=extraction, second_grader=grader, audit=audit)
+    write_json(out, {key: value for key, value in content.to_json().items() if value is not None})
     parameters = {"benchmark": graded.benchmark, "second_grader": grader.to_json(), "version": VERSION}
     inputs = [problems, samples / "samples.jsonl", grades / "grades.jsonl"]
     write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, {"samples": audit.samples})

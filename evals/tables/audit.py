@@ -8,7 +8,7 @@ import pandas as pd
 
 from evals.core.audits import Audit, BenchmarkAudit, SecondOpinion
 from evals.core.errors import InvalidInput
-from evals.core.records import Run, read_runs
+from evals.core.records import Run, extraction_note, read_runs
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, make_table, write_table
 
@@ -22,21 +22,24 @@ class Audits:
 
     by_benchmark: dict[str, list[Audit]]
     second_grader: str
+    extraction_note: str  # on benchmarks graded by the last statement
 
 
 def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
     """Read ``audit.json`` of every run and benchmark; each benchmark has to have every run."""
     audits: dict[str, dict[str, Audit]] = {}
     graders: set[str] = set()
+    stated: list[str] = []
     for path in paths:
         content = BenchmarkAudit.read(path)
         audits.setdefault(content.benchmark, {})[content.audit.run] = content.audit
+        stated += [content.benchmark] if content.extraction else []
         graders.add(f"{content.second_grader.name} {content.second_grader.version}")
     for benchmark, by_run in audits.items():
         if missing := [run.run for run in runs if run.run not in by_run]:
             raise InvalidInput("audits", benchmark, f"lack {', '.join(missing)}, which the study has")
     by_benchmark = {name: [by_run[run.run] for run in runs] for name, by_run in audits.items()}
-    return Audits(by_benchmark, ", ".join(sorted(graders)))
+    return Audits(by_benchmark, ", ".join(sorted(graders)), extraction_note(stated))
 
 
 def write_audit_table(audits: Sequence[Path], runs: Path, out: Path) -> None:
@@ -61,10 +64,10 @@ def write_audit_table(audits: Sequence[Path], runs: Path, out: Path) -> None:
 def audit_tables(audits: Audits) -> list[Table]:
     """Lay out all runs of each benchmark together, then one table per benchmark with a row per run."""
     together = [_together(name, rows) for name, rows in audits.by_benchmark.items()]
-    notes = [_note(audits.second_grader)]
+    notes = [_note(audits.second_grader), audits.extraction_note]
     tables = [make_table("audit", "Audit of the grades", _columns("Benchmark"), together, notes)]
     for name, rows in audits.by_benchmark.items():
-        tables.append(make_table(f"audit_{name}", f"{name}: audit of every run", _columns("Run"), rows))
+        tables.append(make_table(f"audit_{name}", f"{name}: audit of every run", _columns("Run"), rows, notes[1:]))
     return tables
 
 
@@ -82,9 +85,9 @@ def sentence(audits: Audits) -> str:
     return f"{asked} Of all {total:,} samples {failed:,} could not be judged, and count as wrong."
 
 
-def own_audit_table(audits: Sequence[Audit], second_grader: str) -> Table:
+def own_audit_table(audits: Sequence[Audit], second_grader: str, extraction: str = "") -> Table:
     """Lay out the audits of files of one's own, a row per file, and then the samples on which the graders differ."""
-    notes = [_note(second_grader), "Ours: our grader, asked now; a file's own verdicts are not looked at."]
+    notes = [_note(second_grader), "Ours: our grader, asked now; a file's own verdicts are not looked at.", extraction]
     for row in audits:
         differing = row.second.disagreements if row.second else ()
         if differing:

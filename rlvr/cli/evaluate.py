@@ -152,16 +152,19 @@ def audit(
     """
     from evals.audit import second_grader
     from evals.audit.run import GradedSamples, SecondGrader, audit_run
+    from evals.core.records import extraction_note
+    from evals.grading.verdict import Kind
     from evals.scores.printed import print_rows
     from evals.tables.audit import own_audit_table
 
-    audits, rows = [], []
+    audits, rows, stated = [], [], []
     with SecondGrader(grading.workers) as second:
         for read in grading.reader(problems).read_samples(samples):
             graded = GradedSamples(read.run, read.benchmark, read.kind, read.samples, read.grades)
             audits.append(audit_run(graded, read.golds, second))
             rows.append({"benchmark": read.benchmark, **audits[-1].to_json()})
-    table = own_audit_table(audits, f"{second_grader.NAME} {second_grader.VERSION}")
+            stated += [read.benchmark] if read.kind is Kind.LAST_STATEMENT else []
+    table = own_audit_table(audits, f"{second_grader.NAME} {second_grader.VERSION}", extraction_note(stated))
     print_rows(printed.form, rows, table, "audits")
 
 

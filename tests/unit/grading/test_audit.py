@@ -10,7 +10,9 @@ import pytest
 from evals.audit.run import SecondGrader
 from evals.core.files import read_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.records import Run
 from evals.grading.verdict import Kind, Reason
+from evals.tables.audit import audit_tables, read_audits
 from tests import stages
 
 PROBLEMS = [{"id": "p1", "problem": "?", "answer": "7"}, {"id": "p2", "problem": "?", "answer": "1/2"}]
@@ -61,6 +63,16 @@ def test_rates_and_disagreements_are_counted(tmp_path: Path) -> None:
     ]
     manifest = verify_outputs(tmp_path / "b.manifest.json", "audit")
     assert {Path(name).name for name in manifest.inputs} == {"problems.jsonl", "samples.jsonl", "grades.jsonl"}
+
+
+def test_the_table_says_where_the_last_statement_counted(tmp_path: Path) -> None:
+    write_samples(tmp_path, "last_statement", TEXTS)
+    assert audit(tmp_path) == 0
+    content = read_json(tmp_path / "b.json")
+    assert (content["extraction"], content["audit"]["correct"]) == ("last_statement", 4)
+    run = Run(run="r", model="m", method="base", seed=None, title="R")
+    tables = audit_tables(read_audits([tmp_path / "b.json"], [run]))
+    assert [table.notes[-1].startswith("Extraction last_statement: b.") for table in tables] == [True, True]
 
 
 def test_withheld_texts_are_not_compared(tmp_path: Path) -> None:
