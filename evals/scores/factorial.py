@@ -16,7 +16,7 @@ import numpy.typing as npt
 from evals.core.config.methods import Factorial
 from evals.core.config.sections import Statistics
 from evals.core.records import BASE, Interval
-from evals.scores.comparison import BenchmarkCounts, read_counts
+from evals.scores.comparison import BenchmarkCounts, extraction_note, read_counts
 from evals.statistics.clusters import Clusters
 from evals.statistics.difference import Difference, estimate_combination
 from evals.statistics.factorial import Design
@@ -145,6 +145,8 @@ def write_factorial_table(
         heading = "Controls, against the first levels (points)"
         tables.append(_table("factorial_controls", heading, against, models, []))
     tables += [_aliases(effects, models[0]), _scores(trained, design, cells, models, benchmarks[0].k)]
+    if note := extraction_note(benchmarks):
+        tables = [replace(table, notes=(*table.notes, note)) for table in tables]
     rows = [*effects, *across, *parts, *against]
     frame = table_frame(_csv_columns(), rows)
     write_table(out, tables, frame, [counts.path for counts in benchmarks], {"cells": list(cells)})

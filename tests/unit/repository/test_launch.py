@@ -249,11 +249,11 @@ def test_a_termination_interrupts_snakemake_where_its_jobs_are_elsewhere(workflo
 
 
 SNAKEMAKE_INTERRUPTED_TWICE = """
-import signal, subprocess, sys
+import os, signal, subprocess, sys
 from types import SimpleNamespace
 from rlvr.study import launch
 signal.signal(signal.SIGINT, launch._end_at_once)
-signal.signal(signal.SIGTERM, lambda *_: print("starts no further job", flush=True))
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"starts no further job\\n"))  # two threads write
 launch.end_jobs_on_termination(SimpleNamespace(local_exec=True))
 job = [sys.executable, "-c", "import time; time.sleep(600)"]
 running = subprocess.Popen(job)

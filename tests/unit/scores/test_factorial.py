@@ -41,7 +41,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 rows.append(score_row(run, np.clip(level + generator.integers(-3, 4, 30), 0, SAMPLES), SAMPLES))
     scores = root / "scores" / "easy.json"
     ids = [str(number) for number in range(30)]
-    write_json(scores, {"benchmark": "easy", "samples_per_problem": SAMPLES, "problem_ids": ids, "scores": rows})
+    content = {"benchmark": "easy", "extraction": "last_statement", "samples_per_problem": SAMPLES}
+    write_json(scores, {**content, "problem_ids": ids, "scores": rows})
     outputs = hash_files(scores.parent, scores)
     Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(scores.with_suffix(".manifest.json"))
     statistics = Statistics(seed=1, resamples=100, permutations=100)
@@ -66,6 +67,11 @@ def test_effects_parts_and_controls_have_their_verdicts(table: Path) -> None:
     assert "| ratio sequence × clip no |" in text and "| Both: ratio " in text
     assert "Distinguishable on w48: ratio sequence (-" in text and "All possible cells: no fraction." in text
     assert Design.of(FACTORIAL).cells == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_every_table_says_that_the_last_statement_counted(table: Path) -> None:
+    text = table.with_suffix(".md").read_text()
+    assert text.count("Extraction last_statement: easy.") == f"\n{text}".count("\n## ") > 3
 
 
 def test_the_figure_has_a_panel_for_each_model_and_a_line_for_each_effect(table: Path) -> None:
