@@ -200,3 +200,9 @@ def test_every_method_is_explained_on_a_page() -> None:
     del pages["README.md"]
     entries = list(yaml.safe_load((ROOT / "config/methods.yaml").read_text()))
     assert [entry for entry in entries if not any(f"`{entry}`" in text for text in pages.values())] == []
+
+
+def test_the_site_follows_the_readers_light_or_dark() -> None:
+    """A first visit keeps the first palette that fits: one of a single scheme would stay when the system changes."""
+    media = re.findall(r'media: "([^"]*)"', (ROOT / "mkdocs.yml").read_text())
+    assert media == [f"(prefers-color-scheme{scheme})" for scheme in ("", ": light", ": dark")]
