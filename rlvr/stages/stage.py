@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 from evals.core.config.sections import StudyExecution
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import canonical_json, read_json, write_text
+from evals.core.files import canonical_json, read_json, sha256_file, write_text
 from evals.core.record import Record
 
 JOBS = Path("results/jobs")
@@ -188,30 +188,53 @@ class Stage(Record):
 
     def write_note(self) -> None:
         """Note what its outputs, which are complete, were made with; another plan changes its file and not this."""
-        write_text(self._note, canonical_json(self.origin()))
+        note = Note(**self.origin(), output=sha256_file(Path(self.paths()[0])))
+        write_text(self._note, canonical_json(note.to_json()))
 
     def made_with(self) -> dict[str, Any] | None:
         """Read what its outputs were made with; None if nothing says it."""
-        if self._note.exists():
-            return dict(read_json(self._note))
-        # They were made by hand, or before there were notes.
-        return self.read(self.job_file)[0].origin() if self.job_file.exists() else None
+        if (note := self._read_note()) is not None:
+            return note.to_json()
+        # They were made by hand, by a job that was killed before its note, or before there were notes.
+        return None if (stage := self._read_file()) is None else stage.origin()
 
     @property
     def _note(self) -> Path:
         return self.job_file.with_suffix(".made")
 
+    def _read_note(self) -> Note | None:
+        """Read the note; None if there is none of the output that lies there now."""
+        note = Note.read(self._note) if self._note.exists() else None
+        return note if note is not None and note.output == sha256_file(Path(self.paths()[0])) else None
+
+    def _read_file(self) -> Stage | None:
+        """Read the file of this job; None if there is none, or one of another version of the project."""
+        with contextlib.suppress(UserError):
+            return self.read(self.job_file)[0]
+        return None
+
     def _keep_origin(self) -> None:
         """Note what outputs without a note were made with, before another plan changes their job's file."""
-        if os.path.exists(self.paths()[0]) and self.job_file.exists() and not self._note.exists():
-            with contextlib.suppress(UserError):  # the file of another version of the project
-                before, _ = self.read(self.job_file)
-                if before.origin() != self.origin():
-                    before.write_note()
+        if os.path.exists(self.paths()[0]) and self._read_note() is None:
+            before = self._read_file()
+            if before is not None and before.origin() != self.origin():
+                before.write_note()
 
     @classmethod
     def _fields_of(cls, role: str) -> list[str]:
         return [name for name, field in cls.model_fields.items() if role in field.metadata]
+
+
+class Note(Record):
+    """What the outputs of a stage were made with: its settings, the results that it read, and the first output's hash.
+
+    By the hash a note is of the outputs that lie there, and not of others that were made since by hand, or by a job
+    that was killed before its note.
+    """
+
+    settings: dict[str, Any]
+    inputs: list[str]
+    output: str
 
 
 def _paths(value: Any) -> Iterator[Path]:

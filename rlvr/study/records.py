@@ -38,8 +38,8 @@ def checked_inputs(plan: Plan, workflow: Any) -> Callable[[Stage], list[str]]:
         return {name for directory in _RECORDS for name in _names(directory)}
 
     def checked(stage: Stage) -> list[str]:
-        if workflow.is_main_process and not workflow.touch and (otherwise := made_otherwise(stage, recorded)):
-            output = stage.paths()[0]
+        output, is_asked = stage.paths()[0], workflow.is_main_process and not workflow.touch
+        if is_asked and output not in workflow.dag.forcefiles and (otherwise := made_otherwise(stage, recorded)):
             print(
                 f"{output}: was made {otherwise}; no record of it is in .snakemake, so it is made again",
                 file=sys.stderr,
@@ -82,6 +82,6 @@ def _first(lines: set[str]) -> str:
 
 def _names(directory: str) -> Iterator[str]:
     """The names of Snakemake's records: a long one is divided into directories, which begin with ``@``."""
-    for place, _, files in os.walk(directory):
-        before = place.removeprefix(directory).replace("/@", "")
+    for divided, _, files in os.walk(directory):
+        before = divided.removeprefix(directory).replace("/@", "")
         yield from (before + file for file in files)

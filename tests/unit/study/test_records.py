@@ -60,9 +60,33 @@ def test_another_plan_keeps_what_an_output_without_a_note_was_made_with() -> Non
     assert otherwise(before) == "" and otherwise(now).startswith(CHANGED)
 
 
+def test_a_note_says_nothing_of_an_output_that_was_made_since() -> None:
+    """By hand, or by a job that was killed before its note."""
+    before, now = run_sheet(), run_sheet({"run": "tiny-base"})
+    plan(before)
+    assert cli.main(["stage", str(JOB)]) == 0
+    plan(now)
+    now.run(StudyExecution())
+    assert otherwise(now) == "" and otherwise(before) != ""
+    plan(before)  # it keeps what the output was made with
+    assert otherwise(now) == "" and otherwise(before) != ""
+
+
+def test_a_damaged_note_is_one_line() -> None:
+    plan(run_sheet())
+    assert cli.main(["stage", str(JOB)]) == 0
+    JOB.with_suffix(".made").write_text("[]")
+    with pytest.raises(UserError, match=r"^results/jobs/runs\.made: "):
+        otherwise(run_sheet())
+
+
 def test_results_that_nothing_says_anything_of_are_refused() -> None:
     run_sheet().run(StudyExecution())
     with pytest.raises(UserError, match=r"results/runs\.json: nothing says what it was made with; copy \.snakemake or"):
+        otherwise(run_sheet())
+    plan(run_sheet())
+    JOB.write_text('{"stage": "of another version"}')
+    with pytest.raises(UserError, match=r"results/runs\.json: nothing says what it was made with"):
         otherwise(run_sheet())
 
 
