@@ -178,7 +178,9 @@ def _parts(
         methods = [(model, cell) for cell in cells]
         for title, levels in factorial.parts.items():
             parts = design.parts(levels)
-            rows = {title: sum(parts.values()), **{f"{title}: {factor}": part for factor, part in parts.items()}}
+            rows = {title: sum(parts.values())}
+            if len(parts) > 1:  # of one factor alone the part is the difference, which is tested once
+                rows |= {f"{title}: {factor}": part for factor, part in parts.items()}
             for name, weights in rows.items():
                 yield Estimated(model, "part", name, trained.combine(methods, weights, True))
 

@@ -56,9 +56,11 @@ def _model(name: str, model: Any, study: Mapping[str, Any], path: Path) -> Any:
     """A model of a file, with everything that it takes from the model of the extended ``study`` that it ``extends``."""
     if not isinstance(model, dict) or "extends" not in model:
         return model
-    known, extended = study.get("models", {}), model["extends"]
+    models, extended = study.get("models"), model["extends"]
+    known = {key: of for key, of in models.items() if isinstance(of, dict)} if isinstance(models, dict) else {}
     if not isinstance(extended, str) or extended not in known:
-        raise InvalidInput(str(path), f"models.{name}.extends", f"is {extended!r}", ", ".join(known))
+        accepted = ", ".join(map(str, known)) or "a model of the study that this file extends, which has none"
+        raise InvalidInput(str(path), f"models.{name}.extends", f"is {extended!r}", accepted)
     merged = deepcopy(known[extended])
     _merge(merged, {key: value for key, value in model.items() if key != "extends"})
     return merged

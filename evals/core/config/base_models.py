@@ -132,6 +132,12 @@ class BaseTraining(Schedule):
         "as over all `steps`. A training that does not reach it is an error",
     )
 
+    @model_validator(mode="after")
+    def _check_looks(self) -> Self:
+        if self.stop_at is not None and self.stop_at.every > self.steps:
+            raise NotAccepted(f"is {self.stop_at.every}", f"at most {self.steps}, the steps", "stop_at.every")
+        return self
+
     @property
     def examples(self) -> int:
         """The number of worked solutions that the training uses up."""

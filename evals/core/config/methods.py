@@ -103,8 +103,9 @@ class Factorial(Settings):
             for combination in chosen:
                 self._check_levels(key, combination, levels)
         first = {name: names[0] for name, names in levels.items()}
-        if any(combination.items() <= first.items() for combination in self.excluded):
-            raise NotAccepted("has the first level of every factor that it names", "a level that is not", "excluded")
+        for key, chosen in (("excluded", self.excluded), ("parts", self.parts.values())):
+            if any(combination.items() <= first.items() for combination in chosen):
+                raise NotAccepted("has the first level of every factor that it names", "a level that is not", key)
         return self
 
     @staticmethod

@@ -22,7 +22,7 @@ FACTORIAL = Factorial.parse(
             {"name": "ratio", "levels": [{"level": "token"}, {"level": "sequence"}]},
             {"name": "clip", "levels": [{"level": "yes"}, {"level": "no"}]},
         ],
-        "parts": {"Both": {"ratio": "sequence", "clip": "no"}},
+        "parts": {"Both": {"ratio": "sequence", "clip": "no"}, "Ratio": {"ratio": "sequence"}},
     },
     "factorial",
 )
@@ -58,6 +58,7 @@ def test_effects_parts_and_controls_have_their_verdicts(table: Path) -> None:
     assert effect["size", "tiny less w48", "ratio sequence × clip no"] == pytest.approx(8 / 32, abs=0.05)
     parts = [effect["part", "tiny", f"Both: {factor}"] for factor in ("ratio", "clip")]
     assert sum(parts) == pytest.approx(effect["part", "tiny", "Both"]) and parts[0] == pytest.approx(-0.125, abs=0.03)
+    assert list(rows.loc["part", "tiny"].index) == ["Both", "Both: ratio", "Both: clip", "Ratio"]
     verdicts = rows["verdict"]
     assert verdicts["main effect", "w48", "clip no"] == "not distinguishable"
     assert verdicts["interaction", "tiny", "ratio sequence × clip no"] == "raises"

@@ -97,6 +97,7 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("studies/selection", "title", "=HYPERLINK(1)", "title", "does not begin with ="),
     ("studies/selection", "title", "two\nlines", "title", "a line"),
     ("ladder_same_accuracy", "validation", REMOVED, "models.w48.training.stop_at", "a study with methods and"),
+    ("ladder_same_accuracy", "models.w48.training.stop_at.every", 10**5, "models.w48.training.stop_at.every", "most"),
     ("config", "execution.device", "gpu", "execution.device", "cpu, cuda"),
     ("config", "execution.cluster", {"nodes": 1}, "execution.cluster", "lacks gpus_per_node, tokens_per_device"),
     ("config", "execution.training_python", "python", "execution.training_python", "none with engine local"),

@@ -64,7 +64,7 @@ def test_the_planned_factorial_has_40_cells_on_two_sizes_and_says_what_it_cannot
 @pytest.mark.parametrize(
     ("factorial", "changes", "said"),
     [
-        ({}, {"methods": {"plain": PLAIN, "delta": {}}}, "beside the methods plain, delta; accepted: one method"),
+        ({}, {"methods": {"plain": PLAIN, "delta": {}}}, "beside the methods plain, delta; accepted: one, and controls"),
         ({}, {"seeds": [1]}, "seeds [1]; accepted: 2 or more"),
         ({}, {"doses": {"stale": [1]}}, "is given beside doses"),
         (
@@ -75,6 +75,7 @@ def test_the_planned_factorial_has_40_cells_on_two_sizes_and_says_what_it_cannot
         ({"excluded": [{"ratio": "token", "clip": "ratio"}]}, {}, "has the first level of every factor"),
         ({"generators": {"clip": ["ratio", "rate"]}}, {}, "generators.clip: is ratio, rate; accepted: a factor of two"),
         ({"parts": {"Both": EXCLUDED[0]}}, {}, "by a cell that is excluded: ratio sequence, clip probability"),
+        ({"parts": {"None": {"ratio": "token"}}}, {}, "parts: has the first level of every factor that it names"),
         ({"factors": [RATIO, RATIO]}, {}, "factors.ratio: is given twice"),
         (
             {"excluded": [{"ratio": "sequence", "rate": level} for level in ("once", "twice")]},

@@ -72,6 +72,11 @@ def test_a_model_extends_one_of_the_study_that_its_file_extends(tmp_path: Path) 
     file.write_text("{extends: smoke.yaml, models: {wide: {extends: huge}}}")
     with pytest.raises(InvalidInput, match=r"models\.wide\.extends: is 'huge'; accepted: tiny"):
         read_study_file(file)
+    file.write_text("{extends: parent.yaml, models: {wide: {extends: tiny}}}")
+    for models in ("5", "", "{tiny: 5}"):
+        (tmp_path / "parent.yaml").write_text(f"models: {models}")
+        with pytest.raises(InvalidInput, match=r"models\.wide\.extends: is 'tiny'; accepted: a model of the study"):
+            read_study_file(file)
 
 
 def test_extends_stands_in_a_file_alone(tmp_path: Path) -> None:
