@@ -64,7 +64,7 @@ def test_the_planned_factorial_has_40_cells_on_two_sizes_and_says_what_it_cannot
 @pytest.mark.parametrize(
     ("factorial", "changes", "said"),
     [
-        ({}, {"methods": {"plain": PLAIN, "delta": {}}}, "beside the methods plain, delta; accepted: one, and controls"),
+        ({}, {"methods": {"plain": PLAIN, "delta": {}}}, "beside the methods plain, delta; accepted: one, and"),
         ({}, {"seeds": [1]}, "seeds [1]; accepted: 2 or more"),
         ({}, {"doses": {"stale": [1]}}, "is given beside doses"),
         (
