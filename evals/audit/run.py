@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from evals.audit import VERSION, second_grader
 from evals.audit.second_grader import judge_choice, judge_text
@@ -78,9 +78,13 @@ def write_audit(samples: Path, grades: Path, problems: Path, out: Path, second: 
     graded = _read_graded_samples(samples, grades)
     audit = audit_run(graded, read_golds(problems), second)
     grader = GraderName(name=second_grader.NAME, version=second_grader.VERSION)
-    extraction: Literal["last_statement"] | None = "last_statement" if graded.kind == Kind.LAST_STATEMENT else None
-    content = BenchmarkAudit(benchmark=graded.benchmark, extraction=extraction, second_grader=grader, audit=audit)
-    write_json(out, {key: value for key, value in content.to_json().items() if value is not None})
+    content = BenchmarkAudit(
+        benchmark=graded.benchmark,
+        extraction="last_statement" if graded.kind == Kind.LAST_STATEMENT else None,
+        second_grader=grader,
+        audit=audit,
+    )
+    write_json(out, content.to_json())
     parameters = {"benchmark": graded.benchmark, "second_grader": grader.to_json(), "version": VERSION}
     inputs = [problems, samples / "samples.jsonl", grades / "grades.jsonl"]
     write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, {"samples": audit.samples})

@@ -1,8 +1,7 @@
 """The records of audits: how far the grades of a run can be relied on."""
 
-from typing import Literal
-
 from evals.core.record import ExtensibleRecord, Record
+from evals.core.values import OtherExtraction
 
 
 class Disagreement(Record):
@@ -61,6 +60,6 @@ class BenchmarkAudit(ExtensibleRecord):
     """The audit of a policy on one benchmark, the content of ``grades/{policy}/{benchmark}/audit.json``."""
 
     benchmark: str
-    extraction: Literal["last_statement"] | None = None  # what counted as an answer beside what was marked
+    extraction: OtherExtraction = None
     second_grader: GraderName
     audit: Audit

@@ -14,6 +14,7 @@ from evals.core.files import read_json
 from evals.core.manifest import read_manifest
 from evals.core.numbers import Index, Positive
 from evals.core.record import ExtensibleRecord, Record
+from evals.core.values import OtherExtraction
 
 BASE = "base"
 """The method's name of a model that was not trained further."""
@@ -242,11 +243,10 @@ class BenchmarkScores(ExtensibleRecord):
 
     Attributes:
         clusters: groups of problems that are near copies of one another.
-        extraction: what of a response counted as its answer, if not what it marked alone.
     """
 
     benchmark: str
-    extraction: Literal["last_statement"] | None = None
+    extraction: OtherExtraction = None
     samples_per_problem: int = Field(ge=1)
     problem_ids: tuple[str | int, ...] = Field(min_length=1)
     clusters: tuple[tuple[str | int, ...], ...] = ()

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -74,3 +74,5 @@ Commit = Annotated[str, Matching("[0-9a-f]{40}", "the 40 hexadecimal digits of a
 Sha256 = Annotated[str, Matching("[0-9a-f]{64}", "64 hexadecimal digits")]
 Arxiv = Annotated[str, Matching(r"[0-9]{4}\.[0-9]{5}", "an arXiv identifier such as 2503.14476")]
 Seeds = Annotated[tuple[Index, ...], Field(min_length=1), *UNIQUE]
+OtherExtraction = Annotated[Literal["last_statement"] | None, Field(exclude_if=lambda extraction: extraction is None)]
+"""The extraction that responses were graded by, if not by what they mark alone; files leave it out where it is None."""

@@ -52,11 +52,8 @@ _ORNAMENTS = " \t\r\n*_`>\u2192\u25a0\u25a1\u25aa\u220e\ufe0f" + "".join(
 _MORE = re.compile(r"\b(?:or|also|another|other|both|either|alternatively|second)\b", re.IGNORECASE)
 _SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|[^.!?\n\d]*\d(?:[^.!?\n]|\.\d)*|\S+)\.\s+[A-Z]", re.DOTALL)
 _I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
-_STATEMENT_ENDS = (
-    re.compile(  # of sentences, lines and displays; what GSM8K's calculator (``<<5+13=18>>``) gives begins
-        r"(?<=[.!?])\s+(?=\S)|\n+|\\(?:begin|end)\{[^{}]*\}|\\[\[\]]|<<[^<>\n]*>>"
-    )
-)
+# Of sentences, lines and displays; what GSM8K's calculator (``<<5+13=18>>``) gives begins.
+_STATEMENT_ENDS = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|\\(?:begin|end)\{[^{}]*\}|\\[\[\]]|<<[^<>\n]*>>")
 _VALUED = re.compile(r"\d|\$[^\s$]|\\\(")
 
 _LEAD_IN = re.compile(

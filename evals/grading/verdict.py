@@ -22,9 +22,7 @@ class Kind(StrEnum):
     """The form of a prediction."""
 
     COMPLETION = "completion"  # the whole text of a sample; its answer must be marked (box, or final-answer line)
-    LAST_STATEMENT = (
-        "last_statement"  # the same, and where nothing is marked, the last sentence with a number states it
-    )
+    LAST_STATEMENT = "last_statement"  # the same; where nothing is marked, the last sentence with a number states it
     ANSWER = "answer"  # the answer itself, or one sentence that ends in it
     CHOICE = "choice"  # a sample's text whose answer is the letter of an option; "mcq" is read as the same
 

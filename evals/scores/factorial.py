@@ -127,7 +127,13 @@ def write_factorial_table(
         ]
     )
     tables = [
-        _table("factorial", "Effects (points)", effects, models, [_NOTE, " ".join(design.describe()), *_found(effects)])
+        _table(
+            "factorial",
+            "Effects (points)",
+            effects,
+            models,
+            [_NOTE, " ".join(design.describe()), *_distinguishable(effects)],
+        )
     ]
     if across:
         tables.append(
@@ -163,7 +169,7 @@ def _effects(trained: _Cells, design: Design, cells: Sequence[str], models: Sequ
 
 
 def _across_models(trained: _Cells, design: Design, cells: Sequence[str], models: Sequence[str]) -> Iterator[Estimated]:
-    """How much larger each effect is on a model than on the one before."""
+    """Estimate how much larger each effect is on a model than on the one before."""
     for one, other in pairwise(models):
         methods = [*((one, cell) for cell in cells), *((other, cell) for cell in cells)]
         for effect in design.effects:
@@ -192,8 +198,8 @@ def _corrected(rows: Iterator[Estimated] | list[Estimated]) -> list[Estimated]:
     return [replace(row, p_value_holm=p_value) for row, p_value in zip(known, p_values, strict=True)]
 
 
-def _found(effects: Sequence[Estimated]) -> list[str]:
-    """A sentence for every model: which effects are certain."""
+def _distinguishable(effects: Sequence[Estimated]) -> list[str]:
+    """Name the effects that are certain, in a sentence for every model."""
     sentences = []
     for model in dict.fromkeys(row.model for row in effects):
         certain = [row for row in effects if row.model == model and row.p_value_holm <= LEVEL]
@@ -241,9 +247,9 @@ def _scores(trained: _Cells, design: Design, cells: Sequence[str], models: Seque
         *(
             Column[tuple[Any, str]](
                 factor,
-                lambda row, place=place, levels=levels: levels[row[0][place]],  # type: ignore[misc]
+                lambda row, index=index, levels=levels: levels[row[0][index]],  # type: ignore[misc]
             )
-            for place, (factor, levels) in enumerate(design.factors.items())
+            for index, (factor, levels) in enumerate(design.factors.items())
         ),
         *(
             Column[tuple[Any, str]](

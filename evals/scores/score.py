@@ -128,7 +128,7 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path, 
         clusters=tuple(map(tuple, groups)),
         scores=tuple(scores.values()),
     )
-    write_json(out, {key: value for key, value in content.to_json().items() if value is not None})
+    write_json(out, content.to_json())
     parameters = {"benchmark": benchmark, "confidence": CONFIDENCE}
     details = {"runs": len(scores), "problems": len(first.grades), "samples_per_problem": first.samples}
     write_output_manifest("scores", out.with_suffix(""), [out.suffix], inputs, parameters, details)

@@ -131,9 +131,9 @@ class Design:
 
     @cached_property
     def _taken(self) -> list[int]:
-        """The places of the fraction's cells among the possible ones."""
+        """The indices of the fraction's cells among the possible ones."""
         chosen = set(self.cells)
-        return [place for place, cell in enumerate(self.possible) if cell in chosen]
+        return [index for index, cell in enumerate(self.possible) if cell in chosen]
 
     @cached_property
     def _model(self) -> tuple[list[Term], FloatArray, FloatArray]:
@@ -200,10 +200,10 @@ class Design:
             return np.asarray(matrix[self.possible.index(cell)] @ fit)
 
         last, parts = self.cell(levels), {}
-        for place, factor in enumerate(self.names):
-            if last[place]:
-                alone = (*first[:place], last[place], *first[place + 1 :])
-                without = (*last[:place], 0, *last[place + 1 :])
+        for index, factor in enumerate(self.names):
+            if last[index]:
+                alone = (*first[:index], last[index], *first[index + 1 :])
+                without = (*last[:index], 0, *last[index + 1 :])
                 parts[factor] = (fitted(alone) - fitted(first) + fitted(last) - fitted(without)) / 2.0
         return parts
 
@@ -255,6 +255,6 @@ class Design:
 
 
 def _is_multiple(column: FloatArray, other: FloatArray) -> bool:
-    """Whether a column is another one times a number."""
+    """Return whether a column is another one times a number."""
     scale = (column @ other) / (other @ other)
     return bool(np.allclose(column, scale * other, atol=_ZERO))

@@ -251,11 +251,9 @@ def write_paper_vs_ours_table(results: Results, reference: Path, own: Mapping[st
     published = read_published(numbers_path)
     settings = read_settings(settings_path, published)
     confrontations = confront(results, published, settings, OwnSettings.parse(own, "own"))
-    tables, frame = (
-        [paper_vs_ours_table(confrontations, settings, results.extraction_note)],
-        paper_vs_ours_frame(confrontations),
-    )
-    write_table(out, tables, frame, [*results.sources, numbers_path, settings_path], {"own": dict(own)})
+    table = paper_vs_ours_table(confrontations, settings, results.extraction_note)
+    read = [*results.sources, numbers_path, settings_path]
+    write_table(out, [table], paper_vs_ours_frame(confrontations), read, {"own": dict(own)})
 
 
 def paper_vs_ours_table(

@@ -105,8 +105,8 @@ def train_base_model(
             progress.report(step + 1, loss=loss.item())
             save_when_due(step + 1, settings.steps, checkpoint_interval, asked_to_stop, save, name)
         if stop_at is not None and accuracy() < stop_at.accuracy:
-            found = f"is {stop_at.accuracy}, and was not reached in {settings.steps} steps"
-            raise InvalidInput(name, "training.stop_at.accuracy", found, "a lower one, or more training.steps")
+            message = f"is {stop_at.accuracy}, and was not reached in {settings.steps} steps"
+            raise InvalidInput(name, "training.stop_at.accuracy", message, "a lower one, or more training.steps")
         files = [*save_checkpoint(model, tokenizer, directory / "checkpoint"), directory / "metrics.parquet"]
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
         outputs = hash_files(directory, *files)

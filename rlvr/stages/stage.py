@@ -182,7 +182,7 @@ class Stage(Record):
     # What its outputs were made with
 
     def origin(self) -> dict[str, Any]:
-        """What decides its outputs: its settings, and the results that it reads; other files may lie anywhere."""
+        """Collect the settings and results that decide its outputs; other files that it reads may lie anywhere."""
         results = sorted(path for path in self.inputs() if not os.path.isabs(path))
         return {"settings": json.loads(canonical_json(self.settings())), "inputs": results}
 
@@ -226,7 +226,7 @@ class Stage(Record):
 
 
 class Note(Record):
-    """What the outputs of a stage were made with: its settings, the results that it read, and the first output's hash.
+    """The settings and results that the outputs of a stage were made with, and the hash of the first output.
 
     By the hash a note is of the outputs that lie there, and not of others that were made since by hand, or by a job
     that was killed before its note.

@@ -1,4 +1,4 @@
-"""What Snakemake has no record of, as in a copy of results/ without .snakemake: it would reuse it, whatever made it.
+"""The results of which Snakemake has no record, as in a copy without .snakemake: it would reuse them unseen.
 
 Each job notes what it made its outputs with (:meth:`rlvr.stages.stage.Stage.write_note`), and the notes are copied with
 the results.

@@ -99,13 +99,9 @@ class Factorial(Settings):
             if len(levels.get(name, ())) != 2 or not set(members) <= set(of_two):
                 accepted = f"a factor of two levels, and two or more of {', '.join(of_two)}"
                 raise NotAccepted(f"is {', '.join(members)}", accepted, f"generators.{name}")
-        for key, chosen in (("excluded", self.excluded), ("parts", self.parts.values())):
-            for combination in chosen:
+        for key, combinations in (("excluded", self.excluded), ("parts", self.parts.values())):
+            for combination in combinations:
                 self._check_levels(key, combination, levels)
-        first = {name: names[0] for name, names in levels.items()}
-        for key, chosen in (("excluded", self.excluded), ("parts", self.parts.values())):
-            if any(combination.items() <= first.items() for combination in chosen):
-                raise NotAccepted("has the first level of every factor that it names", "a level that is not", key)
         return self
 
     @staticmethod
@@ -114,3 +110,5 @@ class Factorial(Settings):
             if level not in levels.get(name, ()):
                 accepted = "; ".join(f"{name}: {', '.join(names)}" for name, names in levels.items())
                 raise NotAccepted(f"has {name}: {level}", accepted, key)
+        if all(level == levels[name][0] for name, level in combination.items()):
+            raise NotAccepted("has the first level of every factor that it names", "a level that is not", key)

@@ -37,9 +37,9 @@ def test_every_method_but_controls_has_each_dose() -> None:
     plain, dosed = (stages[f"train tiny-{name}-s2"].resolved for name in ("dapo_tis", "dapo_tis_top_p_0_95"))
     assert dosed["training"] == {**plain["training"], "sampler": {"top_p": 0.95}} and dosed["method"] == plain["method"]
     assert plan.study.methods["dapo_stale_2"]["title"] == "DAPO, stale 2"
-    made = Targets(plan).by_name["all"]()
-    assert "results/figures/doses.png" in made and "results/tables/main.md" not in made
-    assert "results/runs/tiny-gspo-s1/manifest.json" in made and not any("gspo_stale" in path for path in made)
+    targets = Targets(plan).by_name["all"]()
+    assert "results/figures/doses.png" in targets and "results/tables/main.md" not in targets
+    assert "results/runs/tiny-gspo-s1/manifest.json" in targets and not any("gspo_stale" in path for path in targets)
 
 
 def test_a_study_that_is_read_from_its_results_has_the_same_methods() -> None:

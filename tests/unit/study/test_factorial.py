@@ -41,8 +41,8 @@ def test_cells_combine_the_changes_of_their_levels_and_have_their_own_table_and_
     assert of_method["plain_011"]["method"]["loss"]["name"] == "dppo_tv"
     assert of_method["plain_011"]["training"]["learning_rate"] == 0.0006
     assert plan.study.methods["plain_120"]["title"] == "ratio sequence, clip none"
-    made = Targets(plan).by_name["all"]()
-    assert "results/figures/factorial.png" in made and "results/tables/main.md" not in made
+    targets = Targets(plan).by_name["all"]()
+    assert "results/figures/factorial.png" in targets and "results/tables/main.md" not in targets
     again = Study.resolve(plan.study.config.to_json())
     assert list(again.methods) == list(plan.study.methods) and again.training == plan.study.training
 
