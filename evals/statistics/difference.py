@@ -40,7 +40,7 @@ class Difference:
     problem_freedom: FloatArray
     seed_variance: FloatArray  # that another draw of training seeds would cause
     seed_freedom: FloatArray
-    arms: tuple[tuple[FloatArray, int], ...] = field(default=(), kw_only=True)  # of each method, with its freedom
+    arms: tuple[tuple[FloatArray, float], ...] = field(default=(), kw_only=True)  # of each method, with its freedom
     noise: FloatArray = field(default_factory=lambda: np.zeros(()), kw_only=True)  # taken out of the problems' part
 
     @property
@@ -137,8 +137,11 @@ def estimate_combination(
 
     Methods, their samples and whether they are ``fixed``, and what the others say, are as for
     :func:`estimate_difference`. Where ``seeds_are_blocks`` all methods have the same seeds in the same order, and what
-    a seed adds to all of them is no variance; the coefficients then have to add up to 0.
+    a seed adds to all of them is no variance. The coefficients then have to add up to 0, and C methods of S seeds have
+    (C - 1)(S - 1) degrees of freedom together, as in a two-way layout.
     """
+    if seeds_are_blocks and not np.isclose(sum(coefficients), 0.0, atol=1e-9):
+        raise ValueError(f"what a seed adds cancels where the coefficients add up to 0, and not to {sum(coefficients)}")
     strata = [[np.asarray(values, dtype=np.float64) for values in method] for method in methods]
     for benchmark in zip(*strata, strict=True):
         sizes = [values.shape[-1] for values in benchmark]
@@ -176,7 +179,7 @@ def estimate_combination(
         blocks = np.mean(by_seed, axis=0)
         by_seed, scale = [values - blocks for values in by_seed], len(strata) / (len(strata) - 1)
     arms = [
-        (scale * factor**2 * variance, freedom)
+        (scale * factor**2 * variance, freedom / scale)
         for factor, (variance, freedom) in zip(coefficients, map(_seed_part, by_seed, is_fixed), strict=True)
     ]
     seed_variance, seed_freedom = pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])

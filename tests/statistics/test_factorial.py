@@ -124,6 +124,19 @@ def simulate(planted: dict[Term, float], key: int) -> np.ndarray:
     return holm(np.stack(p_values, axis=-1)).T
 
 
+def test_blocks_leave_the_degrees_of_freedom_of_a_two_way_layout_and_need_a_contrast() -> None:
+    """Cells whose seeds vary alike: three cells of four seeds, of which a seed's mean and a cell's mean are taken."""
+    seeds = np.array([[-1.0, 1.0, -1.0, 1.0], [1.0, -1.0, -1.0, 1.0], [-1.0, -1.0, 1.0, 1.0]]) / 100.0
+    cells = [[0.5 + of_cell[:, None] + np.zeros((4, 2))] for of_cell in seeds - seeds.mean(axis=0)]
+    difference = estimate_combination(cells, (1.0, 1.0, -2.0), seeds_are_blocks=True)
+    variances = np.array([4.0, 4.0, 16.0])  # in proportion; Satterthwaite's of parts with 3 * 2 / 3 degrees of freedom
+    assert difference.seed_freedom == pytest.approx(variances.sum() ** 2 / (variances**2 / 2.0).sum())
+    alike = estimate_combination(cells * 2, (1.0, 1.0, 1.0, -1.0, -1.0, -1.0), seeds_are_blocks=True)
+    assert alike.seed_freedom == pytest.approx((6 - 1) * (4 - 1))
+    with pytest.raises(ValueError, match="add up to 0, and not to 1"):
+        estimate_combination(cells, (1.0, 1.0, -1.0), seeds_are_blocks=True)
+
+
 def test_null_factorials_have_a_false_effect_in_at_most_5_per_cent() -> None:
     assert np.mean(simulate({}, 4).min(axis=0) <= 0.05) <= 0.05
 
