@@ -113,13 +113,15 @@ def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: s
 def _merge_shards(actor: Path, checkpoint: Path, places: Places, python: str) -> None:
     """Let verl's merger write a checkpoint, and compare it with the shards; what both say is added to the run's log."""
     command = ["verl.model_merger", "merge", "--backend", "fsdp"]
-    _run_module([*command, "--local_dir", str(actor), "--target_dir", str(checkpoint)], actor, places, python)
+    command += ["--local_dir", str(actor), "--target_dir", str(checkpoint)]
+    _run_module(command, f"{actor}: verl's merger failed", places, python)
     if not any(checkpoint.glob("*.safetensors")):
         raise UserError(f"{actor}: verl's merger failed: it saved nothing ({places.log})")
-    _run_module(["rlvr.engines.verl.merged", str(actor), str(checkpoint)], actor, places, python)
+    command = ["rlvr.engines.verl.merged", str(actor), str(checkpoint)]
+    _run_module(command, f"{actor}: the comparison of the merged checkpoint with its shards failed", places, python)
 
 
-def _run_module(command: list[str], actor: Path, places: Places, python: str) -> None:
+def _run_module(command: list[str], failure: str, places: Places, python: str) -> None:
     done = subprocess.run(
         [python, "-m", *command],
         env={
@@ -137,4 +139,4 @@ def _run_module(command: list[str], actor: Path, places: Places, python: str) ->
     with places.log.open("a", encoding="utf-8") as log:
         log.write(done.stdout)
     if done.returncode != 0:
-        raise UserError(f"{actor}: verl's merger failed: {error_in(done.stdout, done.returncode)} ({places.log})")
+        raise UserError(f"{failure}: {error_in(done.stdout, done.returncode)} ({places.log})")
