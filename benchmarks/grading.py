@@ -195,7 +195,7 @@ def measure_beside(other: Path) -> dict[str, Any]:
             measured[name].append(json.loads(answer.stdout))
     report: dict[str, Any] = {}
     for kind in measured["here"][0]:
-        here, there = ([each[kind] for each in measured[name]] for name in ("here", "there"))
+        here, there = ([kinds[kind] for kinds in measured[name]] for name in ("here", "there"))
         ratio = statistics.median(mine / theirs for mine, theirs in zip(here, there, strict=True))
         report[kind] = {"here": statistics.median(here), "there": statistics.median(there), "ratio": ratio}
     return report

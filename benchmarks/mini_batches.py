@@ -60,9 +60,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("mini_batches.json"))
     arguments = parser.parse_args()
     ranks = {"length_sorted": {"ranks": arguments.ranks}, "verl_v1": {"ranks": arguments.ranks}}
-    found = {name: composition(name, arguments, **ranks.get(name, {})) for name in components()["assignment"]}
+    assignments = {name: composition(name, arguments, **ranks.get(name, {})) for name in components()["assignment"]}
     settings = {key: value for key, value in vars(arguments).items() if key != "out"}
-    arguments.out.write_text(json.dumps({"settings": settings, "assignments": found}, indent=2) + "\n")
+    arguments.out.write_text(json.dumps({"settings": settings, "assignments": assignments}, indent=2) + "\n")
     print(arguments.out.read_text(), end="")
 
 

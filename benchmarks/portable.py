@@ -52,7 +52,11 @@ def _compare(run: Path, steps: int) -> dict[str, object]:
     seconds = pd.DataFrame(rows[1:], columns=list(PATHS))
     ratios = (seconds["portable"] / seconds["own"]).quantile([0.25, 0.5, 0.75])
     medians = {f"seconds_{name}": round(float(seconds[name].median()), 3) for name in PATHS}
-    return {"steps": steps, **medians, **{f"ratio_quantile_{level}": round(each, 3) for level, each in ratios.items()}}
+    return {
+        "steps": steps,
+        **medians,
+        **{f"ratio_quantile_{level}": round(ratio, 3) for level, ratio in ratios.items()},
+    }
 
 
 def _train(run: Path, steps: int, portable: bool) -> None:

@@ -91,9 +91,9 @@ def statements(repositories: Path) -> Iterator[Row]:
         log = read(repositories / "zero_shot_cot", f"log/{name}_zero_shot_cot.log").decode("utf-8")
         for number, part in enumerate(re.split(r"\n\d+st data\n", log)[1:]):
             text = part.partition("\nA: ")[2].partition("\npred_before")[0]
-            found = dict(re.findall(r"^(pred_mode|GT) : (.*)$", part, re.MULTILINE))
-            right = found["pred_mode"] != "" and float(found["pred_mode"]) == float(found["GT"].replace(",", ""))
-            yield case(f"zero-shot-{name}-{number}", text, found["GT"], right)
+            fields = dict(re.findall(r"^(pred_mode|GT) : (.*)$", part, re.MULTILINE))
+            right = fields["pred_mode"] != "" and float(fields["pred_mode"]) == float(fields["GT"].replace(",", ""))
+            yield case(f"zero-shot-{name}-{number}", text, fields["GT"], right)
 
 
 def unmarked(repositories: Path) -> Iterator[Row]:

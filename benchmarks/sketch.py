@@ -82,18 +82,18 @@ def errors(batch: RolloutBatch, dimensions: int, sketches: int) -> dict[str, flo
     assert batch.hidden_states is not None
     weigh = DelTA()
     exact = weigh(batch)[0].double().flatten()
-    found, correlations = [], []
+    deviations, correlations = [], []
     for seed in range(sketches):
         matrix = random_projection(batch.hidden_states.shape[1], dimensions, torch.Generator().manual_seed(seed))
         columns = {name: getattr(batch, name) for name in batch.__dataclass_fields__}
         sketch = RolloutBatch(**(columns | {"hidden_states": batch.hidden_states @ matrix}))
         weights = weigh(sketch)[0].double().flatten()
-        found.append(float((weights - exact).square().mean().sqrt() / exact.std()))
+        deviations.append(float((weights - exact).square().mean().sqrt() / exact.std()))
         correlations.append(float(torch.corrcoef(torch.stack((weights, exact)))[0, 1]))
     return {
-        "error_mean": round(statistics.fmean(found), 3),
-        "error_lowest": round(min(found), 3),
-        "error_highest": round(max(found), 3),
+        "error_mean": round(statistics.fmean(deviations), 3),
+        "error_lowest": round(min(deviations), 3),
+        "error_highest": round(max(deviations), 3),
         "correlation_mean": round(statistics.fmean(correlations), 3),
     }
 

@@ -108,18 +108,18 @@ class Study:
 
     def outcome(self) -> dict[str, str]:
         """Path below results/ -> hash of what must not depend on what happened on the way."""
-        found = {}
+        hashes = {}
         for path in sorted({path for pattern in SAME_BYTES for path in self.results.glob(pattern)}):
             if not path.name.endswith("manifest.json"):
-                found[path.relative_to(self.results).as_posix()] = sha256_file(path)
+                hashes[path.relative_to(self.results).as_posix()] = sha256_file(path)
         for path in sorted(self.results.glob("grades/*/*/grades.jsonl")):
             rows = [{key: value for key, value in row.items() if key != "seconds"} for row in read_jsonl(path)]
-            found[path.relative_to(self.results).as_posix()] = fingerprint(rows)
+            hashes[path.relative_to(self.results).as_posix()] = fingerprint(rows)
         for path in sorted(self.results.glob("*/*/metrics.parquet")):
             frame = pd.read_parquet(path)
             kept = [name for name in map(str, frame) if not name.startswith("seconds") and name != "peak_memory_bytes"]
-            found[path.relative_to(self.results).as_posix()] = sha256_bytes(frame[kept].to_json().encode())
-        return found
+            hashes[path.relative_to(self.results).as_posix()] = sha256_bytes(frame[kept].to_json().encode())
+        return hashes
 
     def finished(self) -> dict[Path, int]:
         """Every manifest of a job that Snakemake took note of, with the moment it was written, in nanoseconds.
@@ -166,12 +166,12 @@ class Study:
             return point, True
         chosen = chance.choice(targets) if targets else None
         numbers = [number] * (5 if "five" in kind else 1) + [signal.SIGKILL] * ("then -9" in kind)
-        for each in numbers:
+        for signal_number in numbers:
             with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
                 if whom == "group":
-                    os.killpg(process.pid, each)
+                    os.killpg(process.pid, signal_number)
                 elif chosen is not None:
-                    chosen.send_signal(each)
+                    chosen.send_signal(signal_number)
             time.sleep(0.2 if len(numbers) > 1 else 0)
         process.wait(timeout=PATIENCE_SECONDS)
         point.seconds_to_the_end = round(time.monotonic() - started, 2)
@@ -208,20 +208,20 @@ def _words(process: psutil.Process) -> list[str]:
 def _left_over(directory: Path) -> list[str]:
     """Processes that work in a directory and do not end by themselves."""
     deadline = time.monotonic() + PATIENCE_SECONDS / 10
-    while (found := _working_in(directory)) and time.monotonic() < deadline:
+    while (commands := _working_in(directory)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return found
+    return commands
 
 
 def _working_in(directory: Path) -> list[str]:
-    found = []
+    commands = []
     for process in psutil.process_iter():
         try:
             if process.cwd() == str(directory):
-                found.append(" ".join(process.cmdline())[:200])
+                commands.append(" ".join(process.cmdline())[:200])
         except psutil.Error:
             continue
-    return found
+    return commands
 
 
 def measure(
@@ -239,9 +239,9 @@ def measure(
     def compare(study: Study) -> None:
         study.finish()
         made_again.extend(study.made_again(finished))
-        found = study.outcome()
-        names = sorted(expected.keys() | found.keys())
-        differing.extend(f"{study.directory.name}/{name}" for name in names if expected.get(name) != found.get(name))
+        hashes = study.outcome()
+        names = sorted(expected.keys() | hashes.keys())
+        differing.extend(f"{study.directory.name}/{name}" for name in names if expected.get(name) != hashes.get(name))
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 verify(study.results)
@@ -300,11 +300,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         place = (options.directory or Path(temporary)) / "torture"
         config = options.config.resolve()
-        found = measure(options.points, options.seed, config, options.cores, place, options.targets)
-    print(json.dumps(found, indent=2))
+        report = measure(options.points, options.seed, config, options.cores, place, options.targets)
+    print(json.dumps(report, indent=2))
     if options.output:
-        write_json(options.output, found)
-    sys.exit(bool(found["differing"] or found["made_again"] or found["left_over"]))
+        write_json(options.output, report)
+    sys.exit(bool(report["differing"] or report["made_again"] or report["left_over"]))
 
 
 if __name__ == "__main__":

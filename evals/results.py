@@ -139,10 +139,10 @@ class Results:
         k = [1 if of_problem else self.samples[name] for name in names]
         value = of_problem or (lambda score: np.array(score.correct_counts))
         scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
-        rates = [np.array(each) / samples for each, samples in zip(scores, k, strict=True)]
+        rates = [np.array(counts) / samples for counts, samples in zip(scores, k, strict=True)]
         clusters = [self.clusters.get(name) for name in names]
         if by_problem:
-            sizes = [each.shape[1] for each in rates]
+            sizes = [counts.shape[1] for counts in rates]
             rates, clusters = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)]
         k = k[: len(rates)]
         return estimate_average(
@@ -192,8 +192,8 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         if missing:
             raise InvalidInput(str(path), "scores", f"no score for {', '.join(missing)}, which the study has")
     if len(set(samples.values())) > 1 and any(run.method != BASE for run in known):
-        found = ", ".join(f"{k} of {name}" for name, k in samples.items())
-        raise UserError(f"samples_per_problem: must be the same for every benchmark, found {found}")
+        numbers = ", ".join(f"{k} of {name}" for name, k in samples.items())
+        raise UserError(f"samples_per_problem: must be the same for every benchmark, found {numbers}")
     compared = Comparisons.read(comparisons)
     within = [row for row in compared.comparisons if row.against_model is None]
     rows = {(row.model, row.method, row.against, row.benchmark): row for row in within}
@@ -203,8 +203,8 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
             for benchmark in (*names, ALL_BENCHMARKS):
                 is_due = method not in (BASE, against) and (model, against) in methods
                 if is_due and (model, method, against, benchmark) not in rows:
-                    found = f"none of {model} {method} against {against} on {benchmark}"
-                    raise InvalidInput(str(comparisons), "comparisons", found)
+                    complaint = f"none of {model} {method} against {against} on {benchmark}"
+                    raise InvalidInput(str(comparisons), "comparisons", complaint)
     return Results(
         runs=known,
         benchmarks=tuple(names),

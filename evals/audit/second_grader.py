@@ -46,14 +46,14 @@ def judge_choice(text: str, gold: str, time_limit: float) -> tuple[Reason, float
     return limited(compare, time_limit)
 
 
-def _verify(reference: list[Any], found: list[Any]) -> Reason:
+def _verify(reference: list[Any], answer: list[Any]) -> Reason:
     from math_verify import verify
 
     if not reference:
         return Reason.INVALID_GOLD
-    if not found:
+    if not answer:
         return Reason.NO_ANSWER
-    return Reason.MATCH if verify(reference, found, timeout_seconds=None) else Reason.MISMATCH
+    return Reason.MATCH if verify(reference, answer, timeout_seconds=None) else Reason.MISMATCH
 
 
 @cache

@@ -73,7 +73,7 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
         statements = [*marked, *stated(text, tail)]
         # Where the last strong statement is not near the beginning of the tail, none before the tail has a part in it.
         from_end = sorted(statements, reverse=True)
-        strong = (each.begin for each in from_end if weighed(text, each).strength == STRONG)
+        strong = (letter.begin for letter in from_end if weighed(text, letter).strength == STRONG)
         if tail and next(strong, 0) < tail + _TAIL // 2:
             statements = [*marked, *stated(text)]
     if len({statement.letter for statement in statements}) > 1:

@@ -39,22 +39,22 @@ def points(formulas: Sequence[sympy.Expr]) -> list[Point]:
     stepped = any(formula.has(*STEPS) for formula in formulas)
     of_integers = any(formula.has(*_OF_INTEGERS) for formula in formulas) or any(map(_alternates, formulas))
     of_reals = not (of_integers or stepped) or (stepped and any(symbol.name in _NAMES_OF_REALS for symbol in symbols))
-    found: list[Point] = []
+    chosen: list[Point] = []
     if of_integers or stepped:
         most = 24 if any(formula.has(*_SUMS) for formula in formulas) else max(_INTEGERS)
-        found += [
+        chosen += [
             {symbol: _integer(symbol, index, min(bound, most), len(symbols)) for symbol in symbols}
             for index, bound in enumerate(_INTEGERS)
         ]
     if of_reals:
         decades = _SMALL_DECADES if any(map(_grows, formulas)) else _DECADES
-        found += [
+        chosen += [
             {symbol: _real(symbol, index, place, decades) for place, symbol in enumerate(symbols)}
             for index in range(_POSITIVE + _OF_BOTH_SIGNS)
         ]
     if any(formula.has(*_CORNERS) for formula in formulas):
-        found += islice(_beside_numbers(formulas, symbols, integers=not of_reals), _MOST_BESIDE)
-    return found
+        chosen += islice(_beside_numbers(formulas, symbols, integers=not of_reals), _MOST_BESIDE)
+    return chosen
 
 
 def _alternates(formula: sympy.Expr) -> bool:

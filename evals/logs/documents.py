@@ -104,8 +104,8 @@ def read_inspect_json(path: Path, content: Any) -> list[Log]:
 def _inspect_log(path: Path, header: _Header, samples: Iterable[_InspectSample]) -> Log:
     if header.status != "success":  # the samples that are there are no random part of them
         raise InvalidInput(str(path), "status", f"is {header.status}", "success")
-    responses = sorted(samples, key=lambda each: each.epoch)
-    return Log(path, header.eval.model, header.eval.task, [_inspect_response(each) for each in responses])
+    responses = sorted(samples, key=lambda sample: sample.epoch)
+    return Log(path, header.eval.model, header.eval.task, [_inspect_response(sample) for sample in responses])
 
 
 def _inspect_response(sample: _InspectSample) -> Response:
@@ -187,6 +187,6 @@ def _example(where: str, number: int, row: Any) -> Response:
     texts = row.get("model_outputs", [row["model_output"]] if "model_output" in row else None)
     gold = next((str(row[key]) for key in ("expected_answer", "answer") if key in row), None)
     text = next((row[key] for key in ("problem", "question", "Question", "prompt") if key in row), None)
-    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise InvalidInput(where, "", f"has {', '.join(row) or 'nothing'}", "model_output or model_outputs")
     return Response(problem_name(row.get("id", number), text), {}, texts, gold)

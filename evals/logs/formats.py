@@ -24,8 +24,8 @@ _ZIP, _ZSTANDARD = b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
 
 def logs_in(directory: Path) -> list[Path]:
     """The logs that a directory holds; itself, where it is matharena's, with one file a problem."""
-    found = sorted(path for pattern in IN_DIRECTORIES for path in directory.glob(pattern))
-    return found or ([directory] if _problem_files(directory) else [])
+    logs = sorted(path for pattern in IN_DIRECTORIES for path in directory.glob(pattern))
+    return logs or ([directory] if _problem_files(directory) else [])
 
 
 def read_columns(text: str | None) -> dict[str, str]:
@@ -57,8 +57,8 @@ def read_logs(path: Path, columns: Mapping[str, str]) -> list[Log]:
 
 
 def _problem_files(directory: Path) -> list[Path]:
-    found = {path.name.partition(".")[0]: path for pattern in _MATHARENA_FILES for path in directory.glob(pattern)}
-    return [found[name] for name in sorted(found, key=lambda name: (len(name), name))]
+    files = {path.name.partition(".")[0]: path for pattern in _MATHARENA_FILES for path in directory.glob(pattern)}
+    return [files[name] for name in sorted(files, key=lambda name: (len(name), name))]
 
 
 def _document(path: Path) -> Any:
@@ -112,5 +112,5 @@ def _read_document(path: Path, content: Any) -> list[Log]:
     raise _unknown(path, f"has the keys {', '.join(list(keys)[:12]) or 'of no object'}")
 
 
-def _unknown(path: Path, found: str) -> InvalidInput:
-    return InvalidInput(str(path), "", found, ACCEPTED)
+def _unknown(path: Path, complaint: str) -> InvalidInput:
+    return InvalidInput(str(path), "", complaint, ACCEPTED)

@@ -135,7 +135,9 @@ class Judging:
                 raise InvalidInput("--score", "", f"{self.score} is not one score of {log.path}", ", ".join(names))
             return matching[0]
         columns = [[response.judgements.get(name) for response in log.responses] for name in names]
-        verdicts = [[each and (self._right(each), each.samples) for each in column] for column in columns]
+        verdicts = [
+            [responses and (self._right(responses), responses.samples) for responses in column] for column in columns
+        ]
         if any(column != verdicts[0] or None in column for column in verdicts[1:]):
             raise InvalidInput(str(log.path), "", f"has {len(names)} scores", f"--score with one of {', '.join(names)}")
         return names[0]

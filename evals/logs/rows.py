@@ -52,10 +52,10 @@ class _LmEvalRow(_OpenRecord):
     @property
     def prompt(self) -> str:
         """The first text in the arguments of the request, which are lists or named."""
-        found = self.arguments
-        while isinstance(found, Mapping | list | tuple) and found:
-            found = next(iter(found.values() if isinstance(found, Mapping) else found))
-        return found if isinstance(found, str) else ""
+        prompt = self.arguments
+        while isinstance(prompt, Mapping | list | tuple) and prompt:
+            prompt = next(iter(prompt.values() if isinstance(prompt, Mapping) else prompt))
+        return prompt if isinstance(prompt, str) else ""
 
 
 def read_lm_eval(path: Path) -> list[Log]:
@@ -67,8 +67,8 @@ def read_lm_eval(path: Path) -> list[Log]:
     for row in read_rows(path, _LmEvalRow):
         earlier = by_problem.setdefault(f"{row.doc_id}-{row.doc_hash[:8]}", [])
         if any(other.filter == row.filter for other in earlier):
-            found = f"filter {row.filter} is there twice, as in the samples of two runs"
-            raise InvalidInput(str(path), f"doc_id {row.doc_id}", found, "one row for each problem and filter")
+            complaint = f"filter {row.filter} is there twice, as in the samples of two runs"
+            raise InvalidInput(str(path), f"doc_id {row.doc_id}", complaint, "one row for each problem and filter")
         earlier.append(row)
     responses = []
     for problem, rows in by_problem.items():
@@ -86,8 +86,8 @@ def read_lm_eval(path: Path) -> list[Log]:
 
 def _filtered(row: _LmEvalRow) -> str | None:
     """The answer that a filter took from the text; None without a filter, whose result is the text."""
-    found = row.filtered_resps[0] if row.filter != "none" and row.filtered_resps else None
-    return ("" if found == "[invalid]" else found) if isinstance(found, str) else None
+    answer = row.filtered_resps[0] if row.filter != "none" and row.filtered_resps else None
+    return ("" if answer == "[invalid]" else answer) if isinstance(answer, str) else None
 
 
 # verl: {step}.jsonl of trainer.validation_data_dir, a row for each response.
@@ -118,8 +118,10 @@ def read_verl(path: Path) -> list[Log]:
         responses[session] = Response(name, judgements, (row.output,), gold, prompt=row.input)
         golds.setdefault(name, set()).add(gold)
     named = [
-        each if len(golds[each.problem_id]) == 1 else replace(each, problem_id=f"{each.problem_id}-{each.gold}")
-        for each in responses.values()
+        response
+        if len(golds[response.problem_id]) == 1
+        else replace(response, problem_id=f"{response.problem_id}-{response.gold}")
+        for response in responses.values()
     ]
     return [Log(path, f"{path.absolute().parent.name}-{path.stem}", "–", named)]
 
@@ -208,8 +210,8 @@ def read_table(path: Path, columns: Mapping[str, str]) -> list[Log]:
     for number, row in enumerate(_table_rows(path), start=1):
         missing = [column for column in columns.values() if column not in row]
         if missing:
-            found = f"has no column {missing[0]}"
-            raise InvalidInput(f"{path}: row {number}", "", found, ", ".join(map(str, row)))
+            complaint = f"has no column {missing[0]}"
+            raise InvalidInput(f"{path}: row {number}", "", complaint, ", ".join(map(str, row)))
         part = {name: row[column] for name, column in columns.items()}
         tokens = number_of(part.get("tokens"))
         if tokens is not None and (tokens < 0 or tokens != int(tokens)):

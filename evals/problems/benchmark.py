@@ -47,30 +47,30 @@ def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
     source = Source(settings, settings.gated)
     columns, where = _columns(settings, source), source.where
     if isinstance(settings.columns, str):
-        found = source.read_release(settings.columns)
+        released = source.read_release(settings.columns)
         if columns.id is None:  # repeated rows count once
-            found = list({(row["problem"], row["answer"]): row for row in found}.values())
+            released = list({(row["problem"], row["answer"]): row for row in released}.values())
     else:
         values = columns.model_dump().values()
         names = [name for value in values for name in (value if isinstance(value, tuple) else [value])]
-        found = source.read([name for name in dict.fromkeys(names) if name is not None])
-    if len(found) != settings.count:
-        raise InvalidInput(where, "", f"has {len(found)} problems; expected {settings.count}")
+        released = source.read([name for name in dict.fromkeys(names) if name is not None])
+    if len(released) != settings.count:
+        raise InvalidInput(where, "", f"has {len(released)} problems; expected {settings.count}")
     reader = _Reader(settings, columns)
     make = {"math": reader.answer, "choice": reader.choice, "code": reader.program}[settings.grader]
-    rows = [make(row, f"{where}: row {number}") for number, row in enumerate(found, start=1)]
+    rows = [make(row, f"{where}: row {number}") for number, row in enumerate(released, start=1)]
     golds = {row["id"]: row["answer"] for row in rows}
     if len(golds) != len(rows):
         raise InvalidInput(where, f"column {columns.id}", "two problems have the same value")
-    excluded = {f"{settings.name}-{each.id}": each for each in settings.exclude or ()}
-    for identifier, each in excluded.items():
-        if golds.get(identifier) != each.answer:
-            found_gold = f"the gold of {identifier} is {golds.get(identifier)!r}, not {each.answer!r}"
-            raise InvalidInput(where, "exclude", f"{found_gold}; the reason to exclude it may be gone")
+    excluded = {f"{settings.name}-{exclusion.id}": exclusion for exclusion in settings.exclude or ()}
+    for identifier, exclusion in excluded.items():
+        if golds.get(identifier) != exclusion.answer:
+            complaint = f"the gold of {identifier} is {golds.get(identifier)!r}, not {exclusion.answer!r}"
+            raise InvalidInput(where, "exclude", f"{complaint}; the reason to exclude it may be gone")
     return ReadProblems(
         [row for row in rows if row["id"] not in excluded],
         [row for row in reader.repairs if row["id"] not in excluded],
-        [{"id": identifier, "reason": each.reason} for identifier, each in excluded.items()],
+        [{"id": identifier, "reason": exclusion.reason} for identifier, exclusion in excluded.items()],
         reader.tests,
     )
 

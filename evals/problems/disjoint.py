@@ -85,7 +85,7 @@ class MaskedTexts:
         """The problems that a training text is a near copy of."""
         own = frozenset(masked_words(text))
         candidates = {identifier for word in own for identifier in self.with_word.get(word, ())}
-        return {each for each in candidates if _overlap(own, self.words[each]) >= NEAR_COPY}
+        return {other for other in candidates if _overlap(own, self.words[other]) >= NEAR_COPY}
 
     @property
     def repeated(self) -> list[list[str]]:
@@ -120,10 +120,10 @@ class Evaluated:
         runs: dict[tuple[str, ...], list[str]] = defaultdict(list)
         counts = {}
         for identifier, text in problems.items():
-            found = _word_runs(text)
-            if len(found) >= FEWEST_RUNS and identifier not in generated:
-                counts[identifier] = len(found)
-                for run in found:
+            word_runs = _word_runs(text)
+            if len(word_runs) >= FEWEST_RUNS and identifier not in generated:
+                counts[identifier] = len(word_runs)
+                for run in word_runs:
                     runs[run].append(identifier)
         return cls({_normalise(text): identifier for identifier, text in problems.items()}, runs, counts)
 

@@ -64,11 +64,11 @@ def write_benchmark(content: Mapping[str, Any], out: Path) -> None:
     if settings.gated:
         rows = [{**row, "problem_sha256": _sha256(row["problem"])} for row in rows]
         rows = [{key: value for key, value in row.items() if key != "problem"} for row in rows]
-    found, expected, name = hash_of(rows), settings.sha256, settings.name
-    if expected not in (None, found):
+    digest, expected, name = hash_of(rows), settings.sha256, settings.name
+    if expected not in (None, digest):
         raise UserError(
-            f"{name}: its problems have SHA-256 {found}; expected {expected}: another transcription has other "
-            f"prompts or answers; to accept it, write benchmark_sources.{name}.sha256: {found} in the study "
+            f"{name}: its problems have SHA-256 {digest}; expected {expected}: another transcription has other "
+            f"prompts or answers; to accept it, write benchmark_sources.{name}.sha256: {digest} in the study "
             "(docs/benchmarks.md)"
         )
     if read.tests:
@@ -92,8 +92,8 @@ def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
     """
     manifest, path = verify_outputs(benchmark / "manifest.json", "problems"), benchmark / "problems.jsonl"
     if manifest.parameters.get("gated", False) or len(manifest.outputs) > 1:
-        found = "is gated" if manifest.parameters.get("gated", False) else "has tests beside its problems"
-        raise InvalidInput(str(benchmark), "", found, "a benchmark of mathematics or choices that is not gated")
+        complaint = "is gated" if manifest.parameters.get("gated", False) else "has tests beside its problems"
+        raise InvalidInput(str(benchmark), "", complaint, "a benchmark of mathematics or choices that is not gated")
     rows = read_jsonl(path)
     if count is not None and not 0 < count <= len(rows):
         raise InvalidInput(str(path), "", f"has {len(rows)} problems, and {count} are to be taken")

@@ -88,13 +88,13 @@ def _livecodebench(row: Row, columns: Columns, problem: str) -> tuple[str, Any]:
 def _livecodebench_cases(text: str) -> list[dict[str, Any]]:
     """Cases as JSON, or as JSON within a pickled string within zlib within base64."""
     try:
-        found = json.loads(text)
+        cases = json.loads(text)
     except ValueError:
         try:
-            found = json.loads(unpickled_text(zlib.decompress(base64.b64decode(text, validate=True))))
+            cases = json.loads(unpickled_text(zlib.decompress(base64.b64decode(text, validate=True))))
         except binascii.Error as error:
             raise ValueError(str(error)) from None
-    return list(found)
+    return list(cases)
 
 
 def unpickled_text(pickled: bytes) -> str:

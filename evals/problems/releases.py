@@ -49,8 +49,8 @@ class Release:
             try:
                 read.append(self.read(row))
             except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                found = f"is not of the form of the release ({type(error).__name__}: {error})"
-                raise InvalidInput(f"{where}: row {number}", "", found) from error
+                complaint = f"is not of the form of the release ({type(error).__name__}: {error})"
+                raise InvalidInput(f"{where}: row {number}", "", complaint) from error
         return [row for row in read if row is not None]
 
 

@@ -89,8 +89,8 @@ class Source:
         except Exception as error:  # the library, its builders and its HTTP client raise dozens of kinds
             raise UserError(self._unreadable(error)) from None
         if missing := [column for column in columns if column not in table.column_names]:
-            found = f"lacks column {', '.join(missing)}; has: {', '.join(sorted(table.column_names))}"
-            raise InvalidInput(self.where, "", found)
+            complaint = f"lacks column {', '.join(missing)}; has: {', '.join(sorted(table.column_names))}"
+            raise InvalidInput(self.where, "", complaint)
         return table.select_columns(list(columns))
 
     def _unreadable(self, error: Exception) -> str:

@@ -47,9 +47,9 @@ def write_training_set(content: Mapping[str, Any], out: Path) -> None:
         | ({"solution": problem.solution} if problem.solution else {})
         for problem in consistent
     ]
-    found = hash_of(rows)
-    if settings.sha256 is not None and found != settings.sha256:
-        raise UserError(f"{where}: its problems have SHA-256 {found}; expected {settings.sha256}")
+    digest = hash_of(rows)
+    if settings.sha256 is not None and digest != settings.sha256:
+        raise UserError(f"{where}: its problems have SHA-256 {digest}; expected {settings.sha256}")
     if unknown := set(settings.exclude) - {problem.ids[0] for problem in consistent}:
         raise InvalidInput(where, "exclude", f"has no problem {', '.join(sorted(unknown))}")
     rows = [row for row in rows if row["id"] not in settings.exclude]
@@ -99,8 +99,11 @@ def _check_conflicts(conflicts: Sequence[_Problem], expected: Sequence[Sequence[
     """Check that the problems with two answers are those that are known to have them."""
     if expected is None:
         return
-    found, known = ({frozenset(ids) for ids in groups} for groups in ((c.ids for c in conflicts), expected))
-    for ids, complaint in [(found - known, "has two answers, unexpectedly"), (known - found, "has no two answers")]:
+    conflicting, known = ({frozenset(ids) for ids in groups} for groups in ((c.ids for c in conflicts), expected))
+    for ids, complaint in [
+        (conflicting - known, "has two answers, unexpectedly"),
+        (known - conflicting, "has no two answers"),
+    ]:
         if ids:
             raise InvalidInput(where, "conflicts", f"{', '.join(sorted(min(ids, key=sorted)))}: {complaint}")
 

@@ -73,15 +73,15 @@ class Chain:
 
     def behind(self, first: Iterable[Maker]) -> list[Maker]:
         """Some manifests and all those that their inputs come from, each once, the latest stage first."""
-        found = {each.path: each for each in first}
-        queue = list(found.values())
+        behind = {maker.path: maker for maker in first}
+        queue = list(behind.values())
         while queue:
             for name in queue.pop(0).manifest.inputs:
                 other = self.origin(self.path(name))
-                if other is not None and other.path not in found:
-                    found[other.path] = other
+                if other is not None and other.path not in behind:
+                    behind[other.path] = other
                     queue.append(other)
-        return list(found.values())
+        return list(behind.values())
 
     def root_hash(self, *without: Path) -> str:
         """One SHA-256 of every manifest and every source behind, but for the manifests ``without``.
@@ -89,16 +89,16 @@ class Chain:
         Manifests hold the hashes of all other files: two studies with one root hash have the same bytes.
         """
         makers = [maker for maker in self.makers if maker.path not in without]
-        found = {self.short(maker.path): self.digest(maker.path) for maker in makers}
+        digests = {self.short(maker.path): self.digest(maker.path) for maker in makers}
         for maker in self.makers:
             names = maker.manifest.inputs.items()
-            found |= {os.path.normpath(name): read for name, read in names if self.origin(self.path(name)) is None}
-        return fingerprint(found)
+            digests |= {os.path.normpath(name): read for name, read in names if self.origin(self.path(name)) is None}
+        return fingerprint(digests)
 
     def check(self) -> None:
         """Check every manifest, its outputs and its inputs."""
-        for each in self.makers:
-            self._check(each)
+        for maker in self.makers:
+            self._check(maker)
 
     def is_intact(self, path: Path, written: str) -> bool:
         """Return whether a file has the bytes that were written and no fault names it."""
@@ -216,7 +216,10 @@ def _root(top: Path, names: Iterable[str]) -> Path:
     """
     relative = [name for name in names if not Path(name).is_absolute()]
     above = list(top.parents)
-    return max(above, key=lambda each: (sum(os.path.isfile(each / name) for name in relative), -above.index(each)))
+    return max(
+        above,
+        key=lambda directory: (sum(os.path.isfile(directory / name) for name in relative), -above.index(directory)),
+    )
 
 
 def _find_maker(path: Path, read: Callable[[Path], Maker | None]) -> Maker | None:

@@ -92,9 +92,9 @@ def check_crate(results: Path, root_hash: str) -> list[str]:
                 faults.append(f"{path.name}: names {identifier}, and there is no such file")
             elif sha256_file(file) != entity.get("sha256"):
                 faults.append(f"{path.name}: {identifier} has other bytes than it says")
-    found = graph.get("./", {}).get("identifier")
-    if found != f"sha256:{root_hash}":
-        faults.append(f"{path.name}: was written for the root hash {found}, not {root_hash}")
+    written_for = graph.get("./", {}).get("identifier")
+    if written_for != f"sha256:{root_hash}":
+        faults.append(f"{path.name}: was written for the root hash {written_for}, not {root_hash}")
     return faults
 
 

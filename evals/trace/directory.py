@@ -45,16 +45,16 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
         UserError: the directory holds no results, or something does not fit.
     """
     results, chain, faults = _checked(directory)
-    found = chain.root_hash()
-    if root_hash and root_hash != found:
-        faults.append(f"{directory}: its root hash is {found}, not {root_hash}")
-    faults += check_crate(results, found)
+    computed = chain.root_hash()
+    if root_hash and root_hash != computed:
+        faults.append(f"{directory}: its root hash is {computed}, not {root_hash}")
+    faults += check_crate(results, computed)
     if as_json:
         elsewhere = [str(path) for path in chain.elsewhere]
-        report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": found}
+        report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": computed}
         print(json.dumps(report | {"sources_elsewhere": elsewhere}, indent=2, ensure_ascii=False))
     else:
-        print_verdict(chain, directory, faults, found)
+        print_verdict(chain, directory, faults, computed)
     refuse(faults)
 
 
@@ -113,8 +113,8 @@ def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
     chain = Chain(results / "manifest.json", makers)
     named = {part for maker in makers for name in maker.manifest.inputs for part in Path(name).parts[:1]}
     if _RESULTS in named and not results.is_relative_to(chain.root / _RESULTS):
-        found = f"{directory} has another name than {_RESULTS}, by which its manifests know it"
-        raise InvalidInput("directory", "", found, f"the same files in a directory {_RESULTS}, wherever it lies")
+        complaint = f"{directory} has another name than {_RESULTS}, by which its manifests know it"
+        raise InvalidInput("directory", "", complaint, f"the same files in a directory {_RESULTS}, wherever it lies")
     chain.check()
     listed = {file for maker in chain.makers for file in maker.files} | chain.sources.keys()
     for path in files:

@@ -165,11 +165,11 @@ def _restricted(chain: Chain, runs: Sequence[str] | None) -> list[Maker]:
     """The manifests behind some runs: of their samples, grades, checkpoints and problems, and of all scores."""
     if runs is None:
         return chain.makers
-    results = [each for each in chain.makers if each.manifest.kind in ("samples", "grades")]
-    own = [each for each in results if each.path.parent.parent.name in runs]
-    found = {other.path: other for each in own for other in chain.behind([each])}
-    found |= {each.path: each for each in chain.makers if each.manifest.kind in ("scores", "comparisons")}
-    return list(found.values())
+    results = [maker for maker in chain.makers if maker.manifest.kind in ("samples", "grades")]
+    own = [maker for maker in results if maker.path.parent.parent.name in runs]
+    makers = {other.path: other for maker in own for other in chain.behind([maker])}
+    makers |= {maker.path: maker for maker in chain.makers if maker.manifest.kind in ("scores", "comparisons")}
+    return list(makers.values())
 
 
 def _links(chain: Chain, maker: Maker) -> list[Link]:

@@ -111,7 +111,7 @@ class Group:
         answers = self.answers({"ask": "compare", "update": number}, of_rank)
         wanted: Rows = [[sum(values) for values in zip(*(answer["wanted"] for answer in answers), strict=True)]]
         loss = sum(value * factor for value, factor in zip(case.objective.values(batch), factors, strict=True))
-        return Update(Gap([answers[0]["found"]], wanted), parts[0]["loss"], loss)
+        return Update(Gap([answers[0]["computed"]], wanted), parts[0]["loss"], loss)
 
 
 def chain_of(adapter: Path) -> Path:
@@ -166,7 +166,7 @@ def judged(name: str, options: dict[str, str], of_cuts: dict[str, tuple[list[Upd
     ]
     logged = [(words, update) for words, (exact, _) in of_cuts.items() for update in exact if not update.is_logged]
     if logged:
-        words, update = max(logged, key=lambda each: abs(each[1].logged - each[1].loss))
+        words, update = max(logged, key=lambda entry: abs(entry[1].logged - entry[1].loss))
         notes.append(f"with {words} it logs {update.logged:.4f} where the loss is {update.loss:.4f}")
     averaged = [update for _, updates in of_cuts.values() for update in updates]
     verdict: Verdict = "equal"

@@ -118,8 +118,8 @@ def page(reports: Sequence[Report]) -> str:
         f"chain {case.name}" for case in CASES if any(_finding(report, f"chain {case.name}") for report in reports)
     ]
     for name in names:
-        found = [_finding(report, name) for report in reports]
-        marks = [MARKS[finding.verdict] if finding else "" for finding in found]
+        findings = [_finding(report, name) for report in reports]
+        marks = [MARKS[finding.verdict] if finding else "" for finding in findings]
         lines.append(f"| {name} | {' | '.join(marks)} |")
     details = [line for report in reports for line in _section(report)]
     missing = [f"- {name}: {why}" for name, why in NOT_TRIED.items()]

@@ -57,20 +57,20 @@ class Finding(Record):
 class Gap:
     """How far a gradient is from the one expected."""
 
-    found: Rows
+    computed: Rows
     wanted: Rows
 
     @property
     def pairs(self) -> list[tuple[float, float]]:
         """Both gradients of every position; both are 0 at padding."""
-        rows = zip(self.found, self.wanted, strict=True)
-        return [pair for found, wanted in rows for pair in zip(found, wanted, strict=True)]
+        rows = zip(self.computed, self.wanted, strict=True)
+        return [pair for computed, wanted in rows for pair in zip(computed, wanted, strict=True)]
 
     @property
     def largest(self) -> float:
         """The largest difference, over the largest expected; over 1 where nothing is expected."""
         highest = max(abs(wanted) for _, wanted in self.pairs) or 1.0
-        gaps = [abs(found - wanted) for found, wanted in self.pairs]
+        gaps = [abs(computed - wanted) for computed, wanted in self.pairs]
         return math.inf if any(map(math.isnan, gaps)) else max(gaps) / highest
 
     @property
@@ -82,17 +82,17 @@ class Gap:
     def scale(self) -> float:
         """The factor that fits the gradient to the expected one best."""
         norm = sum(wanted**2 for _, wanted in self.pairs)
-        return sum(found * wanted for found, wanted in self.pairs) / norm if norm else math.nan
+        return sum(computed * wanted for computed, wanted in self.pairs) / norm if norm else math.nan
 
     @property
     def degrees(self) -> float:
         """The angle between the two."""
         norms = math.prod(math.sqrt(sum(pair[side] ** 2 for pair in self.pairs)) for side in (0, 1))
-        cosine = sum(found * wanted for found, wanted in self.pairs) / norms if norms else 1.0
+        cosine = sum(computed * wanted for computed, wanted in self.pairs) / norms if norms else 1.0
         return math.degrees(math.acos(min(1.0, max(-1.0, cosine))))
 
     def count(self, side: int) -> int:
-        """Count the tokens without a gradient on one side alone: 0 found, 1 wanted."""
+        """Count the tokens without a gradient on one side alone: 0 computed, 1 wanted."""
         return sum(pair[side] == 0 and pair[1 - side] != 0 for pair in self.pairs)
 
 
@@ -114,8 +114,8 @@ class Trial:
         try:
             answers = [gradient(self.trainer, self.case.asked, batch) for _, batch in self.batches]
             gaps = [
-                Gap(found, self.case.objective.gradient(batch))
-                for (found, _), (_, batch) in zip(answers, self.batches, strict=True)
+                Gap(computed, self.case.objective.gradient(batch))
+                for (computed, _), (_, batch) in zip(answers, self.batches, strict=True)
             ]
             by_cut, cut = max(
                 (Gap(gradient(self.trainer, self.case.asked, batch, ranks, mini_batches=count)[0], whole).largest, name)
@@ -211,21 +211,21 @@ class Trial:
             if Gap(gradient(self.trainer, self.case.asked, batch)[0], self.case.objective.gradient(batch)).equal:
                 continue
             for part in (*smaller(batch), batch):
-                found, _ = gradient(self.trainer, self.case.asked, part)
+                computed, _ = gradient(self.trainer, self.case.asked, part)
                 wanted = self.case.objective.gradient(part)
-                if not Gap(found, wanted).equal:
-                    return described(part, found, wanted)
+                if not Gap(computed, wanted).equal:
+                    return described(part, computed, wanted)
         return ""
 
     def padding(self) -> str:
         """Tell what NaN at padded positions does."""
         batch = self.batches[1][1]
         try:
-            found, _ = gradient(self.trainer, self.case.asked, batch, padding=math.nan)
+            computed, _ = gradient(self.trainer, self.case.asked, batch, padding=math.nan)
             clean, _ = gradient(self.trainer, self.case.asked, batch)
         except Failed:
             return "fails"
-        return "ignored" if Gap(found, clean).equal else "spreads"
+        return "ignored" if Gap(computed, clean).equal else "spreads"
 
 
 def _finite(number: float) -> float:
@@ -241,12 +241,12 @@ def cuts(rows: int) -> Iterator[tuple[str, Ranks, int]]:
     yield "a rollout batch of two mini-batches", [quarters], 2
 
 
-def described(batch: Batch, found: Rows, wanted: Rows) -> str:
+def described(batch: Batch, computed: Rows, wanted: Rows) -> str:
     """Describe a small batch with both gradients, for people."""
     lines = []
     for i, length in enumerate(batch.lengths[:4]):
         ratios = ", ".join(f"{math.exp(batch.delta(i, t)):.4g}" for t in range(length))
-        values = ", ".join(f"{x:.4g}" for x in found[i][:length])
+        values = ", ".join(f"{x:.4g}" for x in computed[i][:length])
         right = ", ".join(f"{x:.4g}" for x in wanted[i][:length])
         advantage = f"{batch.advantage[i][0]:.3g}"
         lines.append(f"ratios [{ratios}] with A = {advantage}: gradient [{values}], the paper's [{right}]")
@@ -277,13 +277,13 @@ def try_advantages(trainer: Answering, name: str) -> Finding:
     rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.25, 1.0, 1.0, 1.0, 1.0]
     groups = [i // 4 for i in range(len(rewards))]
     try:
-        found = advantages(trainer, name, rewards, groups)
+        computed = advantages(trainer, name, rewards, groups)
     except Unsupported as why:
         return Finding(objective=objective, verdict="not offered", note=str(why))
     except Failed as error:
         return Finding(objective=objective, verdict="fails", note=str(error))
     for words, (epsilon, less) in {"": (1e-6, 1), **_DEVIATIONS}.items():
-        gap = Gap([found], [expected.advantages(name, rewards, groups, epsilon, less)])
+        gap = Gap([computed], [expected.advantages(name, rewards, groups, epsilon, less)])
         if not words:
             first = gap
         if gap.largest < 1e-6:
@@ -297,5 +297,5 @@ def try_advantages(trainer: Answering, name: str) -> Finding:
         verdict="differs",
         difference=_finite(first.largest),
         tokens=len(rewards),
-        smallest=f"rewards {rewards[:8]}: {[round(x, 4) for x in found[:8]]}",
+        smallest=f"rewards {rewards[:8]}: {[round(x, 4) for x in computed[:8]]}",
     )

@@ -189,8 +189,8 @@ class Answers:
 
     def compare(self, question: dict[str, Any]) -> dict[str, Any]:
         """Give an update's gradient as the trainer accumulated it, and as slopes by the log-probabilities make it."""
-        found, wanted = self.chain.gradients(question["update"], question["slopes"])
-        return {"found": found.tolist(), "wanted": wanted.tolist()}
+        computed, wanted = self.chain.gradients(question["update"], question["slopes"])
+        return {"computed": computed.tolist(), "wanted": wanted.tolist()}
 
 
 def main(path: str, checkout: str = "") -> None:
@@ -222,13 +222,13 @@ def main(path: str, checkout: str = "") -> None:
 
 def versions(package: str) -> dict[str, str]:
     """The versions of what computes; a checkout has none."""
-    found = {}
+    installed = {}
     for name in (package, "torch", "transformers"):
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 if __name__ == "__main__":

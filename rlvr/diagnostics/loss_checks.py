@@ -196,10 +196,10 @@ def _slopes(tried: TriedLoss, batch: Batch) -> None:
                 moved[tuple(place)] += sign * _STEP
                 replay()
                 slopes.append(float(tried.total(batch.of(moved), parts)))
-            slope, found = (slopes[0] - slopes[1]) / (2.0 * _STEP), float(gradient[tuple(place)])
-            if abs(slope - found) > 1e-4 * max(1.0, abs(slope)):
+            slope, derivative = (slopes[0] - slopes[1]) / (2.0 * _STEP), float(gradient[tuple(place)])
+            if abs(slope - derivative) > 1e-4 * max(1.0, abs(slope)):
                 words = "what is constant is detached; .item(), .data and no_grad are not seen"
-                raise Fault(f"the gradient at {place} is {found:.6g}, the slope of the loss {slope:.6g} ({words})")
+                raise Fault(f"the gradient at {place} is {derivative:.6g}, the slope of the loss {slope:.6g} ({words})")
 
 
 @contextmanager

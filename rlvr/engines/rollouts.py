@@ -77,8 +77,8 @@ def kept_steps(run_directory: Path) -> Iterator[tuple[int, Path]]:
         UserError: the run has no manifest, or a table has other bytes than were written.
     """
     manifest = read_manifest(run_directory / "manifest.json", "run")
-    found = (path.parent for path in (run_directory / _FOLDER).glob(f"{_PREFIX}*/manifest.json"))
-    steps = {int(number): path for path in found if (number := path.name.removeprefix(_PREFIX)).isdecimal()}
+    directories = (path.parent for path in (run_directory / _FOLDER).glob(f"{_PREFIX}*/manifest.json"))
+    steps = {int(number): path for path in directories if (number := path.name.removeprefix(_PREFIX)).isdecimal()}
     for step, directory in sorted(steps.items()):
         # An attempt that was killed may have kept some of steps after that with which a later one stopped early.
         if step > manifest.details.get("steps", step):

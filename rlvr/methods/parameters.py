@@ -55,8 +55,8 @@ def record_of(
     """Build the record that checks values of ``parameters``; ``others`` are further fields as pydantic takes them."""
     field: Any = pydantic.Field
     fields: dict[str, Any] = {
-        name: (each.type, field(each.default, description=each.description, **each.bounds))
-        for name, each in parameters.items()
+        name: (parameter.type, field(parameter.default, description=parameter.description, **parameter.bounds))
+        for name, parameter in parameters.items()
     }
     return pydantic.create_model(title, __base__=base, **others, **fields)
 

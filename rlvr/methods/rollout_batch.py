@@ -66,8 +66,8 @@ class RolloutBatch:
         of_rollouts = dict.fromkeys(("advantages", "mini_batch_ids", "group_ids"), size[:1])
         of_tokens = dict.fromkeys(("old_log_probs", "entropies", "token_ids"), size)
         for name, shape in {**of_rollouts, **of_tokens}.items():
-            if (found := tuple(getattr(self, name).shape)) != shape:
-                raise ValueError(f"{name} has shape {found}; response_mask asks for {shape}")
+            if (given := tuple(getattr(self, name).shape)) != shape:
+                raise ValueError(f"{name} has shape {given}; response_mask asks for {shape}")
         if self.hidden_states is not None:
             tokens = int(self.response_mask.sum()) if self.share is None else self.share.stop - self.share.start
             if len(self.hidden_states.shape) != 2 or self.hidden_states.shape[0] != tokens:

@@ -173,8 +173,8 @@ def _most_balanced(kept: list[int], spare: list[int], rollouts: int) -> list[int
     def distance(correct: int) -> int:
         return abs(2 * correct - rollouts)
 
-    wanted, found = sum(kept), distance(sum(number * count for number, count in enumerate(kept)))
-    if found <= rollouts % 2:
+    wanted, reached = sum(kept), distance(sum(number * count for number, count in enumerate(kept)))
+    if reached <= rollouts % 2:
         return kept
     # reachable[n][k]: bit s is set if k units of fewer than n correct rollouts each can have s correct ones together.
     reachable = [[1] + [0] * wanted]
@@ -185,7 +185,7 @@ def _most_balanced(kept: list[int], spare: list[int], rollouts: int) -> list[int
         reachable.append([reduce(or_, each) for each in ways])
     sums = [correct for correct in range(rollouts + 1) if reachable[-1][wanted] >> correct & 1]
     left = min(sums, key=distance)
-    if distance(left) >= found:
+    if distance(left) >= reached:
         return kept
     chosen = list(kept)
     for number in reversed(range(len(kept))):

@@ -181,7 +181,10 @@ def pip_settings(listed: str) -> dict[str, str]:
 def uv_options(settings: Mapping[str, str]) -> list[str]:
     """Options that make uv look for packages where pip does."""
     options = [
-        word for key, option in UV_OPTIONS.items() for each in settings.get(key, "").split() for word in (option, each)
+        word
+        for key, option in UV_OPTIONS.items()
+        for value in settings.get(key, "").split()
+        for word in (option, value)
     ]
     if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
         options.append("--no-index")
@@ -196,10 +199,10 @@ def uv_variables(settings: Mapping[str, str]) -> dict[str, str]:
 
     Where the home directory cannot be written, packages are kept in .cache of the current directory.
     """
-    found = {name: settings[key] for key, name in UV_VARIABLES.items() if key in settings}
+    variables = {name: settings[key] for key, name in UV_VARIABLES.items() if key in settings}
     if not _is_writable(Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))):
-        found.setdefault("UV_CACHE_DIR", os.path.abspath(".cache/uv"))
-    return {name: value for name, value in found.items() if name not in os.environ}
+        variables.setdefault("UV_CACHE_DIR", os.path.abspath(".cache/uv"))
+    return {name: value for name, value in variables.items() if name not in os.environ}
 
 
 def _is_writable(directory: Path) -> bool:
@@ -277,8 +280,10 @@ def main() -> None:
     if sys.version_info[:2] != PYTHON:
         have = ".".join(map(str, sys.version_info[:2]))
         get = "to get one: uv python install 3.11 (docs.astral.sh/uv), or conda with environment.yml"
-        found = f"Python 3.11 is needed, {sys.executable} is {have}; name one: make PYTHON=/path/to/python3.11; {get}"
-        sys.exit(f"error: {found}")
+        complaint = (
+            f"Python 3.11 is needed, {sys.executable} is {have}; name one: make PYTHON=/path/to/python3.11; {get}"
+        )
+        sys.exit(f"error: {complaint}")
     root = Path(__file__).resolve().parents[2]
     os.chdir(root)  # uv takes a path with # in it for the beginning of a comment
     try:

@@ -48,7 +48,8 @@ def _first_lines(package: Distribution) -> Iterable[str]:
 def page(packages: Sequence[str]) -> str:
     """The page; ``packages`` are the directories with installed packages. One that is in none of them is an error."""
     licences = {
-        (_name(each.name), each.version.split("+")[0]): licence(each) for each in distributions(path=list(packages))
+        (_name(distribution.name), distribution.version.split("+")[0]): licence(distribution)
+        for distribution in distributions(path=list(packages))
     }
     rows: dict[tuple[str, str], list[str]] = {}
     for lock in LOCKS:

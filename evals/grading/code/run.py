@@ -64,7 +64,7 @@ def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) ->
                 )
                 for place in places.get(identifier, [])
             }
-            programs = list(dict.fromkeys(each for each in extracted.values() if not isinstance(each, Reason)))
+            programs = list(dict.fromkeys(program for program in extracted.values() if not isinstance(program, Reason)))
             outcomes = dict(zip(programs, pool.map(partial(_timed, tests), programs), strict=True))
             for place, program in extracted.items():
                 if isinstance(program, Reason):
@@ -178,12 +178,14 @@ def _case(source: str, case: Mapping[str, str]) -> Reason:
     return Reason.MATCH if same else Reason.MISMATCH
 
 
-def same_output(found: str, expected: str) -> bool:
+def same_output(printed: str, expected: str) -> bool:
     """Equal line by line, but for white space; words that are equal numbers are equal.
 
     Both are read up to the first difference and no further, however long one of them is.
     """
-    return all(_same_word(word, wanted) for word, wanted in zip_longest(_words(found), _words(expected), fillvalue=""))
+    return all(
+        _same_word(word, wanted) for word, wanted in zip_longest(_words(printed), _words(expected), fillvalue="")
+    )
 
 
 def _words(text: str) -> Iterator[str]:
@@ -191,8 +193,8 @@ def _words(text: str) -> Iterator[str]:
     return (match[0] for match in _WORD.finditer(text.strip()))
 
 
-def _same_word(found: str, expected: str) -> bool:
-    if found == expected:
+def _same_word(printed: str, expected: str) -> bool:
+    if printed == expected:
         return True
-    is_number = len(found) < 100 and _NUMBER.fullmatch(found) and _NUMBER.fullmatch(expected)
-    return bool(is_number) and Decimal(found) == Decimal(expected)
+    is_number = len(printed) < 100 and _NUMBER.fullmatch(printed) and _NUMBER.fullmatch(expected)
+    return bool(is_number) and Decimal(printed) == Decimal(expected)

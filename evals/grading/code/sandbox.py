@@ -227,19 +227,19 @@ def _command(disk: int) -> list[str]:
 
 def _shown() -> list[tuple[str, str]]:
     """Every directory and file that a sandbox sees, and where: libraries, Python, numpy and our scripts."""
-    found = [(path, path) for path in _SYSTEM_LIBRARIES if os.path.isdir(path) and not os.path.islink(path)]
+    shown = [(path, path) for path in _SYSTEM_LIBRARIES if os.path.isdir(path) and not os.path.islink(path)]
     library = str(Path(os.__file__).resolve().parent.parent)  # lib, of lib/python3.11
     for path in (library, _PYTHON):
         if not any(path.startswith(f"{system}/") for system in _SYSTEM_LIBRARIES):
-            found.append((path, path))
+            shown.append((path, path))
     numpy = find_spec("numpy")  # which tests of EvalPlus and many candidates import; nothing else that is installed
     if numpy is None or numpy.origin is None:
         raise UserError(_refusal("numpy is not installed"))
     package = Path(numpy.origin).resolve().parent
     for place in (package, package.with_name("numpy.libs")):
         if place.is_dir():
-            found.append((str(place), f"/packages/{place.name}"))
-    return [*found, (str(Path(__file__).parent / "sandboxed"), "/inside")]
+            shown.append((str(place), f"/packages/{place.name}"))
+    return [*shown, (str(Path(__file__).parent / "sandboxed"), "/inside")]
 
 
 def _hidden(shown: Sequence[tuple[str, str]]) -> list[str]:

@@ -41,12 +41,12 @@ def read_verifier(path: Path) -> str:
         raise UserError(f"{path}: line {error.lineno}: {error.msg}; accepted: Python") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"{path}: is no Python ({first_line(error)})") from None
-    found = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "verify"]
-    if not found:
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "verify"]
+    if not functions:
         raise UserError(f"{path}: has no function verify; accepted: {_SIGNATURE}")
-    arguments = found[-1].args
+    arguments = functions[-1].args
     if len(arguments.posonlyargs) + len(arguments.args) != 2 or arguments.kwonlyargs:
-        raise UserError(f"{path}: line {found[-1].lineno}: verify has other parameters; accepted: {_SIGNATURE}")
+        raise UserError(f"{path}: line {functions[-1].lineno}: verify has other parameters; accepted: {_SIGNATURE}")
     return text
 
 
@@ -90,8 +90,8 @@ class Verifier:
         numbered, verdicts, stop = enumerate(cases), dict[int, Verdict](), threading.Event()
         running = [self._threads.submit(self._work, numbered, verdicts, stop) for _ in range(self._workers)]
         try:
-            for each in running:
-                each.result()
+            for future in running:
+                future.result()
         finally:
             stop.set()
         return [verdicts[place] for place in range(len(verdicts))]

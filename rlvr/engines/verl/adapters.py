@@ -77,7 +77,7 @@ def adapted_weights(lora: Lora, checkpoint: Path) -> list[tuple[Path, str]]:
 def _linear(file: Path) -> Iterator[str]:
     with safe_open(file, framework="np") as weights:
         names = list(weights.keys())
-    yield from (each for each in names if ".layers." in each and "norm" not in each and each.endswith(".weight"))
+    yield from (name for name in names if ".layers." in name and "norm" not in name and name.endswith(".weight"))
 
 
 def reach(training: VerlTraining) -> float:

@@ -137,9 +137,10 @@ class MethodEngine(FSDPEngineWithLMHead):
 
         adapted = super()._build_lora_module(module)
         layers = {
-            f"{name.removeprefix(_OF_PEFT)}.weight": each
-            for name, each in adapted.named_modules()
-            if isinstance(each, LoraLayer) and not each.get_base_layer().weight.is_meta  # else they are sent by rank 0
+            f"{name.removeprefix(_OF_PEFT)}.weight": module
+            for name, module in adapted.named_modules()
+            if isinstance(module, LoraLayer)
+            and not module.get_base_layer().weight.is_meta  # else they are sent by rank 0
         }
         draw(layers, current_run().run.seed, torch.device("cpu"))
         return adapted

@@ -61,7 +61,7 @@ class Ranks:
 
     def gather(self, mask: Any, **values: Tensor) -> AllRollouts:
         """Join values of this rank's rollouts, or of their tokens, with those of the others; ``mask`` is ragged."""
-        own = {name: each.cpu() for name, each in {"lengths": mask.offsets().diff(), **values}.items()}
+        own = {name: tensor.cpu() for name, tensor in {"lengths": mask.offsets().diff(), **values}.items()}
         parts: list[Any] = [own] * self.count
         if self.count > 1:
             distributed.all_gather_object(parts, own, group=self.group)

@@ -65,5 +65,5 @@ class MiniBatchLoss:
         )
         values, metrics = self.method.token_loss(tokens)
         count = max(1, self.normaliser.tokens)
-        means = {name: float(each.detach().masked_fill(~mask, 0.0).sum()) / count for name, each in metrics.items()}
+        means = {name: float(tensor.detach().masked_fill(~mask, 0.0).sum()) / count for name, tensor in metrics.items()}
         return self.method.aggregation(values, mask, self.normaliser, groups), means

@@ -103,7 +103,9 @@ def end_processes_of(run_file: Path) -> int:
     processes that it was started by.
     """
     callers = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
-    left = [each for each in psutil.process_iter() if each.pid not in callers and _works_for(each, run_file)]
+    left = [
+        process for process in psutil.process_iter() if process.pid not in callers and _works_for(process, run_file)
+    ]
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

@@ -146,15 +146,15 @@ class Outcomes:
     def of(cls, partition_id: str, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> Outcomes:
         read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
         # tensordict wraps them or not
-        fields = [getattr(each, "data", each)["reward_extra_info"] for each in read["extra_fields"]]
+        fields = [getattr(extra, "data", extra)["reward_extra_info"] for extra in read["extra_fields"]]
         verdicts = [
-            Verdict.of(None, Reason(each["reason"]), 0.0, verified=reward)
-            for each, reward in zip(fields, rewards_of(read).tolist(), strict=True)
+            Verdict.of(None, Reason(extra["reason"]), 0.0, verified=reward)
+            for extra, reward in zip(fields, rewards_of(read).tolist(), strict=True)
         ]
         groups = group_ids(map(prompt_of, keys))
         rewards, counted = training_rewards(verdicts, groups, current_run().run.training.unjudged)
         lengths = torch.tensor([tag["response_len"] for tag in tags])
-        truncated = torch.tensor([bool(each["truncated"]) for each in fields])
+        truncated = torch.tensor([bool(extra["truncated"]) for extra in fields])
         return cls(rewards, counted, groups, lengths, truncated, [verdict.reason for verdict in verdicts])
 
 

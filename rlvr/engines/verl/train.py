@@ -94,7 +94,7 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
 
         def last_step(saved: int) -> int:
             """The step with which the run ends, as far as the rewards of the ``saved`` ones tell."""
-            return run.training.last_step([each["reward_mean"] for each in read_steps(state, saved)])
+            return run.training.last_step([row["reward_mean"] for row in read_steps(state, saved)])
 
         def write(result: Training, place: Path, metrics: pd.DataFrame, steps: int) -> None:
             """Make the policy after so many ``steps``."""
@@ -125,13 +125,13 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
         if step < run.training.steps:
             print(f"{run.run}: {run.training.stopped_after(step)}", flush=True)
         metrics = whole_metrics(state, step)
-        for earlier in (each for each in lacking if each <= step):
+        for earlier in (number for number in lacking if number <= step):
             shorter, place = training.after(earlier), checkpoint_directory(directory, earlier)
             write_json(place / "run.json", shorter.run.to_json())
             write(shorter, place, metrics, earlier)
             remove_old(state, cluster.checkpoints_kept, [later for later in lacking if later > earlier])
         write(training, directory, metrics, step)
-        for later in (each for each in lacking if each > step):  # the run stopped before
+        for later in (number for number in lacking if number > step):  # the run stopped before
             repeat_result(directory, training, later)
         remove_metrics_so_far(directory)
 

@@ -62,5 +62,5 @@ def weight_metrics(weights: Tensor) -> dict[str, float]:
     if weights.numel() == 0:
         return dict.fromkeys(names, math.nan)
     ranks = [max(1, math.ceil(level * weights.numel())) for level in (0.05, 0.95)]
-    found = [weights.double().mean(), *(weights.kthvalue(rank).values for rank in ranks)]
-    return dict(zip(names, map(float, found), strict=True))
+    values = [weights.double().mean(), *(weights.kthvalue(rank).values for rank in ranks)]
+    return dict(zip(names, map(float, values), strict=True))

@@ -57,10 +57,10 @@ class SideWeights(LambdaRange):
         weights = torch.ones_like(vectors.mass)
         scales = []
         for part in parts:
-            found = self._weigh_part(vectors.select(part), batch)
-            if found is not None:
-                weights[part] = found[0]
-                scales.append(found[1])
+            weighed = self._weigh_part(vectors.select(part), batch)
+            if weighed is not None:
+                weights[part] = weighed[0]
+                scales.append(weighed[1])
         mean_scales = torch.stack(scales).mean(dim=0) if scales else torch.full((2,), torch.nan)
         positive, negative = vectors.sides
         return weights, {

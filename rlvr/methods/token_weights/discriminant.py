@@ -71,8 +71,8 @@ class TokenVectors:
         A side without any weight keeps its centroid ``before`` [2, D] (0 without it).
         """
         shares = self.shares(soft)
-        found = torch.stack([self.weighted_sum(share) for share in shares])
-        return found if before is None else torch.where(shares.any(dim=1, keepdim=True), found, before)
+        centroids = torch.stack([self.weighted_sum(share) for share in shares])
+        return centroids if before is None else torch.where(shares.any(dim=1, keepdim=True), centroids, before)
 
     def projections(self, direction: Tensor) -> Tensor:
         """Compute the inner products [N] in float64 of v and ``direction`` [D]."""
