@@ -37,7 +37,7 @@ class MadeUp(Backend):
         """Yield the responses in the order of the requests."""
         waiting = enumerate(requests)
         while answered := list(islice(waiting, self._together)):
-            yield {place: Response([place] * each.max_new_tokens, finished=True) for place, each in answered}
+            yield {index: Response([index] * request.max_new_tokens, finished=True) for index, request in answered}
 
 
 class MadeUpTokenizer:

@@ -56,14 +56,14 @@ def rollouts(results: Path, run: str, benchmark: str) -> RolloutBatch:
         rewards.setdefault(grade["problem_id"], []).append(float(grade["correct"]))
     hidden, log_probs, advantages = [], [], []
     for sample, grade in zip(samples, grades, strict=True):
-        own = rewards[sample["problem_id"]]
+        group = rewards[sample["problem_id"]]
         prompt = tokenizer.encode(problems[sample["problem_id"]] + "\n").ids
         ids = torch.tensor([prompt + tokenizer.encode(sample["text"]).ids])
         output = model(ids, output_hidden_states=True)
         chosen = output.logits[0, len(prompt) - 1 : -1].log_softmax(dim=1).gather(1, ids[0, len(prompt) :, None])
         hidden.append(output.hidden_states[-1][0, len(prompt) - 1 : -1])
         log_probs.append(chosen[:, 0])
-        advantage = (float(grade["correct"]) - statistics.fmean(own)) / (statistics.pstdev(own) + 1e-6)
+        advantage = (float(grade["correct"]) - statistics.fmean(group)) / (statistics.pstdev(group) + 1e-6)
         advantages.append(torch.full((chosen.shape[0],), advantage))
     return as_batch(torch.cat(hidden), torch.cat(log_probs), torch.cat(advantages))
 

@@ -28,8 +28,11 @@ def main() -> None:
             shares.setdefault(match["method"], []).extend(steps["seconds_token_weights"] / steps["seconds_step"])
     quantiles = {method: pd.Series(values).quantile([0.25, 0.5, 0.75]) for method, values in shares.items()}
     rows = {
-        method: {"steps": len(shares[method]), **{f"quantile_{level}": round(share, 5) for level, share in own.items()}}
-        for method, own in quantiles.items()
+        method: {
+            "steps": len(shares[method]),
+            **{f"quantile_{level}": round(share, 5) for level, share in levels.items()},
+        }
+        for method, levels in quantiles.items()
     }
     print(json.dumps(rows, indent=2))
 

@@ -298,9 +298,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     with tempfile.TemporaryDirectory() as temporary:
-        place = (options.directory or Path(temporary)) / "torture"
+        directory = (options.directory or Path(temporary)) / "torture"
         config = options.config.resolve()
-        report = measure(options.points, options.seed, config, options.cores, place, options.targets)
+        report = measure(options.points, options.seed, config, options.cores, directory, options.targets)
     print(json.dumps(report, indent=2))
     if options.output:
         write_json(options.output, report)

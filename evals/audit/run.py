@@ -105,9 +105,9 @@ def _read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     accepted = (*(known.value for known in Kind), CODE, VERIFIER)
     if kind not in accepted:
         raise InvalidInput(str(grades / "manifest.json"), "", f"kind is {kind!r}", ", ".join(accepted))
-    place = grades.absolute()
+    directory = grades.absolute()
     read = partial(scan_rows, samples_file, Sample)
-    return GradedSamples(place.parent.name, place.name, kind, read, verdicts)
+    return GradedSamples(directory.parent.name, directory.name, kind, read, verdicts)
 
 
 def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:

@@ -58,6 +58,6 @@ def _draw(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
     low, high = rows["confidence_low"], rows["confidence_high"]
     axes.fill_between(places, 100 * low, 100 * high, color=colour, alpha=0.2, linewidth=0)
     axes.plot(places, 100 * rows["average"], color=colour, linewidth=1.3)
-    for place, average, verdict in zip(places, 100 * rows["average"], rows["verdict"], strict=True):
+    for x, average, verdict in zip(places, 100 * rows["average"], rows["verdict"], strict=True):
         if verdict in _JUDGED:
-            axes.plot(place, average, "o", color=VERDICT_COLOURS[verdict], markersize=4.5, markeredgecolor="white")
+            axes.plot(x, average, "o", color=VERDICT_COLOURS[verdict], markersize=4.5, markeredgecolor="white")

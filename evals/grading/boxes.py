@@ -72,8 +72,8 @@ def boxes(text: str) -> list[Box]:
     for brace in _BRACES.finditer(text, min(braced)) if braced else ():
         if brace[0] == "{":
             open_braces.append(brace.start())
-        elif brace[0] == "}" and open_braces and (place := braced.get(open_braces.pop())) is not None:
-            in_order[place] = Box(*in_order[place][:2], *brace.span())
+        elif brace[0] == "}" and open_braces and (index := braced.get(open_braces.pop())) is not None:
+            in_order[index] = Box(*in_order[index][:2], *brace.span())
             unclosed -= 1
             if not unclosed:
                 break
@@ -133,10 +133,10 @@ def _joins(gap: str) -> bool:
 def matching(text: str, opening: int) -> int | None:
     r"""The place of the brace or parenthesis that closes the one at ``opening``; ``\{`` and ``\}`` are characters."""
     opened, closed = text[opening], {"{": "}", "(": ")"}[text[opening]]
-    depth, place = 0, opening
-    while place < len(text):
-        depth += (text[place] == opened) - (text[place] == closed)
+    depth, position = 0, opening
+    while position < len(text):
+        depth += (text[position] == opened) - (text[position] == closed)
         if depth == 0:
-            return place
-        place += 2 if text[place] == "\\" else 1
+            return position
+        position += 2 if text[position] == "\\" else 1
     return None

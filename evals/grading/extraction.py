@@ -154,11 +154,11 @@ def _last_mark(text: str) -> int:
     start = max(0, len(text) - _TAIL)
     tail = small_letters(text[start:])
     for word in ANSWER_WORDS:
-        place = len(tail)
-        while (place := tail.rfind(word, 0, place)) >= 0:
-            joined = "" < tail[max(place - 1, 0) : place] < "\u0590" and tail[place - 1].isalpha()  # "reanswer"
-            statement = _AFTER_ANSWER.match(tail, place + len(word))
-            if statement and not joined and not _SUPPOSED.search(tail, max(0, place - 60), place):
+        begin = len(tail)
+        while (begin := tail.rfind(word, 0, begin)) >= 0:
+            joined = "" < tail[max(begin - 1, 0) : begin] < "\u0590" and tail[begin - 1].isalpha()  # "reanswer"
+            statement = _AFTER_ANSWER.match(tail, begin + len(word))
+            if statement and not joined and not _SUPPOSED.search(tail, max(0, begin - 60), begin):
                 ends.append(start + statement.end())
                 break  # the last one is enough
     return max(ends)

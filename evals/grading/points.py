@@ -49,7 +49,7 @@ def points(formulas: Sequence[sympy.Expr]) -> list[Point]:
     if of_reals:
         decades = _SMALL_DECADES if any(map(_grows, formulas)) else _DECADES
         chosen += [
-            {symbol: _real(symbol, index, place, decades) for place, symbol in enumerate(symbols)}
+            {symbol: _real(symbol, index, number, decades) for number, symbol in enumerate(symbols)}
             for index in range(_POSITIVE + _OF_BOTH_SIGNS)
         ]
     if any(formula.has(*_CORNERS) for formula in formulas):
@@ -70,15 +70,15 @@ def _draw(symbol: sympy.Symbol, index: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{symbol.name}/{index}".encode()).digest()[:8], "big")
 
 
-def _real(symbol: sympy.Symbol, index: int, place: int, decades: Sequence[int]) -> sympy.Rational:
+def _real(symbol: sympy.Symbol, index: int, number: int, decades: Sequence[int]) -> sympy.Rational:
     """The value of a variable, the ``place``-th of the formulas, at a rational point."""
     draw = _draw(symbol, index)
-    decade = decades[(index + _draw(symbol, -1)) % len(decades)] if place else decades[index % len(decades)]
+    decade = decades[(index + _draw(symbol, -1)) % len(decades)] if number else decades[index % len(decades)]
     size = sympy.Rational(1_000 + draw % 9_000, 10 * decade + 1)  # no decimal, so that no decimal fits it
     signs = index - _POSITIVE
     if signs < 0:
         return size
-    negative = (signs >> place) % 2 == 0 if place < 3 else draw >> 20 & 1
+    negative = (signs >> number) % 2 == 0 if number < 3 else draw >> 20 & 1
     return -size if negative else size
 
 
@@ -97,8 +97,8 @@ def _beside_numbers(formulas: Sequence[sympy.Expr], symbols: Sequence[sympy.Symb
     values: list[sympy.Rational] = []
     for corner in sorted(quotients, key=lambda value: (value not in numbers, value)):
         step = sympy.Integer(1) if integers else min(corner, sympy.Integer(1)) / 7
-        place = sympy.ceiling(corner) if integers else corner
-        around = (place + step, place - step, place, -place - step, -place + step)
+        nearest = sympy.ceiling(corner) if integers else corner
+        around = (nearest + step, nearest - step, nearest, -nearest - step, -nearest + step)
         values += [value for value in around if not integers or value > 0]
     if len(symbols) == 1:
         yield from ({symbols[0]: value} for value in values)

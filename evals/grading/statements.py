@@ -78,12 +78,12 @@ class _Rule(NamedTuple):
             return
         places, end = {start}, start
         for beginning in self.beginnings:
-            place = small.find(beginning, start)
-            while place >= 0:
-                places.add(place)
-                place = small.find(beginning, place + 1)
-        for place in sorted(places):
-            if place >= end and (match := self.pattern.match(text, place)):
+            begin = small.find(beginning, start)
+            while begin >= 0:
+                places.add(begin)
+                begin = small.find(beginning, begin + 1)
+        for begin in sorted(places):
+            if begin >= end and (match := self.pattern.match(text, begin)):
                 end = match.end()
                 yield match
 

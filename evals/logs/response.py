@@ -97,12 +97,12 @@ class Judging:
                 correct=correct,
                 answer=answer or None,
                 reason=MATCH if correct else "no_answer" if answer == "" else "mismatch",
-                tokens=_nth(response.tokens, place, samples),
-                finish_reason=_nth(response.ends, place, samples),
+                tokens=_nth(response.tokens, sample, samples),
+                finish_reason=_nth(response.ends, sample, samples),
             )
             for response, answer, samples, right in self._judged(log)
-            for place in range(samples)
-            for correct in [place < right]
+            for sample in range(samples)
+            for correct in [sample < right]
         ]
 
     def _judged(self, log: Log) -> list[tuple[Response, str | None, int, int]]:
@@ -176,12 +176,12 @@ def samples_of(log: Log) -> list[Sample]:
             problem_id=response.problem_id,
             sample=next(numbers[response.problem_id]),
             text=text,
-            tokens=_nth(response.tokens, place, len(response.texts)),
-            finish_reason=_nth(response.ends, place, len(response.texts)),
+            tokens=_nth(response.tokens, sample, len(response.texts)),
+            finish_reason=_nth(response.ends, sample, len(response.texts)),
             in_thinking=opens_thinking(response.prompt) or None,
         )
         for response in log.responses
-        for place, text in enumerate(response.texts)
+        for sample, text in enumerate(response.texts)
     ]
 
 
@@ -195,6 +195,6 @@ def golds_of(log: Log) -> dict[str | int, str]:
     return known if len(known) == len(golds) else {}
 
 
-def _nth(values: Sequence[Any], place: int, expected: int) -> Any:
+def _nth(values: Sequence[Any], number: int, expected: int) -> Any:
     """The value of one of several texts; None where the log does not have one for each."""
-    return values[place] if len(values) == expected else None
+    return values[number] if len(values) == expected else None

@@ -170,8 +170,8 @@ def read_lighteval(path: Path) -> list[Log]:
         prompt = given if isinstance(given, str) else ""
         responses.append(Response(problem, judgements, row.model_response.text or (), gold, lengths, prompt=prompt))
         tasks.append(row.doc.task_name)
-    place = path.absolute().parent  # {model}/{date}
-    return [Log(path, place.parent.name, tasks[0] if tasks else "–", responses)]
+    directory = path.absolute().parent  # {model}/{date}
+    return [Log(path, directory.parent.name, tasks[0] if tasks else "–", responses)]
 
 
 @contextmanager

@@ -216,9 +216,9 @@ class Program:
     def solve(self, operation: Operation) -> tuple[list[str], str]:
         """The program's lines and its last variable; a digit is as wrong as ``operation`` on it and the one before."""
         lines, before = [], 0
-        for place, (operator, digit) in enumerate(self.steps):
+        for step, (operator, digit) in enumerate(self.steps):
             written = (digit + operation(before, operator, digit) - exact(before, operator, digit)) % 10
-            lines.append(f"{chr(98 + place)}={chr(97 + place)}{operator}{written}")
+            lines.append(f"{chr(98 + step)}={chr(97 + step)}{operator}{written}")
             before = digit
         return lines, chr(97 + len(self.steps))
 

@@ -82,14 +82,14 @@ def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
         return Columns(id="id" if RELEASES[declared].has_ids else None, problem="problem", answer="answer")
     if declared is not None and not source.is_file:
         return declared
-    own: dict[str, str | None] = {"id": "id", "problem": "problem", "answer": "answer"}
+    columns: dict[str, str | None] = {"id": "id", "problem": "problem", "answer": "answer"}
     if settings.grader == "code":
-        own |= {"answer": None, "tests": "tests"}
+        columns |= {"answer": None, "tests": "tests"}
     if settings.grader == "choice":
-        own["options"] = "options"
+        columns["options"] = "options"
     if declared is not None and declared.id is None:
-        own["id"] = None
-    return Columns.parse(own, source.where)
+        columns["id"] = None
+    return Columns.parse(columns, source.where)
 
 
 class _Reader:

@@ -72,28 +72,28 @@ class MaskedTexts:
     def of(cls, problems: Mapping[str, str]) -> MaskedTexts:
         """Index texts by id -> text: a near copy of one has one at least of so many of its rarest words."""
         all_words = {identifier: frozenset(masked_words(text)) for identifier, text in problems.items()}
-        words = {identifier: own for identifier, own in all_words.items() if len(own) >= FEWEST_WORDS}
-        counts = Counter(word for own in words.values() for word in own)
+        words = {identifier: masked for identifier, masked in all_words.items() if len(masked) >= FEWEST_WORDS}
+        counts = Counter(word for masked in words.values() for word in masked)
         with_word: dict[str, list[str]] = defaultdict(list)
-        for identifier, own in words.items():
-            rarest = sorted(own, key=lambda word: (counts[word], word))
-            for word in rarest[: len(own) - math.ceil(NEAR_COPY * len(own)) + 1]:
+        for identifier, masked in words.items():
+            rarest = sorted(masked, key=lambda word: (counts[word], word))
+            for word in rarest[: len(masked) - math.ceil(NEAR_COPY * len(masked)) + 1]:
                 with_word[word].append(identifier)
         return cls(words, with_word)
 
     def copies(self, text: str) -> set[str]:
         """The problems that a training text is a near copy of."""
-        own = frozenset(masked_words(text))
-        candidates = {identifier for word in own for identifier in self.with_word.get(word, ())}
-        return {other for other in candidates if _overlap(own, self.words[other]) >= NEAR_COPY}
+        words = frozenset(masked_words(text))
+        candidates = {identifier for word in words for identifier in self.with_word.get(word, ())}
+        return {other for other in candidates if _overlap(words, self.words[other]) >= NEAR_COPY}
 
     @property
     def repeated(self) -> list[list[str]]:
         """Groups of problems that are near copies of one another, by way of others too."""
         group_of = {identifier: {identifier} for identifier in self.words}
-        for identifier, own in self.words.items():
-            for other in {each for word in own for each in self.with_word.get(word, ())}:
-                if _overlap(own, self.words[other]) >= NEAR_COPY and group_of[other] is not group_of[identifier]:
+        for identifier, words in self.words.items():
+            for other in {each for word in words for each in self.with_word.get(word, ())}:
+                if _overlap(words, self.words[other]) >= NEAR_COPY and group_of[other] is not group_of[identifier]:
                     group_of[identifier] |= group_of[other]
                     group_of.update(dict.fromkeys(group_of[other], group_of[identifier]))
         groups = {id(group): sorted(group) for group in group_of.values() if len(group) > 1}

@@ -104,8 +104,8 @@ def _mawps(row: Mapping[str, Any]) -> Row | None:
     def value() -> Fraction:
         token = next(tokens, "")
         if (operation := _OPERATIONS.get(token)) is None:
-            place = _NUMBER_PLACE.fullmatch(token)
-            return numbers[int(place[1])] if place else Fraction(token)
+            placeholder = _NUMBER_PLACE.fullmatch(token)
+            return numbers[int(placeholder[1])] if placeholder else Fraction(token)
         left, right = value(), value()
         result: Fraction = operation(left, right)
         steps.append(f"{_decimal(left)} {token} {_decimal(right)} = {_decimal(result)}")
@@ -115,7 +115,7 @@ def _mawps(row: Mapping[str, Any]) -> Row | None:
     is_unclear = abs(result - Fraction(row["Answer"])) > _ROUNDING
     if is_unclear or "" in map(_decimal, numbers) or any(step.endswith(" = ") for step in steps):
         return None
-    problem = _NUMBER_PLACE.sub(lambda place: _decimal(numbers[int(place[1])]), row["Question"]).strip()
+    problem = _NUMBER_PLACE.sub(lambda match: _decimal(numbers[int(match[1])]), row["Question"]).strip()
     answer = _decimal(result)
     return {"problem": problem, "answer": answer, "solution": "\n".join(steps) + _ANSWER_MARK + answer}
 

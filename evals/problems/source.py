@@ -84,8 +84,8 @@ class Source:
                 files = {at.split: [f"{base}/{file}" for file in at.files]}
                 table = datasets.load_dataset("json", data_files=files, split=at.split, token=token)
             else:
-                place, revision = (at.repository, at.revision) if self.path is None else (str(self.path), None)
-                table = datasets.load_dataset(place, at.configuration, split=at.split, revision=revision, token=token)
+                path, revision = (at.repository, at.revision) if self.path is None else (str(self.path), None)
+                table = datasets.load_dataset(path, at.configuration, split=at.split, revision=revision, token=token)
         except Exception as error:  # the library, its builders and its HTTP client raise dozens of kinds
             raise UserError(self._unreadable(error)) from None
         if missing := [column for column in columns if column not in table.column_names]:

@@ -73,14 +73,14 @@ def _gather(
     texts: set[str] = set()
     number = 0
     for number, row in enumerate(rows, start=1):
-        place = f"{where}: row {number}"
-        wrapped = str(_value(row, columns.problem, place))
+        row_name = f"{where}: row {number}"
+        wrapped = str(_value(row, columns.problem, row_name))
         if not wrapped.startswith(prefix) or not wrapped.endswith(suffix):
-            raise InvalidInput(place, columns.problem, "lacks the instruction around its problem")
+            raise InvalidInput(row_name, columns.problem, "lacks the instruction around its problem")
         text = wrapped.removeprefix(prefix).removesuffix(suffix)
-        answer = str(_value(row, columns.answer, place)).strip()
+        answer = str(_value(row, columns.answer, row_name)).strip()
         hashed = sha256_bytes(text.encode("utf-8"))[:_HASHED_ID_LENGTH]
-        identifier = hashed if columns.id is None else str(_value(row, columns.id, place))
+        identifier = hashed if columns.id is None else str(_value(row, columns.id, row_name))
         if (identifier, text, answer) in seen:
             continue
         seen.add((identifier, text, answer))

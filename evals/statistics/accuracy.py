@@ -130,22 +130,22 @@ def _winning_share(count: int, rivals: tuple[int, ...], silent: int, k: int) -> 
     bits = count + sum(rivals) + silent + 1
     total = 0.0
     behind = [0] * len(rivals)  # of each rival, the choices of fewer samples than the answer has
-    for own in range(1, min(count, k) + 1):
-        others = k - own
+    for votes in range(1, min(count, k) + 1):
+        others = k - votes
         kept = (1 << bits * (others + 1)) - 1  # the powers of x up to x^others
         ways, free = [1], silent  # samples that are free to be chosen, for what they say is never ahead
         for number, rival in enumerate(rivals):
-            if rival < own:
+            if rival < votes:
                 free += rival
                 continue
-            behind[number] += math.comb(rival, own - 1) << bits * (own - 1)
-            level = math.comb(rival, own) << bits * own
+            behind[number] += math.comb(rival, votes - 1) << bits * (votes - 1)
+            level = math.comb(rival, votes) << bits * votes
             steps = zip([*ways, 0], [0, *ways], strict=True)
             ways = [one * behind[number] + other * level & kept for one, other in steps]
         any_of_free = (1 + (1 << bits)) ** free & kept
         for tied, polynomial in enumerate(ways):
             chosen = (polynomial * any_of_free & kept) >> bits * others
-            total += math.comb(count, own) * chosen / (tied + 1)
+            total += math.comb(count, votes) * chosen / (tied + 1)
     return total
 
 

@@ -162,9 +162,9 @@ class Chain:
         if not isinstance(asked, dict):
             self._fault(path, "is not a JSON object")
             return
-        for name, place in (("validation", "problems"), ("verifier", "directory")):
+        for name, key_of_path in (("validation", "problems"), ("verifier", "directory")):
             if isinstance(asked.get(name), dict):  # where something lies is no parameter: its bytes are inputs
-                asked[name] = {key: value for key, value in asked[name].items() if key != place}
+                asked[name] = {key: value for key, value in asked[name].items() if key != key_of_path}
         if differing := [key for key, value in asked.items() if maker.manifest.parameters.get(key, value) != value]:
             self._fault(path, f"asks for another {differing[0]} than {self.short(maker.path)} was trained with")
 

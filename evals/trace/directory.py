@@ -90,10 +90,10 @@ def describe(directory: Path, licence: str, name: str = "", author: str = "") ->
     """
     results, chain, faults = _checked(directory)
     refuse(faults)
-    own = [file for file in chain.files if file.is_relative_to(results) and file.is_file()]
+    inside = [file for file in chain.files if file.is_relative_to(results) and file.is_file()]
     study = results / "study.json"
     name = name or str(read_json(study)["study"] if study.is_file() else results.name)
-    print(write_crate(results, own, chain, name, licence, author))
+    print(write_crate(results, inside, chain, name, licence, author))
 
 
 def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:

@@ -166,8 +166,8 @@ def _restricted(chain: Chain, runs: Sequence[str] | None) -> list[Maker]:
     if runs is None:
         return chain.makers
     results = [maker for maker in chain.makers if maker.manifest.kind in ("samples", "grades")]
-    own = [maker for maker in results if maker.path.parent.parent.name in runs]
-    makers = {other.path: other for maker in own for other in chain.behind([maker])}
+    chosen = [maker for maker in results if maker.path.parent.parent.name in runs]
+    makers = {other.path: other for maker in chosen for other in chain.behind([maker])}
     makers |= {maker.path: maker for maker in chain.makers if maker.manifest.kind in ("scores", "comparisons")}
     return list(makers.values())
 

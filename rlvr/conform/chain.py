@@ -30,8 +30,8 @@ class Cut(NamedTuple):
     def by_rollout_batch(self, update: int, lengths: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
         """List the micro-batches of a rank's responses of an update, each with the rollout batch that it is from."""
         first, rows = update * self.micro_batches, len(lengths) // self.micro_batches
-        for place, start in enumerate(range(0, len(lengths), rows)):
-            yield (first + place) // self.sampled_micro_batches, lengths[start : start + rows]
+        for index, start in enumerate(range(0, len(lengths), rows)):
+            yield (first + index) // self.sampled_micro_batches, lengths[start : start + rows]
 
 
 CUTS = {

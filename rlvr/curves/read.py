@@ -187,8 +187,8 @@ def _wandb(path: Path) -> Rows:
         for number, (texts, beside) in enumerate(read_wandb(path)):
             where = f"{path}: history {number}"
             values = {name: parse_json(text, f"{where}: {name}") for name, text in texts.items() if text}
-            own = [values[name] for name in ("train/global_step", "training_step") if name in values]
-            yield where, own[0] if own else values.get("_step", beside), values
+            steps = [values[name] for name in ("train/global_step", "training_step") if name in values]
+            yield where, steps[0] if steps else values.get("_step", beside), values
 
     return _gathered(entries())
 

@@ -116,7 +116,9 @@ def token_values(
     continuation has random numbers of its own.
     """
     # Two jobs a place: the even one forces the token.
-    prefixes = [prefix for place in places for prefix in ([*place.before, place.token], [*place.before])]
+    prefixes = [
+        prefix for occurrence in places for prefix in ([*occurrence.before, occurrence.token], [*occurrence.before])
+    ]
     accuracies = [0.0] * len(prefixes)
     # Prefixes of equal length are continued together, so that all may grow to the same whole length.
     for length in sorted(set(map(len, prefixes))):
@@ -144,6 +146,6 @@ def token_values(
         for job, answers in responses.items():
             accuracies[job] = sum(next(verdicts).correct for _ in answers) / len(answers)
     return [
-        TokenValue(after, before, place.probability, samples)
-        for place, after, before in zip(places, accuracies[::2], accuracies[1::2], strict=True)
+        TokenValue(after, before, occurrence.probability, samples)
+        for occurrence, after, before in zip(places, accuracies[::2], accuracies[1::2], strict=True)
     ]

@@ -189,17 +189,17 @@ def _slopes(tried: TriedLoss, batch: Batch) -> None:
     parts = [torch.arange(len(whole.mask))]
     with _constants() as replay:
         tried.total(batch, parts)
-        for place in whole.mask.nonzero().tolist():
+        for index in whole.mask.nonzero().tolist():
             slopes = []
             for sign in (1.0, -1.0):
                 moved = whole.given_log_probs.clone()
-                moved[tuple(place)] += sign * _STEP
+                moved[tuple(index)] += sign * _STEP
                 replay()
                 slopes.append(float(tried.total(batch.of(moved), parts)))
-            slope, derivative = (slopes[0] - slopes[1]) / (2.0 * _STEP), float(gradient[tuple(place)])
+            slope, derivative = (slopes[0] - slopes[1]) / (2.0 * _STEP), float(gradient[tuple(index)])
             if abs(slope - derivative) > 1e-4 * max(1.0, abs(slope)):
                 words = "what is constant is detached; .item(), .data and no_grad are not seen"
-                raise Fault(f"the gradient at {place} is {derivative:.6g}, the slope of the loss {slope:.6g} ({words})")
+                raise Fault(f"the gradient at {index} is {derivative:.6g}, the slope of the loss {slope:.6g} ({words})")
 
 
 @contextmanager
@@ -282,12 +282,12 @@ _CHECKS: dict[str, Callable[[TriedLoss, Batch], None]] = {
 def _on_policy(tried: TriedLoss) -> Finding:
     """Compare the gradient before the first update with the plain policy gradient, which many losses have there."""
     plain = TriedLoss(Reinforce(), tried.aggregation)
-    own, other = [], []
+    gradients, other = [], []
     for seed in range(_DRAWS):
         batch = Batch.draw(_SIZES[-1], seed, spread=0.0)
-        own.append(tried.gradient(batch)[batch.tokens.mask])
+        gradients.append(tried.gradient(batch)[batch.tokens.mask])
         other.append(plain.gradient(batch)[batch.tokens.mask])
-    gradient, policy_gradient = torch.cat(own), torch.cat(other)
+    gradient, policy_gradient = torch.cat(gradients), torch.cat(other)
     if not bool(gradient.any()):
         return Finding("on-policy", "note", "the gradient is 0 before the first update")
     factor = float(gradient @ policy_gradient / (policy_gradient @ policy_gradient))

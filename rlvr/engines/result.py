@@ -115,14 +115,16 @@ def copy_result(source: Path, manifest: Manifest, out: Path) -> None:
 
 def repeat_result(directory: Path, training: Training, step: int) -> None:
     """Lay out the result of a training that stopped early as its policy after a later ``step``."""
-    manifest, place, shorter = (
+    manifest, directory_of_shorter, shorter = (
         read_manifest(directory / "manifest.json", "run"),
         checkpoint_directory(directory, step),
         training.after(step),
     )
-    copy_result(directory, manifest, place)
-    write_json(place / "run.json", shorter.run.to_json())
-    replace(manifest, parameters=shorter.parameters, fingerprint=shorter.fingerprint).write(place / "manifest.json")
+    copy_result(directory, manifest, directory_of_shorter)
+    write_json(directory_of_shorter / "run.json", shorter.run.to_json())
+    replace(manifest, parameters=shorter.parameters, fingerprint=shorter.fingerprint).write(
+        directory_of_shorter / "manifest.json"
+    )
 
 
 def write_result(

@@ -28,8 +28,8 @@ class BestOfGroup(Advantage):
         advantages = torch.zeros_like(groups.rewards)
         for rows in _rows_of_groups(groups):
             if len(rows) > 1:
-                (best, second), (place, _) = groups.rewards[rows].topk(2)
-                advantages[rows[place]] = (best - second) / (groups.deviations[rows[place]] + self.epsilon)
+                (best, second), (winner, _) = groups.rewards[rows].topk(2)
+                advantages[rows[winner]] = (best - second) / (groups.deviations[rows[winner]] + self.epsilon)
         return advantages
 
 

@@ -178,7 +178,7 @@ def _most_balanced(kept: list[int], spare: list[int], rollouts: int) -> list[int
         return kept
     # reachable[n][k]: bit s is set if k units of fewer than n correct rollouts each can have s correct ones together.
     reachable = [[1] + [0] * wanted]
-    available = [own + other for own, other in zip(kept, spare, strict=True)]
+    available = [drawn + other for drawn, other in zip(kept, spare, strict=True)]
     for number, count in enumerate(available):
         before = reachable[-1]
         ways = ([before[k - j] << (number * j) for j in range(min(count, k) + 1)] for k in range(wanted + 1))

@@ -50,33 +50,33 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.ASCII | re.IG
 def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) -> list[Verdict]:
     """One verdict per sample, in order; one problem's tests are held at a time, equal programs are run once."""
     places: dict[str, list[int]] = {}
-    for place, sample in enumerate(samples):
-        places.setdefault(str(sample.problem_id), []).append(place)
+    for index, sample in enumerate(samples):
+        places.setdefault(str(sample.problem_id), []).append(index)
     verdicts: dict[int, Verdict] = {}
     with ThreadPoolExecutor(workers) as pool:
         for identifier, tests in read_tests(tests_file):
             extracted = {
-                place: extract_program(
-                    samples[place].text,
+                index: extract_program(
+                    samples[index].text,
                     tests.get("entry_point"),
-                    samples[place].finish_reason == "length",
-                    samples[place].in_thinking or False,
+                    samples[index].finish_reason == "length",
+                    samples[index].in_thinking or False,
                 )
-                for place in places.get(identifier, [])
+                for index in places.get(identifier, [])
             }
             programs = list(dict.fromkeys(program for program in extracted.values() if not isinstance(program, Reason)))
             outcomes = dict(zip(programs, pool.map(partial(_timed, tests), programs), strict=True))
-            for place, program in extracted.items():
+            for index, program in extracted.items():
                 if isinstance(program, Reason):
-                    verdicts[place] = Verdict.of(None, program, 0.0)
+                    verdicts[index] = Verdict.of(None, program, 0.0)
                 else:
-                    verdicts[place] = Verdict.of(program, *outcomes[program])
+                    verdicts[index] = Verdict.of(program, *outcomes[program])
                     # the time is charged to the first sample that has this program
                     outcomes[program] = (outcomes[program][0], 0.0)
-    for place, sample in enumerate(samples):
-        if place not in verdicts:
+    for index, sample in enumerate(samples):
+        if index not in verdicts:
             raise UserError(f"{tests_file}: has no tests of problem {sample.problem_id!r}")
-    return [verdicts[place] for place in range(len(samples))]
+    return [verdicts[index] for index in range(len(samples))]
 
 
 def _timed(tests: Mapping[str, Any], program: str) -> tuple[Reason, float]:

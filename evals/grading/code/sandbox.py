@@ -236,9 +236,9 @@ def _shown() -> list[tuple[str, str]]:
     if numpy is None or numpy.origin is None:
         raise UserError(_refusal("numpy is not installed"))
     package = Path(numpy.origin).resolve().parent
-    for place in (package, package.with_name("numpy.libs")):
-        if place.is_dir():
-            shown.append((str(place), f"/packages/{place.name}"))
+    for directory in (package, package.with_name("numpy.libs")):
+        if directory.is_dir():
+            shown.append((str(directory), f"/packages/{directory.name}"))
     return [*shown, (str(Path(__file__).parent / "sandboxed"), "/inside")]
 
 

@@ -94,13 +94,13 @@ class Verifier:
                 future.result()
         finally:
             stop.set()
-        return [verdicts[place] for place in range(len(verdicts))]
+        return [verdicts[index] for index in range(len(verdicts))]
 
     def _work(self, numbered: Iterator[tuple[int, Case]], verdicts: dict[int, Verdict], stop: threading.Event) -> None:
         """Judge one case after the other until there is none left; a sandbox that has ended is replaced."""
         while not stop.is_set():
             with self._lock:
-                place, case = next(numbered, (-1, None))
+                index, case = next(numbered, (-1, None))
             if case is None:
                 break
             conversation = self._idle.pop() if self._idle else self._begin()
@@ -110,7 +110,7 @@ class Verifier:
                 conversation.sandbox.kill()
             else:
                 self._idle.append(conversation)
-            verdict = verdicts[place] = _verdict(case, answer, time.perf_counter() - begin)
+            verdict = verdicts[index] = _verdict(case, answer, time.perf_counter() - begin)
             self._count(verdict)
 
     def _begin(self) -> _Conversation:

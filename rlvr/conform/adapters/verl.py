@@ -28,17 +28,17 @@ def loss(part, options):
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
     from verl.workers.config import ActorConfig, PolicyLossConfig
 
-    own = {key.partition(".")[2]: value for key, value in options.items() if key.startswith("policy_loss.")}
+    of_policy = {key.partition(".")[2]: value for key, value in options.items() if key.startswith("policy_loss.")}
     settings = {key: value for key, value in options.items() if key in ActorConfig.__dataclass_fields__}
     whole, mask, mode, weights = part.whole, part.mask.long(), options["loss_agg_mode"], None
     counts = {"dp_size": whole.ranks, "batch_num_tokens": whole.tokens, "global_batch_size": whole.rows}
     counts["loss_scale_factor"] = whole.longest
-    settings |= {"policy_loss": PolicyLossConfig(**own), "global_batch_info": counts}
+    settings |= {"policy_loss": PolicyLossConfig(**of_policy), "global_batch_info": counts}
     config = ActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=4, **settings)
     if cap := options.get("rollout_is_threshold"):
         ratios = part.old_log_probs - part.sampler_log_probs
         weights, _ = compute_rollout_correction_weights(ratios, mask, "token", cap)
-    of_loss = get_policy_loss_fn(own["loss_mode"])
+    of_loss = get_policy_loss_fn(of_policy["loss_mode"])
     given = (part.old_log_probs, part.log_probs, part.advantages, mask, mode, config)
     value, _ = of_loss(*given, rollout_is_weights=weights)
     if "kl_loss_coef" in options:

@@ -62,9 +62,9 @@ class Chain:
         from verl.workers.utils.losses import ppo_loss
 
         of_loss = {key.partition(".")[2]: value for key, value in options.items() if key.startswith("policy_loss.")}
-        own = {key: value for key, value in options.items() if not key.startswith("policy_loss.")}
-        own |= {"policy_loss": PolicyLossConfig(**of_loss), "loss_scale_factor": longest}
-        actor = FSDPActorConfig(strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=4, **own)
+        of_actor = {key: value for key, value in options.items() if not key.startswith("policy_loss.")}
+        of_actor |= {"policy_loss": PolicyLossConfig(**of_loss), "loss_scale_factor": longest}
+        actor = FSDPActorConfig(strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=4, **of_actor)
         write_model("model")
         parts = {"path": "model", "override_config": {"attn_implementation": "sdpa"}, "use_remove_padding": False}
         parts = {

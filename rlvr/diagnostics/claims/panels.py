@@ -40,13 +40,13 @@ class Estimates:
         """Draw upright intervals along x, or level ones along y."""
         width, opacity = (1.2, 0.6) if self.seeds else (1.8, 1.0)
         for number, (name, values) in enumerate(self.values.items()):
-            place = (number if isinstance(name, str) else name) + self.shift
+            position = (number if isinstance(name, str) else name) + self.shift
             estimate = values if isinstance(values, Measurement) else beside("", values)
             interval = axes.hlines if level else axes.vlines
-            interval(place, estimate.low, estimate.high, color=self.colour, linewidth=width, alpha=opacity)
+            interval(position, estimate.low, estimate.high, color=self.colour, linewidth=width, alpha=opacity)
             if self.seeds and not isinstance(values, Measurement):
-                axes.plot(seeds := list(values), [place] * len(seeds), "|", color=self.colour, markersize=9)
-            x, y = (estimate.estimate, place) if level else (place, estimate.estimate)
+                axes.plot(seeds := list(values), [position] * len(seeds), "|", color=self.colour, markersize=9)
+            x, y = (estimate.estimate, position) if level else (position, estimate.estimate)
             label = None if number else self.label
             axes.plot(x, y, self.marker, color=self.colour, markersize=5, label=label)
         if all(isinstance(name, str) for name in self.values):
@@ -68,7 +68,7 @@ class Means:
 
     def draw(self, axes: Axes, level: bool) -> None:
         groups = self.rows.dropna(subset=[self.y]).groupby(self.x)[self.y]
-        values = {place: group.to_numpy(dtype=np.float64) for place, group in groups}  # in order of x
+        values = {x: group.to_numpy(dtype=np.float64) for x, group in groups}  # in order of x
         places = np.array(list(values), dtype=np.float64)
         means = [group.mean() for group in values.values()]
         style: dict[str, Any] = {"color": self.colour, "marker": self.marker, "label": self.label or None}
@@ -137,10 +137,10 @@ class Words:
         for number, (heading, (colour, shares)) in enumerate(self.columns.items()):
             x = (2 * number + 1) / (2 * len(self.columns))
             axes.text(x, 0.97, heading, ha="center", va="top", fontsize=8)
-            for place, (word, share) in enumerate(shares.items()):
+            for index, (word, share) in enumerate(shares.items()):
                 style: dict[str, Any] = {"color": colour, "fontsize": 8 + 10 * float(share) / largest}
                 style |= {"family": "DejaVu Sans Mono", "parse_math": False, "ha": "center", "va": "center"}
-                axes.text(x, 0.86 - 0.105 * place, f"{word}  {share:+.0%}", **style)
+                axes.text(x, 0.86 - 0.105 * index, f"{word}  {share:+.0%}", **style)
         axes.set_axis_off()
 
 

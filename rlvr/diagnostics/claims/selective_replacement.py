@@ -124,14 +124,14 @@ def direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any
         yield _row("moved fraction", float((moved > MOVED).mean()), name)
         yield _row("correlation with probability", rank_correlation(moved, probability), name)
         bins = np.minimum((probability * _PROBABILITY_BINS).astype(int), _PROBABILITY_BINS - 1)
-        for place in np.unique(bins):
-            middle = (place + 0.5) / _PROBABILITY_BINS
-            yield _row("moved by probability", float(moved[bins == place].mean()), name, fraction=middle)
+        for edge in np.unique(bins):
+            middle = (edge + 0.5) / _PROBABILITY_BINS
+            yield _row("moved by probability", float(moved[bins == edge].mean()), name, fraction=middle)
     for (source, frame), (column, edges) in product(zip(tokens, sources, strict=True), _HISTOGRAMS.items()):
         values = frame[column].astype("float64").clip(edges[0], np.nextafter(edges[-1], 0))
         counts = np.histogram(values, bins=edges)[0] / len(frame)
-        for place, share in zip(edges[:-1], counts, strict=True):
-            yield _row(f"histogram {column} {source}", float(share), fraction=float(place))
+        for edge, share in zip(edges[:-1], counts, strict=True):
+            yield _row(f"histogram {column} {source}", float(share), fraction=float(edge))
 
 
 def _row(

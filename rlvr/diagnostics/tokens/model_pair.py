@@ -54,9 +54,9 @@ def over_likeliest(logits: Sequence[Tensor], chosen: Tensor, top: int) -> dict[s
     """Return the same over :func:`lumped` distributions: one pass over the vocabulary, and no copy of it."""
     largest = [values.max(dim=-1, keepdim=True) for values in logits]
     totals = []
-    for values, (value, place) in zip(logits, largest, strict=True):
+    for values, (value, token) in zip(logits, largest, strict=True):
         # The largest term, which is 1, is added in float64: a small remainder is a difference of nearly equal numbers.
-        others = (values - value).exp_().scatter_(-1, place, 0.0).sum(dim=-1, keepdim=True)
+        others = (values - value).exp_().scatter_(-1, token, 0.0).sum(dim=-1, keepdim=True)
         totals.append(torch.log1p(others.double()))
     places = torch.cat([values.topk(top, dim=-1).indices for values in logits], dim=-1).sort(dim=-1).values
     repeated = torch.zeros_like(places, dtype=torch.bool)

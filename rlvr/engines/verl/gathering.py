@@ -61,10 +61,10 @@ class Ranks:
 
     def gather(self, mask: Any, **values: Tensor) -> AllRollouts:
         """Join values of this rank's rollouts, or of their tokens, with those of the others; ``mask`` is ragged."""
-        own = {name: tensor.cpu() for name, tensor in {"lengths": mask.offsets().diff(), **values}.items()}
-        parts: list[Any] = [own] * self.count
+        here = {name: tensor.cpu() for name, tensor in {"lengths": mask.offsets().diff(), **values}.items()}
+        parts: list[Any] = [here] * self.count
         if self.count > 1:
-            distributed.all_gather_object(parts, own, group=self.group)
+            distributed.all_gather_object(parts, here, group=self.group)
         return AllRollouts(parts, self.number)
 
     def share(self, tokens: list[int]) -> RowShare | None:

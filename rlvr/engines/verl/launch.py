@@ -120,11 +120,11 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     if checkpoints_at:
         environment[CHECKPOINTS_VARIABLE] = ",".join(map(str, checkpoints_at))
     overrides |= {f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in environment.items()}
-    own = {key.lstrip("+") for key in overrides}
+    decided = {key.lstrip("+") for key in overrides}
     given: dict[str, Value] = {**(run.overrides or {}), **cluster.overrides}
     for key in given:
         option = key.lstrip("+")
-        if _is_decided(option, own):
+        if _is_decided(option, decided):
             accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
             raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)
         if option.startswith(_OF_THE_STUDY):
@@ -136,9 +136,9 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     return Launch(COMMAND, {**overrides, **given}, environment)
 
 
-def _is_decided(key: str, own: set[str]) -> bool:
-    """Return whether one of our ``own`` options is this one, a part of it, or has it as a part."""
-    return any(key == each or key.startswith(f"{each}.") or each.startswith(f"{key}.") for each in own)
+def _is_decided(key: str, decided: set[str]) -> bool:
+    """Return whether one of the ``decided`` options is this one, a part of it, or has it as a part."""
+    return any(key == option or key.startswith(f"{option}.") or option.startswith(f"{key}.") for option in decided)
 
 
 def hydra_value(value: Value) -> str:

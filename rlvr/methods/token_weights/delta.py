@@ -236,10 +236,10 @@ class MatchedLambdaSelection(RankedByLambda):
         masses = -advantages.abs() * torch.expm1(batch.old_log_probs[batch.response_mask].double())
         weights = torch.zeros_like(masses)
         for name, side in (("positive", advantages > 0), ("negative", advantages < 0)):
-            own = order[side[order]]
-            reached = masses[own].cumsum(dim=0)
-            kept = own[: int((reached < self.ratio * reached[-1:]).sum()) + 1]
-            share = masses[kept].sum() / masses[own].sum()
+            of_side = order[side[order]]
+            reached = masses[of_side].cumsum(dim=0)
+            kept = of_side[: int((reached < self.ratio * reached[-1:]).sum()) + 1]
+            share = masses[kept].sum() / masses[of_side].sum()
             weights[kept] = 1.0 / share if share > 0 else 1.0  # a side without gradient keeps one token, which has none
             metrics[f"selected_mass_fraction_{name}"] = float(share)
         metrics["selected_token_fraction"] = float((weights > 0).double().mean())

@@ -41,8 +41,10 @@ class TokenVectors:
         if bool(tokens.all()):
             return self
         share = None if self.share is None else self.share.select(tokens)
-        own = tokens[self._own]
-        return TokenVectors(self.rows[own], self.coefficients[tokens], self.sides[:, tokens], self.mass[tokens], share)
+        chosen = tokens[self._own]
+        return TokenVectors(
+            self.rows[chosen], self.coefficients[tokens], self.sides[:, tokens], self.mass[tokens], share
+        )
 
     def per_token(self, of_side: Tensor) -> Tensor:
         """Give each token [N] its side's value of [2]; off both sides, the negative side's."""
@@ -96,10 +98,10 @@ class TokenVectors:
 
     def own_distances(self, centroids: Tensor, squared_lengths: Tensor) -> Tensor:
         """Compute the squared distance [N] in float64 of v to its own side's centroid of [2, D]; see per_token."""
-        own = self.per_token(centroids.square().sum(dim=1)) - 2.0 * torch.where(
+        distances = self.per_token(centroids.square().sum(dim=1)) - 2.0 * torch.where(
             self.sides[0], self.projections(centroids[0]), self.projections(centroids[1])
         )
-        return (squared_lengths + own).clamp(min=0.0)
+        return (squared_lengths + distances).clamp(min=0.0)
 
     def deviations(self, values: Tensor) -> Tensor:
         """Compute the population standard deviation [2] of ``values`` [N] over each side, with a floor."""
