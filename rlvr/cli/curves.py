@@ -13,7 +13,7 @@ commands = Commands()
 
 @commands.add("curves")
 def curves(
-    runs: Annotated[Words, Argument(help="METHOD=PATH each; runs of one method are its seeds (docs/curves.md)")],
+    runs: Annotated[Words, Argument(help="METHOD=PATH each; runs of one method are its seeds (docs/other_tools.md)")],
     axis: Annotated[Literal["steps", "tokens", "seconds"], Option(help="what all curves are drawn over")] = "steps",
     reference: Annotated[
         str | None, Option(help="method that the others are compared with; default: the first", show_default=False)

@@ -15,7 +15,7 @@ commands = Commands()
 
 @commands.add("judge")
 def judge(
-    file: Annotated[Path, Argument(help="Python with a class that has @component(NAME) (docs/judge.md)")],
+    file: Annotated[Path, Argument(help="Python with a class that has @component(NAME) (docs/your_method.md)")],
     name: Annotated[str | None, Option(help="of the component, where the file has several", show_default=False)] = None,
     against: Annotated[str, Option(help="method of the catalogue, or another FILE.py")] = "dapo",
     study: Annotated[

@@ -66,7 +66,7 @@ def find_component(file: Path, name: str | None = None) -> Named:
     if len(chosen) == 1:
         return chosen[0]
     names = ", ".join(component.name for component in components)
-    accepted = f"--name with one of {names}" if names else "a class with @component(NAME) (docs/judge.md)"
+    accepted = f"--name with one of {names}" if names else "a class with @component(NAME) (docs/your_method.md)"
     called = f" called {name}" if name else ""
     raise UserError(
         f"{file}: has {len(chosen) or 'no'} component{'s' * (len(chosen) > 1)}{called}; accepted: {accepted}"

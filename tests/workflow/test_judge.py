@@ -1,4 +1,4 @@
-"""The page docs/judge.md: its file is written and its commands run in an empty directory, on the smoke study."""
+"""`judge` in docs/your_method.md: its file is written and its commands run in an empty directory, on the smoke study."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(words: list[str], project: Project, directory: Path) -> subprocess.Compl
 
 
 def test_the_page_leads_from_an_empty_directory_to_a_verdict_and_a_page(finished_copy: Project, tmp_path: Path) -> None:
-    page, directory = (REPOSITORY / "docs/judge.md").read_text(), tmp_path / "empty"
+    page, directory = (REPOSITORY / "docs/your_method.md").read_text(), tmp_path / "empty"
     directory.mkdir()
     (written,) = _FILE.findall(page)
     (directory / "my_loss.py").write_text(written)
