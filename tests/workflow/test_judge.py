@@ -1,4 +1,4 @@
-"""`judge` in docs/your_method.md: its file is written and its commands run in an empty directory, on the smoke study."""
+"""``judge`` in docs/your_method.md: its file is written, its commands run in an empty directory, on the smoke study."""
 
 from __future__ import annotations
 
