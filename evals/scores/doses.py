@@ -6,6 +6,7 @@ the plain one is its comparison with no dose; the doses of a kind are one family
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -105,20 +106,12 @@ def write_doses_table(
     trainings = _Trainings(read_counts(scores), training, settings)
 
     def rows_of(kind: str, dose: str, names: Mapping[str, str], of_dose: Comparison | None = None) -> list[Dosed]:
-        compared = trainings.compared({name: method for method, name in names.items()})
-        return [
-            Dosed(
-                kind,
-                dose,
-                method,
-                titles[method],
-                trainings.distance(name),
-                trainings.average(name),
-                compared.get(method),
-                of_dose if method == reference_method else None,
-            )
-            for method, name in names.items()
-        ]
+        compared, rows = trainings.compared({name: method for method, name in names.items()}), []
+        for method, name in names.items():
+            versus_none = of_dose if method == reference_method else None
+            measured = trainings.distance(name), trainings.average(name), compared.get(method), versus_none
+            rows.append(Dosed(kind, dose, method, titles[method], *measured))
+        return rows
 
     by_distance = {  # a job's file does not keep the order
         kind: dict(sorted(of_kind.items(), key=lambda item: trainings.distance(item[1][reference_method])))
@@ -139,37 +132,30 @@ def write_doses_table(
     for kind, of_kind in by_distance.items():
         of_methods = [[row for row in rows if (row.kind, row.method) == (kind, method)] for method in titles]
         shown = [line for line in of_methods if line and line[0].method != reference_method]
-        columns = [_method_column(), *(_gain_column(number, dose) for number, dose in enumerate(of_kind))]
+        columns = [
+            Column[Sequence[Dosed]]("Method", lambda row: row[0].title),
+            *(Column(dose, partial(_gain, number=number), _gain_text) for number, dose in enumerate(of_kind)),
+        ]
         heading = f"{kind}: points over {title} under the same dose"
         tables.append(make_table(f"doses_{kind}", heading, columns, shown, [_fall(kind, rows, title), extraction]))
     tables.append(make_table("doses_none", "Without a dose", _of_methods(k, title), undosed, [extraction]))
     read = [counts.path for counts in trainings.benchmarks]
     runs = [run for run, (_, method) in trainings.benchmarks[0].methods.items() if method != BASE]
-    parameters = {
-        "doses": {kind: list(of_kind) for kind, of_kind in by_distance.items()},
-        "reference_method": reference_method,
-    }
+    listed = {kind: list(of_kind) for kind, of_kind in by_distance.items()}
+    parameters = {"doses": listed, "reference_method": reference_method}
     write_table(out, tables, pd.DataFrame(map(_written, rows)), [*read, *map(trainings.metrics, runs)], parameters)
 
 
 def _fall(kind: str, rows: Sequence[Dosed], plain: str) -> str:
     """Say at which dose of a kind the plain method falls, and which methods are better or worse there."""
-    fallen = [
-        row
-        for row in rows
-        if row.kind == kind and row.versus_no_dose is not None and row.versus_no_dose.verdict is Verdict.WORSE
-    ]
+    of_kind = [row for row in rows if row.kind == kind]
+    fallen = [row for row in of_kind if row.versus_no_dose and row.versus_no_dose.verdict is Verdict.WORSE]
     if not fallen:
         return f"At no dose of {kind} is {plain} distinguishable from no dose."
     dose, others = fallen[0].dose, []
+    judged = [(row.title, row.versus_plain.verdict) for row in of_kind if row.dose == dose and row.versus_plain]
     for verdict in (Verdict.BETTER, Verdict.WORSE):
-        titles = [
-            row.title
-            for row in rows
-            if (row.kind, row.dose) == (kind, dose)
-            and row.versus_plain is not None
-            and row.versus_plain.verdict is verdict
-        ]
+        titles = [title for title, of_row in judged if of_row is verdict]
         others.append(f"{verdict.value} there: {', '.join(titles) or 'none'}")
     text = difference_text(fallen[0].versus_no_dose)
     return f"{plain} falls at {kind} {dose} ({text} points); {'; '.join(others)}."
@@ -215,12 +201,8 @@ def _of_methods(k: int, plain: str) -> list[Column[Dosed]]:
     ]
 
 
-def _method_column() -> Column[Sequence[Dosed]]:
-    return Column("Method", lambda row: row[0].title)
-
-
-def _gain_column(number: int, dose: str) -> Column[Sequence[Dosed]]:
-    return Column(dose, lambda row: row[number].versus_plain, _gain_text)
+def _gain(row: Sequence[Dosed], number: int) -> Comparison | None:
+    return row[number].versus_plain
 
 
 def _gain_text(comparison: Comparison | None) -> str:
@@ -240,9 +222,8 @@ def _written(row: Dosed) -> dict[str, Any]:
         "average": row.average.value,
         **interval_columns(row.average.confidence_interval),
         "against": "" if versus is None else "plain" if row.versus_plain else "no dose",
-        "difference": None if versus is None else versus.difference,
-        **interval_columns(None if versus is None else versus.confidence_interval, "difference_"),
-        "p_value_holm": None if versus is None else versus.p_value_holm,
-        "minimum_detectable_effect": None if versus is None else versus.minimum_detectable_effect,
+        "difference": getattr(versus, "difference", None),
+        **interval_columns(getattr(versus, "confidence_interval", None), "difference_"),
+        **{key: getattr(versus, key, None) for key in ("p_value_holm", "minimum_detectable_effect")},
         "verdict": "" if versus is None else versus.verdict.value,
     }

@@ -1,8 +1,7 @@
 """The table of the last and of the best policy of every training, where a study chooses the best on a benchmark."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,9 +12,8 @@ from evals.core.comparisons import Comparison
 from evals.core.errors import UserError
 from evals.core.records import BASE, Chosen, Condition
 from evals.results import Results, read_results
-from evals.statistics.average import Average
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
 from evals.tables.main import average_text, difference_text
 
 _MARK = " †"
@@ -31,9 +29,8 @@ class Checkpoints:
 
     @property
     def kind(self) -> str:
-        if self.condition.method == BASE:
-            return numbers.NOTHING
-        return "best" if self.choices else "last"
+        """The policies that the row shows: base, last or best."""
+        return BASE if self.condition.method == BASE else "best" if self.choices else "last"
 
     @property
     def steps(self) -> str:
@@ -44,9 +41,6 @@ class Checkpoints:
     def chosen_average(self) -> float | None:
         """The mean over seeds of the averages by which the policies were chosen."""
         return fmean(choice.averages[str(choice.step)] for choice in self.choices) if self.choices else None
-
-    def average(self, names: Sequence[str]) -> Average | None:
-        return self.results.average_over(self.condition, names) if names else None
 
     @property
     def comparison(self) -> Comparison | None:
@@ -73,9 +67,8 @@ def write_checkpoints_table(
     chosen = {path.parent.name: Chosen.read(path) for path in choices}
     if lacking := [run.run for run in best.runs if run.method != BASE and run.run not in chosen]:
         raise UserError(f"--choices: lack that of {lacking[0]}")
-    rows = _rows(results, best, chosen)
-    frame = pd.DataFrame([_numbers(row) for row in rows])
-    write_table(out, checkpoint_tables(rows), frame, [*results.sources, *best.sources, *choices])
+    tables, frame = checkpoint_tables(_rows(results, best, chosen))
+    write_table(out, tables, frame, [*results.sources, *best.sources, *choices])
 
 
 def _rows(last: Results, best: Results, chosen: Mapping[str, Chosen]) -> list[Checkpoints]:
@@ -90,45 +83,13 @@ def _rows(last: Results, best: Results, chosen: Mapping[str, Chosen]) -> list[Ch
     return rows
 
 
-def checkpoint_tables(rows: Sequence[Checkpoints]) -> list[Table]:
-    """Lay out the averages with their comparisons, and the benchmarks one by one."""
+def checkpoint_tables(rows: Sequence[Checkpoints]) -> tuple[list[Table], pd.DataFrame]:
+    """Lay out the averages with their comparisons, and the benchmarks one by one; and the CSV file of both."""
     last, best = rows[0].results, next(row for row in rows if row.choices)
-    selected, k, among = (
-        best.choices[0].benchmark,
-        best.choices[0].samples_per_problem,
-        sorted({len(choice.averages) for row in rows for choice in row.choices}),
-    )
+    selected, k = best.choices[0].benchmark, best.choices[0].samples_per_problem
+    among = sorted({len(choice.averages) for row in rows for choice in row.choices})
     others = [name for name in last.benchmarks if name != selected]
-
-    def score(row: Checkpoints, name: str) -> str:
-        return numbers.percent(row.results.average(row.condition, name).value) + _marked(row, name == selected)
-
-    def on(name: str) -> Column[Checkpoints]:
-        return Column(name, partial(score, name=name))
-
-    beginning: list[Column[Checkpoints]] = [
-        Column("Method", lambda row: row.condition.title),
-        Column("Checkpoint", lambda row: row.kind),
-    ]
-    without: list[Column[Checkpoints]] = [
-        Column(f"Without {selected} (%)", lambda row: row.average(others), _mean_text)
-    ]
-    columns: list[Column[Checkpoints]] = [
-        *beginning,
-        Column("After step", lambda row: row.steps or numbers.NOTHING),
-        Column(
-            f"avg@{last.k} (%)",
-            lambda row: average_text(row.results.average(row.condition)) + _marked(row, selected=True),
-        ),
-        *(without if others else []),
-        Column(f"Versus {last.reference_title} (pp)", lambda row: row.comparison, difference_text),
-        Column("p (Holm)", lambda row: getattr(row.comparison, "p_value_holm", None), numbers.p_value),
-        Column(
-            f"Verdict versus {last.reference_title}", lambda row: row.results.verdict(row.condition) or numbers.NOTHING
-        ),
-        Column(f"{selected}, choice (%)", lambda row: row.chosen_average, numbers.percent),
-        Column(f"{selected}, scored (%)", partial(score, name=selected)),
-    ]
+    columns = _columns(last, selected, others)
     number = " to ".join(map(str, dict.fromkeys([among[0], among[-1]])))  # fewer where a training stopped early
     note = (
         f"best: of {number} policies along each training, the last among them, the one with the highest avg@{k} on "
@@ -138,44 +99,65 @@ def checkpoint_tables(rows: Sequence[Checkpoints]) -> list[Table]:
         f"{f'; the mean without {selected} is not selected on' if others else ''}. Best policies are compared with "
         "best ones, last with last. After step: of each seed."
     )
-    by_benchmark = [*beginning, *map(on, last.benchmarks)]
+    by_benchmark = [*columns[2:4], *(Column(name, _score_on(name, selected)) for name in last.benchmarks)]
+    title, notes = "The last and the best policy of every training", [note, last.extraction_note]
+    title_by_benchmark, marked = f"avg@{last.k} by benchmark (%)", ["†: selected on.", last.extraction_note]
+    tables = [
+        make_table("checkpoints", title, columns, rows, notes),
+        make_table("checkpoints_by_benchmark", title_by_benchmark, by_benchmark, rows, marked),
+    ]
+    return tables, table_frame(columns, rows)
+
+
+def _columns(last: Results, selected: str, others: Sequence[str]) -> list[Column[Checkpoints]]:
+    """The columns of the table and of the CSV file, which has every benchmark, too."""
+
+    def on_all(row: Checkpoints) -> dict[str, Any]:
+        average = row.results.average(row.condition)
+        return {"average": average.value, **interval_columns(average.confidence_interval)}
+
+    def on_each(row: Checkpoints) -> dict[str, Any]:
+        return {name: row.results.average(row.condition, name).value for name in row.results.benchmarks}
+
+    def mean_text(row: Checkpoints) -> str:
+        return average_text(row.results.average(row.condition)) + (_MARK if row.choices else "")
+
+    without = Column[Checkpoints](
+        f"Without {selected} (%)", lambda row: average_text(row.results.average_over(row.condition, others))
+    )
     return [
-        make_table(
-            "checkpoints", "The last and the best policy of every training", columns, rows, [note, last.extraction_note]
+        Column("", lambda row: row.condition.model, csv="model"),
+        Column("", lambda row: row.condition.method, csv="method"),
+        Column("Method", lambda row: row.condition.title),
+        Column(
+            "Checkpoint", lambda row: row.kind, lambda kind: numbers.NOTHING if kind == BASE else kind, "checkpoint"
         ),
-        make_table(
-            "checkpoints_by_benchmark",
-            f"avg@{last.k} by benchmark (%)",
-            by_benchmark,
-            rows,
-            ["†: selected on.", last.extraction_note],
+        Column("After step", lambda row: row.steps, lambda steps: steps or numbers.NOTHING, "steps"),
+        Column(f"avg@{last.k} (%)", lambda row: row, mean_text, on_all),
+        *([without] if others else []),
+        Column(
+            f"Versus {last.reference_title} (pp)",
+            lambda row: row.comparison,
+            difference_text,
+            lambda compared: {"difference": getattr(compared, "difference", None)},
         ),
+        Column("p (Holm)", lambda row: getattr(row.comparison, "p_value_holm", None), numbers.p_value, "p_value_holm"),
+        Column(
+            f"Verdict versus {last.reference_title}", lambda row: row.results.verdict(row.condition) or numbers.NOTHING
+        ),
+        Column("", lambda row: getattr(row.comparison, "verdict", None), csv="verdict"),
+        Column("", lambda row: row.choices[0].benchmark if row.choices else None, csv="selected_on"),
+        Column(f"{selected}, choice (%)", lambda row: row.chosen_average, numbers.percent, "chosen_average"),
+        Column(f"{selected}, scored (%)", _score_on(selected, selected)),
+        Column("", lambda row: row, csv=on_each),
     ]
 
 
-def _marked(row: Checkpoints, selected: bool) -> str:
-    return _MARK if row.choices and selected else ""
+def _score_on(name: str, selected: str) -> Callable[[Checkpoints], str]:
+    """Make the function of a row's score on a benchmark, with a mark where it was selected on."""
 
+    def text(row: Checkpoints) -> str:
+        mark = _MARK if row.choices and name == selected else ""
+        return numbers.percent(row.results.average(row.condition, name).value) + mark
 
-def _mean_text(average: Average | None) -> str:
-    return numbers.NOTHING if average is None else average_text(average)
-
-
-def _numbers(row: Checkpoints) -> dict[str, Any]:
-    """A row of the CSV file, in full precision."""
-    average, compared = row.results.average(row.condition), row.comparison
-    by_name = {name: row.results.average(row.condition, name).value for name in row.results.benchmarks}
-    return {
-        "model": row.condition.model,
-        "method": row.condition.method,
-        "checkpoint": row.kind if row.condition.method != BASE else "base",
-        "steps": row.steps,
-        "average": average.value,
-        **interval_columns(average.confidence_interval),
-        "difference": compared.difference if compared else None,
-        "p_value_holm": compared.p_value_holm if compared else None,
-        "verdict": compared.verdict.value if compared else None,
-        "selected_on": row.choices[0].benchmark if row.choices else None,
-        "chosen_average": row.chosen_average,
-        **by_name,
-    }
+    return text

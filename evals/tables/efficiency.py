@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from evals.statistics.difference import Difference, pooled
 from evals.statistics.resampling import draw_problems, holm_of_known
 from evals.statistics.scaling import FEATURES, Course, CourseEstimate, Curves, estimate_course
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
 
 RESAMPLES = 300
 REACHED_GAIN = 0.8
@@ -90,9 +89,8 @@ def at_equal_tokens(results: Results, training: Path) -> tuple[float, dict[Condi
         for frame in frames:
             spent = frame["tokens_generated"]
             window = frame[spent.between(0.9 * tokens, tokens)]
-            nearest = frame[
-                spent == spent[max(0, int((spent <= tokens).sum()) - 1)]
-            ]  # the last step before, or the first
+            last = max(0, int((spent <= tokens).sum()) - 1)  # step before, or the first
+            nearest = frame[spent == spent[last]]
             rewards.append(float((nearest if window.empty else window)["reward_mean"].mean()))
         costs = [
             np.mean([np.interp(tokens, frame["tokens_generated"], frame[name]) for frame in frames])
@@ -173,49 +171,37 @@ def _words(difference: float, p_value: float | None, more: str, less: str) -> st
 
 def write_efficiency_table(results: Results, training: Path, out: Path) -> None:
     """Write every method at equal tokens and, with validation, its compute-performance curve."""
-    tables, rows = efficiency_tables(results, training)
+    tables, frame = efficiency_tables(results, training)
     runs = [run.run for row in results.conditions for run in row.runs if row.method != BASE]
     files = [training / run / name for run in runs for name in ("metrics.parquet", "validation.parquet")]
     read = [path for path in files if path.is_file()]
-    write_table(out, tables, pd.DataFrame(rows), [*results.sources, *read], {"resamples": RESAMPLES})
+    write_table(out, tables, frame, [*results.sources, *read], {"resamples": RESAMPLES})
 
 
-def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], list[dict[str, Any]]]:
-    """Lay out the tables, and the same numbers as rows of a CSV file."""
+def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd.DataFrame]:
+    """Lay out the tables, and the same numbers as a CSV file has them."""
     tokens, equal = at_equal_tokens(results, training)
     reference_of = {row: (row.model, results.reference_method) for row in equal}
     references = {(row.model, row.method): row for row in equal}
     compared = [row for row in equal if row.method != results.reference_method and reference_of[row] in references]
     against = {row: equal[row].less(equal[references[reference_of[row]]]) for row in compared}
     p_values = dict(zip(compared, _p_values(list(against.values())), strict=True))
-    rows = [
-        {
-            "model": row.model,
-            "method": row.method,
-            "title": row.title,
-            "tokens": method.tokens,
-            "equal_tokens": tokens,
-            "optimizer_steps": method.steps,
-            "seconds": method.seconds,
-            "training_reward": method.less(None).estimate.item(),
-            **interval_columns(_cell(method.less(None))[1], "training_reward_"),
-            "p_value_holm": p_values.get(row),
-        }
-        for row, method in equal.items()
-    ]
     title = results.reference_title
     columns: list[Column[Condition]] = [
-        Column("Method", lambda row: row.title),
-        Column("Tokens in all", lambda row: equal[row].tokens, numbers.count),
-        Column("Steps", lambda row: equal[row].steps, numbers.whole),
-        Column("Seconds", lambda row: equal[row].seconds, numbers.seconds),
-        Column("Reward (%)", lambda row: _cell(equal[row].less(None)), _share),
+        Column("", lambda row: row.model, csv="model"),
+        Column("", lambda row: row.method, csv="method"),
+        Column("Method", lambda row: row.title, csv="title"),
+        Column("Tokens in all", lambda row: equal[row].tokens, numbers.count, "tokens"),
+        Column("", lambda row: tokens, csv="equal_tokens"),
+        Column("Steps", lambda row: equal[row].steps, numbers.whole, "optimizer_steps"),
+        Column("Seconds", lambda row: equal[row].seconds, numbers.seconds, "seconds"),
+        Column("Reward (%)", lambda row: _cell(equal[row].less(None)), _share, _written("training_reward")),
         Column(
             f"Versus {title} (pp)",
             against.get,
             lambda difference: _points(_cell(difference)) if difference else numbers.NOTHING,
         ),
-        Column("p (Holm)", p_values.get, numbers.p_value),
+        Column("p (Holm)", p_values.get, numbers.p_value, "p_value_holm"),
     ]
     note = (
         "Steps: optimizer steps; seconds: of training steps. Reward: on the training problems, mean of the last tenth "
@@ -225,10 +211,15 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], li
     heading = f"Every method after {numbers.count(tokens)} tokens, which each of its trainings generated"
     tables = [make_table("equal_tokens", heading, columns, list(equal), [note])] if equal else []
     if (fits := fit_courses(results, training)) is not None:
-        fitted, more = _fit_tables(results, fits)
+        fitted, further = _fit_tables(results, fits)
         tables += fitted
-        rows = [row | more[name] for row, name in zip(rows, equal, strict=True)]
-    return tables, rows
+        columns += further
+    return tables, table_frame(columns, list(equal))
+
+
+def _written(name: str) -> Callable[[_Cell], dict[str, float | None]]:
+    """Make the function of a cell's columns in the CSV file."""
+    return lambda cell: {name: cell[0], **interval_columns(cell[1], f"{name}_")}
 
 
 def _share(cell: _Cell) -> str:
@@ -252,8 +243,8 @@ def _scaled(text: Callable[[float], str]) -> Callable[[_Cell], str]:
     return show
 
 
-def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Condition, dict[str, Any]]]:
-    """The parameters of every method, and its ceiling and compute against the reference method's."""
+def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], list[Column[Condition]]]:
+    """The parameters of every method, and its ceiling and compute against the reference method's; and the CSV's."""
     conditions, title = list(fits.courses), results.reference_title
     references = {row.model: row for row in conditions if row.method == results.reference_method}
     compared = [row for row in conditions if row.method != results.reference_method and row.model in references]
@@ -322,16 +313,12 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
     if compared:
         heading = f"Compute-performance curves against {title}"
         tables.append(make_table("scaling_versus", heading, versus, compared, [comparison]))
-    rows = {
-        row: {
-            name: value
+    written: list[Column[Condition]] = [
+        *(
+            Column("", partial(fits.feature, index=index), csv=_written(feature))
             for index, feature in enumerate(FEATURES)
-            for name, value in {
-                feature: fits.feature(row, index)[0],
-                **interval_columns(fits.feature(row, index)[1], f"{feature}_"),
-            }.items()
-        }
-        | {"ceiling_p_holm": adjusted[_CEILING].get(row), "compute_p_holm": adjusted[_COMPUTE].get(row)}
-        for row in conditions
-    }
-    return tables, rows
+        ),
+        Column("", adjusted[_CEILING].get, csv="ceiling_p_holm"),
+        Column("", adjusted[_COMPUTE].get, csv="compute_p_holm"),
+    ]
+    return tables, written

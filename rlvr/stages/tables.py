@@ -56,36 +56,35 @@ class AuditTable(Shown):
     runs: File
 
 
-class RatesTable(Shown):
-    """Every method at the best of its learning rates; the manifests stand for the scores on held-out problems."""
+class OfVariants(Shown):
+    """A table of methods that are trained in several ways; the manifests stand for what the trainings recorded."""
+
+    constants = {"training": RUNS}
+    unused = ("manifests",)
+
+    scores: Files
+    manifests: Files
+    titles: dict[str, str]
+    reference_method: str
+    statistics: Statistics
+
+
+class RatesTable(OfVariants):
+    """Every method at the best of its learning rates."""
 
     kind = "table_rates"
     call = "evals.scores.rates:write_rates_table"
-    constants = {"training": RUNS}
-    unused = ("manifests",)
 
-    scores: Files
-    manifests: Files
     rates: dict[str, dict[str, float]]
-    titles: dict[str, str]
-    reference_method: str
-    statistics: Statistics
 
 
-class DosesTable(Shown):
-    """Every method under each dose of difference between sampler and trainer; the manifests stand for the metrics."""
+class DosesTable(OfVariants):
+    """Every method under each dose of difference between sampler and trainer."""
 
     kind = "table_doses"
     call = "evals.scores.doses:write_doses_table"
-    constants = {"training": RUNS}
-    unused = ("manifests",)
 
-    scores: Files
-    manifests: Files
     doses: dict[str, dict[str, dict[str, str]]]
-    titles: dict[str, str]
-    reference_method: str
-    statistics: Statistics
 
 
 class FactorialTable(Shown):

@@ -17,7 +17,7 @@ from evals.grading.verdict import Kind
 from rlvr.stages import decode, evaluate, shown
 from rlvr.stages.stage import Stage
 from rlvr.study.benchmarks import CONFIG
-from rlvr.study.plan import Plan, problem_set
+from rlvr.study.plan import Plan, problem_set, results_of, scores_of
 
 _FOLDER = "decoding/"
 _PROBLEMS = Path("results/decoding/problems/manifest.json")
@@ -197,7 +197,6 @@ class DecodingJobs:
         """Samples and grades of a run that both models decode."""
         trained = row.trained.run
         base, checkpoint = self._models(trained)
-        sets = {benchmark: problem_set(benchmark) for benchmark in self.benchmarks}
         yield decode.SamplePair(
             policy=name,
             source=str(base.parent),
@@ -205,22 +204,12 @@ class DecodingJobs:
             trained=checkpoint,
             chosen=(Path("results/decoding/chosen.json"),),
             scheme=row.scheme,
-            problems=sets,
-            disjoint={benchmark: path.with_name("disjoint.json") for benchmark, path in sets.items()},
             sampling=self._sampling(trained),
-            own={benchmark: self.plan.own_settings(trained, benchmark) for benchmark in sets},
+            **self.plan.sampled(trained, self.benchmarks),
         )
-        samples = {
-            benchmark: Path(f"results/decoding/samples/{name}/{benchmark}/manifest.json")
-            for benchmark in self.benchmarks
-        }
-        yield decode.GradePair(
-            policy=name,
-            samples=samples,
-            problems={benchmark: path.with_name("problems.jsonl") for benchmark, path in sets.items()},
-            verifiers={benchmark: path for benchmark in sets for path in self.plan.verifier(benchmark)},
-            grading={benchmark: self.plan.grading(benchmark) for benchmark in sets},
-        )
+        directory = Path(f"results/decoding/samples/{name}")
+        samples = {benchmark: directory / benchmark / "manifest.json" for benchmark in self.benchmarks}
+        yield decode.GradePair(policy=name, samples=samples, **self.plan.graded(self.benchmarks))
 
     def _scores(self) -> Iterator[Stage]:
         """Scores and comparisons.
@@ -231,9 +220,7 @@ class DecodingJobs:
         for benchmark in self.benchmarks:
             alone = [self.plan.grades(run.run, benchmark) for run in self.alone]
             both = [Path(f"results/decoding/grades/{name}/{benchmark}/manifest.json") for name in self.decoded]
-            sheet, check = Path(f"results/{_FOLDER}runs.json"), problem_set(benchmark).with_name("disjoint.json")
-            grades = (*alone, *both)
-            yield evaluate.Scores(folder=_FOLDER, benchmark=benchmark, grades=grades, runs=sheet, disjoint=check)
+            yield scores_of(_FOLDER, benchmark, [*alone, *both])
         config = self.plan.study.config
         yield evaluate.Comparisons(
             folder=_FOLDER,
@@ -248,10 +235,7 @@ class DecodingJobs:
         return tuple(Path(f"results/{_FOLDER}scores/{benchmark}.json") for benchmark in self.benchmarks)
 
     def _shown(self, notes: tuple[str, ...]) -> Iterator[Stage]:
-        directory = Path(f"results/{_FOLDER}")
-        results: dict[str, Any] = {"folder": _FOLDER, "scores": self._score_files}
-        results |= {"comparisons": directory / "comparisons.json", "runs": directory / "runs.json"}
-        chosen = directory / "chosen.json"
+        results, chosen = results_of(_FOLDER, self._score_files), Path(f"results/{_FOLDER}chosen.json")
         table = decode.DecodingTable(**results, chosen=chosen, notes=notes)
         figure = decode.ReplacedTokensFigure(folder=_FOLDER, sweeps=self.sweeps)
         yield from (table, figure)

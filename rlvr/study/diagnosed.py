@@ -80,16 +80,6 @@ class ClaimJobs:
                     )
         return measured_on
 
-    @property
-    def claims(self) -> list[str]:
-        """The claims that the study has runs for."""
-        return measurable_claims(self.settings)
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """The other claims, each with what it needs."""
-        return tuple(claims_left_out(self.settings))
-
     def version(self, run: str) -> int:
         """The version of a run's token table and probes."""
         return TABLE_VERSIONS[self.plan.study_of(run).resolved_run(run).get("dtype", "float32")]
@@ -102,28 +92,26 @@ class ClaimJobs:
                 replayed=run,
                 table_version=version,
                 trained=Path(f"results/runs/{run}/manifest.json"),
-                steps=self._steps,
+                steps=tuple(self.settings["steps"]),
             )
             yield diagnose.Probes(replayed=run, table_version=version, table=manifest)
         pages_of_tokens = list(self._pages_of_tokens())
         yield from pages_of_tokens
         rollouts = tuple(Path(page.paths()[0]) for page in pages_of_tokens)
-        for claim in self.claims:
+        claims = measurable_claims(self.settings)
+        for claim in claims:
             yield self._claim(claim)
-        findings = tuple(Path(f"results/phenomena/{claim}.json") for claim in self.claims)
-        drawn = tuple(Path(f"results/figures/phenomena/{claim}.svg") for claim in self.claims)
-        shared: dict[str, Any] = {"findings": findings, "notes": notes, "left_out": self.left_out}
+        findings = tuple(Path(f"results/phenomena/{claim}.json") for claim in claims)
+        drawn = tuple(Path(f"results/figures/phenomena/{claim}.svg") for claim in claims)
+        left_out = tuple(claims_left_out(self.settings))
+        shared: dict[str, Any] = {"findings": findings, "notes": notes, "left_out": left_out}
         yield diagnose.ClaimsTable(**shared)
         yield diagnose.ClaimsPage(**shared, study=self.plan.study.config.study, drawn=drawn, rollouts=rollouts)
-
-    @property
-    def _steps(self) -> tuple[int, ...]:
-        return tuple(self.settings["steps"])
 
     def _pages_of_tokens(self) -> Iterator[Stage]:
         """Pages of the first seed's rollouts, of the method that is looked into and of the one that weighs tokens."""
         for run in [*self.names[Need.TOKEN_TABLES][:1], *self.names[Need.WEIGHTING_TABLES][:1]]:
-            for step in self._steps:
+            for step in self.settings["steps"]:
                 yield diagnose.TokensPage(
                     replayed=run,
                     step=step,
@@ -139,7 +127,8 @@ class ClaimJobs:
             Need.WEIGHTING_TABLES: "results/diagnostics/{}/manifest.json",
             Need.BENCHMARK: "results/problems/{}/manifest.json",
         }
-        needs = _needs(claim)
+        declared = find_claim(claim)
+        needs = [need for need in Need if need in declared.needs | declared.uses]
         files = [
             forms[need].format(name) if need in forms else self.plan.checkpoint_manifest(name)
             for need in needs
@@ -175,8 +164,3 @@ _INPUTS = {
     Need.BENCHMARK: "benchmarks",
 }
 """The needs that a claim is given by name, and the names of its inputs."""
-
-
-def _needs(claim: str) -> list[Need]:
-    declared = find_claim(claim)
-    return [need for need in Need if need in declared.needs | declared.uses]

@@ -1,6 +1,6 @@
 """The stages that people look at: which tables, figures and pages each study has, and what they are made from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +13,11 @@ from rlvr.stages import figures, pages, tables
 from rlvr.stages.stage import Stage
 from rlvr.study.doses import doses_of, undosed
 from rlvr.study.factorial import cells_of
-from rlvr.study.plan import Plan
+from rlvr.study.plan import Plan, results_of
 from rlvr.study.rates import RATES, rates_of
 from rlvr.study.source_files import REPOSITORY, as_input
 from rlvr.study.studies import BEST, STEPS, score_points
+from rlvr.study.study import Study
 
 _FEWEST_STEPS = 10  # of a training that shows anything
 REFERENCE = Path(as_input(REPOSITORY / "config/reference"))
@@ -70,14 +71,9 @@ class Displayed:
 
     def stages(self, folder: str) -> Iterator[Stage]:
         """The stages that people look at of a study."""
-        if folder == self.plan.studies.folders.get(RATES):
-            yield self._rates_table(folder)
-            return
-        if self.plan.in_folder(folder).config.doses is not None:
-            yield from self._doses(folder)
-            return
-        if self.plan.in_folder(folder).config.factorial is not None:
-            yield from self._factorial(folder)
+        study = self.plan.in_folder(folder)
+        if folder == self.plan.studies.folders.get(RATES) or study.config.doses or study.config.factorial:
+            yield from self._of_designs(folder, study)
             return
         drawn = [*self.tables(folder), *self.figures(folder)]
         yield from drawn
@@ -85,47 +81,27 @@ class Displayed:
         if self.plan.study.methods:
             yield from self._summaries(folder, drawn)
 
-    def _rates_table(self, folder: str) -> Stage:
-        study = self.plan.in_folder(folder)
-        rates = rates_of(study)
-        return tables.RatesTable(
-            folder=folder,
-            scores=self.plan.scores(folder),
-            manifests=self.plan.run_manifests(folder),
-            rates=rates,
-            titles={method: study.methods[method]["title"] for method in rates},
-            reference_method=study.config.reference_method,
-            statistics=self.plan.study.config.statistics,
-        )
+    def _of_designs(self, folder: str, study: Study) -> Iterator[Stage]:
+        """The table and the figure of a study at several rates, under doses, or of a factorial, in place of others."""
 
-    def _doses(self, folder: str) -> Iterator[Stage]:
-        study = self.plan.in_folder(folder)
-        reference = study.config.reference_method
-        yield tables.DosesTable(
-            folder=folder,
-            scores=self.plan.scores(folder),
-            manifests=self.plan.run_manifests(folder),
-            doses=doses_of(study.config),
-            titles={method: study.methods[method]["title"] for method in undosed(study.config)},
-            reference_method=reference,
-            statistics=self.plan.study.config.statistics,
-        )
-        table = Path(f"results/{folder}tables/doses.csv")
-        yield figures.DosesFigure(folder=folder, table=table, reference_method=reference)
+        def titles(methods: Iterable[str]) -> dict[str, str]:
+            return {method: study.methods[method]["title"] for method in methods}
 
-    def _factorial(self, folder: str) -> Iterator[Stage]:
-        study = self.plan.in_folder(folder)
-        assert study.config.factorial is not None
-        controls = [method for method in dict(study.config.controls or {}).values() if method is not None]
-        yield tables.FactorialTable(
-            folder=folder,
-            scores=self.plan.scores(folder),
-            factorial=study.config.factorial,
-            cells=tuple(cells_of(study.config).values()),
-            controls={method: study.methods[method]["title"] for method in controls},
-            statistics=self.plan.study.config.statistics,
-        )
-        yield figures.FactorialFigure(folder=folder, table=Path(f"results/{folder}tables/factorial.csv"))
+        shared: dict[str, Any] = {"folder": folder, "scores": self.plan.scores(folder)}
+        shared |= {"statistics": self.plan.study.config.statistics}
+        reference, directory = study.config.reference_method, Path(f"results/{folder}tables")
+        trained = {"manifests": self.plan.run_manifests(folder), "reference_method": reference}
+        if folder == self.plan.studies.folders.get(RATES):
+            rates = rates_of(study)
+            yield tables.RatesTable(**shared, **trained, rates=rates, titles=titles(rates))
+        elif study.config.doses is not None:
+            doses, plain = doses_of(study.config), titles(undosed(study.config))
+            yield tables.DosesTable(**shared, **trained, doses=doses, titles=plain)
+            yield figures.DosesFigure(folder=folder, table=directory / "doses.csv", reference_method=reference)
+        elif study.config.factorial is not None:
+            cells, controls = tuple(cells_of(study.config).values()), titles(study.config.control_methods)
+            yield tables.FactorialTable(**shared, factorial=study.config.factorial, cells=cells, controls=controls)
+            yield figures.FactorialFigure(folder=folder, table=directory / "factorial.csv")
 
     def tables(self, folder: str) -> Iterator[Stage]:
         """Its tables; a study of models alone has no methods to set side by side."""
@@ -151,26 +127,21 @@ class Displayed:
 
     def figures(self, folder: str) -> Iterator[Stage]:
         """Its figures; a study of models alone has no training curves."""
-        results, trainings = self.results(folder), self.trainings(folder)
+        results, trainings, study = self.results(folder), self.trainings(folder), self.plan.in_folder(folder)
         yield figures.ScoresFigure(**results)
         if not self.plan.study.methods:
             return
         yield figures.DifferencesFigure(**results)
         yield figures.ProfilesFigure(**results)
         if self.sizes(folder):
-            reference = self.plan.in_folder(folder).config.reference_method
-            table, title = (
-                Path(f"results/{folder}tables/sizes.csv"),
-                self.plan.in_folder(folder).methods[reference]["title"],
-            )
-            yield figures.SizesFigure(folder=folder, table=table, reference=title)
+            title = study.methods[study.config.reference_method]["title"]
+            yield figures.SizesFigure(folder=folder, table=Path(f"results/{folder}tables/sizes.csv"), reference=title)
         yield figures.CostCurves(**trainings)
-        if self.plan.in_folder(folder).validation_settings:
+        if study.validation_settings:
             yield figures.ComputePerformance(**trainings)
         yield figures.TrainingCurves(folder=folder, metrics=trainings["metrics"], runs=results["runs"])
         if choices := self.choices(folder):
             yield figures.ValidationCurves(folder=folder, choices=choices, runs=results["runs"])
-        study = self.plan.in_folder(folder)
         if folder:
             together = self.plan.studies.together(folder)
             configs = [self.plan.in_folder(other).config for other in together]
@@ -259,9 +230,7 @@ class Displayed:
 
     def results(self, folder: str) -> dict[str, Any]:
         """The fields of a stage made from a study's results."""
-        directory = Path(f"results/{folder}")
-        files = {"comparisons": directory / "comparisons.json", "runs": directory / "runs.json"}
-        return {"folder": folder, "scores": self.plan.scores(folder), **files}
+        return results_of(folder, self.plan.scores(folder))
 
     def trainings(self, folder: str) -> dict[str, Any]:
         """The fields of a stage made from the trainings, too."""

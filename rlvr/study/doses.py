@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from evals.core.config.methods import MethodChanges
@@ -52,9 +53,7 @@ def undosed(config: StudyConfig) -> list[str]:
 
 def _dosed(config: StudyConfig) -> Iterator[tuple[str, str, Any, str]]:
     assert config.doses is not None
-    controls = dict(config.controls or {}).values()
+    methods = [method for method in undosed(config) if method not in config.control_methods]
     for kind, doses in config.doses.to_json().items():
-        for dose in doses:
-            for method in undosed(config):
-                if method not in controls:
-                    yield method, kind, dose, re.sub(r"\W", "_", f"{method}_{kind}_{dose}")
+        for dose, method in product(doses, methods):
+            yield method, kind, dose, re.sub(r"\W", "_", f"{method}_{kind}_{dose}")

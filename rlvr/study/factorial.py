@@ -18,7 +18,7 @@ def with_factorial(config: StudyConfig, source: str) -> StudyConfig:
     cells, reference = cells_of(config), config.reference_method
     if set(cells.values()) <= set(config.methods):  # as results/study.json has it
         return config
-    varied = _varied(config)
+    varied = config.varied_methods
     several = next((name for name, model in config.models.items() if getattr(model, "methods", None)), "")
     for refused, message, accepted in (
         (config.doses is not None, "is given beside doses", "one of both"),
@@ -58,12 +58,6 @@ def describe(factorial: Factorial, seeds: int) -> Iterator[str]:
             float((effect.weights**2).sum() / seeds) ** 0.5 for effect in design.effects if len(effect.term) == order
         ]
         yield f"standard errors of {name}: {min(errors):.2f} to {max(errors):.2f} of that of one training's score"
-
-
-def _varied(config: StudyConfig) -> list[str]:
-    """List the methods of a study that are no controls."""
-    controls = dict(config.controls or {}).values()
-    return [name for name in config.methods if name not in controls]
 
 
 def _changes(config: StudyConfig, cell: Cell) -> dict[str, Any]:

@@ -220,7 +220,8 @@ class Judgement:
             design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin}
             run_study(self.content(design), self.out, self.cores)
             compared = Comparisons.read(self.directory / "comparisons.json")
-            rows = {row.method: row for row in compared.comparisons if self._is_verdict(row)}
+            to_reference = [row for row in compared.comparisons if row.against == self.reference]
+            rows = {row.method: row for row in to_reference if row.benchmark == ALL_BENCHMARKS}
             asked = (rows[self.method], rows[self.harmful])
             if all(row.verdict not in (Verdict.UNDECIDED, Verdict.NO_CONTRAST) for row in asked):
                 break
@@ -228,9 +229,6 @@ class Judgement:
         if not rows:
             raise UserError(f"--minutes: the {self.minutes:g} are over before the first look; the same command goes on")
         return rows
-
-    def _is_verdict(self, row: Comparison) -> bool:
-        return row.against == self.reference and row.benchmark == ALL_BENCHMARKS
 
     def main_table(self) -> pd.DataFrame:
         """Read the study's main table, a row for each method."""

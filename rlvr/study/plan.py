@@ -140,7 +140,7 @@ class Plan:
         study = self.study
         sets = {TRAIN: study.training_settings} if study.trained_runs else {}
         sets |= {VALIDATION: study.validation_settings} if study.validation_settings else {}
-        sets |= {name: study.problem_settings(name) for name in study.benchmarks}
+        sets |= {name: benchmark.problem_settings() for name, benchmark in study.benchmarks.items()}
         for name, settings in sets.items():
             if "kinds" in settings:
                 split = "train" if name == TRAIN else "evaluation"
@@ -261,30 +261,38 @@ class Plan:
     def _evaluations(self) -> Iterator[Stage]:
         for run in self.runs:
             chooses, names = run in self.candidates, self.evaluated_on(run)
-            sets = {name: problem_set(name) for name in names}
             yield (evaluate.SampleCandidate if chooses else evaluate.Sample)(
                 policy=run,
                 source=self.checkpoint(run),
                 checkpoint=Path(self.checkpoint_manifest(run)),
-                problems=sets,
-                disjoint={name: path.with_name("disjoint.json") for name, path in sets.items()},
                 sampling=self.sampling(run),
-                own={name: self.own_settings(run, name) for name in names},
+                **self.sampled(run, names),
             )
             yield (evaluate.GradeCandidate if chooses else evaluate.Grade)(
-                policy=run,
-                samples={name: self.samples(run, name) for name in names},
-                problems={name: path.with_name("problems.jsonl") for name, path in sets.items()},
-                verifiers={name: path for name in names for path in self.verifier(name)},
-                grading={name: self.grading(name) for name in names},
+                policy=run, samples={name: self.samples(run, name) for name in names}, **self.graded(names)
             )
+
+    def sampled(self, run: str, names: Sequence[str]) -> dict[str, Any]:
+        """The fields of a stage that samples the model of a run on benchmarks: what each has of its own."""
+        sets = {name: problem_set(name) for name in names}
+        return {
+            "problems": sets,
+            "disjoint": {name: manifest.with_name("disjoint.json") for name, manifest in sets.items()},
+            "own": {name: self.own_settings(run, name) for name in names},
+        }
+
+    def graded(self, names: Sequence[str]) -> dict[str, Any]:
+        """The fields of a stage that grades samples on benchmarks: what each has of its own."""
+        return {
+            "problems": {name: problem_set(name).with_name("problems.jsonl") for name in names},
+            "verifiers": {name: file for name in names for file in self.verifier(name)},
+            "grading": {name: self.grading(name) for name in names},
+        }
 
     def _scores(self, folder: str) -> Iterator[Stage]:
         runs = [run.run for run in self.evaluated_runs(folder)]
         for name in self.study.benchmarks:
-            grades = tuple(self.grades(run, name) for run in runs)
-            sheet, check = Path(f"results/{folder}runs.json"), problem_set(name).with_name("disjoint.json")
-            yield evaluate.Scores(folder=folder, benchmark=name, grades=grades, runs=sheet, disjoint=check)
+            yield scores_of(folder, name, [self.grades(run, name) for run in runs])
         if folder in self.studies.by_folder or folder in self.studies.best:
             config = self.in_folder(folder).config
             yield evaluate.Comparisons(
@@ -318,8 +326,8 @@ class Plan:
 
     def looks(self, folder: str) -> list[str]:
         """The folders of the looks that a study takes, by the decisions that are there."""
-        own = f"{folder}{LOOKS}"
-        return [each for each, look in self.studies.looks.items() if each.startswith(own) and look.is_due]
+        below = f"{folder}{LOOKS}"
+        return [name for name, look in self.studies.looks.items() if name.startswith(below) and look.is_due]
 
     # Problems, models, trainings
 
@@ -422,6 +430,19 @@ class Plan:
 def problem_set(name: str) -> Path:
     """The manifest of a set of problems: of a benchmark, or those that are trained or validated on."""
     return Path(f"results/problems/{name}/manifest.json")
+
+
+def scores_of(folder: str, benchmark: str, grades: Sequence[Path]) -> Stage:
+    """The scores of all policies of a folder's run sheet on a benchmark."""
+    sheet, check = Path(f"results/{folder}runs.json"), problem_set(benchmark).with_name("disjoint.json")
+    return evaluate.Scores(folder=folder, benchmark=benchmark, grades=tuple(grades), runs=sheet, disjoint=check)
+
+
+def results_of(folder: str, scores: tuple[Path, ...]) -> dict[str, Any]:
+    """The fields of a stage made from the results in a folder."""
+    directory = Path(f"results/{folder}")
+    files = {"comparisons": directory / "comparisons.json", "runs": directory / "runs.json"}
+    return {"folder": folder, "scores": scores, **files}
 
 
 def decisions_of(folder: str) -> Path:

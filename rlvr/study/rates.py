@@ -31,10 +31,9 @@ def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study
         if "learning_rate" in getattr(settings, "training", {}):
             accepted = "one rate for all models, for `snakemake rates`"
             raise InvalidInput(source, f"models.{model}.training.learning_rate", "is given", accepted)
-    controls = set((config.get("controls") or {}).values())
     methods: dict[str, Any] = {}
     for method, changes in config["methods"].items():
-        if method in controls:
+        if method in study.config.control_methods:
             continue
         methods[method] = changes
         for suffix, (factor, words) in _FURTHER.items():

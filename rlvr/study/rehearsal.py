@@ -87,12 +87,8 @@ def _short(study: Study, run: str) -> dict[str, Any]:
     """
     spec = study.run_spec(run)
     training = spec.training.model_copy(update={"learning_rate_decay_from": 1, "planned_steps": None}).identity()
-    updates, samples, ranks, least = (
-        spec.training.updates_per_step,
-        spec.training.samples_per_prompt,
-        1,
-        _LEAST_ROLLOUTS,
-    )
+    updates, samples = spec.training.updates_per_step, spec.training.samples_per_prompt
+    ranks, least = 1, _LEAST_ROLLOUTS
     if isinstance(spec, VerlRun):
         cluster = Cluster.parse(study.cluster(run), run)
         ranks = cluster.data_parallel

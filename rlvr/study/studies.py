@@ -204,8 +204,8 @@ class Studies:
         if name not in others:
             raise InvalidInput(source, "beside", f"is {name!r}", ", ".join(others))
         other = self.by_folder[self.folder_of(name)]
-        count = len(_own_methods(study))
-        if other.config.beside is not None or len(_own_methods(other)) != count:
+        count = len(study.config.varied_methods)
+        if other.config.beside is not None or len(other.config.varied_methods) != count:
             accepted = f"a study with as many methods, {count}, in the same order, and no `beside` of its own"
             raise InvalidInput(source, "beside", f"is {name!r}", accepted)
         return [folder, other.folder]
@@ -256,12 +256,6 @@ class Studies:
                 after, method = f"{policy.trained.method} after {policy.step} steps", policy.run.method
                 message = f"gives {after} the name {method}, which is a method of {owners[policy.run.run]}"
                 raise InvalidInput(source, "score_at", message, f"another name of the method {method}")
-
-
-def _own_methods(study: Study) -> list[str]:
-    """The methods of a study but for its controls."""
-    controls = dict(study.config.controls or {}).values()
-    return [method for method in study.methods if method not in controls]
 
 
 def resolve_studies(content: Mapping[str, Any], source: str, extended: Mapping[str, Any] | None = None) -> Studies:

@@ -225,9 +225,6 @@ class Study:
         run = self.run(identifier)
         return f"results/base/{run.model}" if run.method == BASE else f"results/runs/{run.run}"
 
-    def problem_settings(self, benchmark: str) -> dict[str, Any]:
-        return self.benchmarks[benchmark].problem_settings()
-
     @cached_property
     def training_settings(self) -> dict[str, Any]:
         """The values that decide the problems that the methods train on; empty in a study without methods."""
@@ -272,7 +269,8 @@ class Study:
     def component_files(self) -> list[Path]:
         """The user's files that declare components of the methods."""
         entries = [*self.methods.values(), *self.changed_methods.values()]
-        return [Path(file) for file in dict.fromkeys(part["file"] for each in entries for part in parts_in_files(each))]
+        files = dict.fromkeys(part["file"] for entry in entries for part in parts_in_files(entry))
+        return list(map(Path, files))
 
     @cached_property
     def verifiers(self) -> dict[str, str]:

@@ -156,6 +156,16 @@ class StudyConfig(Settings):
         return tuple(range(1, self.seeds.looks[-1] + 1)) if isinstance(self.seeds, SeedsByLooks) else self.seeds
 
     @property
+    def control_methods(self) -> tuple[str, ...]:
+        """The methods whose outcome against the reference method is known."""
+        return tuple(filter(None, dict(self.controls or {}).values()))
+
+    @property
+    def varied_methods(self) -> list[str]:
+        """The methods that are no controls."""
+        return [method for method in self.methods if method not in self.control_methods]
+
+    @property
     def best_checkpoint(self) -> BestCheckpoint | None:
         """The rule by which the best policy of a training is chosen; None where the last alone is reported."""
         return self.checkpoint.best if isinstance(self.checkpoint, Checkpoint) else None

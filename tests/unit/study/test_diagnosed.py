@@ -32,7 +32,7 @@ def test_shipped_studies_name_runs_that_there_are(name: str) -> None:
 def test_without_runs_to_compare_their_claims_are_left_out() -> None:
     config = read_yaml(CONFIG / "smoke.yaml")
     del config["diagnostics"]["weighting_method"]
-    names = ClaimJobs(Plan.read(config, "smoke.yaml")).claims
+    names = claims(ClaimJobs(Plan.read(config, "smoke.yaml")))
     assert "delta_coefficients" not in names and "learning_tax" in names
 
 

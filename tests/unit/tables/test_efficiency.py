@@ -69,11 +69,11 @@ def test_known_curves_are_recovered_and_told_apart(validated: Study) -> None:
     for method, ceiling in CEILINGS.items():
         assert curves[method].ceiling == pytest.approx([ceiling], abs=0.03)
         assert np.exp(curves[method].log_midpoint) == pytest.approx([6 * TOKENS[method]], rel=0.3)
-    tables, rows = efficiency_tables(results_of(validated), validated.results / "runs")
+    tables, frame = efficiency_tables(results_of(validated), validated.results / "runs")
     assert [table.name for table in tables] == ["equal_tokens", "scaling", "scaling_versus"]
     verdicts = {row[0]: (row[3], row[6]) for row in tables[2].rows}
     assert verdicts["GRPO"][0] == "lower" and verdicts["DelTA"] == ("not distinguishable", "more")
-    assert {row["method"]: row["log_midpoint"] for row in rows}["delta"] == pytest.approx(np.log(18_000), abs=0.15)
+    assert frame.set_index("method")["log_midpoint"]["delta"] == pytest.approx(np.log(18_000), abs=0.15)
     assert {row[0]: row[5] for row in tables[1].rows}["GRPO"] == "not reached"
 
 
@@ -83,11 +83,11 @@ def test_a_ceiling_is_not_identified_where_the_scores_do_not_bend(validated: Stu
         scores = pd.read_parquet(path)
         counts = [[round(SAMPLES * (0.1 + 0.7 * step / STEPS))] * PROBLEMS for step in scores["step"]]
         scores.assign(correct_counts=counts).to_parquet(path)
-    tables, rows = efficiency_tables(results_of(validated), validated.results / "runs")
+    tables, frame = efficiency_tables(results_of(validated), validated.results / "runs")
     assert {row[0]: row[1] for row in tables[1].rows}["DelTA"] == "not identified"
     against = {row[0]: row[1:4] for row in tables[2].rows}
     assert [*against["DelTA"]] == ["not identified", "–", "not identified"] and against["GRPO"][2] == "lower"
-    assert {row["method"]: row["ceiling_p_holm"] for row in rows}["delta"] is None
+    assert frame.set_index("method")["ceiling_p_holm"]["delta"] is None
 
 
 def test_the_positive_control_is_left_out(validated: Study) -> None:
