@@ -282,6 +282,24 @@ def score_row(run: dict[str, Any], counts: np.ndarray, k: int) -> dict[str, Any]
     }
 
 
+def write_scores_file(path: Path, rows: Sequence[Mapping[str, Any]], k: int, **further: Any) -> Path:
+    """Write the scores of runs on the benchmark that the file is called after, and the manifest that vouches for it."""
+    ids = [str(number) for number in range(len(rows[0]["correct_counts"]))]
+    content = {"benchmark": path.stem, "samples_per_problem": k, "problem_ids": ids, "scores": rows}
+    write_json(path, {**content, **further})
+    vouch_for(path, "scores", path.with_suffix(".manifest.json"))
+    return path
+
+
+def vouch_for(
+    path: Path, kind: str, manifest: Path | None = None, parameters: Mapping[str, Any] = {}, identity: str = ""
+) -> None:
+    """Write the manifest of one file, by default manifest.json beside it."""
+    outputs = hash_files(path.parent, path)
+    identity = identity or fingerprint({"parameters": dict(parameters), "outputs": outputs})
+    Manifest(kind, {}, outputs, parameters, identity).write(manifest or path.with_name("manifest.json"))
+
+
 def _write_scores(
     results: Path, benchmark: str, runs: list[dict[str, Any]], counts: dict[str, np.ndarray], k: int
 ) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from evals.core.files import fingerprint, write_parquet
-from evals.core.manifest import Manifest, hash_files, read_manifest, verify_outputs
+from evals.core.manifest import read_manifest, verify_outputs
 from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS
 from rlvr.engines.rollouts import KIND, ROLLOUT_COLUMNS, rollout_directory
 from rlvr.report.rollouts import write_rollouts_page
@@ -20,7 +20,7 @@ from tests.browser import Page, browser
 from tests.stages import status
 from tests.unit.report.test_report import make_report, with_figures
 from tests.unit.report.test_responses import choose, needs_browser
-from tests.unit.synthetic_results import Study
+from tests.unit.synthetic_results import Study, vouch_for
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LONGEST = 6
@@ -57,9 +57,7 @@ def keep(study: Study, run: str, step: int, problems: Sequence[int]) -> None:
     directory = rollout_directory(place, step)
     write_parquet(directory / "tokens.parquet", rows_of(run, step, ROLLOUT_COLUMNS, problems))
     training = read_manifest(place / "manifest.json", "run").fingerprint[:16]
-    hashes = hash_files(directory, directory / "tokens.parquet")
-    parameters = {"run": run, "training": training, "steps": [step]}
-    Manifest(KIND, {}, hashes, parameters, fingerprint(parameters)).write(directory / "manifest.json")
+    vouch_for(directory / "tokens.parquet", KIND, parameters={"run": run, "training": training, "steps": [step]})
 
 
 @pytest.fixture
@@ -174,23 +172,21 @@ def test_rollouts_are_ordered_filtered_and_coloured_by_what_was_recorded(study: 
     assert page.complaints() == []
 
 
-def replay(study: Study, rows: pd.DataFrame) -> tuple[Path, Manifest]:
-    """The directory of a replayed step 2 of GRPO with these rows, and its manifest."""
+def replay(study: Study, rows: pd.DataFrame) -> Path:
+    """The directory of a replayed step 2 of GRPO with these rows."""
     directory = study.root / "diagnostics" / "tiny-grpo-s1"
     write_parquet(directory / "tokens.parquet", rows)
     training = read_manifest(study.results / "runs/tiny-grpo-s1/manifest.json", "run").fingerprint
     parameters = {"steps": [2]}
     identity = fingerprint({"parameters": parameters, "run": training})
-    hashes = hash_files(directory, directory / "tokens.parquet")
-    manifest = Manifest("token_table", {}, hashes, parameters, identity)
-    manifest.write(directory / "manifest.json")
-    return directory, manifest
+    vouch_for(directory / "tokens.parquet", "token_table", parameters=parameters, identity=identity)
+    return directory
 
 
 def test_the_change_by_passes_in_float32_is_called_so(study: Study) -> None:
     rows = rows_of("tiny-grpo-s1", 2, REPLAY_COLUMNS, [0])
     for further, title in (({}, "over the step"), ({"displacement": 0.125}, "over the step, by passes in float32")):
-        directory, _ = replay(study, rows.assign(**further))
+        directory = replay(study, rows.assign(**further))
         assert make_page(study, directory) == 0
         found = re.search(r'id="index">([\w+/=]+)', out(study).read_text())
         assert found is not None
@@ -199,14 +195,14 @@ def test_the_change_by_passes_in_float32_is_called_so(study: Study) -> None:
 
 @needs_browser
 def test_a_replayed_step_has_what_the_update_did(study: Study, page: Page) -> None:
-    directory, manifest = replay(study, rows_of("tiny-grpo-s1", 2, REPLAY_COLUMNS, [0]))
+    directory = replay(study, rows_of("tiny-grpo-s1", 2, REPLAY_COLUMNS, [0]))
     assert make_page(study, directory) == 0
     page.open(f"{out(study).as_uri()}#step=2&run=tiny-grpo-s1")
     page.wait("document.querySelector('#cell article')")
     assert page.text("#cell h2").endswith("on train-000, step 2")
     choose(page, "colour", "change")
     page.wait("document.querySelector('#cell article .token-4')")
-    replace(manifest, fingerprint="of another training").write(directory / "manifest.json")
+    vouch_for(directory / "tokens.parquet", "token_table", parameters={"steps": [2]}, identity="of another training")
     assert make_page(study, directory) == 0
     page.open(out(study).as_uri())
     page.wait("document.body.dataset.ready")

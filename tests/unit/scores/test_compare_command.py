@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from evals.core.comparisons import Claim, Controls
-from evals.core.files import fingerprint, write_json
-from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.manifest import verify_outputs
 from evals.scores.comparison import Settings, verdict, write_comparisons
 from evals.statistics.difference import estimate_difference
 from evals.statistics.resampling import holm
 from tests.stages import status
-from tests.unit.synthetic_results import score_row
+from tests.unit.synthetic_results import score_row, write_scores_file
 
 SAMPLES = 32
 Counts = Mapping[tuple[str, int | None], np.ndarray]
@@ -33,13 +32,7 @@ def write_scores(root: Path, benchmark: str, counts: Counts, model: str = "tiny"
         )
         for (method, seed), values in counts.items()
     ]
-    problems = len(next(iter(counts.values())))
-    path = root / "scores" / f"{benchmark}.json"
-    ids = [str(number) for number in range(problems)]
-    write_json(path, {"benchmark": benchmark, "samples_per_problem": SAMPLES, "problem_ids": ids, "scores": rows})
-    outputs = hash_files(path.parent, path)
-    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(path.with_suffix(".manifest.json"))
-    return path
+    return write_scores_file(root / "scores" / f"{benchmark}.json", rows, SAMPLES)
 
 
 def study(key: int, gains: Mapping[str, float], seeds: int = 3, problems: int = 30) -> Counts:
@@ -117,10 +110,7 @@ def write_models(root: Path, benchmark: str, key: int, gains: Mapping[str, float
     for model, gain in gains.items():
         counts = study(key, {"trained": gain})["trained", 1]
         rows += json.loads(write_scores(root, benchmark, {("base", None): counts}, model).read_text())["scores"]
-    path = root / "scores" / f"{benchmark}.json"
-    write_json(path, json.loads(path.read_text()) | {"scores": rows})
-    outputs = hash_files(path.parent, path)
-    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(path.with_suffix(".manifest.json"))
+    write_scores_file(root / "scores" / f"{benchmark}.json", rows, SAMPLES)
 
 
 def test_base_models_are_compared_with_each_other_corrected_over_their_pairs(tmp_path: Path) -> None:
@@ -196,9 +186,7 @@ def test_models_of_one_study_are_one_family(tmp_path: Path) -> None:
     path = write_scores(tmp_path, "easy", study(4, {"dapo": 0.2, "grpo": 0.2}))
     content = json.loads(path.read_text())
     twins = [{**row, "run": f"twin-{row['run']}", "model": "twin"} for row in content["scores"]]
-    write_json(path, content | {"scores": content["scores"] + twins})
-    outputs = hash_files(path.parent, path)
-    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(path.with_suffix(".manifest.json"))
+    write_scores_file(path, content["scores"] + twins, SAMPLES)
     assert compare(tmp_path) == 0
     rows = json.loads((tmp_path / "comparisons.json").read_text())["comparisons"]
     family = [row for row in rows if (row["against"], row["benchmark"]) == ("dapo", "all")]
@@ -257,9 +245,7 @@ def test_models_are_compared_within_themselves(tmp_path: Path) -> None:
         for row in content["scores"]
         if row["method"] != "base"
     ]
-    write_json(path, content | {"scores": content["scores"] + other})
-    outputs = hash_files(path.parent, path)
-    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(path.with_suffix(".manifest.json"))
+    write_scores_file(path, content["scores"] + other, SAMPLES)
     assert compare(tmp_path) == 0
     rows = json.loads((tmp_path / "comparisons.json").read_text())["comparisons"]
     against_base = {row["model"] for row in rows if row["against"] == "base"}

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from evals.core.files import fingerprint, write_parquet
-from evals.core.manifest import Manifest, hash_files, read_manifest
+from evals.core.files import write_parquet
+from evals.core.manifest import read_manifest
 from tests.unit.scores.test_compare_command import Counts, compare, rows_of, study, write_scores
+from tests.unit.synthetic_results import vouch_for
 
 STEPS = (2, 5, 8)
 
@@ -35,8 +36,7 @@ def write_run(
         frame["contrast_slope_degrees"] = 2.0 * seed
         parameters["contrast"] = {"reference_method": against, "method": {"loss": against}, "steps": list(STEPS)}
     write_parquet(directory / "metrics.parquet", frame.reset_index())
-    outputs = hash_files(directory, directory / "metrics.parquet")
-    Manifest("run", {}, outputs, parameters, fingerprint(parameters)).write(directory / "manifest.json")
+    vouch_for(directory / "metrics.parquet", "run", parameters=parameters)
 
 
 def contrasts_of(root: Path) -> dict[str, dict[str, Any]]:
@@ -82,90 +82,57 @@ def test_contrast_goes_into_comparisons_and_verdicts(tmp_path: Path) -> None:
     assert str(tmp_path / "runs" / "tiny-far-s2" / "metrics.parquet") in read
 
 
-def test_the_control_itself_never_has_contrast(tmp_path: Path) -> None:
-    write(tmp_path, study(1, {"dapo": 0.2, "control": 0.2}))
-    for seed in (1, 2, 3):
-        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
-        write_run(tmp_path, "control", seed, (5.0, 6.0, 7.0 + seed), (5.0, 6.0, 7.0 + seed))
-    assert compare(tmp_path, training=tmp_path / "runs") == 0
-    assert contrasts_of(tmp_path)["control"]["ratio_interval"] == [1.0, 1.0]
-    assert rows_of(tmp_path)["control", "dapo", "all"]["verdict"] == "no contrast with the reference"
+NOTHING = (np.nan, np.nan)
+NO_CONTRAST, UNSEEN = "no contrast with the reference", "not distinguishable"
 
 
-@pytest.mark.parametrize(("angles", "is_above"), [((25.0, 27.0, 26.0), True), ((4.0, 9.0, 5.5), False)])
-def test_one_seed_decides_by_its_steps(tmp_path: Path, angles: tuple[float, ...], is_above: bool) -> None:
-    write(tmp_path, study(1, {"dapo": 0.2, "near": 0.2}, seeds=1))
-    write_run(tmp_path, "dapo", 1, (0.0, 0.0, 0.0))
-    write_run(tmp_path, "near", 1, angles)
-    assert compare(tmp_path, training=tmp_path / "runs") == 0
-    row = contrasts_of(tmp_path)["near"]
-    assert row["is_above_floor"] == is_above
-    assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == "not distinguishable"  # 0.5 to 3 is neither
-    ratios = np.log(np.array(angles) / (5.0, 5.5, 4.5))
-    assert row["ratio_interval"] == pytest.approx(np.exp(stats.t.interval(0.95, 2, ratios.mean(), stats.sem(ratios))))
-
-
-def test_seeds_that_differ_far_above_the_floor_have_contrast(tmp_path: Path) -> None:
-    """The interval of the difference of these angles, which were measured, is -4 to 75 degrees."""
-    write(tmp_path, study(1, {"dapo": 0.2, "far": 0.2}))
-    for seed, angle, floor in ((1, 57.4, 5.0), (2, 40.9, 7.9), (3, 26.7, 6.1)):
-        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
-        write_run(tmp_path, "far", seed, (angle,) * 3, (floor,) * 3)
-    assert compare(tmp_path, training=tmp_path / "runs") == 0
-    assert contrasts_of(tmp_path)["far"]["is_above_floor"]
-    assert rows_of(tmp_path)["far", "dapo", "all"]["verdict"] == "not distinguishable"
-
-
-def test_seeds_too_few_to_measure_contrast_do_not_deny_it(tmp_path: Path) -> None:
-    """SAPO's two trainings of SmolLM2: the interval of the ratio is 0.04 to 810."""
-    write(tmp_path, study(1, {"dapo": 0.2, "far": 0.2}, seeds=2))
-    for seed, angle, floor in ((1, 14.9, 4.05), (2, 51.4, 6.36)):
-        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
-        write_run(tmp_path, "far", seed, (angle,) * 3, (floor,) * 3)
-    assert compare(tmp_path, training=tmp_path / "runs") == 0
-    found = contrasts_of(tmp_path)["far"]
-    assert found["ratio_interval"] == pytest.approx([0.037, 810], rel=0.03) and not found["is_above_floor"]
-    assert rows_of(tmp_path)["far", "dapo", "all"]["verdict"] == "not distinguishable"
+def three_seeds(low: float, high: float) -> list[tuple[Sequence[float], Sequence[float]]]:
+    """Three seeds whose ratios of angle and floor have this interval."""
+    middle, width = np.log(low * high) / 2, np.log(high / low) / 2
+    spread = width / (stats.t.ppf(0.975, 2) / np.sqrt(3))
+    return [((5.0 * np.exp(middle + offset),) * 3, (5.0,) * 3) for offset in (-spread, 0.0, spread)]
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
+    ("seeds", "interval", "is_above", "verdict"),
     [
-        (0.5, 1.9, "no contrast with the reference"),
-        (0.5, 2.1, "not distinguishable"),
-        (1.1, 1.9, "not distinguishable"),  # it has contrast
+        # The control itself, whose angle is the floor, and a method that is the reference.
+        ([((5.0, 6.0, 7.0 + seed),) * 2 for seed in (1, 2, 3)], (1.0, 1.0), False, NO_CONTRAST),
+        ([((0.0, 0.0, 0.0), (5.0, 6.0, 7.0))] * 3, (1e-6 / 6, 1e-6 / 6), False, NO_CONTRAST),
+        # One seed decides by its steps, and 0.5 to 3 is neither; a single step decides by its ratio.
+        ([((25.0, 27.0, 26.0), (5.0, 5.5, 4.5))], (4.18, 6.51), True, UNSEEN),
+        ([((4.0, 9.0, 5.5), (5.0, 5.5, 4.5))], (0.478, 2.86), False, UNSEEN),
+        ([((4.0, *NOTHING), (5.0, *NOTHING))], None, False, NO_CONTRAST),
+        ([((6.0, *NOTHING), (5.0, *NOTHING))], None, True, UNSEEN),
+        # Measured: the interval of the difference of these angles is -4 to 75 degrees; SAPO's two of SmolLM2.
+        (
+            [((57.4,) * 3, (5.0,) * 3), ((40.9,) * 3, (7.9,) * 3), ((26.7,) * 3, (6.1,) * 3)],
+            (1.776, 22.9),
+            True,
+            UNSEEN,
+        ),
+        ([((14.9,) * 3, (4.05,) * 3), ((51.4,) * 3, (6.36,) * 3)], (0.037, 810), False, UNSEEN),
+        (three_seeds(0.5, 1.9), (0.5, 1.9), False, NO_CONTRAST),
+        (three_seeds(0.5, 2.1), (0.5, 2.1), False, UNSEEN),
+        (three_seeds(1.1, 1.9), (1.1, 1.9), True, UNSEEN),
     ],
 )
-def test_the_interval_of_the_ratio_decides(tmp_path: Path, low: float, high: float, verdict: str) -> None:
-    write(tmp_path, study(1, {"dapo": 0.2, "near": 0.2}))
-    middle, width = np.log(low * high) / 2, np.log(high / low) / 2
-    spread = width / (stats.t.ppf(0.975, 2) / np.sqrt(3))
-    for seed, offset in ((1, -spread), (2, 0.0), (3, spread)):
-        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
-        write_run(tmp_path, "near", seed, (5.0 * np.exp(middle + offset),) * 3, (5.0,) * 3)
+def test_the_interval_of_the_ratio_of_angle_and_floor_decides(
+    tmp_path: Path,
+    seeds: list[tuple[Sequence[float], Sequence[float]]],
+    interval: tuple[float, float] | None,
+    is_above: bool,
+    verdict: str,
+) -> None:
+    write(tmp_path, study(1, {"dapo": 0.2, "near": 0.2}, seeds=len(seeds)))
+    for seed, (angles, floor) in enumerate(seeds, start=1):
+        write_run(tmp_path, "dapo", seed, [0.0 * angle for angle in angles], floor)
+        write_run(tmp_path, "near", seed, angles, floor)
     assert compare(tmp_path, training=tmp_path / "runs") == 0
-    assert contrasts_of(tmp_path)["near"]["ratio_interval"] == pytest.approx([low, high])
+    row = contrasts_of(tmp_path)["near"]
+    assert row["is_above_floor"] == is_above
+    assert row["ratio_interval"] == (interval and pytest.approx(interval, rel=0.01))
     assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == verdict
-
-
-@pytest.mark.parametrize(("angle", "verdict"), [(4.0, "no contrast with the reference"), (6.0, "not distinguishable")])
-def test_a_single_step_decides_by_its_ratio(tmp_path: Path, angle: float, verdict: str) -> None:
-    write(tmp_path, study(1, {"dapo": 0.2, "near": 0.2}, seeds=1))
-    nothing = (np.nan, np.nan)
-    write_run(tmp_path, "dapo", 1, (0.0, *nothing), (5.0, *nothing))
-    write_run(tmp_path, "near", 1, (angle, *nothing), (5.0, *nothing))
-    assert compare(tmp_path, training=tmp_path / "runs") == 0
-    assert contrasts_of(tmp_path)["near"]["ratio_interval"] is None
-    assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == verdict
-
-
-def test_a_method_that_is_the_reference_has_no_contrast(tmp_path: Path) -> None:
-    write(tmp_path, study(1, {"dapo": 0.2, "same": 0.2}))
-    for seed in (1, 2, 3):
-        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
-        write_run(tmp_path, "same", seed, (0.0, 0.0, 0.0), (5.0, 6.0, 7.0))
-    assert compare(tmp_path, training=tmp_path / "runs") == 0
-    assert not contrasts_of(tmp_path)["same"]["is_above_floor"]
 
 
 def test_an_angle_to_another_method_is_none_to_the_reference(tmp_path: Path) -> None:

@@ -8,13 +8,11 @@ import pytest
 
 from evals.core.config.methods import Factorial
 from evals.core.config.sections import Statistics
-from evals.core.files import fingerprint, write_json
-from evals.core.manifest import Manifest, hash_files
 from evals.figures.factorial import draw_factorial, write_factorial_figure
 from evals.scores.factorial import write_factorial_table
 from evals.statistics.factorial import Design
 from tests.unit.scores.test_compare_command import SAMPLES
-from tests.unit.synthetic_results import score_row
+from tests.unit.synthetic_results import score_row, write_scores_file
 
 FACTORIAL = Factorial.parse(
     {
@@ -39,12 +37,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for seed in (1, 2, 3):
                 run = {"run": f"{model}-{method}-s{seed}", "model": model, "method": method, "seed": seed}
                 rows.append(score_row(run, np.clip(level + generator.integers(-3, 4, 30), 0, SAMPLES), SAMPLES))
-    scores = root / "scores" / "easy.json"
-    ids = [str(number) for number in range(30)]
-    content = {"benchmark": "easy", "extraction": "last_statement", "samples_per_problem": SAMPLES}
-    write_json(scores, {**content, "problem_ids": ids, "scores": rows})
-    outputs = hash_files(scores.parent, scores)
-    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(scores.with_suffix(".manifest.json"))
+    scores = write_scores_file(root / "scores/easy.json", rows, SAMPLES, extraction="last_statement")
     statistics = Statistics(seed=1, resamples=100, permutations=100)
     write_factorial_table([scores], FACTORIAL, CELLS, {"half": "Half the steps"}, statistics, root / "factorial")
     return root / "factorial.csv"

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evals.core.files import fingerprint, write_jsonl
-from evals.core.manifest import Manifest, hash_files
+from evals.core.files import write_jsonl
 from evals.core.record import read_rows
 from evals.core.records import Grade
 from evals.scores.score import grades_by_problem, measure
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed
 from tests.commands import rlvr_bench
+from tests.unit.synthetic_results import vouch_for
 
 main = rlvr_bench()
 
@@ -51,8 +51,7 @@ def write_grades(path: Path, rate: float, key: int, problems: int = 30, manifest
         ],
     )
     if manifest:
-        outputs = hash_files(path.parent, path)
-        Manifest("grades", {}, outputs, {}, fingerprint(outputs)).write(path.parent / "manifest.json")
+        vouch_for(path, "grades")
     return np.asarray(verdicts)
 
 

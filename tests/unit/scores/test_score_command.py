@@ -9,8 +9,8 @@ import pytest
 
 from evals.core.comparisons import Claim
 from evals.core.errors import UserError
-from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl
-from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.files import sha256_file, write_json, write_jsonl
+from evals.core.manifest import verify_outputs
 from evals.results import read_results
 from evals.scores.comparison import Settings, write_comparisons
 from evals.scores.loose_files import Reader
@@ -21,6 +21,7 @@ from evals.tables.costs import Cost
 from evals.tables.main import main_tables
 from evals.tables.robust import robust_table
 from tests.stages import status
+from tests.unit.synthetic_results import vouch_for
 
 RUNS: list[dict[str, Any]] = [
     {"run": "tiny-base", "model": "tiny", "method": "base", "seed": None, "title": "Base"},
@@ -46,8 +47,7 @@ def write_grades(
 ) -> Path:
     directory = root / "grades" / run / benchmark
     write_jsonl(directory / "grades.jsonl", rows)
-    outputs = hash_files(directory, directory / "grades.jsonl")
-    Manifest("grades", {}, outputs, {"kind": kind}, fingerprint(outputs)).write(directory / "manifest.json")
+    vouch_for(directory / "grades.jsonl", "grades", parameters={"kind": kind})
     return directory
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evals.core.files import fingerprint, write_json
-from evals.core.manifest import Manifest, hash_files
+from evals.core.files import fingerprint
+from evals.core.manifest import Manifest
 from evals.core.records import Run
 from evals.figures.sizes import draw_sizes, write_sizes_figure
 from evals.results import read_results
 from evals.scores.comparison import Settings, write_comparisons
 from evals.tables.sizes import write_sizes_table
 from tests.unit.scores.test_compare_command import SAMPLES
-from tests.unit.synthetic_results import score_row
+from tests.unit.synthetic_results import score_row, write_scores_file
 
 MODELS = {"w48": 48_000, "tiny": 170_000}
 TITLES = {"base": "Base model", "dapo": "DAPO", "gspo": "GSPO", "sapo": "SAPO"}
@@ -36,11 +36,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 run = {"run": name, "model": model, "method": method, "seed": seed}
                 runs.append(Run(**run, title=TITLES[method]))
                 rows.append(score_row(run, np.clip(level + generator.integers(-3, 4, 30), 0, SAMPLES), SAMPLES))
-    ids = [str(number) for number in range(30)]
-    scores = root / "scores" / "easy.json"
-    write_json(scores, {"benchmark": "easy", "samples_per_problem": SAMPLES, "problem_ids": ids, "scores": rows})
-    outputs = hash_files(scores.parent, scores)
-    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(scores.with_suffix(".manifest.json"))
+    scores = write_scores_file(root / "scores/easy.json", rows, SAMPLES)
     write_comparisons([scores], Settings("dapo", bootstrap_resamples=300, permutations=2000), root / "comparisons.json")
     bases = []
     for model, parameters in MODELS.items():
