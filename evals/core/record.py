@@ -56,11 +56,6 @@ class Record(BaseModel):
             raise UserError(f"{source}: holds a value that JSON has not ({error})") from None
 
     @classmethod
-    def parse_text(cls, text: str, source: str) -> Self:
-        """Read JSON text, such as the value of an option; errors as for :meth:`parse`, or the text is not JSON."""
-        return cls.parse(parse_json(text, source), source)
-
-    @classmethod
     def read(cls, path: Path) -> Self:
         """Read a JSON file; errors as for :meth:`parse`, or the file is missing or is not JSON."""
         return cls.parse(read_json(path), str(path))

@@ -48,21 +48,17 @@ class Run(ExtensibleRecord):
     title: str
 
 
-def parse_runs(content: Any, source: str) -> list[Run]:
-    """Read a run sheet's content, each run once."""
+def read_runs(path: Path) -> list[Run]:
+    """Read ``runs.json``, each run once."""
+    content = read_json(path)
     if not isinstance(content, list) or not content:
-        raise InvalidInput(source, "", "is no list of runs", "objects with run, model, method, seed, title")
-    runs = [Run.parse(row, f"{source}: entry {number}") for number, row in enumerate(content, start=1)]
+        raise InvalidInput(str(path), "", "is no list of runs", "objects with run, model, method, seed, title")
+    runs = [Run.parse(row, f"{path}: entry {number}") for number, row in enumerate(content, start=1)]
     names = [run.run for run in runs]
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise UserError(f"{source}: entry {number + 1}: run {name} occurs twice")
+            raise UserError(f"{path}: entry {number + 1}: run {name} occurs twice")
     return runs
-
-
-def read_runs(path: Path) -> list[Run]:
-    """Read ``runs.json``."""
-    return parse_runs(read_json(path), str(path))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 import inspect
-import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from evals.core.errors import InvalidInput
-from evals.core.files import parse_json
 from rlvr.cli.options import HELP
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -99,7 +98,7 @@ class Commands(typer.Typer):
         """
 
         def declare(function: F) -> F:
-            self.command(name, cls=Command)(_command_function(function, flat_records=True))
+            self.command(name, cls=Command)(_command_function(function))
             return function
 
         return declare
@@ -155,9 +154,8 @@ def _command_function(
     function: Callable[..., Any],
     arguments: Sequence[str] = (),
     options: Mapping[str, str] = {},
-    flat_records: bool = False,
 ) -> Callable[..., None]:
-    """The function with options for its parameters; for a dataclass its fields, for a record these or its JSON.
+    """The function with options for its parameters; for a dataclass or a record its fields.
 
     An option's help is that of its annotation, of the docstring of the function or dataclass, or the one in ``HELP``.
     """
@@ -166,16 +164,15 @@ def _command_function(
     texts = _texts(function)
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         kind, option = parameter.annotation, options.get(name, name)
-        if dataclasses.is_dataclass(kind) or (flat_records and hasattr(kind, "model_fields")):
-            given_by: Any = kind
-            fields = list(_fields(given_by))
+        if dataclasses.is_dataclass(kind) or hasattr(kind, "model_fields"):
+            fields = list(_fields(kind))
             flat += fields
-            makers[name] = functools.partial(_made, given_by, given_by is not kind, [field.name for field in fields])
+            makers[name] = functools.partial(_made, kind, [field.name for field in fields])
         else:
             if kind is not typer.Context:
                 parameter = _option(option, kind, parameter.default, texts.get(name, ""), option in arguments)
             flat.append(parameter)
-            makers[name] = functools.partial(_value, kind, option)
+            makers[name] = itemgetter(option)
 
     @functools.wraps(function)
     def run(**words: Any) -> None:
@@ -186,31 +183,19 @@ def _command_function(
     return run
 
 
-def _made(kind: Any, is_read: bool, names: Sequence[str], words: Mapping[str, Any]) -> Any:
+def _made(kind: Any, names: Sequence[str], words: Mapping[str, Any]) -> Any:
     content = {name: words[name] for name in names}
-    for name, field in getattr(kind, "model_fields", {}).items():
-        if _is_structured(field.annotation):
-            content[name] = parse_json(content[name], f"--{name.replace('_', '-')}")
     if not hasattr(kind, "parse"):
-        return kind(**content).read() if is_read else kind(**content)
+        return kind(**content)
     try:
         return kind.parse(content, "")
     except InvalidInput as error:
         raise InvalidInput("", f"--{error.key.replace('_', '-')}", error.found, error.accepted) from None
 
 
-def _value(kind: Any, option: str, words: Mapping[str, Any]) -> Any:
-    value = words[option]
-    if get_origin(kind) is Mapping:
-        return parse_json(value, f"--{option}")
-    return kind.parse_text(value, f"--{option}") if hasattr(kind, "parse_text") else value
-
-
 def _option(name: str, kind: Any, default: Any, text: str = "", is_argument: bool = False) -> inspect.Parameter:
     if get_origin(kind) is Sequence:
         kind = list[get_args(kind)]  # type: ignore[misc]
-    elif get_origin(kind) is Mapping or hasattr(kind, "parse_text"):
-        kind = str
     if not hasattr(kind, "__metadata__"):
         flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
         text = text or HELP[name]
@@ -225,19 +210,12 @@ def _texts(described: Any) -> dict[str, str]:
     return {name: " ".join(text.replace("``", "").split()).rstrip(".") for name, text in texts}
 
 
-def _is_structured(annotation: Any) -> bool:
-    """Whether an option's value is JSON, and not a word."""
-    return get_origin(annotation) in (tuple, dict)
-
-
 def _fields(kind: Any) -> Iterable[inspect.Parameter]:
     if hasattr(kind, "model_fields"):
         kinds = get_type_hints(kind)  # without the bounds, which the record checks
         for name, field in kind.model_fields.items():
-            annotation, default, text = kinds[name], field.default, field.description
-            if _is_structured(annotation):
-                annotation, default, text = str, json.dumps(default), f"JSON: {text}"
-            yield _option(name, annotation, inspect.Parameter.empty if field.is_required() else default, text)
+            default = inspect.Parameter.empty if field.is_required() else field.default
+            yield _option(name, kinds[name], default, field.description)
         return
     hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
     for field in dataclasses.fields(kind):

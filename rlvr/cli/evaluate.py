@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Grading, Paths, Printed, VerifierFiles, the_verifier
+from rlvr.cli.options import Grading, Paths, Printed
 from rlvr.study.evaluation import Distribution, Evaluated, Machine, Prompting
 
 commands = Commands()
@@ -23,7 +23,9 @@ def grade(
     workers: int | None = None,
     time_limit: float = 5.0,
     memory_limit: float = 2048.0,
-    verifier: VerifierFiles = [],
+    verifier: Annotated[
+        Path | None, Option(help="a Python file of your own whose function verify grades instead, in a sandbox")
+    ] = None,
 ) -> None:
     """Grade cases from standard input.
 
@@ -35,7 +37,7 @@ def grade(
     from evals.grading.grade_file import grade_lines
     from evals.grading.pool import GradingPool
 
-    with GradingPool(workers, time_limit, memory_limit * 1024**2, the_verifier(verifier)) as pool:
+    with GradingPool(workers, time_limit, memory_limit * 1024**2, verifier) as pool:
         grade_lines(sys.stdin.buffer, sys.stdout, pool)
 
 

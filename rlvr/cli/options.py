@@ -19,23 +19,7 @@ if TYPE_CHECKING:
 Paths = list[Path]
 Words = list[str]
 Device = Literal["cpu", "cuda"]
-KindOfSample = Literal["completion", "last_statement", "answer", "choice"]
 RunFile = Annotated[Path, Argument(help="run.json, the resolved run")]
-VerifierFiles = Annotated[
-    list[Path], Option(help="a Python file of your own whose function verify grades instead, in a sandbox; at most one")
-]
-
-
-def the_verifier(files: Sequence[Path]) -> Path | None:
-    """The file of :data:`VerifierFiles`; none may be named, so that a rule can leave it out."""
-    if len(files) > 1:
-        raise UserError(f"--verifier: names {len(files)} files; accepted: one")
-    return files[0] if files else None
-
-
-def default_workers() -> int:
-    """Grading processes: one per core that this process may use, four at most."""
-    return min(4, len(os.sched_getaffinity(0)))
 
 
 @dataclass(frozen=True)
@@ -53,8 +37,8 @@ class Grading:
         columns: read any CSV, JSONL or parquet, such as problem=id,correct=is_right; also text, gold, answer, tokens.
     """
 
-    kind: KindOfSample | None = None
-    workers: int = field(default_factory=default_workers)
+    kind: Literal["completion", "last_statement", "answer", "choice"] | None = None
+    workers: int = field(default_factory=lambda: min(4, len(os.sched_getaffinity(0))))
     score: str | None = None
     correct_from: float | None = None
     regrade: bool = False

@@ -1,7 +1,6 @@
 """Pages with every response to a benchmark: which method solved which problem, and what it wrote."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from evals.core.audits import BenchmarkAudit
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl
-from evals.core.records import Run, conditions_of, read_runs
+from evals.core.records import conditions_of, read_runs
 from rlvr.diagnostics.tokens.table import read_comparison
 from rlvr.diagnostics.tokens.view import scale_of
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
@@ -24,15 +23,6 @@ _CHANGE = {
     "title": "log-prob difference to the base model",
     "meaning": "blue is more likely after training, orange less likely",
 }
-
-
-@dataclass
-class _RunResponses:
-    """The responses of one run: a row for each problem, in the benchmark's order."""
-
-    flags: list[list[int]]  # sums of CORRECT and so on, by problem and sample
-    rows: list[list[list[Any]]]  # text, answer, reason, tokens and, where known, token texts and colours
-    files: list[Path] = field(default_factory=list)
 
 
 def write_responses_page(
@@ -76,11 +66,10 @@ def write_responses_page(
             for row in audit.second.disagreements
         }
         texts = read_token_texts(coloured[run.run]) if run.run in coloured else {}
-        responses = _read_responses(run, benchmark, results, numbers, disagreeing, texts)
-        inputs += [*responses.files, *([coloured[run.run] / "tokens.parquet"] if texts else [])]
-        shown[run.run], written = write_responses(
-            run.run, run.run, run.seed, responses.flags, responses.rows, out.with_name("texts")
-        )
+        files = [results / kind / run.run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades")]
+        flags, rows = _read_responses(*files, benchmark, numbers, disagreeing, texts)
+        inputs += [*files, *([coloured[run.run] / "tokens.parquet"] if texts else [])]
+        shown[run.run], written = write_responses(run.run, run.run, run.seed, flags, rows, out.with_name("texts"))
         chunks += written
     part = Part(
         [(str(row["id"]), row.get("problem"), row["answer"]) for row in problems],
@@ -103,33 +92,37 @@ def write_responses_page(
 
 
 def _read_responses(
-    run: Run,
+    samples_file: Path,
+    grades_file: Path,
     benchmark: str,
-    results: Path,
     numbers: dict[str, int],
     disagreeing: set[tuple[str, int]],
     texts: TokenTexts,
-) -> _RunResponses:
-    """Read samples and grades of a run; each problem has as many, in the order of the samples' numbers."""
-    paths = [results / kind / run.run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades")]
-    samples = read_jsonl(paths[0], ("problem_id", "sample", "text", "tokens", "finish_reason"))
-    grades = read_jsonl(paths[1], ("problem_id", "sample", "correct", "answer", "reason"))
+) -> tuple[list[list[int]], list[list[list[Any]]]]:
+    """Read samples and grades of a run; each problem has as many, in the order of the samples' numbers.
+
+    Returns:
+        By problem, in the order of ``numbers``, and sample: sums of CORRECT and so on; and text, answer, reason, tokens
+        and, where known, token texts and colours.
+    """
+    samples = read_jsonl(samples_file, ("problem_id", "sample", "text", "tokens", "finish_reason"))
+    grades = read_jsonl(grades_file, ("problem_id", "sample", "correct", "answer", "reason"))
     keys = [(str(row["problem_id"]), row["sample"]) for row in samples]
     if keys != [(str(row["problem_id"]), row["sample"]) for row in grades]:
-        raise InvalidInput(str(paths[1]), "", "has not the samples in their order", "the grades of these samples")
+        raise InvalidInput(str(grades_file), "", "has not the samples in their order", "the grades of these samples")
     flags: list[list[int]] = [[] for _ in numbers]
     rows: list[list[list[Any]]] = [[] for _ in numbers]
     for key, sample, grade in sorted(zip(keys, samples, grades, strict=True), key=lambda response: response[0][1]):
         if key[0] not in numbers:
-            raise InvalidInput(str(paths[0]), "", f"answers problem {key[0]}", f"a problem of {benchmark}")
+            raise InvalidInput(str(samples_file), "", f"answers problem {key[0]}", f"a problem of {benchmark}")
         flag = CORRECT * bool(grade["correct"]) + TRUNCATED * (sample["finish_reason"] == "length")
         flag += NO_ANSWER * (grade["answer"] is None) + GRADERS_DISAGREE * (key in disagreeing)
         flags[numbers[key[0]]].append(flag)
         row = [sample["text"], grade["answer"], grade["reason"], sample["tokens"]]
         rows[numbers[key[0]]].append([*row, *texts.get(key, ())])
     if len({len(row) for row in rows}) > 1:
-        raise InvalidInput(str(paths[0]), "", "has not as many samples of each problem", "the same number of each")
-    return _RunResponses(flags, rows, paths)
+        raise InvalidInput(str(samples_file), "", "has not as many samples of each problem", "the same number of each")
+    return flags, rows
 
 
 def read_token_texts(directory: Path) -> TokenTexts:

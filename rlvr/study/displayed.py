@@ -90,7 +90,7 @@ class Displayed:
         shared: dict[str, Any] = {"folder": folder, "scores": self.plan.scores(folder)}
         shared |= {"statistics": self.plan.study.config.statistics}
         reference, directory = study.config.reference_method, Path(f"results/{folder}tables")
-        trained = {"manifests": self.plan.run_manifests(folder), "reference_method": reference}
+        trained: dict[str, Any] = {"manifests": self.plan.run_manifests(folder), "reference_method": reference}
         if folder == self.plan.studies.folders.get(RATES):
             rates = rates_of(study)
             yield tables.RatesTable(**shared, **trained, rates=rates, titles=titles(rates))

@@ -164,7 +164,7 @@ class _Reading(Settings):
 
 
 class BenchmarkProblems(_Reading, SourceTable):
-    """Everything that decides a benchmark's problems (``rlvr-bench stage read-problems --settings``)."""
+    """Everything that decides a benchmark's problems."""
 
     columns: Columns | ReleaseName | None = None
 
@@ -294,7 +294,7 @@ class TrainingSet(_TrainingReading, _PublishedSet):
 
 
 class TrainingProblems(_TrainingReading, SourceTable):
-    """Everything that decides the problems of a published set (``rlvr-bench stage read-training-set --settings``).
+    """Everything that decides the problems of a published set.
 
     ``exclude`` lists ids of problems that the study leaves out.
     """

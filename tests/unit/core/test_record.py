@@ -10,8 +10,9 @@ import pytest
 from pydantic import Field, model_validator
 
 from evals.core.errors import InvalidInput, UserError
+from evals.core.files import write_json
 from evals.core.record import Record, read_rows
-from evals.core.records import Run, parse_runs
+from evals.core.records import Run, read_runs
 
 
 class Training(Record):
@@ -123,9 +124,11 @@ def test_rows_of_a_file_are_named_by_their_line(tmp_path: Path) -> None:
     assert read_rows(path, Scratch) == [Scratch(source="from_scratch", layers=1)]
 
 
-def test_a_run_sheet_has_each_run_once() -> None:
-    row = {"run": "tiny-base", "model": "tiny", "method": "base", "seed": None, "title": "Base model"}
-    assert parse_runs([row], "runs.json") == [Run(**row)]
+def test_a_run_sheet_has_each_run_once(tmp_path: Path) -> None:
+    row, path = {"run": "tiny-base", "model": "tiny", "method": "base", "seed": None, "title": "B"}, tmp_path / "runs"
+    write_json(path, [row])
+    assert read_runs(path) == [Run(**row)]
     for content in ([row, row], [], {}, [{**row, "seed": "1"}]):
-        with pytest.raises(UserError, match=r"^runs\.json"):
-            parse_runs(content, "runs.json")
+        write_json(path, content)
+        with pytest.raises(UserError, match=f"^{path}"):
+            read_runs(path)

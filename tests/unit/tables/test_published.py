@@ -1,6 +1,5 @@
 """Published numbers: the project's own files, what a wrong line says, and when a number compares."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,7 +119,7 @@ def test_settings_have_to_be_complete(tmp_path: Path) -> None:
 def test_inside_outside_and_not_comparable(results: Results) -> None:
     """A study whose settings are those of the paper: only then is there a verdict on the number."""
     k = results.samples_per_problem
-    own = OwnSettings.parse_text(json.dumps({"models": {"tiny": "tiny"}, **SETTINGS}), "--own")
+    own = OwnSettings(models={"tiny": "tiny"}, **SETTINGS)
     settings = {"2600.00001": PAPER}
     ours = confront(results, [published(50.0, metric=f"avg@{k}")], settings, own)[0].ours
     assert ours.confidence_interval is not None
@@ -146,7 +145,7 @@ def test_inside_outside_and_not_comparable(results: Results) -> None:
 
 def test_no_published_number_compares_with_a_tiny_model_which_one_line_says(results: Results) -> None:
     rows = read_published(REFERENCE / "published.csv")
-    own = OwnSettings.parse_text(json.dumps({"models": {"tiny": "tiny, trained from scratch"}, **SETTINGS}), "--own")
+    own = OwnSettings(models={"tiny": "tiny, trained from scratch"}, **SETTINGS)
     settings = read_settings(REFERENCE / "settings.yaml", rows)
     confrontations = confront(results, rows, settings, own)
     assert len(confrontations) > 50 and len(paper_vs_ours_frame(confrontations)) == len(confrontations)
@@ -306,10 +305,8 @@ def test_a_method_that_a_model_changes_stands_beside_the_entry_that_it_is() -> N
 def test_own_settings_have_to_be_complete() -> None:
     incomplete = {"models": {}, **SETTINGS}
     del incomplete["temperature"]
-    with pytest.raises(UserError, match="--own: lacks temperature"):
-        OwnSettings.parse_text(json.dumps(incomplete), "--own")
-    with pytest.raises(UserError, match="--own: is not valid JSON"):
-        OwnSettings.parse_text("{", "--own")
+    with pytest.raises(UserError, match="own: lacks temperature"):
+        OwnSettings.parse(incomplete, "own")
 
 
 def test_a_number_stands_beside_its_papers_reference_where_that_is_one_number(results: Results) -> None:
