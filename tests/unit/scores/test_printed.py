@@ -115,20 +115,9 @@ def test_the_table_says_where_no_interval_holds_and_where_nothing_vouches(
 def test_samples_are_graded_on_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problems, samples = tmp_path / "problems.jsonl", tmp_path / "answers.jsonl"
     write_jsonl(problems, [{"id": f"p{n}", "problem": "?", "answer": str(n)} for n in range(4)])
-    write_jsonl(
-        samples,
-        [
-            {
-                "problem_id": f"p{n}",
-                "sample": s,
-                "text": f"\\boxed{{{n if s else 9}}}",
-                "tokens": 3,
-                "finish_reason": "stop",
-            }
-            for n in range(4)
-            for s in range(2)
-        ],
-    )
+    given = {"tokens": 3, "finish_reason": "stop"}
+    texts = {(f"p{n}", sample): f"\\boxed{{{n if sample else 9}}}" for n in range(4) for sample in range(2)}
+    write_jsonl(samples, [{"problem_id": p, "sample": s, "text": text, **given} for (p, s), text in texts.items()])
     (row,) = rows(capsys, "score", samples, "--problems", problems, "--workers", "1")
     assert row["average_at_k"] == 0.5 and row["correct_counts"] == [1, 1, 1, 1]
     assert "--problems" in error(capsys, "score", samples, "--workers", "1")
@@ -226,6 +215,9 @@ def test_power_works_out_the_third_of_effect_problems_and_samples(capsys: pytest
     assert row["effect"] is None  # it would be more than 100 points
 
 
+POWER = ["power", "--effect-sd", "0.1", "--sampling-variance", "0.3", "--problems", "9", "--samples", "8"]
+
+
 def test_power_learns_from_a_pilot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pilots = [tmp_path / name / "bench" / "grades.jsonl" for name in ("one", "other")]
     verdicts = [write_grades(path, 0.5, key) for key, path in enumerate(pilots)]
@@ -247,35 +239,16 @@ def test_power_learns_from_a_pilot(tmp_path: Path, capsys: pytest.CaptureFixture
         (["power", "--effect", "0.05"], "accepted: two"),
         (["power", "--effect", "0.05", "--samples", "8"], "--pilot"),
         (["power", "--effect", "5", "--samples", "8"], "--effect: is 5.0"),
-        *(
-            (
-                [
-                    "power",
-                    "--effect-sd",
-                    "0.1",
-                    "--sampling-variance",
-                    "0.3",
-                    "--problems",
-                    "9",
-                    "--samples",
-                    "8",
-                    *given,
-                ],
-                f"{given[-2]}: is {float(given[-1]) if given[-2] != '--problems' else given[-1]}",
-            )
-            for given in (
-                ["--effect-sd", "-1"],
-                ["--effect-sd", "nan"],
-                ["--effect-sd", "5"],
-                ["--sampling-variance", "3"],
-                ["--sampling-variance", "inf"],
-                ["--seeds", "3", "--seed-sd", "nan"],
-                ["--seed-sd", "0.1"],
-                ["--alpha", "nan"],
-                ["--power", "0.04"],
-                ["--problems", "100000000000"],
-            )
-        ),
+        ([*POWER, "--effect-sd", "-1"], "--effect-sd: is -1.0"),
+        ([*POWER, "--effect-sd", "nan"], "--effect-sd: is nan"),
+        ([*POWER, "--effect-sd", "5"], "--effect-sd: is 5.0"),
+        ([*POWER, "--sampling-variance", "3"], "--sampling-variance: is 3.0"),
+        ([*POWER, "--sampling-variance", "inf"], "--sampling-variance: is inf"),
+        ([*POWER, "--seeds", "3", "--seed-sd", "nan"], "--seed-sd: is nan"),
+        ([*POWER, "--seed-sd", "0.1"], "--seed-sd: is 0.1"),
+        ([*POWER, "--alpha", "nan"], "--alpha: is nan"),
+        ([*POWER, "--power", "0.04"], "--power: is 0.04"),
+        ([*POWER, "--problems", "100000000000"], "--problems: is 100000000000"),
         (["grade", "--memory-limit", "nan"], "memory limit: nan"),
     ],
 )

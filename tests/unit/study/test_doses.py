@@ -54,9 +54,6 @@ def test_a_study_that_is_read_from_its_results_has_the_same_methods() -> None:
     [
         ({"seeds": {"at_most": 4, "looks": [2, 4], "margin": 2.0}}, "doses: are given with looks; accepted: a list of"),
         ({"training": {**smoke()["training"], "sampler": {"stale": 1}}}, "doses: are given beside training.sampler"),
-        ({"doses": {"stale": [0]}}, "doses.stale"),
-        ({"doses": {"top_p": [1.0]}}, "doses.top_p"),
-        ({"doses": {"weights": ["int7"]}}, "int8, int4, int3"),
     ],
 )
 def test_doses_that_could_not_be_compared_are_refused(changes: dict[str, Any], said: str) -> None:

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from evals.core.comparisons import Look, Looks, Verdict
-from evals.core.errors import InvalidInput
 from evals.core.files import write_json
 from rlvr.study.looks import next_look
-from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 from tests.unit.study.planned import changed, stages_of
 
@@ -86,20 +84,3 @@ def test_another_margin_makes_decisions_again_and_another_level_the_comparisons(
     shorter = {**SEEDS, "looks": [2, 4]}  # with the same number at most
     assert settings(SEEDS, "compare looks/4/") == settings(shorter, "compare looks/4/")
     assert settings(SEEDS, "compare looks/4/") != settings({**SEEDS, "looks": [4]}, "compare looks/4/")
-
-
-@pytest.mark.parametrize(
-    ("change", "key"),
-    [
-        ({"looks": [4, 2]}, "seeds.looks"),
-        ({"looks": [2, 8]}, "seeds.looks"),
-        ({"looks": []}, "seeds.looks"),
-        ({"looks": [1, 2]}, "seeds.looks.0"),
-        ({"margin": 0}, "seeds.margin"),
-        ({"margin": 2.0, "look": 3}, "seeds"),
-    ],
-)
-def test_mistakes_are_one_line(content: dict[str, Any], change: dict[str, Any], key: str) -> None:
-    with pytest.raises(InvalidInput) as error:
-        Study.resolve({**content, "seeds": {**SEEDS, **change}}, "study.yaml")
-    assert error.value.key == key and "\n" not in str(error.value)

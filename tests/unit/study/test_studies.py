@@ -199,14 +199,6 @@ def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:
     ]
 
 
-def test_the_selection_study_is_scored_along_its_training() -> None:
-    studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
-    policies = {each.run.run: each for each in studies.earlier["studies/selection/steps/"]}
-    assert policies["tiny-delta_top_lambda_step6-s1"].trained.run == "tiny-delta_top_lambda-s1"
-    assert not set(policies) & set(studies.runs)
-    assert not studies.refused
-
-
 def test_a_method_named_like_a_policy_along_a_training_refuses_the_study_that_is_scored_there() -> None:
     """Both would have the same samples and grades under results/."""
     config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))

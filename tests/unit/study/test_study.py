@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import UserError
 from evals.core.yaml_file import read_yaml
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
@@ -46,13 +46,6 @@ def test_studies_of_all_seeds_only_add_seeds_to_the_default_one(name: str, count
     design, seeds = default.pop("seeds"), longer.pop("seeds")
     assert seeds == list(range(1, count + 1)) and design["at_most"] == design["looks"][-1] == 16
     assert longer == default
-
-
-def test_worded_problems_need_tokens_that_have_their_words() -> None:
-    content = replaced(read_yaml(CONFIG / "config.yaml"), "models.tiny.training.tokens", "characters")
-    with pytest.raises(InvalidInput) as caught:
-        Study.resolve(content, "config.yaml")
-    assert caught.value.key == "models.tiny.training.tokens" and caught.value.accepted.startswith("words")
 
 
 @pytest.mark.parametrize(

@@ -191,16 +191,6 @@ def test_another_prompt_is_a_departure_that_is_shown_and_recorded() -> None:
     assert plan.study.resolved_run(run) == alike.resolved_run(run)
 
 
-def test_kept_rollouts_are_part_of_the_cluster_alone() -> None:
-    content, run = delta(), "qwen3_8b_base-delta-s1"
-    before = Study.resolve(content, "delta.yaml")
-    content["execution"]["rollouts_kept_every"] = 20
-    after = Study.resolve(content, "delta.yaml")
-    assert after.cluster(run) == {**before.cluster(run), "rollouts_kept_every": 20}
-    assert after.resolved_run(run) == before.resolved_run(run)
-    assert Cluster.parse(after.cluster(run), "cluster").rollouts_kept_every == 20
-
-
 def test_options_of_verl_that_can_change_results_are_part_of_the_run() -> None:
     content, run = delta(), "qwen3_8b_base-delta-s1"
     before = Study.resolve(content, "delta.yaml")
@@ -227,12 +217,14 @@ def test_options_of_verl_that_can_change_results_are_part_of_the_run() -> None:
 
 
 def test_where_a_run_is_carried_out_is_no_part_of_it() -> None:
-    config = delta()
-    before = Study.resolve(config, "delta.yaml").resolved_run("qwen3_8b_base-delta-s1")
-    config["execution"]["cluster"] |= {"nodes": 2, "tokens_per_device": 40960}
-    after = Study.resolve(config, "delta.yaml")
-    assert after.resolved_run("qwen3_8b_base-delta-s1") == before
-    assert after.cluster("qwen3_8b_base-delta-s1")["nodes"] == 2
+    content, run = delta(), "qwen3_8b_base-delta-s1"
+    before, machines = Study.resolve(content, "delta.yaml"), {"nodes": 2, "tokens_per_device": 40960}
+    content["execution"]["cluster"] |= machines
+    content["execution"]["rollouts_kept_every"] = 20
+    after = Study.resolve(content, "delta.yaml")
+    assert after.resolved_run(run) == before.resolved_run(run)
+    assert after.cluster(run) == {**before.cluster(run), **machines, "rollouts_kept_every": 20}
+    assert Cluster.parse(after.cluster(run), "cluster").rollouts_kept_every == 20
 
 
 def test_the_files_of_runs_are_those_that_training_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
