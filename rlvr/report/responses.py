@@ -66,8 +66,8 @@ def write_responses_page(
             for row in audit.second.disagreements
         }
         texts = read_token_texts(coloured[run.run]) if run.run in coloured else {}
-        files = [results / kind / run.run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades")]
-        flags, rows = _read_responses(*files, benchmark, numbers, disagreeing, texts)
+        files = tuple(results / kind / run.run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades"))
+        flags, rows = _read_responses(files, benchmark, numbers, disagreeing, texts)
         inputs += [*files, *([coloured[run.run] / "tokens.parquet"] if texts else [])]
         shown[run.run], written = write_responses(run.run, run.run, run.seed, flags, rows, out.with_name("texts"))
         chunks += written
@@ -92,19 +92,19 @@ def write_responses_page(
 
 
 def _read_responses(
-    samples_file: Path,
-    grades_file: Path,
+    files: Sequence[Path],
     benchmark: str,
     numbers: dict[str, int],
     disagreeing: set[tuple[str, int]],
     texts: TokenTexts,
 ) -> tuple[list[list[int]], list[list[list[Any]]]]:
-    """Read samples and grades of a run; each problem has as many, in the order of the samples' numbers.
+    """Read the files of samples and grades of a run; each problem has as many, in the order of the samples' numbers.
 
     Returns:
         By problem, in the order of ``numbers``, and sample: sums of CORRECT and so on; and text, answer, reason, tokens
         and, where known, token texts and colours.
     """
+    samples_file, grades_file = files
     samples = read_jsonl(samples_file, ("problem_id", "sample", "text", "tokens", "finish_reason"))
     grades = read_jsonl(grades_file, ("problem_id", "sample", "correct", "answer", "reason"))
     keys = [(str(row["problem_id"]), row["sample"]) for row in samples]

@@ -221,4 +221,4 @@ def test_the_real_files_have_the_counts_and_hashes_of_the_shipped_study(tmp_path
     write_training_set({**steps["gsm8k_steps"], "path": str(REAL / "gsm8k_train.jsonl")}, tmp_path / "steps")
     held_out = ("mawps_asdiv_a_test", "mawps_asdiv_a_train.csv")
     for name, file in (("svamp", "svamp.json"), ("gsm8k", "gsm8k_test.jsonl"), held_out):
-        write_benchmark({**study.problem_settings(name), "path": str(REAL / file)}, tmp_path / name)
+        write_benchmark({**study.benchmarks[name].problem_settings(), "path": str(REAL / file)}, tmp_path / name)
