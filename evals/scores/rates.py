@@ -58,7 +58,7 @@ class Rated:
 def write_rates_table(
     scores: Sequence[Path],
     training: Path,
-    rates: Mapping[str, Rates],
+    rates: Mapping[str, Mapping[str, Rates]],
     titles: Mapping[str, str],
     reference_method: str,
     statistics: Statistics,
@@ -69,7 +69,7 @@ def write_rates_table(
     Args:
         scores: of all runs, at every rate.
         training: the directories of the runs, with their scores on held-out problems.
-        rates: of every method.
+        rates: model -> method -> its rates.
     """
     benchmarks = read_counts(scores)
     names = {run: known for run, known in benchmarks[0].methods.items() if known[1] != BASE}
@@ -85,23 +85,25 @@ def write_rates_table(
         ]
         if len(seeds) < 2:
             raise UserError(f"--scores: {model} has one seed; accepted: 2 or more, for each seed's rate is the others'")
+        tried = rates[model]
         chosen = {
-            method: [_choose(model, own, seeds, seed, held_out) for seed in seeds] for method, own in rates.items()
+            method: [_choose(model, by_name, seeds, seed, held_out) for seed in seeds]
+            for method, by_name in tried.items()
         }
-        common = {method: [next(iter(own))] * len(seeds) for method, own in rates.items()}
+        common = {method: [next(iter(by_name))] * len(seeds) for method, by_name in tried.items()}
         pair = [_compared(_of(benchmarks, model, names_of, seeds), settings) for names_of in (common, chosen)]
-        for method, own in rates.items():
-            means = {name: fmean(held_out[f"{model}-{name}-s{seed}"] for seed in seeds) for name in own}
+        for method, by_name in tried.items():
+            means = {name: fmean(held_out[f"{model}-{name}-s{seed}"] for seed in seeds) for name in by_name}
             averages = [of_methods[method, BASE].method_average for of_methods in pair]
             compared = [of_methods.get((method, reference_method)) for of_methods in pair]
             title = f"{titles[method]} ({model})" if len(models) > 1 else titles[method]
             pairs = (averages[0], averages[1]), (compared[0], compared[1])
-            rows.append(Rated(model, method, title, own, means, chosen[method], *pairs))
+            rows.append(Rated(model, method, title, by_name, means, chosen[method], *pairs))
     columns = _columns(benchmarks[0].k, titles[reference_method])
     notes = [*_notes(rows), extraction_note(benchmarks)]
     table = make_table("rates", "Every method at the best of its learning rates", columns, rows, notes)
     read = [*(benchmark.path for benchmark in benchmarks), *files.values()]
-    parameters = {"rates": {method: dict(own) for method, own in rates.items()}, "reference_method": reference_method}
+    parameters = {"rates": rates, "reference_method": reference_method}
     write_table(out, [table], table_frame(columns, rows), read, parameters)
 
 

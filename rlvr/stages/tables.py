@@ -75,7 +75,7 @@ class RatesTable(OfVariants):
     kind = "table_rates"
     call = "evals.scores.rates:write_rates_table"
 
-    rates: dict[str, dict[str, float]]
+    rates: dict[str, dict[str, dict[str, float]]]
 
 
 class DosesTable(OfVariants):

@@ -93,7 +93,7 @@ class Displayed:
         trained: dict[str, Any] = {"manifests": self.plan.run_manifests(folder), "reference_method": reference}
         if folder == self.plan.studies.folders.get(RATES):
             rates = rates_of(study)
-            yield tables.RatesTable(**shared, **trained, rates=rates, titles=titles(rates))
+            yield tables.RatesTable(**shared, **trained, rates=rates, titles=titles(next(iter(rates.values()))))
         elif study.config.doses is not None:
             doses, plain = doses_of(study.config), titles(undosed(study.config))
             yield tables.DosesTable(**shared, **trained, doses=doses, titles=plain)

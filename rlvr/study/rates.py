@@ -27,19 +27,15 @@ def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study
     if len(study.config.training_seeds) < 2:
         accepted = "2 or more, for `snakemake rates`: a seed's rate is chosen by the others"
         raise InvalidInput(source, "seeds", f"are {list(study.config.training_seeds)}", accepted)
-    for model, settings in study.config.models.items():
-        if "learning_rate" in getattr(settings, "training", {}):
-            accepted = "one rate for all models, for `snakemake rates`"
-            raise InvalidInput(source, f"models.{model}.training.learning_rate", "is given", accepted)
     methods: dict[str, Any] = {}
     for method, changes in config["methods"].items():
         if method in study.config.control_methods:
             continue
         methods[method] = changes
         for suffix, (factor, words) in _FURTHER.items():
-            rate = {"learning_rate": study.training[method].learning_rate * factor}
-            title = study.methods[method]["title"]
-            methods[f"{method}_{suffix}"] = variant(method, changes, title, words, rate)
+            tried = variant(method, changes, study.methods[method]["title"], words, {})
+            tried["learning_rate_factor"] = factor * study.config.methods[method].learning_rate_factor
+            methods[f"{method}_{suffix}"] = tried
     if study.config.factorial is not None:
         raise InvalidInput(source, "factorial", "is given", "a study without it, for `snakemake rates`")
     left_out = ("diagnostics", "decoding", "controls", "doses", "registration", "checkpoint", "beside", "score_at")
@@ -52,10 +48,12 @@ def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study
     return Study.resolve({**kept, **own}, source)
 
 
-def rates_of(study: Study) -> dict[str, dict[str, float]]:
-    """The learning rates of each method of a study that :func:`resolve_rates` made, by its name at each."""
-    rates: dict[str, dict[str, float]] = {}
-    for name, training in study.training.items():
-        method = next((name.removesuffix(f"_{suffix}") for suffix in _FURTHER if name.endswith(f"_{suffix}")), name)
-        rates.setdefault(method, {})[name] = training.learning_rate
+def rates_of(study: Study) -> dict[str, dict[str, dict[str, float]]]:
+    """The learning rates of a study that :func:`resolve_rates` made: model -> method -> its name at each -> rate."""
+    rates: dict[str, dict[str, dict[str, float]]] = {}
+    for model in study.config.models:
+        for name in study.methods:
+            method = next((name.removesuffix(f"_{suffix}") for suffix in _FURTHER if name.endswith(f"_{suffix}")), name)
+            rate = study.config.training_of(name, RATES, model).learning_rate
+            rates.setdefault(model, {}).setdefault(method, {})[name] = rate
     return rates

@@ -169,7 +169,8 @@ class Study:
         if not isinstance(spec, LocalRun):
             return spec
         reference = self.config.reference_method
-        of_reference = Trained(reference, entry_of_run(self.methods[reference]), self.training[reference])
+        settings = self.config.training_of(reference, source, run.model)
+        of_reference = Trained(reference, entry_of_run(self.methods[reference]), settings)
         steps = DEFAULT_STEPS if self.config.contrast_steps is None else self.config.contrast_steps
         contrast = measured_contrast(Trained(run.method, spec.method, spec.training), of_reference, steps)
         return spec.model_copy(update={"contrast": contrast})

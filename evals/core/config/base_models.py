@@ -151,6 +151,11 @@ class FromScratch(Settings):
     architecture: Architecture = Field(description="shape of the model")
     corpus: Corpus = Field(description="worked solutions")
     training: BaseTraining = Field(description="optimizer and length")
+    reinforcement: TrainingChanges = Field(
+        default={},
+        description="training settings of the methods on this model: they go before the study's, and a method's before "
+        "them",
+    )
 
     prompt_form: ClassVar[Literal["base"]] = "base"
     chat_template_kwargs: ClassVar[dict[str, Any]] = {}
@@ -162,6 +167,11 @@ class FromScratch(Settings):
             message = "is missing" if self.training.tokens is None else f"is {self.training.tokens}"
             raise NotAccepted(message, "words, because the corpus has problems of the family worded", "training.tokens")
         return self
+
+    @property
+    def method_training(self) -> dict[str, Any]:
+        """What this model changes of the study's `training`."""
+        return self.reinforcement
 
     def training_settings(self) -> dict[str, Any]:
         """Return the settings that decide the model, its corpus aside."""
@@ -222,6 +232,11 @@ class Existing(_Prompted, Head):
         return self
 
     @property
+    def method_training(self) -> dict[str, Any]:
+        """What this model changes of the study's `training`."""
+        return self.training
+
+    @property
     def hub_revision(self) -> str:
         """The commit, branch or tag on the Hub."""
         return self.revision or "main"
@@ -233,6 +248,7 @@ class Served(_Prompted, Service):
     source: Literal["server"] = Field(description="behind an address")
 
     dtype: ClassVar[Literal["auto"]] = "auto"
+    method_training: ClassVar[dict[str, Any]] = {}
 
     def service(self) -> dict[str, Any]:
         """The address and name of the model."""

@@ -32,7 +32,18 @@ class MethodChanges(Settings):
         return dict(self.model_extra or {})
 
 
-Methods = dict[MethodName, MethodChanges]
+class Method(MethodChanges):
+    """A method of a study: what it changes of its catalogue entry and of the study's training.
+
+    Every other key is one of the catalogue's (config/methods.yaml).
+    """
+
+    learning_rate_factor: Positive = Field(
+        default=1.0, description="what the learning rate of this method is multiplied by, on every model"
+    )
+
+
+Methods = dict[MethodName, Method]
 
 
 class Doses(Settings):

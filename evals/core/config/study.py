@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from evals.core.comparisons import Controls
-from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Model, Served
+from evals.core.config.base_models import FineTuned, FromScratch, HuggingFace, Model, Served
 from evals.core.config.decoding import DecodingConfig
 from evals.core.config.methods import Doses, Factorial, Methods, TrainingChanges
 from evals.core.config.sections import (
@@ -131,12 +131,13 @@ class StudyConfig(Settings):
 
     def training_of(self, method: str, source: str, model: str | None = None) -> LocalTraining | VerlTraining:
         """The settings of a method's training: the study's, with the changes of a model, if named, and its own."""
-        settings = self.models[model] if model is not None else None
-        of_model = settings.training if isinstance(settings, Existing) else {}
-        changes = self.methods[method].training
+        of_model = self.models[model].method_training if model is not None else {}
+        changes, factor = self.methods[method].training, self.methods[method].learning_rate_factor
+        settings = {**self.training, **of_model, **changes}
+        if factor != 1.0 and "learning_rate" in settings:
+            settings["learning_rate"] *= factor
         kind = VerlTraining if self.engine == VERL else LocalTraining
-        key = f"methods.{method}.training" if changes else "training"
-        return kind.parse({**self.training, **of_model, **changes}, source, key)
+        return kind.parse(settings, source, f"methods.{method}.training" if changes else "training")
 
     def trainings(self, source: str) -> dict[str, LocalTraining | VerlTraining]:
         """The training settings of every method; ``source`` names the study where they are refused."""

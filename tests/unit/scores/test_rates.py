@@ -37,7 +37,7 @@ def study(root: Path, held_out: dict[str, list[int]], solved: dict[str, int], se
 
 
 def written(root: Path, scores: Path) -> tuple[pd.DataFrame, str]:
-    write_rates_table([scores], root / "runs", RATES, TITLES, "dapo", STATISTICS, root / "rates")
+    write_rates_table([scores], root / "runs", {"tiny": RATES}, TITLES, "dapo", STATISTICS, root / "rates")
     return pd.read_csv(root / "rates.csv").set_index("method"), (root / "rates.md").read_text()
 
 

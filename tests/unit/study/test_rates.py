@@ -25,14 +25,14 @@ def test_every_method_but_controls_is_trained_at_half_and_twice_its_rate() -> No
     plan = smoke(validation=VALIDATION, methods=methods, controls=controls, diagnostics=None)
     stages, common = stages_of(plan), plan.study.training["dapo"].learning_rate
     table = stages["table_rates studies/rates/"]
-    assert table.rates == {
+    assert table.rates["tiny"] == {
         "dapo": {"dapo": common, "dapo_rate_half": common / 2, "dapo_rate_twice": 2 * common},
         "grpo_no_kl": {"grpo_no_kl": 0.001, "grpo_no_kl_rate_half": 0.0005, "grpo_no_kl_rate_twice": 0.002},
     }
-    for name, run in ((name, f"tiny-{name}-s2") for of_method in table.rates.values() for name in of_method):
+    for name, run in ((name, f"tiny-{name}-s2") for of_method in table.rates["tiny"].values() for name in of_method):
         training = stages[f"train {run}"].resolved["training"]
-        own = next(rates[name] for rates in table.rates.values() if name in rates)
-        assert training["learning_rate"] == own and f"results/runs/{run}/manifest.json" in table.inputs()
+        expected = next(of_method[name] for of_method in table.rates["tiny"].values() if name in of_method)
+        assert training["learning_rate"] == expected and f"results/runs/{run}/manifest.json" in table.inputs()
     half, whole = (stages[f"train tiny-{name}-s1"].resolved for name in ("dapo_rate_half", "dapo"))
     assert half["training"] == {**whole["training"], "learning_rate": common / 2} and half["method"] == whole["method"]
     needed = Targets(plan).by_name["rates"]()
@@ -40,6 +40,20 @@ def test_every_method_but_controls_is_trained_at_half_and_twice_its_rate() -> No
         "results/studies/rates/tables/rates.md" in needed and "results/runs/tiny-delta-s1/manifest.json" not in needed
     )
     assert not any("rate_half" in path for path in Targets(plan).by_name["all"]())
+
+
+def test_a_model_s_own_rate_is_halved_and_doubled() -> None:
+    """The rates of a study are those of each model: small models take larger ones."""
+    tiny = read_yaml(REPOSITORY / "config/smoke.yaml")["models"]["tiny"]
+    models = {"tiny": tiny, "wide": {**tiny, "reinforcement": {"learning_rate": 0.001}}}
+    half = {"extends": "grpo", "title": "Slow", "learning_rate_factor": 0.5}
+    plan = smoke(validation=VALIDATION, models=models, methods={"dapo": {}, "slow": half}, diagnostics=None)
+    rates = stages_of(plan)["table_rates studies/rates/"].rates["wide"]
+    assert rates["dapo"] == {"dapo": 0.001, "dapo_rate_half": 0.0005, "dapo_rate_twice": 0.002}
+    assert rates["slow"] == {"slow": 0.0005, "slow_rate_half": 0.00025, "slow_rate_twice": 0.001}
+    run = plan.study.run_spec("wide-dapo-s1")
+    assert run.training.learning_rate == 0.001 and run.contrast is not None
+    assert plan.study.run_spec("wide-slow-s1").contrast is None
 
 
 def test_a_study_that_stops_when_it_is_certain_has_eight_seeds_at_each_rate() -> None:
