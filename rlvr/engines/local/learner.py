@@ -233,15 +233,19 @@ class Learner:
         size, most_tokens = training.micro_batch_size, training.scored_tokens
         return score_in_chunks(policy, tokens, training.temperature, size, None, most_tokens)[0]
 
+    def _log_probs_by_policy(self, drawn: Rollouts) -> Tensor:
+        """The log-probabilities [N] of sampled tokens under the policy: the sampler's where they are the trainer's."""
+        if self._scored_by_trainer:
+            return self._log_probs_by(self.model, drawn.tokens)
+        mask = drawn.tokens.response_mask
+        return drawn.log_probs[:, : mask.shape[1]][mask.to(drawn.log_probs.device)]
+
     def _penalties(self, term: RewardTerm, part: Rollouts) -> Tensor:
         """What the divergence from the reference policy takes from each reward [B] of sampled rollouts."""
         assert self._reference is not None
         mask = part.tokens.response_mask
-        by_reference = unpack(self._log_probs_by(self._reference, part.tokens).cpu(), mask)
-        by_policy = part.log_probs[:, : mask.shape[1]].cpu()
-        if self._scored_by_trainer:
-            by_policy = unpack(self._log_probs_by(self.model, part.tokens).cpu(), mask)
-        return term.penalties(by_policy, by_reference, mask)
+        by_reference, by_policy = self._log_probs_by(self._reference, part.tokens), self._log_probs_by_policy(part)
+        return term.penalties(unpack(by_policy.cpu(), mask), unpack(by_reference.cpu(), mask), mask)
 
     @torch.no_grad()
     def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -320,13 +324,14 @@ class Learner:
         right = torch.tensor([verdict.reward == 1 for verdict in rollouts.verdicts(pool)])
         correct = right.view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
         counts = {"correct_counts": correct.tolist(), "samples_per_problem": settings.samples_per_problem}
-        scores.append({"step": step, **counts, "base_kl": self._base_kl(rollouts.tokens)})
+        scores.append({"step": step, **counts, "base_kl": self._base_kl(rollouts)})
 
-    @torch.no_grad()
-    def _base_kl(self, tokens: TokenBatch) -> float:
+    def _base_kl(self, drawn: Rollouts) -> float:
         """Estimate KL(policy || base model) in nats a token, from responses that the policy drew."""
-        base = self._reference or self._load()
-        return rollout_kl(self._log_probs_by(base, tokens), self._log_probs_by(self.model, tokens))
+        if self.position.updates == 0:
+            return 0.0
+        by_base = self._log_probs_by(self._reference or self._load(share_prompts=True), drawn.tokens)
+        return rollout_kl(by_base, self._log_probs_by_policy(drawn).to(by_base.device))
 
     def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, Tensor, dict[str, float]]:
         """Sample prompts, and more of them for as long as the method's selection asks for more.

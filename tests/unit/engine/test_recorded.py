@@ -12,7 +12,7 @@ from evals.core.manifest import read_manifest
 from evals.core.run_spec import Execution
 from evals.grading import GradingPool
 from rlvr.engines.local.learner import Learner
-from rlvr.engines.local.policy import TokenBatch
+from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
 from tests.unit.engine.conftest import MakeRun
 
@@ -25,9 +25,9 @@ def test_scores_along_a_training_have_the_distance_to_the_base_model(
     run = make_run({"learning_rate": 0.01}, validation=validation)
     learner, drawn, measure = Learner(run, "cpu"), [], Learner._base_kl
 
-    def recorded(own: Learner, tokens: TokenBatch) -> float:
-        drawn.append(tokens)
-        return measure(own, tokens)
+    def recorded(own: Learner, rollouts: Rollouts) -> float:
+        drawn.append(rollouts.tokens)
+        return measure(own, rollouts)
 
     monkeypatch.setattr(Learner, "_base_kl", recorded)
     with GradingPool(workers=1) as pool:
