@@ -63,7 +63,7 @@ class KeyValueCache:
         for name in ("keys", "values"):
             old: Tensor = getattr(self, name)
             new = old.new_empty((old.shape[0], len(rows), *old.shape[2:]))
-            new[:, :, :, : self.length] = old[:, rows, :, : self.length]
+            torch.index_select(old[:, :, :, : self.length], 1, rows, out=new[:, :, :, : self.length])
             setattr(chosen, name, new)
         return chosen
 

@@ -27,7 +27,7 @@ class Packing:
         tokens: list[int] = []
         positions: list[int] = []
         places: list[int] = []  # of a token's only or first copy in the grid
-        sources = torch.zeros(self._shape, dtype=torch.long)  # of padding, whose outputs nobody reads, any token
+        sources: list[int] = []  # of each place in the grid; of padding, whose outputs nobody reads, any token
         read: list[int] = []
         for row, (sequence, start) in enumerate(zip(sequences, starts, strict=True)):
             key = tuple(sequence[: start + 1]) if share_prompts else row
@@ -40,8 +40,8 @@ class Packing:
             tokens += sequence[start + 1 :]
             positions += range(start + 1, len(sequence))
             places += range(row * width + start + 1, row * width + len(sequence))
-            sources[row, : start + 1] = torch.arange(begun[key], begun[key] + start + 1)
-            sources[row, start + 1 : len(sequence)] = torch.arange(rest, len(tokens))
+            sources += range(begun[key], begun[key] + start + 1)
+            sources += [*range(rest, len(tokens)), *[0] * (width - len(sequence))]
             read += [begun[key] + start, *range(rest, len(tokens))]
         self.tokens, self.positions, self._places = (
             torch.tensor(values, device=device) for values in (tokens, positions, places)
@@ -49,7 +49,7 @@ class Packing:
         kept, outputs = torch.unique(torch.tensor(read), return_inverse=True)
         self.kept = kept.to(device)  # places of the tokens whose outputs are read, [K]
         is_shared = len(begun) < len(sequences)
-        self._sources = sources.flatten().to(device) if is_shared else None
+        self._sources = torch.tensor(sources, device=device) if is_shared else None
         self._outputs = outputs.to(device) if is_shared else None
 
     def padded(self, rows: Tensor) -> Tensor:
