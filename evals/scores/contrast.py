@@ -58,7 +58,7 @@ def estimate_contrast(
         return None
     means = [of_run.mean() for of_run in angles] if len(runs) > 1 else [row for _, row in angles[0].iterrows()]
     ratios = [math.log(max(of_run[ANGLE], _NO_ANGLE) / max(of_run[FLOOR], _NO_ANGLE)) for of_run in means]
-    interval = _t_interval(ratios, level)
+    low, high = map(float, t_interval(ratios, level)) if len(ratios) > 1 else (math.nan, math.nan)
     slopes = [run.metrics[SLOPES].mean() for run in runs if SLOPES in run.metrics]
     return Contrast(
         model=model,
@@ -67,15 +67,7 @@ def estimate_contrast(
         degrees=float(np.mean([of_run[ANGLE].mean() for of_run in angles])),
         floor_degrees=float(np.mean([of_run[FLOOR].mean() for of_run in angles])),
         slope_degrees=float(np.mean(slopes)) if slopes else None,
-        ratio_interval=interval and (math.exp(interval[0]), math.exp(interval[1])),
-        is_above_floor=(ratios[0] if interval is None else interval[0]) > 0.0,
+        ratio_interval=(math.exp(low), math.exp(high)) if len(ratios) > 1 else None,
+        is_above_floor=(low if len(ratios) > 1 else ratios[0]) > 0.0,
         seeds=len(runs),
     )
-
-
-def _t_interval(values: Sequence[float], level: float) -> tuple[float, float] | None:
-    """The interval of the mean of independent values, by Student's t; None for a single one."""
-    if len(values) < 2:
-        return None
-    low, high = t_interval(values, level)
-    return float(low), float(high)

@@ -145,6 +145,12 @@ def _mean_score(run: str, members: Sequence[GradedRun], confidence: float, weigh
 
 
 def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> list[Column[Values]]:
+    def with_interval(row: Values) -> str:
+        return numbers.percent_with_interval(row["average_at_k"], row["confidence_interval"])
+
+    def not_judged(row: Values) -> float | None:
+        return row["timeout_rate"] + row["unparsable_rate"] if "timeout_rate" in row else None
+
     def of_levels(header: str, key: str, ending: str = "") -> list[Column[Values]]:
         def column(level: str) -> Column[Values]:
             return Column(header.format(k=level), lambda row: row.get(key, {}).get(f"{level}{ending}"), numbers.percent)
@@ -156,7 +162,7 @@ def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> li
         Column("Benchmark", lambda row: row["benchmark"]),
         Column("Problems", lambda row: row["problems"]),
         Column("n", lambda row: row["samples_per_problem"] or "mixed"),
-        Column(f"avg@n, {confidence} %", lambda row: row, average_with_interval),
+        Column(f"avg@n, {confidence} %", lambda row: row, with_interval),
         Column("SE", lambda row: row["standard_error"], numbers.percent),
         Column("Sampling SE", lambda row: row.get("sampling_standard_error"), numbers.percent),
         *of_levels("pass@{k}", "pass_at_k"),
@@ -164,18 +170,9 @@ def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> li
         *of_levels(f"G-Pass@{{k}} ({threshold})", "g_pass_at_k", f"_{threshold}"),
         Column("Truncated", lambda row: row.get("truncation_rate"), numbers.percent),
         Column("No answer", lambda row: row.get("no_answer_rate"), numbers.percent),
-        Column("Not judged", _not_judged, numbers.percent),
+        Column("Not judged", not_judged, numbers.percent),
         Column("Tokens", lambda row: row.get("mean_tokens"), numbers.decimal),
     ]
-
-
-def average_with_interval(row: Values) -> str:
-    """The average of a score in per cent, with its interval."""
-    return numbers.percent_with_interval(row["average_at_k"], row["confidence_interval"])
-
-
-def _not_judged(row: Values) -> float | None:
-    return row["timeout_rate"] + row["unparsable_rate"] if "timeout_rate" in row else None
 
 
 def print_comparison(a: str, b: str, reader: Reader, settings: Settings, form: Format) -> None:

@@ -45,6 +45,11 @@ class Rated:
         return ", ".join(f"{self.rates[name]:g}: {counts[name]}" for name in self.by_rate)
 
     @property
+    def held_out_text(self) -> str:
+        """The mean scores on held-out problems, by rate."""
+        return ", ".join(f"{self.rates[name]:g}: {numbers.percent(self.held_out[name])}" for name in self.by_rate)
+
+    @property
     def by_rate(self) -> list[str]:
         """The method's names, from the smallest rate to the largest."""
         return sorted(self.rates, key=self.rates.__getitem__)
@@ -136,14 +141,14 @@ def _compared(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> dict
 
 def _columns(k: int, reference: str) -> list[Column[Rated]]:
     def verdict(place: int) -> Column[Rated]:
-        words = ("at the study's rate", "at the best rates")[place]
-        return Column(f"Verdict {words}", lambda row: _verdict(row.compared[place]), csv=f"verdict_{place + 1}")
+        words, name = ("at the study's rate", "at the best rates")[place], f"verdict_{place + 1}"
+        return Column(f"Verdict {words}", lambda row: getattr(row.compared[place], "verdict", "reference"), csv=name)
 
     return [
         Column("Method", lambda row: row.title),
         Column("", lambda row: row.model, csv="model"),
         Column("", lambda row: row.method, csv="method"),
-        Column("Held out, by rate (%)", lambda row: row, _held_out_text),
+        Column("Held out, by rate (%)", lambda row: row.held_out_text),
         Column("Seeds that chose it", lambda row: row.counts, csv="seeds_by_rate"),
         Column(f"avg@{k} (%)", lambda row: row.averages[0], numbers.percent, "average"),
         Column("at its best rates", lambda row: row.averages[1], numbers.percent, "average_at_best"),
@@ -154,14 +159,6 @@ def _columns(k: int, reference: str) -> list[Column[Rated]]:
         Column("", lambda row: getattr(row.compared[0], "difference", None), csv="difference"),
         Column("", lambda row: getattr(row.compared[1], "difference", None), csv="difference_at_best"),
     ]
-
-
-def _verdict(comparison: Comparison | None) -> str:
-    return "reference" if comparison is None else comparison.verdict.value
-
-
-def _held_out_text(row: Rated) -> str:
-    return ", ".join(f"{row.rates[name]:g}: {numbers.percent(row.held_out[name])}" for name in row.by_rate)
 
 
 def _notes(rows: Sequence[Rated]) -> list[str]:

@@ -26,12 +26,6 @@ _VERDICTS = {
 }
 
 
-def _verdicts(results: Results) -> dict[Verdict, str]:
-    """The verdicts that the study may give, in words."""
-    of_others = (Verdict.NOT_DISTINGUISHABLE,) if results.looks else (Verdict.EQUIVALENT, Verdict.UNDECIDED)
-    return {verdict: words for verdict, words in _VERDICTS.items() if verdict not in of_others}
-
-
 _OUTCOMES = {
     Outcome.SUPERIOR: "The interval lies above 0 and reaches the smallest effect.",
     Outcome.INFERIOR: "The interval lies below 0 and reaches the smallest effect.",
@@ -49,12 +43,13 @@ def best_condition(results: Results, model: str) -> Condition:
 
 def findings(results: Results) -> list[str]:
     """Say for each model which method is best and what it gained, and what differs from the reference and what not."""
-    sentences = []
+    sentences, seldom = [], {Verdict.NOT_DISTINGUISHABLE} if results.looks else {Verdict.EQUIVALENT, Verdict.UNDECIDED}
+    verdicts = {verdict: words for verdict, words in _VERDICTS.items() if verdict not in seldom}
     for model in dict.fromkeys(run.model for run in results.runs):
         conditions = [condition for condition in results.conditions if condition.model == model]
         sentences.append(_best(results, best_condition(results, model), conditions))
         compared = _compared(results, conditions)
-        for verdict, words in _verdicts(results).items() if compared else ():
+        for verdict, words in verdicts.items() if compared else ():
             members = [
                 f"{title}{control} ({numbers.points(comparison.difference)}, {_p_values(comparison)})"
                 for method, title, comparison in compared

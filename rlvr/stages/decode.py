@@ -12,7 +12,7 @@ from evals.decoding import VERSION as DECODING_VERSION
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from rlvr.stages.evaluate import Grade, Sample
-from rlvr.stages.problems import CheckDisjoint, DrawProblems
+from rlvr.stages.problems import SET, CheckDisjoint, DrawProblems
 from rlvr.stages.shown import OfResults, Shown
 from rlvr.stages.stage import File, Files, Stage
 
@@ -23,7 +23,6 @@ class DrawChoosingProblems(DrawProblems):
     """Problems on which thresholds are chosen, and none of which is scored."""
 
     kind = "decoding_problems"
-    outputs = tuple(f"results/decoding/{{name}}/{file}" for file in ("manifest.json", "problems.jsonl"))
     target = "results/decoding/{name}"
 
     without: Files = ()
@@ -37,8 +36,8 @@ class TakeChoosingProblems(Stage):
     """Problems of a benchmark that is not reported, on which thresholds are chosen."""
 
     kind = "decoding_problems_taken"
-    outputs = tuple(f"results/decoding/{{name}}/{file}" for file in ("manifest.json", "problems.jsonl"))
     target = "results/decoding/{name}"
+    endings = SET
     call = "evals.problems.problem_set:take_problems"
 
     name: str
@@ -54,7 +53,6 @@ class CheckChoosingProblems(CheckDisjoint):
     """The check that thresholds are chosen on nothing that is trained on or reported."""
 
     kind = "decoding_disjoint"
-    outputs = ("results/decoding/{name}/disjoint.json",)
     target = "results/decoding/{name}/disjoint.json"
 
 
@@ -69,8 +67,8 @@ class Sweep(Stage):
     """
 
     kind = "decoding_sweep"
-    outputs = ("results/decoding/sweeps/{decoded}/manifest.json", "results/decoding/sweeps/{decoded}/sweep.json")
     target = "results/decoding/sweeps/{decoded}"
+    endings = ("/manifest.json", "/sweep.json")
     cost = "results/costs/decoding/{decoded}.tsv"
     version = [SAMPLER_VERSION, GRADER_VERSION, DECODING_VERSION]
     threads_of = "sampling_threads"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from evals.core.config.sections import StudyExecution
 from evals.core.files import read_json
-from rlvr.stages.shown import RESULTS, Shown
+from rlvr.stages.shown import ENDINGS, RESULTS, Shown
 from rlvr.stages.stage import ASIDE, File, Files, Stage
 from rlvr.stages.train import is_portable
 
@@ -31,8 +31,7 @@ class TokenTable(OfReplay):
     """The token table of a run: one row for each token of some steps."""
 
     kind = "token_table"
-    outputs = ("results/diagnostics/{replayed}/manifest.json", "results/diagnostics/{replayed}/tokens.parquet")
-
+    endings = ("/manifest.json", "/tokens.parquet")
     threads_of = "training_threads"
 
     trained: File
@@ -53,7 +52,7 @@ class Probes(OfReplay):
     """What null, joint, one-sided and head-only updates would do to each token of a table."""
 
     kind = "probes"
-    outputs = ("results/diagnostics/{replayed}/probes.manifest.json", "results/diagnostics/{replayed}/probes.parquet")
+    endings = ("/probes.manifest.json", "/probes.parquet")
 
     table: File
 
@@ -127,8 +126,8 @@ class ClaimsTable(OfClaims):
     """The verdicts on all claims."""
 
     kind = "table_phenomena"
-    outputs = tuple(f"results/tables/phenomena{ending}" for ending in (".md", ".csv", ".manifest.json"))
     target = "results/tables/phenomena"
+    endings = ENDINGS["table"]
     call = "rlvr.diagnostics.claims.findings:write_table"
     caption = ("phenomena.rst", "Tables")
     constants = {"figures": "../figures/phenomena"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from evals.core.config.base_models import Corpus
 from evals.core.config.sections import StudyExecution
@@ -35,6 +35,7 @@ class BaseStage(Stage):
     """A stage that makes a base model."""
 
     target = "results/base/{model}"
+    endings: ClassVar[tuple[str, ...]] = ("/manifest.json",)
     order = 100  # before trainings and samples, which need it
 
     model: str
@@ -44,7 +45,7 @@ class TrainBaseModel(BaseStage):
     """A base model, trained from scratch on its corpus."""
 
     kind = "base_model"
-    outputs = ("results/base/{model}/manifest.json", "results/base/{model}/metrics.parquet")
+    endings = ("/manifest.json", "/metrics.parquet")
     cost = "results/costs/base/{model}.tsv"
     version = BASE_MODEL_VERSION
     threads_of = "base_threads"
@@ -72,7 +73,6 @@ class ImportModel(BaseStage):
     """A model that exists: the files of a directory, which are inputs, or a commit on the Hub."""
 
     kind = "import_model"
-    outputs = ("results/base/{model}/manifest.json",)
     call = "evals.generation.checkpoint:import_model"
 
     source: str
@@ -88,7 +88,6 @@ class ReachServer(BaseStage):
     """A model that a server has."""
 
     kind = "reach_server"
-    outputs = ("results/base/{model}/manifest.json",)
 
     service: dict[str, Any]
 
@@ -104,7 +103,7 @@ class FineTuneModel(BaseStage):
     """An existing model, trained on worked solutions before the study's methods train it."""
 
     kind = "fine_tuned_model"
-    outputs = ("results/base/{model}/manifest.json", "results/base/{model}/metrics.parquet")
+    endings = ("/manifest.json", "/metrics.parquet")
     cost = "results/costs/base/{model}.tsv"
     version = LOCAL_ENGINE_VERSION
     threads_of = "training_threads"

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from evals.core.run_spec import VERIFIER_FILE
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.stages.stage import File, Files, Stage
 
-_SET: tuple[str, ...] = ("results/problems/{name}/manifest.json", "results/problems/{name}/problems.jsonl")
+SET = ("/manifest.json", "/problems.jsonl")
+"""The files of a set of problems, in its directory."""
 
 
 class ProblemStage(Stage):
@@ -24,7 +26,7 @@ class DrawProblems(ProblemStage):
     """Problems drawn from a seed, of the side of the split that they belong to."""
 
     kind = "draw_problems"
-    outputs = _SET
+    endings = SET
     call = "evals.problems.arithmetic:write_problems"
 
     name: str
@@ -42,7 +44,7 @@ class ReadProblems(ProblemStage):
     """A benchmark read from the Hub or from files."""
 
     kind = "read_problems"
-    outputs = _SET
+    endings = SET
     call = "evals.problems.problem_set:write_benchmark"
     unused = ("files",)  # they stand in the content, too
 
@@ -62,10 +64,6 @@ class ReadSolutions(ReadTrainingSet):
     """A published set of worked solutions that a model is fine-tuned on."""
 
     kind = "read_solutions"
-    outputs = (
-        "results/solutions/{name}/manifest.json",
-        "results/solutions/{name}/problems.jsonl",
-    )
     target = "results/solutions/{name}"
 
 
@@ -73,11 +71,8 @@ class TryVerifier(ProblemStage):
     """A user's function that grades: tried on the problems, and copied into the results."""
 
     kind = "try_verifier"
-    outputs = (
-        "results/verifiers/{name}/manifest.json",
-        "results/verifiers/{name}/verifier.py",
-    )
     target = "results/verifiers/{name}"
+    endings = ("/manifest.json", f"/{VERIFIER_FILE}")
     call = "evals.grading.trial:try_verifier"
     version = VERIFIER_VERSION
 
@@ -90,8 +85,8 @@ class CheckDisjoint(ProblemStage):
     """The check that no problem of a benchmark is trained on; one a benchmark, so that another one touches nothing."""
 
     kind = "check_disjoint"
-    outputs = ("results/problems/{name}/disjoint.json",)
     target = "results/problems/{name}/disjoint.json"
+    endings = ("",)
     call = "evals.problems.disjoint:check_disjoint"
 
     name: str

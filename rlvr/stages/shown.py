@@ -45,7 +45,7 @@ class WriteRuns(Stage):
         write_json(self.out, list(self.sheet))
 
 
-_ENDINGS = {"table": (".md", ".csv", ".manifest.json"), "figure": (".png", ".svg", ".pdf", ".manifest.json")}
+ENDINGS = {"table": (".md", ".csv", ".manifest.json"), "figure": (".png", ".svg", ".pdf", ".manifest.json")}
 
 
 class Shown(Stage):
@@ -63,9 +63,9 @@ class Shown(Stage):
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         """Take the outputs of a table or figure from its kind: ``figure_scores`` writes ``figures/scores.png`` ..."""
         directory, _, name = cls.kind.partition("_")
-        if directory in _ENDINGS and not cls.outputs:
+        if directory in ENDINGS and not cls.target:
             cls.target = f"results/{{folder}}{directory}s/{name}"
-            cls.outputs = tuple(cls.target + ending for ending in (*_ENDINGS[directory], *cls.more_endings))
+            cls.endings = (*ENDINGS[directory], *cls.more_endings)
             cls.caption = cls.caption or (f"{directory}.rst", f"{directory.title()}s")
         super().__pydantic_init_subclass__(**options)
 

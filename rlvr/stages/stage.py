@@ -43,6 +43,7 @@ class Stage(Record):
         kind: the name of the kind, which is that of its Snakemake rule.
         outputs: the files that it writes, with the names of fields in braces. The first names log and job.
         target: what ``run`` writes to, in the same form; default: the first output.
+        endings: of the outputs, where all of them begin with ``target``.
         call: ``module:function`` that makes it, given the fields by their names, ``constants`` and ``out``.
         constants: arguments of ``call`` that are the same for all jobs.
         unused: names of fields that ``call`` does not get: it finds these files by itself.
@@ -61,6 +62,7 @@ class Stage(Record):
     kind: ClassVar[str] = ""
     outputs: ClassVar[tuple[str, ...]] = ()
     target: ClassVar[str] = ""
+    endings: ClassVar[tuple[str, ...]] = ()
     call: ClassVar[str] = ""
     constants: ClassVar[Mapping[str, Any]] = {}
     unused: ClassVar[tuple[str, ...]] = ()
@@ -78,7 +80,9 @@ class Stage(Record):
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
-        if cls.outputs:
+        if cls.endings and "outputs" not in vars(cls):
+            cls.outputs = tuple(cls.target + ending for ending in cls.endings)
+        if cls.kind:
             KINDS[cls.kind] = cls
 
     # What Snakemake plans by

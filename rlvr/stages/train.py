@@ -20,8 +20,8 @@ class CopyComponent(Stage):
     """A file of the user's with components, copied into the results, in a directory named after its bytes."""
 
     kind = "copy_component"
-    outputs = ("results/components/{digest}/manifest.json", f"results/components/{{digest}}/{COMPONENT_FILE}")
     target = "results/components/{digest}"
+    endings = ("/manifest.json", f"/{COMPONENT_FILE}")
     call = "rlvr.methods.component_file:copy_component"
 
     order = 200  # before all trainings
@@ -89,11 +89,8 @@ class Train(Devices):
     """
 
     kind = "train"
-    outputs = (
-        "results/runs/{run_id}/manifest.json",
-        "results/runs/{run_id}/run.json",
-        "results/runs/{run_id}/metrics.parquet",
-    )
+    target = "results/runs/{run_id}"
+    endings = ("/manifest.json", "/run.json", "/metrics.parquet")
     cost = "results/costs/train/{run_id}.tsv"
 
     resolved: dict[str, Any]
@@ -150,11 +147,8 @@ class ChooseBest(Stage):
     """The best policy of a training, laid out as a run; checkpoint/ has its files, by hard links."""
 
     kind = "best_policy"
-    outputs = tuple(
-        f"results/runs/{{run_id}}/{name}"
-        for name in ("manifest.json", "metrics.parquet", "chosen.json", "chosen.manifest.json")
-    )
     target = "results/runs/{run_id}"
+    endings = ("/manifest.json", "/metrics.parquet", "/chosen.json", "/chosen.manifest.json")
     call = "rlvr.engines.best:choose_best"
 
     run_id: str

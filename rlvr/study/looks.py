@@ -43,7 +43,7 @@ class PlannedLook:
     is_taken: bool
 
 
-def plan_looks(study: Study, results: Path = Path("results")) -> tuple[Study, dict[str, PlannedLook]]:
+def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
     """Plan the looks at a study by the decisions of those that were taken: the study that is left, and folder -> look.
 
     Where a decision is not there yet, everything goes on.
@@ -61,7 +61,7 @@ def plan_looks(study: Study, results: Path = Path("results")) -> tuple[Study, di
         folder, before = f"{study.folder}{LOOKS}{seeds}/", next(reversed(looks), None)
         left = open_ or list(ends)  # a look that is not due is never made
         compared_now = _with_reference(dict.fromkeys(left, seeds), study)
-        decisions = results / folder / "decisions.json"
+        decisions = Path("results", folder, "decisions.json")
         is_taken = bool(open_) and decisions.is_file()
         looks[folder] = PlannedLook(
             study=replace(study, seeds_of=compared_now),

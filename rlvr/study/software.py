@@ -41,21 +41,18 @@ def software(plan: Plan, environment: str) -> Software:
     A Python that the study names by its path comes before what ``--sdm`` brings. In a study by verl, vLLM is verl's.
     verl has a Python of its own, which the training command starts.
     """
-    by_verl = plan.study.engine == VERL
-    if environment == "training":
-        brought = _VERL if by_verl else _VLLM if plan.study.config.samples_rollouts_by_vllm else _OURS
-        named = plan.execution.training_python
-        return _software("training_python", None if by_verl else named, _OURS if "/" in (named or "") else brought)
-    if environment == "sampling":
-        named = plan.execution.sampling_python
-        uses_vllm = plan.study.config.evaluation.backend == "vllm" and "/" not in (named or "")
-        return _software("sampling_python", named, (_VERL if by_verl else _VLLM) if uses_vllm else _OURS)
-    return _software("", None, _OURS)
-
-
-def _software(key: str, python: str | None, brought: dict[str, Any]) -> Software:
-    python = python or "python"
-    if "/" in python:  # else on the PATH
+    config, by_verl = plan.study.config, plan.study.engine == VERL
+    needs = {
+        "training": by_verl or config.samples_rollouts_by_vllm,
+        "sampling": config.evaluation.backend == "vllm",
+    }
+    key = f"{environment}_python"
+    python = getattr(plan.execution, key, None) or "python"
+    is_path = "/" in python  # else on the PATH
+    brought: dict[str, Any] = (_VERL if by_verl else _VLLM) if needs.get(environment) and not is_path else _OURS
+    if environment == "training" and by_verl:
+        return Software("python", **brought)
+    if is_path:
         path = REPOSITORY / Path(python).expanduser()
         if not path.is_file():
             raise UserError(f"execution.{key}: {python}: no such file; `make test-engines` makes .venv-engines")

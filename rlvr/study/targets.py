@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -66,26 +66,26 @@ class Targets:
     def _stages(self) -> Iterator[Stage]:
         yield from self.plan.stages()
         for folder in self.plan.studies.by_folder:
-            if not self._refusal(partial(self.plan.studies.together, folder)):
+            if not self._is_refused(partial(self.plan.studies.together, folder)):
                 yield from self.shown.stages(folder)
         note = self.shown.evidence
-        if not self._refusal(lambda: self.claims.names):
+        if not self._is_refused(lambda: self.claims.names):
             yield from self.claims.stages((note,))
-        if not self._refusal(self.decoding.check):
+        if not self._is_refused(self.decoding.check):
             yield from self.decoding.stages(note)
 
     @staticmethod
-    def _checked(check: Callable[[], object], files: Sequence[str]) -> Sequence[str]:
+    def _checked(check: Callable[[], object], files: Iterable[str]) -> Iterable[str]:
         check()
         return files
 
     @staticmethod
-    def _refusal(check: Callable[[], object]) -> str:
+    def _is_refused(check: Callable[[], object]) -> bool:
         try:
             check()
-        except UserError as error:
-            return str(error)
-        return ""
+        except UserError:
+            return True
+        return False
 
     @property
     def by_name(self) -> dict[str, Callable[[], list[str]]]:
@@ -101,7 +101,7 @@ class Targets:
             _CLAIMS_TARGET: lambda: self._checked(lambda: self.claims.names, _CLAIMS),
             _DECODING_TARGET: lambda: self._checked(self.decoding.check, _DECODING),
         }
-        return {name: self._with_what_is_needed(files) for name, files in targets.items()}
+        return {name: partial(self._needed, files) for name, files in targets.items()}
 
     def _of_named_study(self, name: str) -> list[str]:
         folders = self.plan.studies.together(self.plan.studies.folder_of(name))
@@ -111,5 +111,5 @@ class Targets:
     def _outputs(stages: Iterable[Stage]) -> list[str]:
         return [stage.paths()[0] for stage in stages]
 
-    def _with_what_is_needed(self, files: Callable[[], Iterable[str | Path]]) -> Callable[[], list[str]]:
-        return lambda: self.jobs.needed(files())
+    def _needed(self, files: Callable[[], Iterable[str | Path]]) -> list[str]:
+        return self.jobs.needed(files())
