@@ -22,7 +22,7 @@ from evals.figures.style import (
     save,
     save_for_papers,
 )
-from evals.results import Results, read_results
+from evals.results import Results
 from rlvr.stages.figures import ScoresFigure
 from tests.unit.synthetic_results import METHODS, Study
 
@@ -31,7 +31,7 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture(scope="module")
 def results(synthetic_study: Study) -> Results:
-    return read_results(synthetic_study.runs_file, synthetic_study.scores, synthetic_study.comparisons)
+    return synthetic_study.read()
 
 
 def _runs(methods: list[str]) -> list[Run]:

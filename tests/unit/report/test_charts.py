@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evals.results import read_results
 from rlvr.report.charts import charts
 from tests.browser import CHROMIUM, browser
 from tests.unit.report.test_report import make_report, with_figures
@@ -20,7 +19,7 @@ METHODS = ("Base model", "GRPO", "DAPO", "DelTA")
 
 
 def views_of(study: Study) -> dict[str, dict[str, Any]]:
-    shown = charts(read_results(study.runs_file, study.scores, study.comparisons), study.results / "runs")
+    shown = charts(study.read(), study.results / "runs")
     assert tuple(method["title"] for method in shown["methods"]) == METHODS
     json.dumps(shown, allow_nan=False)
     return {view["name"]: view for view in shown["views"]}

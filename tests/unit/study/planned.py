@@ -4,8 +4,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from evals.core.yaml_file import read_yaml
 from rlvr.stages.stage import Stage
 from rlvr.study.plan import Plan
+from rlvr.study.source_files import REPOSITORY
 from rlvr.study.targets import Targets
 
 
@@ -14,6 +16,12 @@ def stages_of(plan: Plan) -> dict[str, Any]:
     return {
         " ".join([stage.kind, *filter(None, stage.wildcards.values())]): stage for stage in Targets(plan).jobs.stages
     }
+
+
+def study_with(name: str, **changes: Any) -> dict[str, Any]:
+    """A study of config/ with other sections, or without those that are None."""
+    content = {**read_yaml(REPOSITORY / "config" / name), **changes}
+    return {key: value for key, value in content.items() if value is not None}
 
 
 REMOVED = object()

@@ -11,6 +11,7 @@ from rlvr.stages.decode import Sweep
 from rlvr.study.decoding import DecodingJobs
 from rlvr.study.plan import Plan
 from rlvr.study.studies import resolve_studies
+from tests.unit.study.planned import study_with
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 ALONE = {"benchmark_sources": None, "diagnostics": None}
@@ -19,8 +20,7 @@ ALONE = {"benchmark_sources": None, "diagnostics": None}
 
 def jobs(name: str = "smollm2.yaml", **changes: Any) -> DecodingJobs:
     """The jobs of a shipped study with other sections, or without those that are None; its files need not be there."""
-    content = {**read_yaml(CONFIG / name), **changes}
-    return DecodingJobs(Plan(resolve_studies({key: each for key, each in content.items() if each is not None}, name)))
+    return DecodingJobs(Plan(resolve_studies(study_with(name, **changes), name)))
 
 
 def decoding(**changes: Any) -> dict[str, Any]:

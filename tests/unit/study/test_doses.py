@@ -5,21 +5,19 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput
-from evals.core.yaml_file import read_yaml
 from rlvr.study.plan import Plan
-from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 from rlvr.study.targets import Targets
-from tests.unit.study.planned import stages_of
+from tests.unit.study.planned import stages_of, study_with
 
 METHODS = {"dapo": {}, "dapo_tis": {"training": {"gradient_clip": 0.5}}, "delta": {}, "gspo": {}}
 DOSES = {"stale": [1, 2], "top_p": [0.95]}
 
 
 def smoke(**changes: Any) -> dict[str, Any]:
-    content = {**read_yaml(REPOSITORY / "config/smoke.yaml"), "methods": METHODS, "doses": DOSES, **changes}
-    content |= {"controls": {"positive": "delta", "negative": "gspo"}, "diagnostics": None, **changes}
-    return {key: value for key, value in content.items() if value is not None}
+    controls = {"positive": "delta", "negative": "gspo"}
+    sections = {"methods": METHODS, "doses": DOSES, "controls": controls, "diagnostics": None}
+    return study_with("smoke.yaml", **{**sections, **changes})
 
 
 def test_every_method_but_controls_has_each_dose() -> None:

@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput
-from evals.core.yaml_file import read_yaml
 from rlvr.study.factorial import describe
 from rlvr.study.plan import Plan
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 from rlvr.study.targets import Targets
-from tests.unit.study.planned import stages_of
+from tests.unit.study.planned import stages_of, study_with
 
 RATIO = {"name": "ratio", "levels": [{"level": "token"}, {"level": "sequence", "loss": {"name": "gspo"}}]}
 NONE = {"level": "none", "loss": {"epsilon_low": 1.0, "epsilon_high": 1e6}}
@@ -24,10 +23,8 @@ PLAIN = {"extends": "dapo", "title": "Plain", "loss": {"dual_clip": None}}
 
 def smoke(factorial: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     declared = {"factors": [RATIO, CLIP, RATE], "excluded": EXCLUDED, **(factorial or {})}
-    content = read_yaml(REPOSITORY / "config/smoke.yaml")
-    content |= {"methods": {"plain": PLAIN}, "reference_method": "plain", "diagnostics": None}
-    content |= {"factorial": declared, **changes}
-    return {key: value for key, value in content.items() if value is not None}
+    sections = {"methods": {"plain": PLAIN}, "reference_method": "plain", "diagnostics": None, "factorial": declared}
+    return study_with("smoke.yaml", **{**sections, **changes})
 
 
 def test_cells_combine_the_changes_of_their_levels_and_have_their_own_table_and_figure() -> None:

@@ -5,18 +5,15 @@ from typing import Any
 import pytest
 
 from evals.core.errors import UserError
-from evals.core.yaml_file import read_yaml
 from rlvr.study.plan import Plan
-from rlvr.study.source_files import REPOSITORY
 from rlvr.study.targets import Targets
-from tests.unit.study.planned import stages_of
+from tests.unit.study.planned import stages_of, study_with
 
 VALIDATION = {"seed": 9, "count": 20, "every": 2, "samples_per_problem": 4}
 
 
 def smoke(**changes: Any) -> Plan:
-    content = {**read_yaml(REPOSITORY / "config/smoke.yaml"), **changes}
-    return Plan.read({key: value for key, value in content.items() if value is not None}, "smoke.yaml")
+    return Plan.read(study_with("smoke.yaml", **changes), "smoke.yaml")
 
 
 def test_every_method_but_controls_is_trained_at_half_and_twice_its_rate() -> None:
@@ -44,7 +41,7 @@ def test_every_method_but_controls_is_trained_at_half_and_twice_its_rate() -> No
 
 def test_a_model_s_own_rate_is_halved_and_doubled() -> None:
     """The rates of a study are those of each model: small models take larger ones."""
-    tiny = read_yaml(REPOSITORY / "config/smoke.yaml")["models"]["tiny"]
+    tiny = study_with("smoke.yaml")["models"]["tiny"]
     models = {"tiny": tiny, "wide": {**tiny, "reinforcement": {"learning_rate": 0.001}}}
     half = {"extends": "grpo", "title": "Slow", "learning_rate_factor": 0.5}
     plan = smoke(validation=VALIDATION, models=models, methods={"dapo": {}, "slow": half}, diagnostics=None)

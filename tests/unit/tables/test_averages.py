@@ -8,7 +8,7 @@ import pytest
 from evals.core.comparisons import Controls, Verdict
 from evals.core.files import write_json
 from evals.core.records import ALL_BENCHMARKS, Condition, Score
-from evals.results import Results, read_results
+from evals.results import Results
 from evals.statistics.interval import score_interval
 from evals.tables.main import controls_note, near_copies_note
 from tests.unit.synthetic_results import Study
@@ -16,7 +16,7 @@ from tests.unit.synthetic_results import Study
 
 @pytest.fixture
 def results(synthetic_study: Study) -> Results:
-    return read_results(synthetic_study.runs_file, synthetic_study.scores, synthetic_study.comparisons)
+    return synthetic_study.read()
 
 
 def _condition(results: Results, method: str) -> Condition:

@@ -83,17 +83,21 @@ def test_the_base_model_costs_its_evaluation_alone(synthetic_study: Study) -> No
     assert cost.evaluation_seconds > 0 and cost.peak_memory_mebibytes == 310.0
 
 
-@pytest.mark.parametrize("missing", ["NA", "-"])
-def test_memory_that_snakemake_could_not_sample_is_none(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "seconds", "memory"),
+    [
+        (f"{_HEADER}0.2\t0:00:00\tNA\t-\t-\t-\t-\t-\t-\t0\n", 0.2, None),  # Snakemake could not sample it
+        (f"{_HEADER}0.2\t0:00:00\t-\t-\t-\t-\t-\t-\t-\t0\n", 0.2, None),
+        (f"{_HEADER}1.0\t\t10\t\t\t\t\t\t\t\n3.0\t\t30\t\t\t\t\t\t\t\n", 2.0, 30.0),  # a job that was repeated
+        ("s\tmax_rss\n1.0\t2.0\t3.0\n", 1.0, 2.0),  # a value too many moves no other
+    ],
+)
+def test_a_job_takes_its_mean_time_and_its_largest_memory(
+    tmp_path: Path, content: str, seconds: float, memory: float | None
+) -> None:
     path = tmp_path / "job.tsv"
-    path.write_text(_HEADER + f"0.2\t0:00:00\t{missing}\t-\t-\t-\t-\t-\t-\t0\n")
-    assert read_benchmark_file(path) == (0.2, None)
-
-
-def test_repeats_give_the_mean_time_and_the_largest_memory(tmp_path: Path) -> None:
-    path = tmp_path / "job.tsv"
-    path.write_text(_HEADER + "1.0\t\t10\t\t\t\t\t\t\t\n3.0\t\t30\t\t\t\t\t\t\t\n")
-    assert read_benchmark_file(path) == (2.0, 30.0)
+    path.write_text(content)
+    assert read_benchmark_file(path) == (seconds, memory)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +112,6 @@ def test_cpu_time_after_snakemakes_last_look_counts_as_that_before(
     assert read_cpu_seconds(path) == pytest.approx(estimate)
     path.write_text(f"s\tmax_rss\tcpu_time\n{seconds}\t1\tNA\n")
     assert read_cpu_seconds(path) is None
-
-
-def test_a_value_too_many_moves_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "job.tsv"
-    path.write_text("s\tmax_rss\n1.0\t2.0\t3.0\n")
-    assert read_benchmark_file(path) == (1.0, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from evals.core.comparisons import Controls
 from evals.core.errors import UserError
 from evals.figures.efficiency import write_compute_performance, write_cost_curves
-from evals.results import Results, read_results
 from evals.tables.efficiency import (
     at_equal_tokens,
     efficiency_tables,
@@ -47,12 +46,8 @@ def validated(editable_study: Study) -> Study:
     return editable_study
 
 
-def results_of(study: Study) -> Results:
-    return read_results(study.runs_file, study.scores, study.comparisons)
-
-
 def test_every_method_stands_at_the_tokens_that_all_trainings_generated(validated: Study) -> None:
-    tokens, methods = at_equal_tokens(results_of(validated), validated.results / "runs")
+    tokens, methods = at_equal_tokens(validated.read(), validated.results / "runs")
     assert tokens == 24_000
     by_name = {row.method: method for row, method in methods.items()}
     assert (by_name["dapo"].steps, by_name["delta"].steps) == (48, 16)  # 24 and 8 rollout steps of 2 updates
@@ -63,13 +58,13 @@ def test_every_method_stands_at_the_tokens_that_all_trainings_generated(validate
 
 
 def test_known_curves_are_recovered_and_told_apart(validated: Study) -> None:
-    fits = fit_courses(results_of(validated), validated.results / "runs")
+    fits = fit_courses(validated.read(), validated.results / "runs")
     assert fits is not None
     curves = {row.method: curve for row, curve in fits.curves.items()}
     for method, ceiling in CEILINGS.items():
         assert curves[method].ceiling == pytest.approx([ceiling], abs=0.03)
         assert np.exp(curves[method].log_midpoint) == pytest.approx([6 * TOKENS[method]], rel=0.3)
-    tables, frame = efficiency_tables(results_of(validated), validated.results / "runs")
+    tables, frame = efficiency_tables(validated.read(), validated.results / "runs")
     assert [table.name for table in tables] == ["equal_tokens", "scaling", "scaling_versus"]
     verdicts = {row[0]: (row[3], row[6]) for row in tables[2].rows}
     assert verdicts["GRPO"][0] == "lower" and verdicts["DelTA"] == ("not distinguishable", "more")
@@ -83,7 +78,7 @@ def test_a_ceiling_is_not_identified_where_the_scores_do_not_bend(validated: Stu
         scores = pd.read_parquet(path)
         counts = [[round(SAMPLES * (0.1 + 0.7 * step / STEPS))] * PROBLEMS for step in scores["step"]]
         scores.assign(correct_counts=counts).to_parquet(path)
-    tables, frame = efficiency_tables(results_of(validated), validated.results / "runs")
+    tables, frame = efficiency_tables(validated.read(), validated.results / "runs")
     assert {row[0]: row[1] for row in tables[1].rows}["DelTA"] == "not identified"
     against = {row[0]: row[1:4] for row in tables[2].rows}
     assert [*against["DelTA"]] == ["not identified", "–", "not identified"] and against["GRPO"][2] == "lower"
@@ -91,7 +86,7 @@ def test_a_ceiling_is_not_identified_where_the_scores_do_not_bend(validated: Stu
 
 
 def test_the_positive_control_is_left_out(validated: Study) -> None:
-    results = replace(results_of(validated), controls=Controls(positive="grpo", negative="delta"))
+    results = replace(validated.read(), controls=Controls(positive="grpo", negative="delta"))
     tokens, methods = at_equal_tokens(results, validated.results / "runs")
     assert (tokens, [row.method for row in methods]) == (24_000, ["dapo", "delta"])
     fits = fit_courses(results, validated.results / "runs")
@@ -99,7 +94,7 @@ def test_the_positive_control_is_left_out(validated: Study) -> None:
 
 
 def test_tables_and_figures_are_written_with_and_without_validation(validated: Study, tmp_path: Path) -> None:
-    results, training = results_of(validated), validated.results / "runs"
+    results, training = validated.read(), validated.results / "runs"
     write_cost_curves(results, training, tmp_path / "cost_curves")
     write_compute_performance(results, training, tmp_path / "compute_performance")
     write_efficiency_table(results, training, tmp_path / "efficiency")
@@ -120,7 +115,7 @@ def test_a_short_training_has_a_reward_and_no_check_of_its_second_half(validated
     pd.read_parquet(metrics).assign(tokens_generated=9_000).to_parquet(
         metrics
     )  # its first step is beyond the others' end
-    tables, _ = efficiency_tables(results_of(validated), validated.results / "runs")
+    tables, _ = efficiency_tables(validated.read(), validated.results / "runs")
     assert {row[0]: row[-1] for row in tables[1].rows}["GRPO"] == "–"
     assert not any("nan" in cell for table in tables for row in table.rows for cell in row)
 
@@ -129,7 +124,7 @@ def test_seeds_that_stopped_early_are_compared_as_far_as_all_go(validated: Study
     directory = validated.results / "runs" / "tiny-delta-s1"
     for name, rows in (("metrics", 10), ("validation", 11)):
         pd.read_parquet(directory / f"{name}.parquet")[:rows].to_parquet(directory / f"{name}.parquet")
-    results = results_of(validated)
+    results = validated.read()
     (delta,) = (row for row in results.conditions if row.method == "delta")
     course = read_courses(delta, validated.results / "runs")["tokens_generated"]
     assert course.compute.shape == (2, 10) and course.accuracies.shape == (2, 11, PROBLEMS)

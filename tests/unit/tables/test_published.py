@@ -9,7 +9,7 @@ import pytest
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import BASE
-from evals.results import Results, read_results
+from evals.results import Results
 from evals.statistics.interval import wilson_interval
 from evals.tables.published import (
     OwnSettings,
@@ -45,7 +45,7 @@ def published(value: float, **changes: Any) -> Published:
 
 @pytest.fixture
 def results(synthetic_study: Study) -> Results:
-    return read_results(synthetic_study.runs_file, synthetic_study.scores, synthetic_study.comparisons)
+    return synthetic_study.read()
 
 
 def test_the_projects_own_files_are_well_formed_and_name_methods_of_the_catalogue() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from evals.core.manifest import verify_outputs
 from evals.core.records import BASE
-from evals.results import read_results
 from evals.tables.audit import write_audit_table
 from evals.tables.by_seed import write_by_seed_table
 from evals.tables.main import main_tables, read_costs, write_main_table
@@ -95,7 +94,7 @@ def test_the_scale_stands_under_the_table_in_every_format(written: Path) -> None
 
 
 def test_what_says_nothing_is_left_out(synthetic_study: Study) -> None:
-    results = read_results(synthetic_study.runs_file, synthetic_study.scores, synthetic_study.comparisons)
+    results = synthetic_study.read()
     costs = read_costs(results, synthetic_study.results / "costs", synthetic_study.results / "runs")
     tables = {table.name: table for table in main_tables(results, costs, {}, [])}
     assert list(tables) == ["main", "by_benchmark", "differences_to_dapo", "differences_to_base"]
