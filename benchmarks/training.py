@@ -4,9 +4,10 @@
     python benchmarks/training.py --run results/runs/tiny-dapo-s1/run.json --before ../before --out training.json
 
 The run's problems and base model are read, its results are left alone. Each version is a process of its own that makes
-the run's first steps in memory, while the other one waits. Processor time is counted, which other work on the machine
-disturbs less than wall time; ``start`` is what a process takes before its first step, its imports included. Rewards and
-lengths of the steps are put down too: the two versions have sampled the same responses for as long as they agree.
+the run's first steps in memory, and the validation that is due after each, while the other one waits. Processor time is
+counted, which other work on the machine disturbs less than wall time; ``start`` is what a process takes before its
+first step, its imports included. Rewards and lengths of the steps are put down too: the two versions have sampled the
+same responses for as long as they agree.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +37,15 @@ def work(run_file: Path, threads: int) -> None:
     from rlvr.engines.local.learner import Learner
 
     torch.set_num_threads(threads)
-    learner = Learner(LocalRun.read(run_file), "cpu")
+    with redirect_stdout(sys.stderr):  # which it tells how responses end
+        learner = Learner(LocalRun.read(run_file), "cpu")
     with GradingPool(workers=1) as pool:
         print(json.dumps({"seconds": time.process_time()}), flush=True)
         for _ in sys.stdin:
             started = time.process_time()
             row = learner.step(pool)
             learner.position.metrics.append(row)
+            learner.validate(pool)
             seconds = time.process_time() - started
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             print(json.dumps({"seconds": seconds, "peak_mib": peak, "metrics": row}), flush=True)
@@ -87,6 +91,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
             "median": round(statistics.median(ratios), 3),
             "lowest": round(ratios[0], 3),
             "highest": round(ratios[-1], 3),
+            "of_all_together": round(
+                sum(row["seconds"] for row, _ in pairs) / sum(row["seconds"] for _, row in pairs), 3
+            ),
         },
         "seconds_of_a_step": {side: rounded(side, "seconds") for side in SIDES},
         "wall_seconds_of_its_parts": {side: {part: median(side, part) for part in PARTS} for side in SIDES},
