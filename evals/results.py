@@ -178,7 +178,7 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     """
     known = tuple(records.read_runs(runs) if isinstance(runs, Path) else runs)
     if not scores:
-        raise UserError("--scores: names no file")
+        raise UserError("scores: names no file")
     by_run: dict[tuple[str, str], Score] = {}
     names, samples, clusters, stated = list[str](), dict[str, int](), dict[str, Clusters](), list[str]()
     for path in scores:

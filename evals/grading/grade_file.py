@@ -1,4 +1,4 @@
-"""Grading of a file of samples (``rlvr-bench stage grade``), and of cases on standard input (``rlvr-bench grade``)."""
+"""Grading of a file of samples, in a study's job, and of cases on standard input (``rlvr-bench grade``)."""
 
 import json
 from collections import Counter

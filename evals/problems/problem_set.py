@@ -58,7 +58,7 @@ def write_benchmark(content: Mapping[str, Any], out: Path) -> None:
     from evals.problems.benchmark import read_benchmark
     from evals.problems.source import Source
 
-    settings = BenchmarkProblems.parse(content, "--settings")
+    settings = BenchmarkProblems.parse(content, "settings")
     read = read_benchmark(settings)
     rows = read.rows
     if settings.gated:

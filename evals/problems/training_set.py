@@ -26,7 +26,7 @@ class _Problem:
 
 def write_training_set(content: Mapping[str, Any], out: Path) -> None:
     """Read a published training set, without its repetitions."""
-    settings = TrainingProblems.parse(content, "--settings")
+    settings = TrainingProblems.parse(content, "settings")
     source, columns = Source(settings), settings.columns
     where = source.where
     if isinstance(columns, str):

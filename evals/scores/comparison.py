@@ -170,7 +170,7 @@ def read_counts(scores: Sequence[Path]) -> list[BenchmarkCounts]:
     """Read scores files of the same runs; manifests among the paths, as a shell's * gives them, are passed over."""
     paths = [path for path in scores if not path.name.endswith(".manifest.json")]
     if not paths:
-        raise UserError("--scores: names no file of scores")
+        raise UserError("scores: names no file of scores")
     benchmarks = [_read_counts(path) for path in paths]
     _check_runs(benchmarks)
     return benchmarks
@@ -278,7 +278,7 @@ def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
     for model, methods in by_model.items():
         if reference not in methods:
             has = f"it has {', '.join(methods)}"
-            raise UserError(f"--reference-method: {reference} has no scores for {model}; {has}")
+            raise UserError(f"reference_method: {reference} has no scores for {model}; {has}")
         for method in methods:
             for against in dict.fromkeys((reference, BASE)):
                 if method not in (against, BASE) and against in methods:
@@ -286,7 +286,7 @@ def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
     if all(methods == [BASE] for methods in by_model.values()):
         pairs = [Pair(model, BASE, BASE, other) for other, model in combinations(by_model, 2)]
     if not pairs and reference != BASE:
-        raise UserError(f"--scores: hold no method but {reference}; nothing to compare")
+        raise UserError(f"scores: hold no method but {reference}; nothing to compare")
     return pairs
 
 

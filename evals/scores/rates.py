@@ -89,7 +89,7 @@ def write_rates_table(
             if names[run] == (model, reference_method)
         ]
         if len(seeds) < 2:
-            raise UserError(f"--scores: {model} has one seed; accepted: 2 or more, for each seed's rate is the others'")
+            raise UserError(f"scores: {model} has one seed; accepted: 2 or more, for each seed's rate is the others'")
         tried = rates[model]
         chosen = {
             method: [_choose(model, by_name, seeds, seed, held_out) for seed in seeds]

@@ -107,7 +107,7 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path, 
         if entry.run not in known:
             raise UserError(f"{about} is not in {runs}, which lists {', '.join(known)}")
         if entry.run in scores:
-            raise UserError(f"--grades: run {entry.run} is given twice")
+            raise UserError(f"grades: run {entry.run} is given twice")
         if lacking := [problem for problem in first.grades if problem not in entry.grades]:
             raise UserError(f"{about} lacks {len(lacking)} problems that {first.run} has: {lacking[0]} ...")
         if extra := [problem for problem in entry.grades if problem not in first.grades]:

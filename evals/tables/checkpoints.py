@@ -66,7 +66,7 @@ def write_checkpoints_table(
     best = read_results(best_runs, best_scores, best_comparisons)
     chosen = {path.parent.name: Chosen.read(path) for path in choices}
     if lacking := [run.run for run in best.runs if run.method != BASE and run.run not in chosen]:
-        raise UserError(f"--choices: lack that of {lacking[0]}")
+        raise UserError(f"choices: lack that of {lacking[0]}")
     tables, frame = checkpoint_tables(_rows(results, best, chosen))
     write_table(out, tables, frame, [*results.sources, *best.sources, *choices])
 

@@ -142,10 +142,10 @@ def draw_reward_curves(
     rows = [_trained(runs) for runs in studies]
     methods = [row.method for row in rows[0]]
     if reference not in methods:
-        raise InvalidInput("", "--reference-method", f"is {reference!r}", ", ".join(methods))
+        raise InvalidInput("", "reference_method", f"is {reference!r}", ", ".join(methods))
     if any(len(of_study) > len(methods) for of_study in rows):
         message = f"the studies have {', '.join(str(len(of_study)) for of_study in rows)} methods"
-        raise InvalidInput("", "--runs", message, "studies of no more methods than the first")
+        raise InvalidInput("", "runs", message, "studies of no more methods than the first")
     if len(studies) > 1:
         figure = style.new_figure(2.0 + 3.4 * len(titles), 1.1 + 1.15 * len(methods))
         grid = figure.subplots(len(methods), len(titles), sharex=True, sharey=True, squeeze=False)
@@ -176,7 +176,7 @@ def draw_reward_curves(
 def _trained(runs: Sequence[Run]) -> list[Condition]:
     rows = [condition for condition in conditions_of(runs) if condition.method != BASE]
     if not rows:
-        raise InvalidInput("", "--runs", "no trained run, so there are no training curves to draw")
+        raise InvalidInput("", "runs", "no trained run, so there are no training curves to draw")
     return rows
 
 
@@ -250,7 +250,7 @@ def draw_validation_curves(runs: Sequence[Run], choices: Sequence[Chosen]) -> Fi
     averages = {choice.run: {int(step): value for step, value in choice.averages.items()} for choice in choices}
     rows, looks = _trained(runs), style.method_styles(runs)
     if lacking := [run.run for row in rows for run in row.runs if run.run not in averages]:
-        raise UserError(f"--choices: lack that of {lacking[0]}")
+        raise UserError(f"choices: lack that of {lacking[0]}")
     models = list(dict.fromkeys(row.model for row in rows))
     figure = style.new_figure(2.8 + 4.4 * len(models), 4.2)
     panels = style.titled_panels(figure, models if len(models) > 1 else [""], len(models))

@@ -60,7 +60,7 @@ def compare_checkpoints(
         trained: checkpoint directory, after it.
         samples: samples.jsonl, as `stage sample` writes it.
         out: directory for tokens.parquet; resumable.
-        grades: grades.jsonl of these samples, as `stage grade` writes it: adds rewards.
+        grades: grades.jsonl of these samples, as a study's job of grades writes it: adds rewards.
         top: entropies and KL over each model's so many likeliest tokens and one remainder: less memory and time; the
             error on the first batch is reported; default: the whole vocabulary.
 

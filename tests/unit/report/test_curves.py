@@ -136,10 +136,10 @@ def test_studies_that_do_not_correspond_and_unknown_references_are_refused(
     shorter = [run for run in runs if run.method != "delta"]
     with pytest.raises(InvalidInput) as error:
         draw_reward_curves([shorter, runs], ["a", "b"], metrics, "dapo")
-    assert error.value.key == "--runs" and "2, 3" in error.value.found
+    assert error.value.key == "runs" and "2, 3" in error.value.found
     with pytest.raises(InvalidInput) as error:
         draw_reward_curves([runs], ["a"], metrics, "ppo")
-    assert error.value.key == "--reference-method" and "dapo" in error.value.accepted
+    assert error.value.key == "reference_method" and "dapo" in error.value.accepted
 
 
 def _run(method: str, seed: int | None) -> Run:

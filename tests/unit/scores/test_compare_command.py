@@ -1,4 +1,4 @@
-"""``rlvr-bench stage compare``: rows, verdicts, determinism, and what must stop it."""
+"""Comparisons: rows, verdicts, determinism, and what must stop it."""
 
 import json
 import subprocess
@@ -240,7 +240,7 @@ def test_methods_that_differ_on_a_handful_of_problems_get_no_interval(tmp_path: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reference": "dpao"}, "--reference-method: dpao has no scores for tiny; it has base, dapo, grpo"),
+        ({"reference": "dpao"}, "reference_method: dpao has no scores for tiny; it has base, dapo, grpo"),
         ({"permutations": 10}, "--permutations: is 10; accepted: 100 or more"),
         ({"seed": -1}, "--seed: is -1; accepted: 0 or more"),
         ({"weighting": {"hard": 1.0}}, "--weighting: has weights of hard; accepted: of easy"),
