@@ -57,7 +57,7 @@ def curves(sweeps: Sequence[Sweep]) -> Mapping[Criterion, Sequence[Place]]:
     for point in sweeps[0].points:
         if point.decoding.mode == "replacement" and point.fraction is not None:
             places.setdefault(point.decoding.criterion, []).append(place(sweeps, point.name))
-    return {criterion: sorted(members, key=lambda found: found.replaced) for criterion, members in places.items()}
+    return {criterion: sorted(members, key=lambda member: member.replaced) for criterion, members in places.items()}
 
 
 def fraction_needed(places: Sequence[Place], level: float) -> float | None:

@@ -38,9 +38,7 @@ def write_compute_performance(results: Results, training: Path, out: Path) -> No
     """Draw scores on the validation problems over tokens, with the fitted curves."""
     fits = fit_courses(results, training)
     if fits is None:
-        raise UserError(
-            f"{training}: not every run has validation.parquet; accepted: a study with validation"
-        )
+        raise UserError(f"{training}: not every run has validation.parquet; accepted: a study with validation")
     names = ("metrics.parquet", "validation.parquet")
     files = [training / run.run / name for row in fits.courses for run in row.runs for name in names]
     draw = partial(draw_compute_performance, results, fits)

@@ -71,8 +71,8 @@ class FinishedSamples:
         return key in self._places
 
     def __getitem__(self, key: Key) -> Sample:
-        place = self._places[key]
-        return Sample.parse(self._line_at(place.path, place.line)[place.row], str(place.path))
+        location = self._places[key]
+        return Sample.parse(self._line_at(location.path, location.line)[location.row], str(location.path))
 
     def append(self, samples: Sequence[Sample], seconds: float) -> None:
         """Add samples that finished together and took so many seconds, on the disk when this returns."""

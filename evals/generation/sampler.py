@@ -229,8 +229,8 @@ def _read_prompts(
     allowed = (causal & real[:, None, :]) | torch.eye(width, dtype=torch.bool, device=device)
     cache = decoder.new_cache(len(distinct), width + new_tokens)
     logits = decoder.forward(tokens, positions, _as_bias(allowed)[:, None], cache)
-    place = {row: index for index, row in enumerate(distinct)}
-    row_of = torch.tensor([place[row] for row in rows], device=device)
+    index_of = {row: index for index, row in enumerate(distinct)}
+    row_of = torch.tensor([index_of[row] for row in rows], device=device)
     seen = torch.cat([real, real.new_ones(len(distinct), new_tokens)], dim=1)
     bias = None if bool(real.all()) else _as_bias(seen)[:, None, None]
     return logits, cache, bias, lengths, row_of

@@ -155,8 +155,8 @@ def make_client(service: Service) -> httpx.AsyncClient:
     """A client of a server, with the key of the service's environment variable, if it is set."""
     key = os.environ.get(service.api_key_variable, "")
     if not re.fullmatch(r"[!-~]*", key):
-        found = "has a character that no key has, such as a space or a line feed at its end"
-        raise InvalidInput(service.api_key_variable, "", found, "printable ASCII")
+        complaint = "has a character that no key has, such as a space or a line feed at its end"
+        raise InvalidInput(service.api_key_variable, "", complaint, "printable ASCII")
     return httpx.AsyncClient(
         base_url=f"{service.base_url.rstrip('/')}/",
         # Not compressed: a small answer can stand for more than the memory.

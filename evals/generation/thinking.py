@@ -47,10 +47,10 @@ def _text(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
     parts: list[str] = []
     start = 0
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token in tags:
-            parts += [tokenizer.decode(list(tokens[start:place]), skip_special_tokens=True), tags[token]]
-            start = place + 1
+            parts += [tokenizer.decode(list(tokens[start:index]), skip_special_tokens=True), tags[token]]
+            start = index + 1
     return "".join([*parts, tokenizer.decode(list(tokens[start:]), skip_special_tokens=True)])
 
 

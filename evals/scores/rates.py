@@ -140,9 +140,9 @@ def _compared(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> dict
 
 
 def _columns(k: int, reference: str) -> list[Column[Rated]]:
-    def verdict(place: int) -> Column[Rated]:
-        words, name = ("at the study's rate", "at the best rates")[place], f"verdict_{place + 1}"
-        return Column(f"Verdict {words}", lambda row: getattr(row.compared[place], "verdict", "reference"), csv=name)
+    def verdict(index: int) -> Column[Rated]:
+        words, name = ("at the study's rate", "at the best rates")[index], f"verdict_{index + 1}"
+        return Column(f"Verdict {words}", lambda row: getattr(row.compared[index], "verdict", "reference"), csv=name)
 
     return [
         Column("Method", lambda row: row.title),

@@ -175,9 +175,9 @@ def write_sizes_table(results: Results, bases: Sequence[Path], out: Path) -> Non
 
 
 def _order_columns() -> list[Column[_Order]]:
-    def repeated(place: int, words: str) -> Column[_Order]:
+    def repeated(index: int, words: str) -> Column[_Order]:
         return Column(
-            f"{words} repeated", lambda row: row.repeated[place], lambda taus: f"{taus[0]:.2f} ({taus[1]:.2f})"
+            f"{words} repeated", lambda row: row.repeated[index], lambda taus: f"{taus[0]:.2f} ({taus[1]:.2f})"
         )
 
     return [

@@ -79,7 +79,7 @@ def write_score_curves(runs: Sequence[Path], scores: Sequence[Path], points: Map
     """
     studies = [read_runs(path) for path in runs]
     averages, k = read_averages([run for sheet in studies for run in sheet], scores)
-    scored = {method: [(int(step), str(name)) for step, name in each] for method, each in points.items()}
+    scored = {method: [(int(step), str(name)) for step, name in by_step] for method, by_step in points.items()}
     figure = partial(draw_score_curves, studies[0], scored, averages, k)
     style.write_figure("score_curves", figure, out, [*runs, *scores], points=scored)
 

@@ -180,25 +180,25 @@ def _named(entries: Iterable[Entry]) -> list[Entry]:
         name if counts[name.lower()] == 1 else f"{name}-{entry.root_hash[:8]}"
         for name, entry in zip(plain, ordered, strict=True)
     ]
-    for place, name in enumerate(names):
-        if name.lower() in map(str.lower, names[:place]):
-            raise UserError(f"{ordered[place].name}: is given twice, root hash {ordered[place].root_hash}")
+    for index, name in enumerate(names):
+        if name.lower() in map(str.lower, names[:index]):
+            raise UserError(f"{ordered[index].name}: is given twice, root hash {ordered[index].root_hash}")
     return [replace(entry, name=name) for name, entry in zip(names, ordered, strict=True)]
 
 
 def _rows(entry: Entry) -> Iterator[Row]:
     """The rows of a study: every method that is compared with the reference."""
     table, results = entry.content["main_table"], entry.results
-    chosen = [place for begin in _COLUMNS for place, name in enumerate(table.header) if name.startswith(begin)]
+    chosen = [index for begin in _COLUMNS for index, name in enumerate(table.header) if name.startswith(begin)]
     controls = set(dict(results.controls or {}).values())
     for condition, cells in zip(results.conditions, table.rows, strict=True):
         if results.comparison(condition, results.reference_method) is None or condition.method == BASE:
             continue
-        shown = [cells[place] for place in chosen]
+        shown = [cells[index] for index in chosen]
         shown[0] += " (control)" if condition.method in controls else ""
         title, author = entry.content["title"], entry.author or numbers.NOTHING
         version = _version(read_run_manifest(condition.runs[0], entry.directory))
-        header = (*(table.header[place] for place in chosen), "Study", "Made by", "Version")
+        header = (*(table.header[index] for index in chosen), "Study", "Made by", "Version")
         yield Row(
             entry,
             condition.model,

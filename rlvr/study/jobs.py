@@ -226,8 +226,10 @@ class Jobs:
             latest = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(path.stat().st_mtime for path in late)))
             directories = {REPOSITORY if path.is_absolute() else Path(path.parts[0]).absolute() for path in late}
             cure = f"find {shlex.join(map(str, sorted(directories)))} -newermt now -exec touch {{}} +"
-            found = f"{len(late)} files are of the future, such as {min(late)}, up to {latest}: was the clock set back?"
-            raise UserError(f"{found} Set it, or date them now, which makes nothing again: {cure}")
+            complaint = (
+                f"{len(late)} files are of the future, such as {min(late)}, up to {latest}: was the clock set back?"
+            )
+            raise UserError(f"{complaint} Set it, or date them now, which makes nothing again: {cure}")
 
     def measured(self, wanted: bool) -> list[Kind]:
         """The kinds whose cost is measured, or the others but for those that decide."""

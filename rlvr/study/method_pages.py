@@ -86,9 +86,9 @@ def show_file(file: Path) -> Iterator[str]:
         raise UserError(f"{file}: declares no component; accepted: a class with @component(NAME) (docs/your_method.md)")
     yield str(file)
     for kind, label in (*_LABELS, (AGGREGATION, "Aggregation of token losses")):
-        for name, each in declared.get(kind, {}).items():
+        for name, component in declared.get(kind, {}).items():
             yield ""
-            yield from _component(label, each, defaults(each))
+            yield from _component(label, component, defaults(component))
             part, within = f"{kind}: {{file: {file}, name: {name}}}", part_with(kind)
             # In one line, however long the path, to be copied.
             yield "    in a study: " + (f"{within}: {{{part}}}" if within else part)

@@ -101,10 +101,10 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
     instruction = r"{problem}\nPlease reason step by step, and put your final answer within \\boxed{}."
     named = _SIZE.search(model.rpartition("/")[2])
     size = float(named[1]) if named else 0.0
-    place = f"path: {directory.resolve()}  # its bytes are part of every result's identity"
+    where_from = f"path: {directory.resolve()}  # its bytes are part of every result's identity"
     if not is_local:
         commit = newest_commit(model)
-        place = f"id: {model}\n    " + (
+        where_from = f"id: {model}\n    " + (
             f"revision: {commit}" if commit else "# revision: COMMIT  # else main of that day"
         )
     text = _STUDY.format(
@@ -114,7 +114,7 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
         name=name,
         measured=_MEASURED.format(file=out) if gpus == 1 else "",
         engine="engine: verl\n" if gpus > 1 else "",
-        where=place,
+        where=where_from,
         prompt=form,
         instruction=f'"{instruction}"' if form == "chat" else rf'"{instruction}\n"',
     )

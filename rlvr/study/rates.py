@@ -40,12 +40,12 @@ def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study
         raise InvalidInput(source, "factorial", "is given", "a study without it, for `snakemake rates`")
     left_out = ("diagnostics", "decoding", "controls", "doses", "registration", "checkpoint", "beside", "score_at")
     kept = {key: value for key, value in config.items() if key not in left_out}
-    own: dict[str, Any] = {
+    changed: dict[str, Any] = {
         "study": RATES,
         "folder": f"{study.config.folder}_{RATES}" if study.folder else f"studies/{RATES}",
     }
-    own |= {"methods": methods, "seeds": list(study.config.training_seeds[:_SEEDS])}
-    return Study.resolve({**kept, **own}, source)
+    changed |= {"methods": methods, "seeds": list(study.config.training_seeds[:_SEEDS])}
+    return Study.resolve({**kept, **changed}, source)
 
 
 def rates_of(study: Study) -> dict[str, dict[str, dict[str, float]]]:

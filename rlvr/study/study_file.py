@@ -113,8 +113,10 @@ def _read_files_named_in(content: dict[str, Any], path: Path) -> None:
             what = f"is {prompt['file']}: {getattr(error, 'strerror', None) or error}"
             raise InvalidInput(str(path), "problems.prompt.file", what, "a text with {problem} in it once") from None
     changes = [content, *(models.values() if isinstance(models, dict) else ())]
-    methods = [each["methods"] for each in changes if isinstance(each, dict) and isinstance(each.get("methods"), dict)]
-    for entry in (entry for each in methods for entry in each.values() if isinstance(entry, dict)):
+    methods = [
+        change["methods"] for change in changes if isinstance(change, dict) and isinstance(change.get("methods"), dict)
+    ]
+    for entry in (entry for change in methods for entry in change.values() if isinstance(entry, dict)):
         for part in parts_in_files(entry):
             if isinstance(part["file"], str):
                 file = (path.parent / Path(part["file"]).expanduser()).resolve()
