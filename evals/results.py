@@ -142,7 +142,7 @@ class Results:
         rates = [np.array(counts) / samples for counts, samples in zip(scores, k, strict=True)]
         clusters = [self.clusters.get(name) for name in names]
         if by_problem:
-            sizes = [counts.shape[1] for counts in rates]
+            sizes = [of_benchmark.shape[1] for of_benchmark in rates]
             rates, clusters = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)]
         k = k[: len(rates)]
         return estimate_average(

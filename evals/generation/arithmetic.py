@@ -46,10 +46,12 @@ def _import_torch() -> None:
     if "torch" in sys.modules:
         return
     gc.disable()
-    import torch  # noqa: F401
+    try:
+        import torch  # noqa: F401
 
-    gc.freeze()
-    gc.enable()
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 @cache

@@ -71,7 +71,7 @@ def _draw(symbol: sympy.Symbol, index: int) -> int:
 
 
 def _real(symbol: sympy.Symbol, index: int, number: int, decades: Sequence[int]) -> sympy.Rational:
-    """The value of a variable, the ``place``-th of the formulas, at a rational point."""
+    """The value of a variable, number ``number`` of the formulas, at a rational point."""
     draw = _draw(symbol, index)
     decade = decades[(index + _draw(symbol, -1)) % len(decades)] if number else decades[index % len(decades)]
     size = sympy.Rational(1_000 + draw % 9_000, 10 * decade + 1)  # no decimal, so that no decimal fits it

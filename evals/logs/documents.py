@@ -187,6 +187,6 @@ def _example(where: str, number: int, row: Any) -> Response:
     texts = row.get("model_outputs", [row["model_output"]] if "model_output" in row else None)
     gold = next((str(row[key]) for key in ("expected_answer", "answer") if key in row), None)
     text = next((row[key] for key in ("problem", "question", "Question", "prompt") if key in row), None)
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    if not isinstance(texts, list) or not all(isinstance(output, str) for output in texts):
         raise InvalidInput(where, "", f"has {', '.join(row) or 'nothing'}", "model_output or model_outputs")
     return Response(problem_name(row.get("id", number), text), {}, texts, gold)

@@ -136,7 +136,7 @@ class Judging:
             return matching[0]
         columns = [[response.judgements.get(name) for response in log.responses] for name in names]
         verdicts = [
-            [responses and (self._right(responses), responses.samples) for responses in column] for column in columns
+            [judgement and (self._right(judgement), judgement.samples) for judgement in column] for column in columns
         ]
         if any(column != verdicts[0] or None in column for column in verdicts[1:]):
             raise InvalidInput(str(log.path), "", f"has {len(names)} scores", f"--score with one of {', '.join(names)}")

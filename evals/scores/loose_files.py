@@ -219,5 +219,5 @@ def _first_row(path: Path) -> dict[str, Any]:
 def _kind_of(problems: Path) -> Kind:
     rows = read_jsonl(problems)
     if any("tests_sha256" in row for row in rows):
-        raise UserError(f"{problems}: is of programs, which a study runs alone (docs/grading.md)")
+        raise UserError(f"{problems}: is of programs, which only a study runs (docs/grading.md)")
     return Kind.CHOICE if any("options" in row for row in rows) else Kind.COMPLETION

@@ -138,7 +138,7 @@ def estimate_combination(
     Methods, their samples and whether they are ``fixed``, and what the others say, are as for
     :func:`estimate_difference`. Where ``seeds_are_blocks`` all methods have the same seeds in the same order, and what
     a seed adds to all of them is no variance. The coefficients then have to add up to 0, and C methods of S seeds have
-    (C - 1)(S - 1) degrees of freedom together, as in a two-way layout.
+    at most (C - 1)(S - 1) degrees of freedom together, as in a two-way layout.
     """
     if seeds_are_blocks and not np.isclose(sum(coefficients), 0.0, atol=1e-9):
         raise ValueError(f"what a seed adds cancels where the coefficients add up to 0, and not to {sum(coefficients)}")

@@ -22,7 +22,7 @@ def choose_best(trained: Path, candidates: Mapping[str, str], out: Path) -> None
     """
     graded = {int(step): read_graded_run(Path(directory)) for step, directory in candidates.items()}
     if len({(each.benchmark, each.samples, frozenset(each.grades)) for each in graded.values()}) != 1:
-        raise UserError("--candidates: are graded on other problems, or with other numbers of samples")
+        raise UserError("candidates: are graded on other problems, or with other numbers of samples")
     averages = {step: sum(each.counts) / (len(each.grades) * each.samples) for step, each in sorted(graded.items())}
     done = read_manifest(trained / "manifest.json", "run").details["steps"]
     if done < max(averages):  # it stopped early, and its last policy stands under each of the later steps

@@ -115,16 +115,14 @@ def copy_result(source: Path, manifest: Manifest, out: Path) -> None:
 
 def repeat_result(directory: Path, training: Training, step: int) -> None:
     """Lay out the result of a training that stopped early as its policy after a later ``step``."""
-    manifest, directory_of_shorter, shorter = (
+    manifest, out, shorter = (
         read_manifest(directory / "manifest.json", "run"),
         checkpoint_directory(directory, step),
         training.after(step),
     )
-    copy_result(directory, manifest, directory_of_shorter)
-    write_json(directory_of_shorter / "run.json", shorter.run.to_json())
-    replace(manifest, parameters=shorter.parameters, fingerprint=shorter.fingerprint).write(
-        directory_of_shorter / "manifest.json"
-    )
+    copy_result(directory, manifest, out)
+    write_json(out / "run.json", shorter.run.to_json())
+    replace(manifest, parameters=shorter.parameters, fingerprint=shorter.fingerprint).write(out / "manifest.json")
 
 
 def write_result(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from evals.core.config.methods import Method
+from evals.core.config.methods import MethodChanges
 from evals.core.config.sections import SeedsByLooks
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
@@ -34,7 +34,7 @@ def with_doses(config: StudyConfig, source: str) -> StudyConfig:
         entry = resolve_method(method, changes.of_entry, load_catalogue(), f"{source}: methods.{method}")
         stated = changes.model_dump(exclude_unset=True)
         dosed = variant(method, stated, entry["title"], f"{kind} {dose}", {"sampler": {kind: dose}})
-        methods[name] = Method(**dosed)
+        methods[name] = MethodChanges(**dosed)
     return config.model_copy(update={"methods": methods})
 
 

@@ -1,9 +1,10 @@
 """The cells of a study's factorial: methods that combine the levels of its factors (docs/evaluation.md)."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
-from evals.core.config.methods import Factorial, Method
+from evals.core.config.methods import Factorial, MethodChanges
 from evals.core.config.sections import SeedsByLooks
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput, NotAccepted
@@ -35,7 +36,7 @@ def with_factorial(config: StudyConfig, source: str) -> StudyConfig:
         raise InvalidInput(source, "factorial", error.found, error.accepted) from None
     changes = {name: _changes(config, cell) for cell, name in cells.items()}
     others = {name: of for name, of in config.methods.items() if name != reference}
-    methods = {name: Method(**of) for name, of in changes.items()}
+    methods = {name: MethodChanges(**of) for name, of in changes.items()}
     return config.model_copy(update={"methods": {**methods, **others}})
 
 
@@ -65,10 +66,13 @@ def _changes(config: StudyConfig, cell: Cell) -> dict[str, Any]:
     assert config.factorial is not None
     method, design = config.methods[config.reference_method], Design.of(config.factorial)
     levels = [factor.levels[number] for factor, number in zip(config.factorial.factors, cell, strict=True)]
-    entry, training = method.model_dump(exclude_unset=True, exclude={"training"}), dict(method.training)
+    entry, training = dict(method.of_entry), dict(method.training)
     for level in levels:
         entry, training = combined(entry, level.of_entry), combined(training, level.training)
+    factor = math.prod(changes.learning_rate_factor for changes in (method, *levels))
     entry.setdefault("extends", config.reference_method)
     if any(cell):
         entry["title"] = design.title(cell)
+    if factor != 1.0:
+        entry["learning_rate_factor"] = factor
     return {**entry, **({"training": training} if training else {})}

@@ -144,6 +144,12 @@ class BaseTraining(Schedule):
         return self.steps * self.batch_size
 
 
+class Reinforcement(Settings):
+    """The training of one model by the methods of a study: a larger model takes a smaller rate."""
+
+    learning_rate: Positive = Field(description="in place of that of `training`; a method's own overrides it")
+
+
 class FromScratch(Settings):
     """A base model that the study trains from scratch."""
 
@@ -151,11 +157,7 @@ class FromScratch(Settings):
     architecture: Architecture = Field(description="shape of the model")
     corpus: Corpus = Field(description="worked solutions")
     training: BaseTraining = Field(description="optimizer and length")
-    reinforcement: TrainingChanges = Field(
-        default={},
-        description="training settings of the methods on this model: they go before the study's, and a method's before "
-        "them",
-    )
+    reinforcement: Reinforcement | None = Field(default=None, description="how methods train this model")
 
     prompt_form: ClassVar[Literal["base"]] = "base"
     chat_template_kwargs: ClassVar[dict[str, Any]] = {}
@@ -171,7 +173,7 @@ class FromScratch(Settings):
     @property
     def method_training(self) -> dict[str, Any]:
         """What this model changes of the study's `training`."""
-        return self.reinforcement
+        return {} if self.reinforcement is None else self.reinforcement.to_json()
 
     def training_settings(self) -> dict[str, Any]:
         """Return the settings that decide the model, its corpus aside."""
@@ -214,7 +216,7 @@ class Existing(_Prompted, Head):
     )
     training: TrainingChanges = Field(
         default={},
-        description="training settings of this model: they go before the study's, and a method's before them",
+        description="training settings of this model: they override the study's, and a method's override them",
     )
     methods: dict[str, dict[str, Any]] | None = Field(
         default=None,

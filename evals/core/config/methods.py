@@ -25,6 +25,9 @@ class MethodChanges(Settings):
     model_config = ConfigDict(extra="allow")
 
     training: TrainingChanges = Field(default={}, description="training settings of this method alone")
+    learning_rate_factor: Positive = Field(
+        default=1.0, description="what the learning rate is multiplied by, on every model"
+    )
 
     @property
     def of_entry(self) -> dict[str, Any]:
@@ -32,18 +35,7 @@ class MethodChanges(Settings):
         return dict(self.model_extra or {})
 
 
-class Method(MethodChanges):
-    """A method of a study: what it changes of its catalogue entry and of the study's training.
-
-    Every other key is one of the catalogue's (config/methods.yaml).
-    """
-
-    learning_rate_factor: Positive = Field(
-        default=1.0, description="what the learning rate of this method is multiplied by, on every model"
-    )
-
-
-Methods = dict[MethodName, Method]
+Methods = dict[MethodName, MethodChanges]
 
 
 class Doses(Settings):

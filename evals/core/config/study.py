@@ -134,8 +134,7 @@ class StudyConfig(Settings):
         of_model = self.models[model].method_training if model is not None else {}
         changes, factor = self.methods[method].training, self.methods[method].learning_rate_factor
         settings = {**self.training, **of_model, **changes}
-        if factor != 1.0 and "learning_rate" in settings:
-            settings["learning_rate"] *= factor
+        settings["learning_rate"] *= factor
         kind = VerlTraining if self.engine == VERL else LocalTraining
         return kind.parse(settings, source, f"methods.{method}.training" if changes else "training")
 
@@ -307,7 +306,7 @@ class StudyConfig(Settings):
     @property
     def samples_rollouts_by_vllm(self) -> bool:
         """Return whether a training of the local engine draws its rollouts by vLLM."""
-        of_models = [model.training for model in self.models.values() if isinstance(model, HuggingFace | FineTuned)]
+        of_models = [model.method_training for model in self.models.values()]
         changes = [self.training, *of_models, *(method.training for method in self.methods.values())]
         return any(changed.get("sampling_backend") == "vllm" for changed in changes)
 

@@ -124,9 +124,9 @@ def direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any
         yield _row("moved fraction", float((moved > MOVED).mean()), name)
         yield _row("correlation with probability", rank_correlation(moved, probability), name)
         bins = np.minimum((probability * _PROBABILITY_BINS).astype(int), _PROBABILITY_BINS - 1)
-        for edge in np.unique(bins):
-            middle = (edge + 0.5) / _PROBABILITY_BINS
-            yield _row("moved by probability", float(moved[bins == edge].mean()), name, fraction=middle)
+        for index in np.unique(bins):
+            middle = (index + 0.5) / _PROBABILITY_BINS
+            yield _row("moved by probability", float(moved[bins == index].mean()), name, fraction=middle)
     for (source, frame), (column, edges) in product(zip(tokens, sources, strict=True), _HISTOGRAMS.items()):
         values = frame[column].astype("float64").clip(edges[0], np.nextafter(edges[-1], 0))
         counts = np.histogram(values, bins=edges)[0] / len(frame)

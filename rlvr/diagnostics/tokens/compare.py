@@ -58,7 +58,7 @@ def compare_checkpoints(
     Args:
         base: checkpoint directory, before training.
         trained: checkpoint directory, after it.
-        samples: samples.jsonl, as `stage sample` writes it.
+        samples: samples.jsonl of one of the two.
         out: directory for tokens.parquet; resumable.
         grades: grades.jsonl of these samples, as a study's job of grades writes it: adds rewards.
         top: entropies and KL over each model's so many likeliest tokens and one remainder: less memory and time; the

@@ -330,7 +330,9 @@ class Learner:
         """Estimate KL(policy || base model) in nats a token, from responses that the policy drew."""
         if self.position.updates == 0:
             return 0.0
-        by_base = self._log_probs_by(self._reference or self._load(share_prompts=True), drawn.tokens)
+        # Where both numbers are the trainer's, passes of one shape round alike.
+        shared = self.run.training.share_prompts or not self._scored_by_trainer
+        by_base = self._log_probs_by(self._reference or self._load(share_prompts=shared), drawn.tokens)
         return rollout_kl(by_base, self._log_probs_by_policy(drawn).to(by_base.device))
 
     def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, Tensor, dict[str, float]]:

@@ -96,13 +96,13 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
             """The step with which the run ends, as far as the rewards of the ``saved`` ones tell."""
             return run.training.last_step([row["reward_mean"] for row in read_steps(state, saved)])
 
-        def write(result: Training, directory: Path, metrics: pd.DataFrame, steps: int) -> None:
+        def write(result: Training, out: Path, metrics: pd.DataFrame, steps: int) -> None:
             """Make the policy after so many ``steps``."""
-            details = merge(run, state / f"global_step_{steps}", directory / "checkpoint", places, execution.python)
+            details = merge(run, state / f"global_step_{steps}", out / "checkpoint", places, execution.python)
             write_result(
-                directory,
+                out,
                 result,
-                sorted(path for path in (directory / "checkpoint").iterdir() if path.is_file()),
+                sorted(path for path in (out / "checkpoint").iterdir() if path.is_file()),
                 metrics[metrics["step"] <= steps],
                 steps,
                 optimizer_steps=steps * run.training.updates_per_step,  # a row of the metrics may be missing

@@ -16,7 +16,7 @@ from tests.unit.study.planned import stages_of, study_with
 RATIO = {"name": "ratio", "levels": [{"level": "token"}, {"level": "sequence", "loss": {"name": "gspo"}}]}
 NONE = {"level": "none", "loss": {"epsilon_low": 1.0, "epsilon_high": 1e6}}
 CLIP = {"name": "clip", "levels": [{"level": "ratio"}, {"level": "probability", "loss": {"name": "dppo_tv"}}, NONE]}
-RATE = {"name": "rate", "levels": [{"level": "once"}, {"level": "twice", "training": {"learning_rate": 0.0006}}]}
+RATE = {"name": "rate", "levels": [{"level": "once"}, {"level": "twice", "learning_rate_factor": 2.0}]}
 EXCLUDED = [{"ratio": "sequence", "clip": "probability"}]
 PLAIN = {"extends": "dapo", "title": "Plain", "loss": {"dual_clip": None}}
 
