@@ -106,7 +106,8 @@ def write_doses_table(
     trainings = _Trainings(read_counts(scores), training, settings)
 
     def rows_of(kind: str, dose: str, names: Mapping[str, str], of_dose: Comparison | None = None) -> list[Dosed]:
-        compared, rows = trainings.compared({name: method for method, name in names.items()}), []
+        compared = trainings.compared({name: method for method, name in names.items()})
+        rows = []
         for method, name in names.items():
             versus_none = of_dose if method == reference_method else None
             measured = trainings.distance(name), trainings.average(name), compared.get(method), versus_none

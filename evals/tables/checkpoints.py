@@ -99,7 +99,7 @@ def checkpoint_tables(rows: Sequence[Checkpoints]) -> tuple[list[Table], pd.Data
         f"{f'; the mean without {selected} is not selected on' if others else ''}. Best policies are compared with "
         "best ones, last with last. After step: of each seed."
     )
-    by_benchmark = [*columns[2:4], *(Column(name, _score_on(name, selected)) for name in last.benchmarks)]
+    by_benchmark = [*_POLICY, *(Column(name, _score_on(name, selected)) for name in last.benchmarks)]
     title, notes = "The last and the best policy of every training", [note, last.extraction_note]
     title_by_benchmark, marked = f"avg@{last.k} by benchmark (%)", ["†: selected on.", last.extraction_note]
     tables = [
@@ -107,6 +107,12 @@ def checkpoint_tables(rows: Sequence[Checkpoints]) -> tuple[list[Table], pd.Data
         make_table("checkpoints_by_benchmark", title_by_benchmark, by_benchmark, rows, marked),
     ]
     return tables, table_frame(columns, rows)
+
+
+_POLICY: list[Column[Checkpoints]] = [
+    Column("Method", lambda row: row.condition.title),
+    Column("Checkpoint", lambda row: row.kind, lambda kind: numbers.NOTHING if kind == BASE else kind, "checkpoint"),
+]
 
 
 def _columns(last: Results, selected: str, others: Sequence[str]) -> list[Column[Checkpoints]]:
@@ -128,10 +134,7 @@ def _columns(last: Results, selected: str, others: Sequence[str]) -> list[Column
     return [
         Column("", lambda row: row.condition.model, csv="model"),
         Column("", lambda row: row.condition.method, csv="method"),
-        Column("Method", lambda row: row.condition.title),
-        Column(
-            "Checkpoint", lambda row: row.kind, lambda kind: numbers.NOTHING if kind == BASE else kind, "checkpoint"
-        ),
+        *_POLICY,
         Column("After step", lambda row: row.steps, lambda steps: steps or numbers.NOTHING, "steps"),
         Column(f"avg@{last.k} (%)", lambda row: row, mean_text, on_all),
         *([without] if others else []),

@@ -43,8 +43,9 @@ def best_condition(results: Results, model: str) -> Condition:
 
 def findings(results: Results) -> list[str]:
     """Say for each model which method is best and what it gained, and what differs from the reference and what not."""
-    sentences, seldom = [], {Verdict.NOT_DISTINGUISHABLE} if results.looks else {Verdict.EQUIVALENT, Verdict.UNDECIDED}
-    verdicts = {verdict: words for verdict, words in _VERDICTS.items() if verdict not in seldom}
+    sentences = []
+    impossible = {Verdict.NOT_DISTINGUISHABLE} if results.looks else {Verdict.EQUIVALENT, Verdict.UNDECIDED}
+    verdicts = {verdict: words for verdict, words in _VERDICTS.items() if verdict not in impossible}
     for model in dict.fromkeys(run.model for run in results.runs):
         conditions = [condition for condition in results.conditions if condition.model == model]
         sentences.append(_best(results, best_condition(results, model), conditions))

@@ -17,12 +17,12 @@ def with_doses(config: StudyConfig, source: str) -> StudyConfig:
     """Add every method but controls under each dose of a study; UserError where they could not be compared."""
     if config.doses is None:
         return config
-    several = next((name for name, model in config.models.items() if getattr(model, "methods", None)), "")
+    changing = config.changing_model
     for refused, message, accepted in (
         (not config.methods, "are given without methods", "a study with methods"),
         (config.engine == VERL, "are given with engine verl", "none with it: its sampler is vLLM"),
         (len(config.models) > 1, f"are given in a study of {len(config.models)} models", "one model"),
-        (bool(several), f"are given beside models.{several}.methods", "changes of the study's methods"),
+        (bool(changing), f"are given beside models.{changing}.methods", "changes of the study's methods"),
         ("sampler" in config.training, "are given beside training.sampler", "one of both"),
         (isinstance(config.seeds, SeedsByLooks), "are given with looks", "a list of seeds"),
     ):

@@ -20,11 +20,11 @@ def with_factorial(config: StudyConfig, source: str) -> StudyConfig:
     if set(cells.values()) <= set(config.methods):  # as results/study.json has it
         return config
     varied = config.varied_methods
-    several = next((name for name, model in config.models.items() if getattr(model, "methods", None)), "")
+    changing = config.changing_model
     for refused, message, accepted in (
         (config.doses is not None, "is given beside doses", "one of both"),
         (varied != [reference], f"is given beside the methods {', '.join(varied) or 'none'}", "one, and controls"),
-        (bool(several), f"is given beside models.{several}.methods", "changes of the study's method"),
+        (bool(changing), f"is given beside models.{changing}.methods", "changes of the study's method"),
         (isinstance(config.seeds, SeedsByLooks), "is given with looks", "a list of seeds"),
         (len(config.training_seeds) < 2, f"is given with seeds {list(config.training_seeds)}", "2 or more"),
     ):

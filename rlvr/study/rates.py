@@ -27,9 +27,9 @@ def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study
     if len(study.config.training_seeds) < 2:
         accepted = "2 or more, for `snakemake rates`: a seed's rate is chosen by the others"
         raise InvalidInput(source, "seeds", f"are {list(study.config.training_seeds)}", accepted)
-    if several := [name for name, model in study.config.models.items() if getattr(model, "methods", None)]:
+    if changing := study.config.changing_model:
         accepted = "changes of the study's methods, for `snakemake rates`"
-        raise InvalidInput(source, f"models.{several[0]}.methods", "is given", accepted)
+        raise InvalidInput(source, f"models.{changing}.methods", "is given", accepted)
     methods: dict[str, Any] = {}
     for method, changes in config["methods"].items():
         if method in study.config.control_methods:

@@ -172,7 +172,7 @@ class FromScratch(Settings):
 
     @property
     def method_training(self) -> dict[str, Any]:
-        """What this model changes of the study's `training`."""
+        """The settings of the study's `training` that this model overrides."""
         return {} if self.reinforcement is None else self.reinforcement.to_json()
 
     def training_settings(self) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class Existing(_Prompted, Head):
 
     @property
     def method_training(self) -> dict[str, Any]:
-        """What this model changes of the study's `training`."""
+        """The settings of the study's `training` that this model overrides."""
         return self.training
 
     @property

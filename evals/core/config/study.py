@@ -166,6 +166,11 @@ class StudyConfig(Settings):
         return [method for method in self.methods if method not in self.control_methods]
 
     @property
+    def changing_model(self) -> str:
+        """The first model that changes methods for itself; empty if none does."""
+        return next((name for name, model in self.models.items() if getattr(model, "methods", None)), "")
+
+    @property
     def best_checkpoint(self) -> BestCheckpoint | None:
         """The rule by which the best policy of a training is chosen; None where the last alone is reported."""
         return self.checkpoint.best if isinstance(self.checkpoint, Checkpoint) else None
