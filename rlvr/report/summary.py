@@ -1,6 +1,5 @@
 """The findings of a study in words, no stronger than its statistics."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -46,7 +45,7 @@ def findings(results: Results) -> list[str]:
     sentences = []
     impossible = {Verdict.NOT_DISTINGUISHABLE} if results.looks else {Verdict.EQUIVALENT, Verdict.UNDECIDED}
     verdicts = {verdict: words for verdict, words in _VERDICTS.items() if verdict not in impossible}
-    for model in dict.fromkeys(run.model for run in results.runs):
+    for model in _models(results):
         conditions = [condition for condition in results.conditions if condition.model == model]
         sentences.append(_best(results, best_condition(results, model), conditions))
         compared = _compared(results, conditions)
@@ -105,31 +104,38 @@ def _history(entries: Sequence[Entry], sha256: str) -> str:
 
 def question(results: Results) -> str:
     """What the study asks, the report's heading."""
-    compared = len(_candidates(results))
+    compared, models = len(_candidates(results)), len(_models(results))
     if not compared:
         return f"What does {results.reference_title} gain over the base model?"
-    which = "Is any" if compared > 1 else "Is one"
-    return f"{which} of {compared} methods better than {results.reference_title}?"
+    which, on_any = "Is any" if compared > 1 else "Is one", f" on any of {models} models" if models > 1 else ""
+    return f"{which} of {compared} methods better than {results.reference_title}{on_any}?"
 
 
 def headline(results: Results) -> list[tuple[str, str]]:
-    """Three numbers and what they are: verdicts, the largest gain, and the size of what would have been missed."""
-    candidates = _candidates(results)
-    counts = Counter(comparison.verdict for comparison in candidates)
+    """Three numbers and what they are: verdicts, the highest score, and the size of what would have been missed.
+
+    Of several models a method counts as better or worse where it is so on any, and as equivalent where it is on all.
+    """
+    candidates, models = _candidates(results), _models(results)
+    verdicts = [{comparison.verdict for comparison in on_models} for on_models in candidates.values()]
+    better, worse = (sum(verdict in seen for seen in verdicts) for verdict in (Verdict.BETTER, Verdict.WORSE))
     numbers_shown = []
     if candidates:
-        words = f"methods better than {results.reference_title}, {counts[Verdict.WORSE]} worse"
-        words += " (after Holm)" if not results.looks else f", {counts[Verdict.EQUIVALENT]} equivalent"
+        words = f"methods better than {results.reference_title}, {worse} worse"
+        words += f", on one or more of {len(models)} models" if len(models) > 1 else ""
+        equivalent = f", {verdicts.count({Verdict.EQUIVALENT})} equivalent" + " on all" * (len(models) > 1)
+        words += equivalent if results.looks else " (after Holm)"
         words += "; controls not counted" if results.controls else ""
-        numbers_shown.append((f"{counts[Verdict.BETTER]} of {len(candidates)}", words))
-    best = best_condition(results, results.runs[0].model)
+        numbers_shown.append((f"{better} of {len(candidates)}", words))
+    best = max((best_condition(results, model) for model in models), key=lambda row: results.average(row).value)
     if gain := results.comparison(best, BASE):
         average = numbers.percent(results.average(best).value)
         words = (
             f"points over the base model: {best.title}, the highest, at {average} % avg@{results.samples_per_problem}"
         )
         numbers_shown.append((numbers.points(gain.difference), words))
-    effects = [row.minimum_detectable_effect for row in candidates if row.minimum_detectable_effect is not None]
+    compared = [comparison for on_models in candidates.values() for comparison in on_models]
+    effects = [row.minimum_detectable_effect for row in compared if row.minimum_detectable_effect is not None]
     if effects:
         words = "points: a smaller true difference would often have been missed (median over the comparisons)"
         numbers_shown.append((numbers.percent(median(effects)), words))
@@ -181,10 +187,17 @@ def _compared(results: Results, conditions: Sequence[Condition]) -> list[tuple[s
     ]
 
 
-def _candidates(results: Results) -> list[Comparison]:
-    """How the methods that could be chosen compare with the reference method: all but the controls."""
-    controls = _controls(results)
-    return [comparison for method, _, comparison in _compared(results, results.conditions) if method not in controls]
+def _candidates(results: Results) -> dict[str, list[Comparison]]:
+    """How the methods that could be chosen, all but the controls, compare with the reference method on each model."""
+    candidates: dict[str, list[Comparison]] = {}
+    for method, _, comparison in _compared(results, results.conditions):
+        if method not in _controls(results):
+            candidates.setdefault(method, []).append(comparison)
+    return candidates
+
+
+def _models(results: Results) -> list[str]:
+    return list(dict.fromkeys(run.model for run in results.runs))
 
 
 def _controls(results: Results) -> list[str]:

@@ -2,6 +2,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from evals.core.comparisons import Comparison, Verdict
 from evals.core.files import sha256_file
 from evals.core.manifest import verify_outputs
 from evals.scores.registration import register
 from rlvr.report.page import write_report
+from rlvr.report.summary import headline, question
 from tests.commands import rlvr_bench
 from tests.stages import status
-from tests.unit.synthetic_results import Study
+from tests.unit.synthetic_results import Study, full_size_results
 
 _NOTE = "Generated problems & a tiny model."
 _FIGURES = ("scores", "differences", "profiles", "cost_curves", "training_curves")
@@ -189,6 +192,34 @@ def test_the_result_comes_first_in_numbers_and_in_a_figure_whose_text_says_it(st
     curves = re.search(r'<figure id="training_curves">\s*<div class="drawing"><img src="[^"]*" alt="([^"]*)"', page)
     assert curves is not None and "Mean reward of the last step: " in curves[1]
     assert all(f"{title} {100 * reward:.1f} %" in curves[1] for title, reward in rewards.items()), curves[1]
+
+
+def test_a_method_counts_once_on_several_models() -> None:
+    methods = ("dapo", "mine", "other")
+    results = full_size_results({"small": methods, "large": methods}, {"chain_3": 4}, 8)
+    verdicts = {("small", "mine"): "better", ("large", "mine"): "worse"}
+    compared = {
+        (model, method, "dapo", "all"): Comparison(
+            model=model, method=method, against="dapo", benchmark="all", method_average=0.5, against_average=0.5,
+            difference=0.0, standard_error=0.1, confidence_interval=(-0.1, 0.1), p_value=0.5,
+            minimum_detectable_effect=0.1 if model == "small" else 0.2, seeds=1, against_seeds=1, problems=4,
+            p_value_holm=0.5, verdict=Verdict(verdicts.get((model, method), "not distinguishable")),
+        )
+        for model in ("small", "large") for method in methods[1:]
+    }  # fmt: skip
+    results = replace(results, comparisons=compared)
+    assert question(results) == "Is any of 2 methods better than dapo on any of 2 models?"
+    (shown, words), (missed, _) = headline(results)
+    assert shown == "1 of 2" and missed == "15.0"
+    assert words == "methods better than dapo, 1 worse, on one or more of 2 models (after Holm)"
+
+
+def test_the_differences_by_size_come_first_where_a_study_has_models_of_several(study: Study) -> None:
+    (study.results / "figures/sizes.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    assert make_report(study, own_figures=["sizes"]) == 0
+    page = (study.root / "report.html").read_text(encoding="utf-8")
+    places = [page.index(place) for place in ('id="sizes"', 'id="main"', 'id="figures"', 'id="differences"')]
+    assert places == sorted(places) and page.count('id="sizes"') == 1
 
 
 def test_controls_are_no_candidates(study: Study) -> None:
