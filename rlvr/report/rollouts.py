@@ -12,7 +12,7 @@ import pandas as pd
 from evals.core.files import fingerprint, read_jsonl
 from evals.core.manifest import Manifest, read_manifest, verify_outputs
 from evals.core.records import conditions_of, read_runs
-from rlvr.diagnostics.tokens.table import read_token_table
+from rlvr.diagnostics.tokens.table import read_recorded
 from rlvr.diagnostics.tokens.view import Quantity, StepView, legend, recorded, scale_of
 from rlvr.engines.rollouts import kept_steps
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
@@ -32,7 +32,7 @@ class _Table:
     directory: Path
 
     def read(self) -> pd.DataFrame:
-        return read_token_table(self.directory, self.step)
+        return read_recorded(self.directory, self.step)
 
 
 def write_rollouts_page(
@@ -130,21 +130,25 @@ def _responses(
     """The flags and the rows of a run's rollouts, by problem; ``numbers`` numbers the step's problems."""
     frame = table.read()
     keys = [quantity.key for quantity in recorded(frame)]
+    frame["rollout"] = frame.groupby(["group", "sample"], sort=False).ngroup()
+    frame = frame.sort_values("rollout", kind="stable")
+    starts = np.flatnonzero(np.diff(frame["rollout"], prepend=-1)).tolist()
+    texts, coloured = frame["text"].tolist(), dict[str, str]()
     for key in keys:
         quantity, scale = scales[key]
-        frame[f"letter_{key}"] = list(level_letters(quantity.values(frame), quantity.middle, scale))
+        coloured[key] = level_letters(quantity.values(frame), quantity.middle, scale)
     flags: list[list[int]] = [[] for _ in numbers]
     rows: list[list[list[Any]]] = [[] for _ in numbers]
-    for _, tokens in frame.groupby(["group", "sample"], sort=False):
-        first = tokens.iloc[0]
-        reward, advantage = float(first["reward"]), float(first["advantage"])
-        flag = CORRECT * (reward > 0) + TRUNCATED * (len(tokens) >= table.longest)
+    rollouts = frame.iloc[starts][["problem", "mini_batch", "reward", "advantage"]].itertuples(index=False)
+    for first, last, rollout in zip(starts, [*starts[1:], len(frame)], rollouts, strict=True):
+        reward, advantage = float(rollout.reward), float(rollout.advantage)
+        flag = CORRECT * (reward > 0) + TRUNCATED * (last - first >= table.longest)
         flag += RAISED * (advantage > 0) + LOWERED * (advantage < 0)
-        letters = {key: "".join(tokens[f"letter_{key}"]) for key in keys}
-        number, remark = numbers[str(first["problem"])], f"optimizer step {first['mini_batch']}"
+        letters = {key: of_tokens[first:last] for key, of_tokens in coloured.items()}
+        number, remark = numbers[str(rollout.problem)], f"optimizer step {rollout.mini_batch}"
         flags[number].append(flag)
-        row = [None, None, remark, len(tokens), tokens["text"].tolist(), letters, round(reward, 4), round(advantage, 4)]
-        rows[number].append(row)
+        numbers_shown = round(reward, 4), round(advantage, 4)
+        rows[number].append([None, None, remark, last - first, texts[first:last], letters, *numbers_shown])
     return flags, rows
 
 

@@ -100,11 +100,16 @@ def read_token_table(directory: Path, step: int | None = None) -> pd.DataFrame:
 
     Read are the rows of ``step``, or all. Of a kept step, what a replay measures of the optimizer steps is NaN.
     """
+    return completed(read_recorded(directory, step))
+
+
+def read_recorded(directory: Path, step: int | None = None) -> pd.DataFrame:
+    """Read the columns of :func:`read_token_table` that were recorded, without those that are worked out."""
     path = directory / "tokens.parquet"
     if is_comparison(directory):
         raise InvalidInput(str(path), "", "compares two checkpoints", "a directory made by `tokens`")
     kept = [name for name in parquet.read_schema(path).names if name in (*REPLAY_COLUMNS, DISPLACEMENT)]
-    return completed(pd.read_parquet(path, columns=kept, filters=None if step is None else [("step", "==", step)]))
+    return pd.read_parquet(path, columns=kept, filters=None if step is None else [("step", "==", step)])
 
 
 def completed(rows: pd.DataFrame) -> pd.DataFrame:

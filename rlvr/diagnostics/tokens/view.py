@@ -4,6 +4,7 @@ The page is one HTML file without scripts or external files. The reader chooses 
 sheets act on; every token's numbers are in its tooltip and in a table below its response.
 """
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,8 +44,10 @@ class Quantity:
     in_float32: str = ""  # a column that has the value by passes in float32, in tables of runs in another precision
 
     def values(self, rows: pd.DataFrame) -> Values:
+        """The quantity of each token [N]; NaN where ``rows`` lack a column of it."""
         formula = self.in_float32 if self.in_float32 in rows else self.formula
-        return np.asarray(rows.select_dtypes("number").astype(np.float64).eval(formula))
+        columns = re.findall(r"\w+", formula)
+        return np.asarray(rows.reindex(columns=columns).astype(np.float64).eval(formula))
 
     def named(self, rows: pd.DataFrame) -> Self:
         """Return the quantity with a title that says so where ``rows`` have it by passes in float32."""
