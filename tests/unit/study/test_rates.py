@@ -9,6 +9,12 @@ from rlvr.study.plan import Plan
 from rlvr.study.targets import Targets
 from tests.unit.study.planned import stages_of, study_with
 
+CHANGING = {
+    "qwen": {
+        **{"source": "hugging_face", "path": "models/qwen", "prompt_form": "base", "dtype": "float32"},
+        "methods": {"dapo": {"loss": {"epsilon_low": 0.1}}},
+    }
+}
 VALIDATION = {"seed": 9, "count": 20, "every": 2, "samples_per_problem": 4}
 
 
@@ -64,6 +70,10 @@ def test_a_study_that_stops_when_it_is_certain_has_eight_seeds_at_each_rate() ->
     [
         ({}, "smoke.yaml: validation: is not there; accepted: a study with it"),
         ({"validation": VALIDATION, "seeds": [1]}, "smoke.yaml: seeds: are [1]; accepted: 2 or more"),
+        (
+            {"validation": VALIDATION, "models": CHANGING},
+            "smoke.yaml: models.qwen.methods: is given; accepted: changes",
+        ),
     ],
 )
 def test_a_study_that_cannot_choose_is_told_so_where_rates_are_asked_for(changes: dict[str, Any], said: str) -> None:
