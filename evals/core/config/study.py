@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -141,12 +142,16 @@ class StudyConfig(Settings):
     def trainings(self, source: str) -> dict[str, LocalTraining | VerlTraining]:
         """The training settings of every method; ``source`` names the study where they are refused."""
         training = {method: self.training_of(method, source) for method in self.methods}
-        for method, settings in training.items():
+        for model, method in product(self.models, self.methods):
+            settings = self.training_of(method, source, model)
+            if self.score_at is not None and settings.steps != training[method].steps:
+                accepted = "none in a study with score_at, whose steps are those of a method on every model"
+                raise InvalidInput(source, f"models.{model}.training.steps", f"is {settings.steps}", accepted)
             if self.validation is not None and (every := self.validation.every) > settings.least_steps:
-                accepted = f"at most the steps that every training has, {settings.least_steps} of {method}"
+                accepted = f"at most the steps that every training has, {settings.least_steps} of {method} on {model}"
                 raise InvalidInput(source, "validation.every", f"is {every}", accepted)
             if (best := self.best_checkpoint) is not None and best.every >= settings.steps:
-                accepted = f"less than the steps of every training, {settings.steps} of {method}"
+                accepted = f"less than the steps of every training, {settings.steps} of {method} on {model}"
                 raise InvalidInput(source, "checkpoint.best.every", f"is {best.every}", accepted)
         return training
 

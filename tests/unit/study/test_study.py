@@ -13,7 +13,7 @@ from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
-from tests.unit.study.planned import replaced
+from tests.unit.study.planned import replaced, study_with
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 
@@ -46,6 +46,38 @@ def test_studies_of_all_seeds_only_add_seeds_to_the_default_one(name: str, count
     design, seeds = default.pop("seeds"), longer.pop("seeds")
     assert seeds == list(range(1, count + 1)) and design["at_most"] == design["looks"][-1] == 16
     assert longer == default
+
+
+@pytest.mark.parametrize(
+    ("changes", "training", "words"),
+    [
+        (
+            {"validation": {"seed": 9, "count": 20, "every": 3, "samples_per_problem": 4}},
+            {"steps": 2},
+            "validation.every: is 3; accepted: at most the steps that every training has, 2 of dapo on qwen",
+        ),
+        (
+            {"checkpoint": {"best": {"benchmark": "chain_3", "k": 1, "every": 2}}},
+            {"steps": 2},
+            "checkpoint.best.every: is 2; accepted: less than the steps of every training, 2 of dapo on qwen",
+        ),
+        (
+            {"score_at": [0.5]},
+            {"steps": 2},
+            "models.qwen.training.steps: is 2; accepted: none in a study with score_at",
+        ),
+        ({"doses": {"stale": [1]}}, {"sampler": {"stale": 1}}, "doses: are given beside training.sampler"),
+    ],
+)
+def test_what_a_model_changes_of_the_training_is_checked(
+    changes: dict[str, Any], training: dict[str, Any], words: str
+) -> None:
+    existing = {"source": "hugging_face", "path": "models/qwen", "prompt_form": "base", "dtype": "float32"}
+    models = {"qwen": {**existing, "training": training}}
+    content = study_with("smoke.yaml", models=models, methods={"dapo": {}}, diagnostics=None, controls=None, **changes)
+    with pytest.raises(UserError) as caught:
+        Study.resolve(content, "smoke.yaml")
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
