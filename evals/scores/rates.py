@@ -170,15 +170,14 @@ def _notes(rows: Sequence[Rated]) -> list[str]:
     ]
     for row in rows:
         common, best = row.compared
+        said = []
         if common is not None and best is not None:
             same = "and" if common.verdict == best.verdict else "but"
-            edge = (
-                " Most seeds chose a rate at the end of those tried: one beyond may be better."
-                if row.at_the_edge
-                else ""
+            said.append(
+                f"{common.verdict.value} at the study's rate, {same} {best.verdict.value} where both have their best"
             )
-            notes.append(
-                f"{row.title}: {common.verdict.value} at the study's rate, {same} {best.verdict.value} where both have "
-                f"their best.{edge}"
-            )
+        if row.at_the_edge:
+            said.append("most seeds chose a rate at the end of those tried, one beyond may be better")
+        if said:
+            notes.append(f"{row.title}: {'; '.join(said)}.")
     return notes

@@ -63,14 +63,15 @@ def test_a_method_is_judged_at_the_rate_that_the_other_seeds_chose(tmp_path: Pat
     frame, text = written(tmp_path, study(tmp_path, held_out, solved))
     assert frame.loc["grpo", ["verdict_1", "verdict_2"]].tolist() == ["worse", "better"]
     assert frame.loc["dapo", ["verdict_1", "verdict_2"]].tolist() == ["reference", "reference"]
-    assert "GRPO: worse at the study's rate, but better where both have their best. Most seeds chose a rate at" in text
+    assert "GRPO: worse at the study's rate, but better where both have their best; most seeds chose a rate at" in text
 
 
 def test_the_reference_has_its_best_rate_too(tmp_path: Path) -> None:
     held_out = {name: [5 + name.endswith("twice")] * 3 for of_method in RATES.values() for name in of_method}
     solved = {name: 24 if name == "dapo_rate_twice" else 12 for of_method in RATES.values() for name in of_method}
-    frame, _ = written(tmp_path, study(tmp_path, held_out, solved))
+    frame, text = written(tmp_path, study(tmp_path, held_out, solved))
     assert frame.loc["grpo", ["verdict_1", "verdict_2"]].tolist() == ["not distinguishable", "worse"]
+    assert "DAPO: most seeds chose a rate at the end of those tried, one beyond may be better." in text
 
 
 def test_one_seed_cannot_choose(tmp_path: Path) -> None:
