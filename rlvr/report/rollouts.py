@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def _responses(
     flags: list[list[int]] = [[] for _ in numbers]
     rows: list[list[list[Any]]] = [[] for _ in numbers]
     rollouts = frame.iloc[starts][["problem", "mini_batch", "reward", "advantage"]].itertuples(index=False)
-    for first, last, rollout in zip(starts, [*starts[1:], len(frame)], rollouts, strict=True):
+    for (first, last), rollout in zip(pairwise([*starts, len(frame)]), rollouts, strict=True):
         reward, advantage = float(rollout.reward), float(rollout.advantage)
         flag = CORRECT * (reward > 0) + TRUNCATED * (last - first >= table.longest)
         flag += RAISED * (advantage > 0) + LOWERED * (advantage < 0)

@@ -117,18 +117,21 @@ def headline(results: Results) -> list[tuple[str, str]]:
     Of several models a method counts as better or worse where it is so on any, and as equivalent where it is on all.
     """
     candidates, models = _candidates(results), _models(results)
-    verdicts = [{comparison.verdict for comparison in on_models} for on_models in candidates.values()]
-    better, worse = (sum(verdict in seen for seen in verdicts) for verdict in (Verdict.BETTER, Verdict.WORSE))
+    several = len(models) > 1
+    verdicts = [[comparison.verdict for comparison in on_models] for on_models in candidates.values()]
+    better, worse = (sum(verdict in on_models for on_models in verdicts) for verdict in (Verdict.BETTER, Verdict.WORSE))
     numbers_shown = []
     if candidates:
         words = f"methods better than {results.reference_title}, {worse} worse"
-        words += f", on one or more of {len(models)} models" if len(models) > 1 else ""
-        equivalent = f", {verdicts.count({Verdict.EQUIVALENT})} equivalent" + " on all" * (len(models) > 1)
+        words += f", on one or more of {len(models)} models" if several else ""
+        equivalent = f", {verdicts.count([Verdict.EQUIVALENT] * len(models))} equivalent{' on all' if several else ''}"
         words += equivalent if results.looks else " (after Holm)"
         words += "; controls not counted" if results.controls else ""
         numbers_shown.append((f"{better} of {len(candidates)}", words))
-    best = max((best_condition(results, model) for model in models), key=lambda row: results.average(row).value)
-    if gain := results.comparison(best, BASE):
+    bests = {best: results.comparison(best, BASE) for model in models for best in [best_condition(results, model)]}
+    gains = {best: gain for best, gain in bests.items() if gain is not None}
+    if gains:
+        best, gain = max(gains.items(), key=lambda item: results.average(item[0]).value)
         average = numbers.percent(results.average(best).value)
         words = (
             f"points over the base model: {best.title}, the highest, at {average} % avg@{results.samples_per_problem}"
@@ -156,17 +159,17 @@ def alternatives(results: Results, shown: dict[str, Any], summaries: Mapping[Con
     held_out = _ranked("Mean score at the end", at_the_end(shown, f"{HELD_OUT} over {COSTS['tokens_generated']}"))
     middles = {row.title: 100 * summary.interquartile_mean for row, summary in summaries.items()}
     averages = {row.title: 100 * results.average(row).value for row in summaries}
-    said = {word: [sentence for sentence in sentences if word in sentence] for word in ("highest average", "than ")}
+    highest = " ".join(sentence for sentence in sentences if "highest average" in sentence)
+    verdicts = " ".join(sentence for sentence in sentences if sentence.startswith(("Better than", "Worse than")))
     return {
-        "scores": f"Scores of every method on every benchmark with intervals. {' '.join(said['highest average'])}",
-        "differences": "Paired differences of every method to the reference method with intervals. "
-        + " ".join(sentence for sentence in said["than "] if sentence.startswith(("Better", "Worse"))),
+        "scores": f"Scores of every method on every benchmark with intervals. {highest}",
+        "differences": f"Paired differences of every method to the reference method with intervals. {verdicts}",
         "profiles": f"Performance profiles of every method. {_ranked('Interquartile means', middles)}",
         "cost_curves": f"Training reward of every method over tokens, optimizer steps and seconds. {reward}",
         "compute_performance": f"Scores on held-out problems over tokens with fitted curves. {held_out}",
         "training_curves": f"Training curves of every method. {reward}",
         "reward_curves": f"Reward during training, a panel for every method. {reward}",
-        "sizes": "Paired differences of every method to the reference method, by the size of the model.",
+        "sizes": f"Paired differences of every method to the reference method, by the size of the model. {verdicts}",
         "validation_curves": "Scores along every training, by which its best policy was chosen.",
         "score_curves": f"Scores of every method along its training. {_ranked('Mean score at the end', averages)}",
     }

@@ -18,13 +18,15 @@ def with_doses(config: StudyConfig, source: str) -> StudyConfig:
     if config.doses is None:
         return config
     changing = config.changing_model
-    trainings = [config.training, *(model.method_training for model in config.models.values())]
+    trainings = {"training": config.training}
+    trainings |= {f"models.{name}.training": model.method_training for name, model in config.models.items()}
+    sampling = next((key for key, training in trainings.items() if "sampler" in training), "")
     for refused, message, accepted in (
         (not config.methods, "are given without methods", "a study with methods"),
         (config.engine == VERL, "are given with engine verl", "none with it: its sampler is vLLM"),
         (len(config.models) > 1, f"are given in a study of {len(config.models)} models", "one model"),
         (bool(changing), f"are given beside models.{changing}.methods", "changes of the study's methods"),
-        (any("sampler" in training for training in trainings), "are given beside training.sampler", "one of both"),
+        (bool(sampling), f"are given beside {sampling}.sampler", "one of both"),
         (isinstance(config.seeds, SeedsByLooks), "are given with looks", "a list of seeds"),
     ):
         if refused:

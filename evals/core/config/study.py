@@ -143,7 +143,7 @@ class StudyConfig(Settings):
         """The training settings of every method; ``source`` names the study where they are refused."""
         training = {method: self.training_of(method, source) for method in self.methods}
         for model, method in product(self.models, self.methods):
-            settings = self.training_of(method, source, model)
+            settings = self.training_of(method, f"{source}: {method} on {model}", model)
             if self.score_at is not None and settings.steps != training[method].steps:
                 accepted = "none in a study with score_at, whose steps are those of a method on every model"
                 raise InvalidInput(source, f"models.{model}.training.steps", f"is {settings.steps}", accepted)

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from evals.core.files import read_jsonl, sha256_file, write_jsonl, write_parquet, write_text
 from evals.core.manifest import read_manifest
-from rlvr.diagnostics.tokens.table import read_comparison, read_token_table
+from rlvr.diagnostics.tokens.table import (
+    COMPARISON_COLUMNS,
+    DISPLACEMENT,
+    REPLAY_COLUMNS,
+    read_comparison,
+    read_token_table,
+)
 from rlvr.diagnostics.tokens.view import LEVELS, ComparisonView, StepView, class_of, levels, scale_of
 from tests.commands import rlvr_bench
 from tests.unit.diagnostics.checkpoint_pair import make_pair
@@ -46,6 +52,13 @@ class Page(HTMLParser):
 def show(table: Path, out: Path, *options: str) -> Page:
     assert main(["show", str(table), "--step", "1", "--out", str(out), *options]) == 0
     return Page(out)
+
+
+def test_quantities_are_worked_out_from_columns_that_tables_have() -> None:
+    """A column that a table lacks is NaN, so a wrong name would hide its quantity."""
+    for view, known in ((StepView, [*REPLAY_COLUMNS, DISPLACEMENT]), (ComparisonView, COMPARISON_COLUMNS)):
+        for quantity in view.quantities:
+            assert set(re.findall(r"\w+", f"{quantity.formula} {quantity.in_float32}")) <= set(known)
 
 
 def test_every_token_of_a_problem_is_there_with_its_numbers_and_colours(token_table: Path, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_studies_of_all_seeds_only_add_seeds_to_the_default_one(name: str, count
             {"steps": 2},
             "models.qwen.training.steps: is 2; accepted: none in a study with score_at",
         ),
-        ({"doses": {"stale": [1]}}, {"sampler": {"stale": 1}}, "doses: are given beside training.sampler"),
+        ({"doses": {"stale": [1]}}, {"sampler": {"stale": 1}}, "doses: are given beside models.qwen.training.sampler"),
     ],
 )
 def test_what_a_model_changes_of_the_training_is_checked(
