@@ -140,13 +140,13 @@ def _responses(
         coloured[key] = level_letters(quantity.values(frame), quantity.middle, scale)
     flags: list[list[int]] = [[] for _ in numbers]
     rows: list[list[list[Any]]] = [[] for _ in numbers]
-    rollouts = frame.iloc[starts][["problem", "mini_batch", "reward", "advantage"]].itertuples(index=False)
-    for (first, last), rollout in zip(pairwise([*starts, len(frame)]), rollouts, strict=True):
-        reward, advantage = float(rollout.reward), float(rollout.advantage)
+    firsts = [frame[name].iloc[starts].tolist() for name in ("problem", "mini_batch", "reward", "advantage")]
+    bounds = pairwise([*starts, len(frame)])
+    for (first, last), problem, mini_batch, reward, advantage in zip(bounds, *firsts, strict=True):
         flag = CORRECT * (reward > 0) + TRUNCATED * (last - first >= table.longest)
         flag += RAISED * (advantage > 0) + LOWERED * (advantage < 0)
         letters = {key: of_tokens[first:last] for key, of_tokens in coloured.items()}
-        number, remark = numbers[str(rollout.problem)], f"optimizer step {rollout.mini_batch}"
+        number, remark = numbers[str(problem)], f"optimizer step {mini_batch}"
         flags[number].append(flag)
         numbers_shown = round(reward, 4), round(advantage, 4)
         rows[number].append([None, None, remark, last - first, texts[first:last], letters, *numbers_shown])
