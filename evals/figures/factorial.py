@@ -24,13 +24,18 @@ def write_factorial_figure(table: Path, out: Path) -> None:
 
 
 def draw_factorial(rows: pd.DataFrame) -> Figure:
-    """A line for each effect, main effects above interactions, coloured by verdict."""
+    """A line for each effect, main effects above interactions, coloured by verdict; a scale for each model.
+
+    A training that falls makes the intervals of its model many times as wide as those of another one.
+    """
     rows = rows[rows["kind"].isin(_KINDS)]
     names, models = list(dict.fromkeys(rows["name"])), list(dict.fromkeys(rows["model"]))
     main = rows.loc[rows["kind"] == _KINDS[0], "name"].nunique()
     height = {name: -number - (0.6 if number >= main else 0.0) for number, name in enumerate(names)}
     figure = style.new_figure(2.7 + 2.6 * len(models), 1.2 + 0.2 * len(names))
-    for axes, model in zip(style.titled_panels(figure, models, len(models)), models, strict=True):
+    panels = figure.subplots(1, len(models), sharey=True, squeeze=False).flat
+    for axes, model in zip(panels, models, strict=True):
+        axes.set_title(model)
         axes.axvline(0, color=NEUTRAL, linewidth=0.9)
         for row in rows[rows["model"] == model].itertuples():
             colour, at = _COLOURS[str(row.verdict)], height[str(row.name)]
