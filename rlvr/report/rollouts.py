@@ -35,6 +35,10 @@ class _Table:
     def read(self) -> pd.DataFrame:
         return read_recorded(self.directory, self.step)
 
+    def problems(self) -> list[str]:
+        """The ids of the problems, in the order of the rollouts."""
+        return list(map(str, read_recorded(self.directory, self.step, ["problem"])["problem"].unique()))
+
 
 def write_rollouts_page(
     runs: Path,
@@ -73,7 +77,7 @@ def write_rollouts_page(
     for step in sorted(tables):
         scales = _scales(tables[step])
         quantities |= {key: quantity for key, (quantity, _) in scales.items()}
-        problems = list(dict.fromkeys(str(id_) for table in tables[step] for id_ in table.read()["problem"]))
+        problems = list(dict.fromkeys(id_ for table in tables[step] for id_ in table.problems()))
         numbers, shown = {id_: number for number, id_ in enumerate(problems)}, {}
         for table in tables[step]:
             flags, rows = _responses(table, numbers, scales)

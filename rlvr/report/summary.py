@@ -128,11 +128,11 @@ def headline(results: Results) -> list[tuple[str, str]]:
         words += equivalent if results.looks else " (after Holm)"
         words += "; controls not counted" if results.controls else ""
         numbers_shown.append((f"{better} of {len(candidates)}", words))
-    bests = {best: results.comparison(best, BASE) for model in models for best in [best_condition(results, model)]}
-    gains = {best: gain for best, gain in bests.items() if gain is not None}
+    bests = [best_condition(results, model) for model in models]
+    gains = [(results.average(best).value, best, gain) for best in bests if (gain := results.comparison(best, BASE))]
     if gains:
-        best, gain = max(gains.items(), key=lambda item: results.average(item[0]).value)
-        average = numbers.percent(results.average(best).value)
+        highest, best, gain = max(gains, key=lambda row: row[0])
+        average = numbers.percent(highest)
         words = (
             f"points over the base model: {best.title}, the highest, at {average} % avg@{results.samples_per_problem}"
         )
@@ -191,7 +191,7 @@ def _compared(results: Results, conditions: Sequence[Condition]) -> list[tuple[s
 
 
 def _candidates(results: Results) -> dict[str, list[Comparison]]:
-    """How the methods that could be chosen, all but the controls, compare with the reference method on each model."""
+    """The comparisons of every method but the controls with the reference method, one for each model."""
     candidates: dict[str, list[Comparison]] = {}
     for method, _, comparison in _compared(results, results.conditions):
         if method not in _controls(results):

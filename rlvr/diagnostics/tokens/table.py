@@ -103,12 +103,14 @@ def read_token_table(directory: Path, step: int | None = None) -> pd.DataFrame:
     return completed(read_recorded(directory, step))
 
 
-def read_recorded(directory: Path, step: int | None = None) -> pd.DataFrame:
-    """Read the columns of :func:`read_token_table` that were recorded, without those that are worked out."""
+def read_recorded(
+    directory: Path, step: int | None = None, columns: Sequence[str] = (*REPLAY_COLUMNS, DISPLACEMENT)
+) -> pd.DataFrame:
+    """Read the columns of :func:`read_token_table`, or some, that were recorded, without those that are worked out."""
     path = directory / "tokens.parquet"
     if is_comparison(directory):
         raise InvalidInput(str(path), "", "compares two checkpoints", "a directory made by `tokens`")
-    kept = [name for name in parquet.read_schema(path).names if name in (*REPLAY_COLUMNS, DISPLACEMENT)]
+    kept = [name for name in parquet.read_schema(path).names if name in columns]
     return pd.read_parquet(path, columns=kept, filters=None if step is None else [("step", "==", step)])
 
 

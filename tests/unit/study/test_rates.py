@@ -9,12 +9,8 @@ from rlvr.study.plan import Plan
 from rlvr.study.targets import Targets
 from tests.unit.study.planned import stages_of, study_with
 
-CHANGING = {
-    "qwen": {
-        **{"source": "hugging_face", "path": "models/qwen", "prompt_form": "base", "dtype": "float32"},
-        "methods": {"dapo": {"loss": {"epsilon_low": 0.1}}},
-    }
-}
+QWEN = {"source": "hugging_face", "path": "models/qwen", "prompt_form": "base", "dtype": "float32"}
+CHANGING = {"qwen": {**QWEN, "methods": {"dapo": {"loss": {"epsilon_low": 0.1}}}}}
 VALIDATION = {"seed": 9, "count": 20, "every": 2, "samples_per_problem": 4}
 
 
