@@ -42,7 +42,7 @@ onstart:
     lift_job_rate(workflow)
     measure_inputs_once(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
-    JOBS.write()
+    JOBS.start()
     PLAN.register()
 
 

@@ -51,10 +51,17 @@ def given(function: Callable[[], Any]) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class Kind:
-    """All stages of one kind, with the values of their rule."""
+    """All stages of one kind, with the values of their rule.
+
+    Attributes:
+        planned: the keys of the stages that Snakemake has asked for.
+        has_started: whether jobs run, so that each planned stage has to have its file.
+    """
 
     stages: dict[tuple[str, ...], Stage]
     machine: StudyExecution
+    has_started: Event
+    planned: set[tuple[str, ...]] = field(default_factory=set)
 
     @property
     def any(self) -> Stage:
@@ -66,6 +73,13 @@ class Kind:
         self.stages.clear()
         self.stages.update(other.stages)
         vars(self).pop("_settings", None)
+        if self.has_started.is_set():
+            self.write_planned()
+
+    def write_planned(self) -> None:
+        """Write the files of the planned stages, from which they are carried out."""
+        for key in self.planned & self.stages.keys():
+            self.stages[key].write(self.stages[key].job_file, self.machine)
 
     @property
     def name(self) -> str:
@@ -77,8 +91,7 @@ class Kind:
         """The pattern of each wildcard: the values that it has."""
         names = self.any.wildcards
         values = {name: dict.fromkeys(stage.wildcards[name] for stage in self.stages.values()) for name in names}
-        # An empty pattern would be none to Snakemake, and the main study's results have no folder.
-        return {name: "|".join(map(re.escape, of_name)) or "(?:)" for name, of_name in values.items()}
+        return {name: alternatives(of_name) for name, of_name in values.items()}
 
     def outputs(self, report: Callable[..., Any], directory: Callable[[str], Any]) -> list[Any]:
         """The rule's outputs; the first one stands in Snakemake's report, if the stage has a caption."""
@@ -123,13 +136,30 @@ class Kind:
         key = tuple(str(getattr(wildcards, name)) for name in self.any.wildcards)
         if key not in self.stages:
             raise UserError(f"{self.name} {' '.join(key)}: no study has this")
-        return self.stages[key]
+        stage = self.stages[key]
+        if key not in self.planned:
+            self.planned.add(key)
+            if self.has_started.is_set():
+                stage.write(stage.job_file, self.machine)
+        return stage
 
     def resource(self, name: str) -> Callable[[Any], Any]:
         """Make the function of a resource."""
         return self.of(
             lambda stage: stage.resources(self.machine).get(name, "" if name == "gres" else int(name == "nodes"))
         )
+
+
+def alternatives(values: Iterable[str]) -> str:
+    """The pattern of any of these values, never an empty one: that would be none to Snakemake.
+
+    The seeds of a method stand together, for Snakemake compiles the pattern hundreds of times.
+    """
+    endings: dict[str, list[str]] = {}
+    for value in values:
+        beginning, dash, ending = value.rpartition("-")
+        endings.setdefault(beginning + dash, []).append(re.escape(ending))
+    return "|".join(f"{re.escape(beginning)}(?:{'|'.join(of)})" for beginning, of in endings.items())
 
 
 def settings_by_key(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
@@ -169,14 +199,11 @@ def name_targets(rules: Iterable[Any], log: logging.Logger) -> None:
 
 @dataclass(frozen=True)
 class Jobs:
-    """The planned stages, by kind.
-
-    ``is_written`` says whether their files are there, and have to be kept up to date.
-    """
+    """The stages of an invocation, by kind; ``has_started`` says whether jobs run."""
 
     stages: list[Stage]
     machine: StudyExecution
-    is_written: Event = field(default_factory=Event)
+    has_started: Event = field(default_factory=Event)
 
     def become(self, stages: Sequence[Stage]) -> None:
         """Replace the stages, after a look has decided what is left: rules keep their kinds, which get other stages."""
@@ -186,8 +213,6 @@ class Jobs:
         for kind in self.kinds:
             if kind.name in anew:
                 kind.become(anew[kind.name])
-        if self.is_written.is_set():
-            self.write()
 
     @cached_property
     def kinds(self) -> list[Kind]:
@@ -195,7 +220,7 @@ class Jobs:
         kinds: dict[str, dict[tuple[str, ...], Stage]] = {}
         for stage in self.stages:
             kinds.setdefault(stage.kind, {})[tuple(stage.wildcards.values())] = stage
-        return [Kind(stages, self.machine) for stages in kinds.values()]
+        return [Kind(stages, self.machine, self.has_started) for stages in kinds.values()]
 
     @cached_property
     def _by_output(self) -> dict[str, Stage]:
@@ -240,9 +265,14 @@ class Jobs:
         """The kinds whose result decides what else is made."""
         return [kind for kind in self.kinds if kind.any.decides]
 
-    def write(self, directory: Path = JOBS) -> None:
+    def start(self) -> None:
+        """Write the files of the jobs that Snakemake plans, and from now on of those that it plans later."""
+        self.has_started.set()
+        for kind in self.kinds:
+            kind.write_planned()
+
+    def write(self, directory: Path) -> None:
         """Write the file of every job, from which it can be carried out by hand."""
-        self.is_written.set()
         for stage in self.stages:
             stage.write(directory / stage.job_file.relative_to(JOBS), self.machine)
 

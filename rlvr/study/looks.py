@@ -30,7 +30,7 @@ class PlannedLook:
         level_alone: the same for one comparison by itself.
         earlier: the folder of the look before, or none.
         is_due: whether something was left to decide, by the decisions that are there.
-        is_taken: whether its own are there.
+        decisions: the bytes of its own; None where they are not there.
     """
 
     study: Study
@@ -40,7 +40,23 @@ class PlannedLook:
     level_alone: float
     earlier: str | None
     is_due: bool
-    is_taken: bool
+    decisions: bytes | None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether its decisions were there when this was planned."""
+        return self.decisions is not None
+
+
+def decisions_of(folder: str) -> Path:
+    """The decisions of a look."""
+    return Path(f"results/{folder}decisions.json")
+
+
+def read_decisions(folder: str) -> bytes | None:
+    """The bytes of a look's decisions, if they are there."""
+    path = decisions_of(folder)
+    return path.read_bytes() if path.is_file() else None
 
 
 def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
@@ -61,8 +77,7 @@ def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
         folder, before = f"{study.folder}{LOOKS}{seeds}/", next(reversed(looks), None)
         left = open_ or list(ends)  # a look that is not due is never made
         compared_now = _with_reference(dict.fromkeys(left, seeds), study)
-        decisions = Path("results", folder, "decisions.json")
-        is_taken = bool(open_) and decisions.is_file()
+        decisions = read_decisions(folder) if open_ else None
         looks[folder] = PlannedLook(
             study=replace(study, seeds_of=compared_now),
             seeds=seeds,
@@ -71,10 +86,11 @@ def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
             level_alone=level_alone,
             earlier=before,
             is_due=bool(open_),
-            is_taken=is_taken,
+            decisions=decisions,
         )
-        if is_taken:
-            decided = {key for key, look in Looks.read(decisions).last().items() if look.verdict is not None}
+        if decisions is not None:
+            rows = Looks.read(decisions_of(folder)).last()
+            decided = {key for key, look in rows.items() if look.verdict is not None}
             ends |= {pair: seeds for pair in open_ if pair in decided}
             open_ = [pair for pair in open_ if pair not in decided]
     return replace(study, seeds_of=_with_reference(ends, study)), looks

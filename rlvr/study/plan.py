@@ -31,7 +31,7 @@ from rlvr.methods.component_file import component_copy
 from rlvr.stages import evaluate, models, problems, shown, train
 from rlvr.stages.stage import Stage
 from rlvr.study.benchmarks import absolute_path
-from rlvr.study.looks import LOOKS, PlannedLook
+from rlvr.study.looks import LOOKS, PlannedLook, decisions_of
 from rlvr.study.studies import BEST, BestPolicy, EarlierPolicy, Studies, resolve_studies
 from rlvr.study.study import OF_PROBLEMS, TRAIN, TRAINING_PROBLEMS, VALIDATION, Study
 
@@ -443,11 +443,6 @@ def results_of(folder: str, scores: tuple[Path, ...]) -> dict[str, Any]:
     directory = Path(f"results/{folder}")
     files = {"comparisons": directory / "comparisons.json", "runs": directory / "runs.json"}
     return {"folder": folder, "scores": scores, **files}
-
-
-def decisions_of(folder: str) -> Path:
-    """The decisions of a look."""
-    return Path(f"results/{folder}decisions.json")
 
 
 def files_of(path: str | None) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from rlvr.study.decoding import DecodingJobs
 from rlvr.study.diagnosed import ClaimJobs
 from rlvr.study.displayed import Displayed
 from rlvr.study.jobs import Jobs
+from rlvr.study.looks import read_decisions
 from rlvr.study.plan import Plan
 
 _CLAIMS_TARGET, _DECODING_TARGET = "phenomena", "decoding"
@@ -44,8 +45,9 @@ class Targets:
             while left := [look for look in self._looks(name) if look not in self.taken]:
                 take(left[0])
                 self.taken.append(left[0])
-                self._take_over(self.plan_anew())
-                self.jobs.become(list(self._stages()))
+                if self.plan.studies.looks[left[0]].decisions != read_decisions(left[0]):
+                    self._take_over(self.plan_anew())
+                    self.jobs.become(list(self._stages()))
             return files()
 
         return after_looks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from evals.core.comparisons import Look, Looks, Verdict
 from evals.core.files import write_json
 from rlvr.study.looks import next_look
+from rlvr.study.plan import Plan
 from rlvr.study.study_file import read_study_file
+from rlvr.study.targets import Targets
 from tests.unit.study.planned import changed, stages_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -84,3 +87,42 @@ def test_another_margin_makes_decisions_again_and_another_level_the_comparisons(
     shorter = {**SEEDS, "looks": [2, 4]}  # with the same number at most
     assert settings(SEEDS, "compare looks/4/") == settings(shorter, "compare looks/4/")
     assert settings(SEEDS, "compare looks/4/") != settings({**SEEDS, "looks": [4]}, "compare looks/4/")
+
+
+def test_what_was_planned_by_the_decisions_that_are_there_is_not_planned_again(content: dict[str, Any]) -> None:
+    """Planning takes a second: for each of five looks of a finished study it would take longer than all the rest."""
+    plans = list[int]()
+
+    def files_after(targets: Targets) -> list[str]:
+        return targets.after_looks("all", lambda folder: None, targets.by_name["runs"])()
+
+    def plan_anew() -> Plan:
+        plans.append(1)
+        return changed(content, "seeds", SEEDS)
+
+    first = decide(2, {DELTA: Verdict.WORSE, BALANCED: None})
+    decide(4, {BALANCED: Verdict.EQUIVALENT}, first)
+    targets = Targets(changed(content, "seeds", SEEDS), plan_anew)
+    before = files_after(targets)
+    assert not plans and "results/runs/tiny-delta-s3/manifest.json" not in before
+    targets = Targets(changed(content, "seeds", SEEDS), plan_anew)
+    decide(2, {DELTA: None, BALANCED: None})  # as where its comparisons were made again
+    decide(4, {DELTA: Verdict.WORSE, BALANCED: Verdict.EQUIVALENT}, first)
+    assert plans == [] and "results/runs/tiny-delta-s4/manifest.json" in files_after(targets) and plans
+
+
+def test_jobs_that_snakemake_plans_have_their_files_and_others_none(content: dict[str, Any]) -> None:
+    jobs = Targets(changed(content, "seeds", SEEDS)).jobs
+    (runs,) = (kind for kind in jobs.kinds if kind.name == "train")
+
+    def ask(seed: int) -> Path:
+        return runs.find(SimpleNamespace(run_id=f"tiny-delta-s{seed}")).job_file
+
+    before = ask(1)
+    assert not before.exists(), "a plan alone writes nothing"
+    jobs.start()
+    assert before.exists() and len(list(Path("results/jobs").rglob("*.json"))) == 1
+    assert ask(2).exists(), "planned after a look"
+    before.unlink()
+    jobs.become(jobs.stages)
+    assert before.exists() and len(list(Path("results/jobs").rglob("*.json"))) == 2

@@ -31,7 +31,7 @@ def run_sheet(*runs: dict[str, Any]) -> WriteRuns:
 
 def plan(stage: WriteRuns) -> None:
     """Write the file of the stage's job."""
-    Jobs([stage], StudyExecution()).write()
+    Jobs([stage], StudyExecution()).write(JOB.parent)
 
 
 def otherwise(stage: WriteRuns) -> str:
