@@ -245,14 +245,15 @@ class Jobs:
 
         Snakemake would carry a job out, and delete its outputs, for they are older than what they were made from.
         """
-        files = {Path(path) for stage in self.stages for path in (*inputs(stage), *stage.paths())}
-        late = [path for path in files if os.path.isfile(path) and path.stat().st_mtime > time.time() + _CLOCK_SECONDS]
+        files = {path for stage in self.stages for path in (*inputs(stage), *stage.paths())}
+        latest = time.time() + _CLOCK_SECONDS
+        late = [Path(path) for path in files if os.path.isfile(path) and os.path.getmtime(path) > latest]
         if late:
-            latest = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(path.stat().st_mtime for path in late)))
+            last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(path.stat().st_mtime for path in late)))
             directories = {REPOSITORY if path.is_absolute() else Path(path.parts[0]).absolute() for path in late}
             cure = f"find {shlex.join(map(str, sorted(directories)))} -newermt now -exec touch {{}} +"
             complaint = (
-                f"{len(late)} files are of the future, such as {min(late)}, up to {latest}: was the clock set back?"
+                f"{len(late)} files are of the future, such as {min(late)}, up to {last}: was the clock set back?"
             )
             raise UserError(f"{complaint} Set it, or date them now, which makes nothing again: {cure}")
 
