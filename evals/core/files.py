@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -62,11 +63,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def _remove_leftovers(path: Path) -> None:
     """Remove the temporary files of ``path`` whose writers are dead."""
-    for name in os.listdir(path.parent):  # a pattern takes three times as long, and a study has thousands of files
-        if name.startswith(f".{path.name}.") and name.endswith(TEMPORARY):
-            with contextlib.suppress(OSError), open(path.parent / name, "rb") as file:  # it is written, or removed
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                (path.parent / name).unlink(missing_ok=True)
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{TEMPORARY}"):
+        with contextlib.suppress(OSError), open(leftover, "rb") as file:  # it is written, or another removes it
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leftover.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

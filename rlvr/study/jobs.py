@@ -55,7 +55,7 @@ class Kind:
 
     Attributes:
         planned: the keys of the stages that Snakemake has asked for.
-        has_started: whether jobs run, so that each planned stage has to have its file.
+        has_started: whether jobs run. Then each planned stage needs its file.
     """
 
     stages: dict[tuple[str, ...], Stage]
@@ -110,7 +110,10 @@ class Kind:
 
         def of_wildcards(wildcards: Any) -> Any:
             with one_line_errors():
-                return value(self.find(wildcards))
+                stage = self.find(wildcards)
+                of_stage = value(stage)  # first: it may ask what the file says that is there
+                self._note(stage)
+                return of_stage
 
         return of_wildcards
 
@@ -136,12 +139,15 @@ class Kind:
         key = tuple(str(getattr(wildcards, name)) for name in self.any.wildcards)
         if key not in self.stages:
             raise UserError(f"{self.name} {' '.join(key)}: no study has this")
-        stage = self.stages[key]
+        return self.stages[key]
+
+    def _note(self, stage: Stage) -> None:
+        """Note that Snakemake plans a stage; once jobs run, write its file."""
+        key = tuple(stage.wildcards.values())
         if key not in self.planned:
             self.planned.add(key)
             if self.has_started.is_set():
                 stage.write(stage.job_file, self.machine)
-        return stage
 
     def resource(self, name: str) -> Callable[[Any], Any]:
         """Make the function of a resource."""
@@ -151,7 +157,7 @@ class Kind:
 
 
 def alternatives(values: Iterable[str]) -> str:
-    """The pattern of any of these values, never an empty one: that would be none to Snakemake.
+    """The pattern of one value or more, never an empty one: that would be none to Snakemake.
 
     The seeds of a method stand together, for Snakemake compiles the pattern hundreds of times.
     """
@@ -267,7 +273,7 @@ class Jobs:
         return [kind for kind in self.kinds if kind.any.decides]
 
     def start(self) -> None:
-        """Write the files of the jobs that Snakemake plans, and from now on of those that it plans later."""
+        """Write the files of the stages that Snakemake has asked for. Those that it asks for later are written then."""
         self.has_started.set()
         for kind in self.kinds:
             kind.write_planned()

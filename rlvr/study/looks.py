@@ -30,7 +30,7 @@ class PlannedLook:
         level_alone: the same for one comparison by itself.
         earlier: the folder of the look before, or none.
         is_due: whether something was left to decide, by the decisions that are there.
-        decisions: the bytes of its own; None where they are not there.
+        decisions: the bytes of its decisions' file; None where there is none.
     """
 
     study: Study

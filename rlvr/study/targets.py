@@ -45,6 +45,7 @@ class Targets:
             while left := [look for look in self._looks(name) if look not in self.taken]:
                 take(left[0])
                 self.taken.append(left[0])
+                # Planning takes a second, for each of five looks.
                 if self.plan.studies.looks[left[0]].decisions != read_decisions(left[0]):
                     self._take_over(self.plan_anew())
                     self.jobs.become(list(self._stages()))
