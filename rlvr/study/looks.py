@@ -44,7 +44,7 @@ class PlannedLook:
 
     @property
     def is_taken(self) -> bool:
-        """Whether its decisions were there when this was planned."""
+        """Return whether its decisions were there when this was planned."""
         return self.decisions is not None
 
 
