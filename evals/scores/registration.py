@@ -13,7 +13,7 @@ from evals.core.files import fingerprint, read_json, write_json
 from evals.core.record import Record
 
 REGISTRATIONS = "registration.json"
-_FREE = ("study", "execution", "diagnostics", "decoding")
+_FREE = ("study", "execution")
 """Sections of a study that decide no result of a comparison; all others are registered."""
 
 

@@ -17,7 +17,7 @@ class ResponsesPage(Shown):
 
     Attributes:
         benchmarks: of the study, each with such a page.
-        tokens: token tables of responses, where somebody made them (docs/diagnostics.md).
+        tokens: token tables of responses, where somebody made them (docs/tokens.md).
         report, rollouts: addresses of other pages, from this one.
     """
 

@@ -20,6 +20,8 @@ from rlvr.study.studies import BEST, STEPS, score_points
 from rlvr.study.study import Study
 
 _FEWEST_STEPS = 10  # of a training that shows anything
+TOKENS = "results/claims/tokens"
+"""The directory of token tables, where somebody made them with rlvr-claims."""
 REFERENCE = Path(as_input(REPOSITORY / "config/reference"))
 
 
@@ -166,7 +168,7 @@ class Displayed:
         benchmarks, runs = tuple(self.plan.study.benchmarks), [run.run for run in self.plan.evaluated_runs(folder)]
         sheet = Path(f"results/{folder}runs.json")
         for benchmark in benchmarks:
-            tables_of_tokens = (Path(f"results/diagnostics/{run}/{benchmark}/tokens.parquet") for run in runs)
+            tables_of_tokens = (Path(f"{TOKENS}/{run}/{benchmark}/tokens.parquet") for run in runs)
             yield pages.ResponsesPage(
                 folder=folder,
                 benchmark=benchmark,
@@ -248,7 +250,7 @@ class Displayed:
         The page of rollouts has them as parameters: as inputs they would make a training that is done again be replayed
         again, too, for a page that shows whatever is there.
         """
-        directories = [f"results/diagnostics/{run}" for run in self.plan.trained_runs(folder)]
+        directories = [f"{TOKENS}/{run}" for run in self.plan.trained_runs(folder)]
         manifests = {directory: Path(directory, "manifest.json") for directory in directories}
         return {directory: sha256_file(path) for directory, path in manifests.items() if path.is_file()}
 

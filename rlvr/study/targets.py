@@ -9,16 +9,10 @@ from typing import Any
 
 from evals.core.errors import UserError
 from rlvr.stages.stage import Stage
-from rlvr.study.decoding import DecodingJobs
-from rlvr.study.diagnosed import ClaimJobs
 from rlvr.study.displayed import Displayed
 from rlvr.study.jobs import Jobs
 from rlvr.study.looks import read_decisions
 from rlvr.study.plan import Plan
-
-_CLAIMS_TARGET, _DECODING_TARGET = "phenomena", "decoding"
-_CLAIMS = ("results/phenomena.html", "results/tables/phenomena.md")
-_DECODING = ("results/decoding.html", "results/decoding/tables/decoding.md")
 
 
 class Targets:
@@ -31,7 +25,6 @@ class Targets:
 
     def _take_over(self, plan: Plan) -> None:
         self.plan, self.shown = plan, Displayed(plan)
-        self.claims, self.decoding = ClaimJobs(plan), DecodingJobs(plan)
 
     def after_looks(
         self, name: str, take: Callable[[str], Any], files: Callable[[], list[str]]
@@ -54,8 +47,6 @@ class Targets:
         return after_looks
 
     def _looks(self, name: str) -> list[str]:
-        if name in (_CLAIMS_TARGET, _DECODING_TARGET):
-            return []
         studies = self.plan.studies
         named = name in studies.folders
         folders = studies.together(studies.folders[name]) if named else [self.plan.study.folder]
@@ -71,16 +62,6 @@ class Targets:
         for folder in self.plan.studies.by_folder:
             if not self._is_refused(partial(self.plan.studies.together, folder)):
                 yield from self.shown.stages(folder)
-        note = self.shown.evidence
-        if not self._is_refused(lambda: self.claims.names):
-            yield from self.claims.stages((note,))
-        if not self._is_refused(self.decoding.check):
-            yield from self.decoding.stages(note)
-
-    @staticmethod
-    def _checked(check: Callable[[], object], files: Iterable[str]) -> Iterable[str]:
-        check()
-        return files
 
     @staticmethod
     def _is_refused(check: Callable[[], object]) -> bool:
@@ -101,8 +82,6 @@ class Targets:
             "tables": lambda: self._outputs(self.shown.tables(folder)),
             "figures": lambda: self._outputs(self.shown.figures(folder)),
             **{name: partial(self._of_named_study, name) for name in sorted({*studies.folders, *studies.refused})},
-            _CLAIMS_TARGET: lambda: self._checked(lambda: self.claims.names, _CLAIMS),
-            _DECODING_TARGET: lambda: self._checked(self.decoding.check, _DECODING),
         }
         return {name: partial(self._needed, files) for name, files in targets.items()}
 
