@@ -1,7 +1,7 @@
 """All commands, in the order of the help."""
 
 from collections.abc import Sequence
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -24,8 +24,6 @@ def commands(words: Sequence[str] = ()) -> Commands:
         modules = [evaluate, study, judge, conform, curves, training, tokens, stages]
     for module in modules:
         application.add_typer(module.commands)
-    for package in () if modules == [stages] else entry_points(group="rlvr_bench.commands"):
-        application.add_typer(package.load(), name=package.name)
     return application
 
 

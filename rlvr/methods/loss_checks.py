@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
-import torch
-from torch import Tensor
-
+from evals.core.lazy_torch import torch
 from rlvr.methods.aggregation import AnyAggregation, Normaliser
 from rlvr.methods.losses.base import PolicyLoss, Tokens
 from rlvr.methods.losses.token_ratios import Reinforce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SIZES = ((1, 1, 1), (1, 2, 1), (1, 2, 2), (2, 2, 2), (2, 4, 5))
 """Groups, rollouts of each and tokens of the longest, from the smallest input on."""
@@ -207,7 +208,7 @@ def _constants() -> Iterator[Callable[[], None]]:
     """Keep what a loss detaches as it was in the first call; the value starts another call."""
     kept: list[Tensor] = []
     position: list[int] = []
-    detach = Tensor.detach
+    detach = torch.Tensor.detach
 
     def constant(tensor: Tensor) -> Tensor:
         if not position:
@@ -219,7 +220,7 @@ def _constants() -> Iterator[Callable[[], None]]:
     def replay() -> None:
         position[:] = [0]
 
-    with mock.patch.object(Tensor, "detach", constant):
+    with mock.patch.object(torch.Tensor, "detach", constant):
         yield replay
 
 

@@ -15,6 +15,9 @@ from rlvr_claims.checkpoint_contrast import Rollouts
 from rlvr_claims.claims.base import claim_names
 
 commands = Commands(help="Measure papers' claims about single tokens: replay, probe, compare; decode with two models.")
+app = Commands()
+"""What rlvr-bench finds: the group `claims`."""
+app.add_typer(commands, name="claims")
 
 _COMPARISON = "directory made by `compare`, of any two checkpoints: for " + " and ".join(
     claim_names(of_checkpoints=True)

@@ -12,7 +12,7 @@ from rlvr_claims.claims.findings import EXPLANATION, read_summaries, summary_tab
 from rlvr_claims.decoding.table import decoding_tables
 
 
-def write_phenomena_page(
+def write_claims_page(
     findings: Sequence[Path],
     figures: Path,
     notes: Sequence[str],

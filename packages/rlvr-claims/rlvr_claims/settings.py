@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, field_validator
 from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share
-from evals.core.values import UNIQUE, Name
+from evals.core.values import UNIQUE, Name, Text
 
 Criterion = Literal[
     "log_prob_difference",  # log pi_trained(y) - log pi_base(y) of the token drawn, whichever model drew it
@@ -77,12 +77,16 @@ def _kind_of_problems(content: Any) -> str:
 
 
 class DecodingConfig(Settings):
-    """Decoding with two models, the base and the reference method's (docs/measurements.md)."""
+    """Decoding with two models, the base and the reference method's (docs/decoding.md)."""
 
     problems: Annotated[
         Annotated[DecodingProblems, Tag("DecodingProblems")] | Annotated[DecodingBenchmark, Tag("DecodingBenchmark")],
         Discriminator(_kind_of_problems),
-    ] = Field(description="problems on which thresholds are chosen")
+    ] = Field(
+        default=DecodingProblems(seed=7301, count=60),
+        description="problems on which thresholds are chosen; those that are drawn are of the kinds of the study's "
+        "generated benchmarks",
+    )
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] | None = Field(
         default=None,
         description="benchmarks of the study that are reported; default: all but the one that thresholds are chosen on",
@@ -93,17 +97,20 @@ class DecodingConfig(Settings):
         "all",
     )
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1), *UNIQUE] = Field(
-        description="criteria of replacement, in the sweep and in the figure; log_prob_difference is one of them"
+        default=("log_prob_difference", "kl_trained_base", "entropy", "assistant_entropy", "random"),
+        description="criteria of replacement, in the sweep and in the figure; log_prob_difference is one of them",
     )
     fractions: TokenFractions = Field(
+        default=(0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 1.0),
         description="fractions of the base's tokens that the thresholds of replacement are set at; with 1 every token "
-        "is replaced"
+        "is replaced",
     )
     extrapolation_fractions: TokenFractions = Field(
-        description="fractions of the driver's tokens that the log-prob difference is set at in extrapolation"
+        default=(0.003, 0.01, 0.03, 0.1),
+        description="fractions of the driver's tokens that the log-prob difference is set at in extrapolation",
     )
     gammas: Annotated[tuple[NotNegative, ...], Field(min_length=1), *UNIQUE] = Field(
-        description="how far extrapolation goes beyond the trained model"
+        default=(0.05, 0.1, 0.2, 0.5), description="how far extrapolation goes beyond the trained model"
     )
 
     @field_validator("problems", mode="before")
@@ -126,3 +133,11 @@ class DecodingConfig(Settings):
         if all(fraction >= 1 for fraction in fractions):
             raise NotAccepted(f"is {', '.join(map(str, fractions))}", "a list with a fraction below 1")
         return fractions
+
+
+class ClaimsFile(Settings):
+    """A file of this package: the study whose results it reads, and what is made of them."""
+
+    extends: Text = Field(description="the study's file, as seen from the directory of this one")
+    claims: ClaimsConfig | None = Field(default=None, description="the runs that claims are measured on")
+    decoding: DecodingConfig = Field(default=DecodingConfig(), description="decoding with two models")

@@ -8,7 +8,7 @@ import pytest
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs
 from rlvr_claims.claims.findings import Measurement, Summary, measure, summary_table
-from rlvr_claims.pages import write_phenomena_page
+from rlvr_claims.pages import write_claims_page
 from tests.stages import status
 
 SVG = "<svg xmlns='http://www.w3.org/2000/svg'></svg>"
@@ -37,9 +37,9 @@ def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings
     rollouts = tmp_path / "diagnostics" / "tiny-dapo-s1" / "step-10.html"
     rollouts.parent.mkdir(parents=True)
     rollouts.write_text("<html></html>")
-    out = tmp_path / "phenomena.html"
+    out = tmp_path / "claims.html"
     left_out = ["Third claim: needs <this>", "Fourth claim: needs that"]
-    write_phenomena_page(findings, tmp_path, ["N & M."], out, "mine", [rollouts], left_out)
+    write_claims_page(findings, tmp_path, ["N & M."], out, "mine", [rollouts], left_out)
     page = out.read_text()
     assert "on the model of the study mine" in page and 'href="report.html"' in page
     assert "Not measured: Third claim: needs &lt;this&gt;." in page and "Not measured: Fourth claim" in page
@@ -51,7 +51,7 @@ def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings
     assert re.search(r">All</th><td>2</td><td>2</td><td>2</td>", page)
     assert 'href="diagnostics/tiny-dapo-s1/step-10.html"' in page
     assert not re.search(r"<script|(?:src|href)=\"(?:https?:)?//", page)
-    assert set(verify_outputs(out.with_name("phenomena.manifest.json"), "report").inputs) == {
+    assert set(verify_outputs(out.with_name("claims.manifest.json"), "report").inputs) == {
         *map(str, findings), *(str(tmp_path / f"{name}.svg") for name in ("one", "two")), str(rollouts),
     }  # fmt: skip
 
@@ -66,5 +66,5 @@ def test_a_figure_that_is_not_there_is_one_line(
     findings: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "two.svg").unlink()
-    assert status(write_phenomena_page, findings, tmp_path, ["N."], tmp_path / "p.html", "s") == 2
+    assert status(write_claims_page, findings, tmp_path, ["N."], tmp_path / "p.html", "s") == 2
     assert capsys.readouterr().err == f"error: {tmp_path / 'two.svg'}: no such file\n"

@@ -180,7 +180,7 @@ def write_table(
         rows += [{"claim": name, **measurement.to_json()} for measurement in summary.measurements]
     write_text(out.with_name(f"{out.name}.md"), "\n".join(parts))
     write_text(out.with_name(f"{out.name}.csv"), pd.DataFrame(rows).to_csv(index=False))
-    write_output_manifest("table", out, (".md", ".csv"), findings, {"table": "phenomena"})
+    write_output_manifest("table", out, (".md", ".csv"), findings, {"table": "claims"})
 
 
 def summary_table(claims: Collection[Summary], left_out: Sequence[str] = ()) -> Table:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from evals.core.record import Record
-from rlvr_claims.settings import Criterion
+from rlvr_claims.settings import Criterion, DecodingConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,6 +103,11 @@ class Grid(Record):
     # of the driver's tokens that the log-prob difference is set at in extrapolation
     extrapolation_fractions: tuple[Fraction, ...] = ()
     gammas: tuple[float, ...] = ()  # of extrapolation
+
+    @classmethod
+    def of(cls, settings: DecodingConfig) -> Self:
+        """The ways that a file of the package asks for."""
+        return cls(**{name: getattr(settings, name) for name in cls.model_fields})
 
 
 class SweepPoint(Record):
