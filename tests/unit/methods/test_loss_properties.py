@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlvr_conform.loss_references import Batch, covariances
 
-from rlvr.conform.loss_references import Batch, covariances
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.cov import ClipCov, KLCov
 from rlvr.methods.losses.fipo import FIPO

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from rlvr_conform.expected import divergence
 
-from rlvr.conform.expected import divergence
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.assignments import RandomSplit
