@@ -1,15 +1,15 @@
 """The report on a trainer as JSON, and the page of all reports."""
 
+import json
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from evals.core.errors import UserError
-from evals.core.record import Record
-from rlvr.conform.cases import CASES
-from rlvr.conform.chain import CHAINS, chain_of, try_chain
-from rlvr.conform.trainer import Process, adapter_of
-from rlvr.conform.verdicts import ADVANTAGES, Finding, try_losses
+from rlvr_conform.cases import CASES
+from rlvr_conform.chain import CHAINS, chain_of, try_chain
+from rlvr_conform.trainer import Process, UserError, adapter_of, python_of
+from rlvr_conform.verdicts import ADVANTAGES, Finding, try_losses
 
 MARKS = {
     "equal": "equal",
@@ -26,14 +26,15 @@ NOT_TRIED = {
 TEXT = Path(__file__).with_name("page.md")
 
 
-class Report(Record):
+@dataclass(frozen=True)
+class Report:
     """The findings about a trainer, and the versions that they are of."""
 
     trainer: str
     versions: dict[str, str]
-    commit: str = ""
-    stand_ins: tuple[str, ...] = ()
-    findings: tuple[Finding, ...]
+    commit: str
+    stand_ins: Sequence[str]
+    findings: Sequence[Finding]
 
     @property
     def name(self) -> str:
@@ -42,19 +43,29 @@ class Report(Record):
         return " ".join([self.trainer, *versions[:1], *([f"at {self.commit}"] if self.commit else [])])
 
 
+def read_report(path: Path) -> Report:
+    """Read what ``conform --out`` wrote."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Report(**{**content, "findings": [Finding(**finding) for finding in content["findings"]]})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: is no report that conform --out wrote ({error})") from None
+
+
 def try_trainer(
-    trainer: str, python: Path, checkout: Path | None, losses: Sequence[str], with_chain: bool = False
+    trainer: str, python: Path | None, checkout: Path | None, losses: Sequence[str], with_chain: bool = False
 ) -> Report:
     """Try a trainer's losses, and its whole chain if asked; ``losses`` names some of them, none all."""
     adapter = adapter_of(trainer)
     if with_chain and not chain_of(adapter).is_file():
         names = ", ".join(sorted(path.stem for path in CHAINS.glob("[a-z]*.py")))
         raise UserError(f"--chain: {trainer} has none; accepted: {names}")
-    with Process(adapter, python, checkout) as process:
+    command = python_of(adapter, python, checkout)
+    with Process(adapter, command, checkout) as process:
         findings = tuple(try_losses(process, losses))
         about = process.answer({"ask": "versions"})
     if with_chain:
-        findings += tuple(try_chain(adapter, python, checkout, findings))
+        findings += tuple(try_chain(adapter, command, checkout, findings))
     return Report(
         trainer=Path(trainer).stem,
         versions=about["versions"],
@@ -88,8 +99,8 @@ def printed(report: Report) -> Iterator[str]:
         yield f"not offered, or not called by the adapter: {', '.join(missing)}"
 
 
-def described(finding: Finding) -> str:
-    """Say in words what a verdict rests on."""
+def described(finding: Finding, with_input: bool = True) -> str:
+    """Say in words what a verdict rests on, with the smallest input that shows a difference if there is one."""
     words = [finding.convention] if finding.convention else []
     if finding.remedy:
         changed = {key: value for key, value in finding.remedy.items() if finding.options.get(key) != value}
@@ -101,7 +112,7 @@ def described(finding: Finding) -> str:
         words.append(f"{finding.difference:.1%} of the largest gradient{angle}{stopped}{freed}")
     if finding.cut:
         words.append(f"it changes by {finding.by_cut:.1%} with {finding.cut}")
-    if finding.smallest and finding.verdict in ("differs", "depends on the cut"):
+    if finding.smallest and with_input and finding.verdict in ("differs", "depends on the cut"):
         words.append(f"smallest input: {finding.smallest}")
     return "; ".join([*words, *([finding.note] if finding.note else [])])
 
@@ -113,39 +124,38 @@ def _options(options: dict[str, str]) -> str:
 def page(reports: Sequence[Report]) -> str:
     """The page of all reports, below its text."""
     names = [*(case.name for case in CASES), *(f"advantages {name}" for name in ADVANTAGES)]
+    names += [f"chain {case.name}" for case in CASES]
+    of_names = {name: [_finding(report, name) for report in reports] for name in names}
     lines = [f"| objective | {' | '.join(report.name for report in reports)} |", f"|---|{'---|' * len(reports)}"]
-    names += [
-        f"chain {case.name}" for case in CASES if any(_finding(report, f"chain {case.name}") for report in reports)
-    ]
-    for name in names:
-        findings = [_finding(report, name) for report in reports]
-        marks = [MARKS[finding.verdict] if finding else "" for finding in findings]
-        lines.append(f"| {name} | {' | '.join(marks)} |")
-    details = [line for report in reports for line in _section(report)]
+    for name, findings in of_names.items():
+        if not name.startswith("chain") or any(findings):
+            lines.append(
+                f"| {name} | {' | '.join(MARKS[finding.verdict] if finding else '' for finding in findings)} |"
+            )
+    lines.append(f"| NaN at padding reaches | {' | '.join(_reached(report) for report in reports)} |")
+    details = [line for report in reports for line in _differences(report)]
+    lines += ["", "| trainer | objectives | verdict | |", "|---|---|---|---|", *details, ""]
     missing = [f"- {name}: {why}" for name, why in NOT_TRIED.items()]
-    parts = [TEXT.read_text(encoding="utf-8").rstrip(), "", *lines, *details, "", "## Not tried", "", *missing]
-    return "\n".join(parts) + "\n"
+    return "\n".join([TEXT.read_text(encoding="utf-8").rstrip(), "", *lines, "Not tried:", "", *missing]) + "\n"
+
+
+def _reached(report: Report) -> str:
+    """Say how many of the losses get a gradient from NaN at padded positions."""
+    tried = [finding.padding for finding in report.findings if finding.padding]
+    reached = sum(padding != "ignored" for padding in tried)
+    return f"{reached} of {len(tried)}" if tried else ""
 
 
 def _finding(report: Report, objective: str) -> Finding | None:
     return next((finding for finding in report.findings if finding.objective == objective), None)
 
 
-def _section(report: Report) -> Iterator[str]:
-    yield from ("", f"## {report.name}", "")
-    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    stand_ins = f" Stand-ins took the place of {', '.join(report.stand_ins)}." if report.stand_ins else ""
-    padding = {
-        word: [finding.objective for finding in report.findings if finding.padding == word]
-        for word in ("spreads", "fails")
-    }
-    yield f"With {versions}.{stand_ins}"
-    if names := [*padding["spreads"], *padding["fails"]]:
-        tried = [finding for finding in report.findings if finding.padding]
-        which = "every loss" if len(names) == len(tried) else ", ".join(names)
-        yield f"NaN at padded positions reaches the gradient of {which}."
-    yield from ("", "| objective | asked as | verdict | |", "|---|---|---|---|")
+def _differences(report: Report) -> Iterator[str]:
+    """List what is not equal; objectives of which the same is to be said have one row."""
+    rows: dict[tuple[str, str], list[str]] = {}
     for finding in report.findings:
-        if finding.verdict != "not offered":
-            words = described(finding).replace("|", "\\|")
-            yield f"| {finding.objective} | {_options(finding.options)} | {finding.verdict} | {words} |"
+        if finding.verdict not in ("equal", "not offered"):
+            words = described(finding, with_input=finding.verdict == "differs").replace("|", "\\|")
+            rows.setdefault((finding.verdict, words), []).append(finding.objective)
+    for (verdict, words), objectives in rows.items():
+        yield f"| {report.name} | {', '.join(objectives)} | {verdict} | {words} |"
