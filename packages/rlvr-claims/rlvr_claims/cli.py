@@ -7,6 +7,7 @@ from typer import Argument, Option
 
 from evals.core.errors import UserError
 from evals.core.files import read_json
+from evals.core.sampling import SamplingMachine
 from evals.generation import arithmetic
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Device, Paths, RunFile, Words
@@ -134,6 +135,31 @@ def measure(
         base_comparison=base_comparison,
     )
     measure_claim(claim, inputs, out, figure)
+
+
+@commands.add("decode")
+def decode(
+    out: Annotated[Path, Argument(help="directory of the samples, with one of each benchmark")],
+    base: Annotated[Path, Argument(help="directory of a model, of a base model or of a run")],
+    trained: Annotated[Path, Argument(help="the same; prompts and chat template are this one's")],
+    sampling: Annotated[str, Argument(help="JSON: the settings that all benchmarks share, such as temperature")],
+    benchmarks: Annotated[
+        str, Argument(help="JSON: directory of problems -> what is its own: prompt, samples_per_problem")
+    ],
+    decoding: Annotated[str, Argument(help="JSON: mode, driver, criterion, tau and gamma (docs/decoding.md)")],
+    machine: SamplingMachine,
+) -> None:
+    """Sample two models of one vocabulary that decode together, or what is missing of it."""
+    from evals.core.files import parse_json
+    from evals.core.sampling import OfBenchmark, Sampling
+    from rlvr_claims.decoding import jobs
+    from rlvr_claims.decoding.settings import Decoding
+
+    own = {Path(problems): of for problems, of in parse_json(benchmarks, "BENCHMARKS").items()}
+    settings = {problems: OfBenchmark.parse(of, f"BENCHMARKS: {problems}") for problems, of in own.items()}
+    way = Decoding.parse(parse_json(decoding, "DECODING"), "DECODING")
+    shared = Sampling.parse(parse_json(sampling, "SAMPLING"), "SAMPLING")
+    jobs.decode((base, trained), shared, settings, machine, way, out)
 
 
 @commands.add("snakefile")

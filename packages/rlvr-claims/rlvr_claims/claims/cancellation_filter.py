@@ -17,16 +17,7 @@ from torch import Tensor
 from evals.core.random import generator_for
 from rlvr.tokens.table import CLASSES
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import (
-    NO_RESULTS,
-    Findings,
-    Measurement,
-    beside,
-    by_unit,
-    measure,
-    points,
-    unmeasured,
-)
+from rlvr_claims.claims.findings import NO_RESULTS, Findings, Measurement, beside, by_unit, measure, points, unmeasured
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import SERIES, Estimates, Layout, Level, panel
 from rlvr_claims.measures import flips

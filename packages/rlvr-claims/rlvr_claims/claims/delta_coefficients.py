@@ -11,16 +11,7 @@ from evals.grading import GradingPool
 from rlvr.tokens.table import CLASSES
 from rlvr_claims.claims.base import Need, lacking
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import (
-    NO_RESULTS,
-    Findings,
-    Measurement,
-    beside,
-    measure,
-    points,
-    select,
-    unmeasured,
-)
+from rlvr_claims.claims.findings import NO_RESULTS, Findings, Measurement, beside, measure, points, select, unmeasured
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, Estimates, Histogram, Layout, Level, Words, panel
 from rlvr_claims.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
