@@ -6,22 +6,24 @@ from typing import Annotated
 
 import typer
 
-from rlvr.cli import stages
 from rlvr.cli.command import Commands
 
 
 def commands(words: Sequence[str] = ()) -> Commands:
     """The commands that the words of a process may mean.
 
-    A study starts hundreds of processes of `stage`, of which half the time would go to importing other commands.
+    A study starts hundreds of processes of `train` and `sample`, which import no other commands.
     """
     application = Commands(help="Compare RLVR training algorithms, and look at what they did.")
     application.callback()(_options)
-    modules = [stages]
-    if words[:1] != ["stage"]:
+    if words[:1] in (["train"], ["sample"]):
+        from rlvr.cli import training
+
+        modules = [training]
+    else:
         from rlvr.cli import conform, curves, diagnose, evaluate, judge, study, training
 
-        modules = [evaluate, study, judge, conform, curves, training, diagnose, stages]
+        modules = [evaluate, study, judge, conform, curves, training, diagnose]
     for module in modules:
         application.add_typer(module.commands)
     return application

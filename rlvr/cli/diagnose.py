@@ -12,7 +12,7 @@ from rlvr.cli.command import Commands
 from rlvr.cli.options import Device, Paths, RunFile, Words
 from rlvr.diagnostics.checkpoint_contrast import Rollouts
 from rlvr.diagnostics.claims.base import claim_names
-from rlvr.stages.train import is_portable
+from rlvr.engines.train_run import is_portable
 
 commands = Commands()
 tokens = Commands(help="Tables and pages of what training does to each token.")
