@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
-from evals.core.manifest import read_manifest
+from evals.core.manifest import read_any_manifest
 from evals.core.record import Record
 
+_OLDEST_RECORD = 6
+"""The oldest form of Snakemake's records whose params it compares."""
 NO_NAME = "(?!)"
 """The pattern that matches nothing."""
 
@@ -100,11 +102,11 @@ def refuse_made_otherwise(
         path = Path(manifest.format(**dict(wildcards.items())))
         if not workflow.is_main_process or not path.is_file():
             return
-        recorded = workflow.persistence.params(str(path))
-        if recorded is not None and not {repr(text) for text in texts} <= set(recorded):
+        recorded = _recorded_params(workflow, path)
+        if recorded is not None and not {repr(text) for text in texts} <= recorded:
             return  # Snakemake makes it again
         wanted = dict(asked(wildcards))
-        made = read_manifest(path).parameters
+        made = read_any_manifest(path).parameters
         known = {*wanted, *keys}
         before = set(setting_texts({key: value for key, value in made.items() if key in known}))
         if differences := sorted(before ^ set(setting_texts(wanted))):
@@ -115,6 +117,19 @@ def refuse_made_otherwise(
             )
 
     return check
+
+
+def _recorded_params(workflow: Any, path: Path) -> set[Any] | None:
+    """Read Snakemake's record of the params that a file was made with; None where it has none that it would compare.
+
+    No public interface tells it (docs/architecture.md names the places that use Snakemake's insides).
+    """
+    from snakemake.io import IOFile
+
+    records, file = workflow.persistence, IOFile(str(path))
+    version = records.record_format_version(file)
+    params = None if version is None or version < _OLDEST_RECORD else records.params(file)
+    return None if params is None else set(params)
 
 
 def options(record: Record, kind: type[Record]) -> list[str]:
