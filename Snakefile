@@ -2,17 +2,17 @@
 from snakemake.utils import min_version
 
 from rlvr.study.rule_values import one_line_errors
-from rlvr.study.studies import Studies
+from rlvr.study.studies import DEFAULT_STUDY, Studies
 
 min_version("9.25")
 
 # A study given by --configfile is complete in itself: merging it into the default would add the default's methods to it.
-FILES = workflow.configfiles or [f"{workflow.basedir}/config/config.yaml"]
+# Another workflow that uses this one as a module gives the study by `configfile:`, or whole by `config:`.
 with one_line_errors():
-    STUDIES = Studies.read(FILES, workflow.config_settings.config)
-if not workflow.configfiles:
-
-    configfile: FILES[0]
+    if config and not workflow.configfiles:
+        STUDIES = Studies(config, "config")
+    else:
+        STUDIES = Studies.read(workflow.configfiles or [DEFAULT_STUDY], workflow.config_settings.config)
 
 
 report: "workflow/report/study.rst"

@@ -22,7 +22,7 @@ from rlvr.study.rates import RATES, resolve_rates
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_extended, read_study, read_study_file
 
-NAMED_STUDIES = CONFIG / "studies"
+DEFAULT_STUDY, NAMED_STUDIES = CONFIG / "config.yaml", CONFIG / "studies"
 FOLDER = rf"(?:studies/[^/]+/)?(?:{LOOKS}\d+/|{STEPS}|{BEST})?"
 """The pattern of a folder of results: a study's own, and one within it."""
 _SHARED = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from rlvr.study.launch import end_jobs_on_termination
 from rlvr.study.machine import OURS, check_machine, set_job_environment, software
 from rlvr.study.notices import print_notices
-from rlvr.study.rule_values import by_setting, one_of, options
+from rlvr.study.rule_values import NO_NAME, by_setting, one_of, options
 from rlvr.study.source_files import code_of, template_files
 from rlvr.study.studies import FOLDER
 
@@ -89,7 +89,11 @@ def made(folder):
     files |= set(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
     files |= set(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
     files |= set(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
-    return [*sorted(files), f"results/{folder}runs.json", *([] if folder.endswith("steps/") else [f"results/{folder}comparisons.json"])]
+    return [
+        *sorted(files),
+        f"results/{folder}runs.json",
+        *([] if folder.endswith("steps/") else [f"results/{folder}comparisons.json"]),
+    ]
 
 
 onstart:

@@ -6,9 +6,15 @@ from evals.grading import CHOICE_VERSION
 from evals.grading.code import VERSION as CODE_GRADER_VERSION
 from evals.grading.verdict import CODE, VERIFIER, Kind
 
-SAMPLER = f"{SAMPLING.python} -m rlvr sample"
-CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else []
+CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
+CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
+GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
 DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields} - {"backend", "dtype"}
+
+
+def evaluated_on(wildcards):
+    """The benchmarks that a policy is evaluated on."""
+    return CHOOSING if policy(wildcards.run).chooses else BENCHMARKS
 
 
 def sampling(wildcards):
@@ -21,13 +27,12 @@ def sampling(wildcards):
 def sampling_of(wildcards):
     """What each benchmark has of its own, by its name."""
     row = policy(wildcards.run)
-    count = {name: BEST_CHOICE.k for name in CHOOSING} if row.chooses else {}
     return {
         name: OfBenchmark(
             prompt=STUDY.prompt(name, row.run.model),
-            samples_per_problem=count.get(name) or CONFIG.evaluation.samples(name),
+            samples_per_problem=BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name),
         )
-        for name in (CHOOSING if row.chooses else BENCHMARKS)
+        for name in evaluated_on(wildcards)
     }
 
 
@@ -55,9 +60,9 @@ def grading(name):
     return (Kind.LAST_STATEMENT if name in STUDY.by_last_statement else Kind.COMPLETION).value, GRADER_VERSION
 
 
-def settings_of_grades(names):
-    """What decides the grades of benchmarks."""
-    return lambda wildcards: {"of": {name: grading(name) for name in names}, "audit": AUDIT_VERSION}
+def settings_of_grades(wildcards):
+    """What decides the grades of a policy."""
+    return {"of": {name: grading(name) for name in evaluated_on(wildcards)}, "audit": AUDIT_VERSION}
 
 
 def verifiers(names):
@@ -86,38 +91,20 @@ rule sample:
         gpu=lambda w: sampling(w).tensor_parallel_size if MACHINE.device == "cuda" else 0,
     params:
         *by_setting(settings_of_samples, at_most=60),
+        python=lambda w, output: SAMPLING.python,
         command=sampling_command,
     shell:
-        "exec {SAMPLER} results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
+        "exec {params.python} -m rlvr sample results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
 
 
-rule sample_candidate:
-    """The responses of a policy that the best one of its run is chosen among, on the choosing benchmark alone."""
+use rule sample as sample_candidate with:  # a policy that the best one of its run is chosen among
     input:
         lambda w: policy(w.run).file,
         expand("results/problems/{set}/{file}.json", set=CHOOSING, file=("manifest", "disjoint")),
     output:
-        expand("results/samples/{{run}}/{b}/{file}", b=CHOOSING, file=("samples.jsonl", "manifest.json"))
-        or ["results/samples/{run}/none"],
-    log:
-        "results/logs/samples/{run}.log",
-    benchmark:
-        "results/costs/sample/{run}.tsv"
+        [f"results/samples/{{run}}/{b}/{file}" for b in CHOOSING for file in ("samples.jsonl", "manifest.json")],
     wildcard_constraints:
-        run=r"[^/]+_choice\d+-s\d+" if CHOOSING else "(?!)",
-    priority: 20
-    conda:
-        SAMPLING.conda
-    container:
-        SAMPLING.container
-    threads: MACHINE.sampling_threads
-    resources:
-        gpu=lambda w: sampling(w).tensor_parallel_size if MACHINE.device == "cuda" else 0,
-    params:
-        *by_setting(settings_of_samples, at_most=60),
-        command=sampling_command,
-    shell:
-        "exec {SAMPLER} results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
+        run=CANDIDATE,
 
 
 rule grade:
@@ -127,21 +114,17 @@ rule grade:
         expand("results/problems/{b}/problems.jsonl", b=BENCHMARKS),
         list(verifiers(BENCHMARKS).values()),
     output:
-        expand(
-            "results/grades/{{run}}/{b}/{file}",
-            b=BENCHMARKS,
-            file=("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json"),
-        ),
+        expand("results/grades/{{run}}/{b}/{file}", b=BENCHMARKS, file=GRADES),
     log:
         "results/logs/grades/{run}.log",
     benchmark:
         "results/costs/grade/{run}.tsv"
     priority: 30
     params:
-        *by_setting(settings_of_grades(BENCHMARKS), at_most=60),
+        *by_setting(settings_of_grades, at_most=60),
         call="evals.audit.grade:grade_policy",
-        kinds=lambda w, output: {name: grading(name)[0] for name in BENCHMARKS},
-        verifiers=lambda w, output: verifiers(BENCHMARKS),
+        kinds=lambda w, output: {name: grading(name)[0] for name in evaluated_on(w)},
+        verifiers=lambda w, output: verifiers(evaluated_on(w)),
         workers=lambda w, output: MACHINE.grading_workers,
         run=lambda w: w.run,
         out=Path("results/grades"),
@@ -149,36 +132,15 @@ rule grade:
         "../scripts/call.py"
 
 
-rule grade_candidate:
-    """A verdict on every response of a policy that the best one of its run is chosen among."""
+use rule grade as grade_candidate with:
     input:
-        expand("results/samples/{{run}}/{b}/manifest.json", b=CHOOSING),
-        expand("results/problems/{b}/problems.jsonl", b=CHOOSING),
+        [f"results/samples/{{run}}/{b}/manifest.json" for b in CHOOSING],
+        [f"results/problems/{b}/problems.jsonl" for b in CHOOSING],
         list(verifiers(CHOOSING).values()),
     output:
-        expand(
-            "results/grades/{{run}}/{b}/{file}",
-            b=CHOOSING,
-            file=("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json"),
-        )
-        or ["results/grades/{run}/none"],
-    log:
-        "results/logs/grades/{run}.log",
-    benchmark:
-        "results/costs/grade/{run}.tsv"
+        [f"results/grades/{{run}}/{b}/{file}" for b in CHOOSING for file in GRADES],
     wildcard_constraints:
-        run=r"[^/]+_choice\d+-s\d+" if CHOOSING else "(?!)",
-    priority: 30
-    params:
-        *by_setting(settings_of_grades(CHOOSING), at_most=60),
-        call="evals.audit.grade:grade_policy",
-        kinds=lambda w, output: {name: grading(name)[0] for name in CHOOSING},
-        verifiers=lambda w, output: verifiers(CHOOSING),
-        workers=lambda w, output: MACHINE.grading_workers,
-        run=lambda w: w.run,
-        out=Path("results/grades"),
-    script:
-        "../scripts/call.py"
+        run=CANDIDATE,
 
 
 ruleorder: sample_candidate > sample

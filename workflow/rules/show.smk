@@ -12,18 +12,24 @@ REFERENCE = as_input(REPOSITORY / "config/reference")
 RUNS, COSTS = Path("results/runs"), Path("results/costs")
 RESULTS = {"runs": "results/{folder}runs.json", "scores": expand("results/{{folder}}scores/{b}.json", b=BENCHMARKS)}
 RESULTS |= {"comparisons": "results/{folder}comparisons.json"}
-OF_TRAINING = of_runs("results/runs/{run}/manifest.json", trained=True), of_runs("results/runs/{run}/metrics.parquet", trained=True)
+OF_TRAINING = of_runs("results/runs/{run}/manifest.json", trained=True), of_runs(
+    "results/runs/{run}/metrics.parquet", trained=True
+)
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
 
 
 def table(name, *more):
-    """The files of a table."""
-    return [*(f"results/{{folder}}tables/{name}{ending}" for ending in (".csv", ".manifest.json", *more))]
+    """The files of a table, the first of which stands in `snakemake --report`."""
+    path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
+    first = report(f"{path}.md", caption=f"../report/{caption}.rst", category="Tables")
+    return [first, *(path + ending for ending in (".csv", ".manifest.json", *more))]
 
 
 def figure(name, *more):
-    """The files of a figure beside the PNG."""
-    return [f"results/{{folder}}figures/{name}{ending}" for ending in (".svg", ".pdf", ".manifest.json", *more)]
+    """The files of a figure, the first of which stands in `snakemake --report`."""
+    path = f"results/{{folder}}figures/{name}"
+    first = report(f"{path}.png", caption="../report/figure.rst", category="Figures")
+    return [first, *(path + ending for ending in (".svg", ".pdf", ".manifest.json", *more))]
 
 
 def design(folder):
@@ -91,8 +97,8 @@ rule study_file:
         "results/{folder}study.json",
     log:
         "results/logs/{folder}study.log",
-    localrule: True
     priority: 200  # by it MLflow knows the runs that are under way
+    localrule: True
     params:
         *by_setting(lambda w: {"study": study_of(w.folder).config.to_json()}, at_most=400),
         call="evals.core.files:write_json_to",
@@ -109,8 +115,8 @@ rule run_sheet:
         "results/{folder}runs.json",
     log:
         "results/logs/{folder}runs.log",
-    localrule: True
     priority: 200  # by it MLflow knows the runs that are under way
+    localrule: True
     params:
         lambda w: [row.to_json() for row in compared(w.folder)],
         call="evals.core.files:write_json_to",
@@ -126,7 +132,6 @@ rule table_main:
         of_runs("results/runs/{run}/metrics.parquet", trained=True),
         **RESULTS,
     output:
-        report("results/{folder}tables/main.md", caption="../report/main.rst", category="Tables"),
         table("main", ".tex", "_short.tex"),
     log:
         "results/logs/{folder}tables/main.log",
@@ -145,7 +150,6 @@ rule table_by_seed:
         code_of("evals.tables.by_seed"),
         **RESULTS,
     output:
-        report("results/{folder}tables/by_seed.md", caption="../report/table.rst", category="Tables"),
         table("by_seed"),
     log:
         "results/logs/{folder}tables/by_seed.log",
@@ -162,7 +166,6 @@ rule table_robust:
         *OF_TRAINING,
         **RESULTS,
     output:
-        report("results/{folder}tables/robust.md", caption="../report/table.rst", category="Tables"),
         table("robust"),
     log:
         "results/logs/{folder}tables/robust.log",
@@ -180,7 +183,6 @@ rule table_efficiency:
         *OF_TRAINING,
         **RESULTS,
     output:
-        report("results/{folder}tables/efficiency.md", caption="../report/table.rst", category="Tables"),
         table("efficiency"),
     log:
         "results/logs/{folder}tables/efficiency.log",
@@ -198,7 +200,6 @@ rule table_audit:
         audits=of_runs("results/grades/{run}/{b}/audit.json"),
         runs="results/{folder}runs.json",
     output:
-        report("results/{folder}tables/audit.md", caption="../report/table.rst", category="Tables"),
         table("audit"),
     log:
         "results/logs/{folder}tables/audit.log",
@@ -212,10 +213,9 @@ rule table_sizes:
     """The verdicts on models of several sizes."""
     input:
         code_of("evals.tables.sizes"),
-        bases=expand("results/base/{model}/manifest.json", model=STUDY.models_from_scratch),
         **RESULTS,
+        bases=expand("results/base/{model}/manifest.json", model=STUDY.models_from_scratch),
     output:
-        report("results/{folder}tables/sizes.md", caption="../report/table.rst", category="Tables"),
         table("sizes"),
     log:
         "results/logs/{folder}tables/sizes.log",
@@ -232,13 +232,12 @@ rule table_checkpoints:
     """The best policies of the runs beside the last ones."""
     input:
         code_of("evals.tables.checkpoints"),
+        **RESULTS,
         best_runs="results/{folder}best/runs.json",
         best_scores=expand("results/{{folder}}best/scores/{b}.json", b=BENCHMARKS),
         best_comparisons="results/{folder}best/comparisons.json",
         choices=lambda w: expand("results/runs/{run}/chosen.json", run=best_runs(w)),
-        **RESULTS,
     output:
-        report("results/{folder}tables/checkpoints.md", caption="../report/table.rst", category="Tables"),
         table("checkpoints"),
     log:
         "results/logs/{folder}tables/checkpoints.log",
@@ -267,7 +266,6 @@ rule table_paper_vs_ours:
         scores=published_results("scores"),
         comparisons=lambda w: published_results("comparisons")(w)[0],
     output:
-        report("results/{folder}tables/paper_vs_ours.md", caption="../report/table.rst", category="Tables"),
         table("paper_vs_ours"),
     log:
         "results/logs/{folder}tables/paper_vs_ours.log",
@@ -287,7 +285,6 @@ rule table_rates:
         of_runs("results/runs/{run}/manifest.json", trained=True),
         scores=RESULTS["scores"],
     output:
-        report("results/{folder}tables/rates.md", caption="../report/table.rst", category="Tables"),
         table("rates"),
     log:
         "results/logs/{folder}tables/rates.log",
@@ -309,7 +306,6 @@ rule table_doses:
         of_runs("results/runs/{run}/manifest.json", trained=True),
         scores=RESULTS["scores"],
     output:
-        report("results/{folder}tables/doses.md", caption="../report/table.rst", category="Tables"),
         table("doses"),
     log:
         "results/logs/{folder}tables/doses.log",
@@ -330,7 +326,6 @@ rule table_factorial:
         code_of("evals.scores.factorial"),
         scores=RESULTS["scores"],
     output:
-        report("results/{folder}tables/factorial.md", caption="../report/table.rst", category="Tables"),
         table("factorial"),
     log:
         "results/logs/{folder}tables/factorial.log",
@@ -350,7 +345,6 @@ rule figure_scores:
         code_of("evals.figures.results"),
         **RESULTS,
     output:
-        report("results/{folder}figures/scores.png", caption="../report/figure.rst", category="Figures"),
         figure("scores", "_column.pdf"),
     log:
         "results/logs/{folder}figures/scores.log",
@@ -366,7 +360,6 @@ rule figure_differences:
         code_of("evals.figures.results"),
         **RESULTS,
     output:
-        report("results/{folder}figures/differences.png", caption="../report/figure.rst", category="Figures"),
         figure("differences", "_column.pdf"),
     log:
         "results/logs/{folder}figures/differences.log",
@@ -382,7 +375,6 @@ rule figure_profiles:
         code_of("evals.figures.results"),
         **RESULTS,
     output:
-        report("results/{folder}figures/profiles.png", caption="../report/figure.rst", category="Figures"),
         figure("profiles"),
     log:
         "results/logs/{folder}figures/profiles.log",
@@ -399,7 +391,6 @@ rule figure_cost_curves:
         *OF_TRAINING,
         **RESULTS,
     output:
-        report("results/{folder}figures/cost_curves.png", caption="../report/figure.rst", category="Figures"),
         figure("cost_curves"),
     log:
         "results/logs/{folder}figures/cost_curves.log",
@@ -417,7 +408,6 @@ rule figure_compute_performance:
         *OF_TRAINING,
         **RESULTS,
     output:
-        report("results/{folder}figures/compute_performance.png", caption="../report/figure.rst", category="Figures"),
         figure("compute_performance"),
     log:
         "results/logs/{folder}figures/compute_performance.log",
@@ -434,7 +424,6 @@ rule figure_sizes:
         code_of("evals.figures.sizes"),
         table="results/{folder}tables/sizes.csv",
     output:
-        report("results/{folder}figures/sizes.png", caption="../report/figure.rst", category="Figures"),
         figure("sizes"),
     log:
         "results/logs/{folder}figures/sizes.log",
@@ -451,7 +440,6 @@ rule figure_doses:
         code_of("evals.figures.doses"),
         table="results/{folder}tables/doses.csv",
     output:
-        report("results/{folder}figures/doses.png", caption="../report/figure.rst", category="Figures"),
         figure("doses"),
     log:
         "results/logs/{folder}figures/doses.log",
@@ -468,7 +456,6 @@ rule figure_factorial:
         code_of("evals.figures.factorial"),
         table="results/{folder}tables/factorial.csv",
     output:
-        report("results/{folder}figures/factorial.png", caption="../report/figure.rst", category="Figures"),
         figure("factorial"),
     log:
         "results/logs/{folder}figures/factorial.log",
@@ -485,7 +472,6 @@ rule figure_training_curves:
         of_runs("results/runs/{run}/metrics.parquet", trained=True),
         runs="results/{folder}runs.json",
     output:
-        report("results/{folder}figures/training_curves.png", caption="../report/figure.rst", category="Figures"),
         figure("training_curves"),
     log:
         "results/logs/{folder}figures/training_curves.log",
@@ -514,7 +500,6 @@ rule figure_reward_curves:
         ],
         runs=lambda w: [f"results/{folder}runs.json" for folder in together(w)],
     output:
-        report("results/{folder}figures/reward_curves.png", caption="../report/figure.rst", category="Figures"),
         figure("reward_curves"),
     log:
         "results/logs/{folder}figures/reward_curves.log",
@@ -534,7 +519,6 @@ rule figure_score_curves:
         scores=expand("results/{{folder}}{part}scores/{b}.json", part=("", "steps/"), b=BENCHMARKS),
         runs=expand("results/{{folder}}{part}runs.json", part=("", "steps/")),
     output:
-        report("results/{folder}figures/score_curves.png", caption="../report/figure.rst", category="Figures"),
         figure("score_curves"),
     log:
         "results/logs/{folder}figures/score_curves.log",
@@ -554,7 +538,6 @@ rule figure_validation_curves:
         choices=lambda w: expand("results/runs/{run}/chosen.json", run=best_runs(w)),
         runs="results/{folder}runs.json",
     output:
-        report("results/{folder}figures/validation_curves.png", caption="../report/figure.rst", category="Figures"),
         figure("validation_curves"),
     log:
         "results/logs/{folder}figures/validation_curves.log",
@@ -576,7 +559,9 @@ def replays(wildcards):
 
     They are no inputs: a run that is trained again would be replayed again, for a page that shows whatever is there.
     """
-    directories = [Path(f"results/claims/replays/{row.run}") for row in compared(wildcards.folder) if row.seed is not None]
+    directories = [
+        Path(f"results/claims/replays/{row.run}") for row in compared(wildcards.folder) if row.seed is not None
+    ]
     return [directory for directory in directories if (directory / "manifest.json").is_file()]
 
 
@@ -639,9 +624,9 @@ rule report_html:
         template_files("report"),
         of_runs("results/runs/{run}/manifest.json", trained=True),
         lambda w: [file for files in drawn_files(w.folder) for file in files],
+        **RESULTS,
         audits=of_runs("results/grades/{run}/{b}/audit.json"),
         study="results/{folder}study.json",
-        **RESULTS,
     output:
         report("results/{folder}report.html", caption="../report/report.rst", category="Study"),
         "results/{folder}report.manifest.json",

@@ -15,7 +15,6 @@ BY_VERL = STUDY.engine == VERL
 LOCAL_VERSIONS = {"engine": LOCAL_ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": INTEGER_VERSION}
 VERSIONS = {"engine": VERL_ENGINE_VERSION, "grader": GRADER_VERSION} if BY_VERL else LOCAL_VERSIONS
 COMPONENTS = {component_copy(file).parent.name: str(file) for file in STUDY.component_files}
-TRAINER = f"{TRAINING.python} -m rlvr train"
 
 
 def spec(wildcards):
@@ -104,10 +103,11 @@ rule train:
         ),
         content=lambda w, output: canonical_json(spec(w).to_json()),
         machine=machine_options,
+        python=lambda w, output: TRAINING.python,
         kept=lambda w, output: checkpoints_at(STUDIES.kept_steps(w.run)),
     shell:
         "printf %s {params.content:q} > {output.run}; "
-        "exec {TRAINER} {output.run} {params.machine:q} {params.kept} > {log:q} 2>&1"
+        "exec {params.python} -m rlvr train {output.run} {params.machine:q} {params.kept} > {log:q} 2>&1"
 
 
 rule policy_at_step:
@@ -135,39 +135,25 @@ rule policy_at_step:
         ray_cluster=on_device("ray_cluster"),
     params:
         machine=machine_options,
+        python=lambda w, output: TRAINING.python,
+        kept=lambda w, output: checkpoints_at([w.step]),
     shell:
-        "touch {output}; exec {TRAINER} results/runs/{wildcards.run}/run.json {params.machine:q} "
-        "--checkpoints-at {wildcards.step} > {log:q} 2>&1"
+        "touch {output:q}; exec {params.python} -m rlvr train results/runs/{wildcards.run}/run.json {params.machine:q} "
+        "{params.kept} > {log:q} 2>&1"
 
 
-rule candidates:
-    """The policies along a run that the best one is chosen among, all kept by one job."""
-    input:
-        "results/runs/{run}/manifest.json",
+use rule policy_at_step as candidates with:  # the policies along a run that the best one is chosen among, by one job
     output:
         "results/runs/{run}/candidates.kept",
     log:
         "results/logs/runs/{run}/candidates.log",
     benchmark:
         "results/costs/policies/{run}/candidates.tsv"
-    priority: lambda w: STUDIES.priority(w.run)
-    conda:
-        TRAINING.conda
-    container:
-        TRAINING.container
-    threads: MACHINE.training_threads
-    resources:
-        nodes=on_device("nodes"),
-        gpu=on_device("gpu"),
-        gres=on_device("gres"),
-        ray_cluster=on_device("ray_cluster"),
     params:
         lambda w: f"steps: {STUDIES.candidate_steps(w.run)}",
         machine=machine_options,
+        python=lambda w, output: TRAINING.python,
         kept=lambda w, output: checkpoints_at(STUDIES.candidate_steps(w.run)),
-    shell:
-        "touch {output}; exec {TRAINER} results/runs/{wildcards.run}/run.json {params.machine:q} {params.kept} "
-        "> {log:q} 2>&1"
 
 
 def grades_of_candidates(wildcards):
@@ -188,12 +174,13 @@ rule best_policy:
     log:
         "results/logs/runs/{run}.log",
     wildcard_constraints:
-        run=r"[^/]+_best-s\d+" if BEST_CHOICE else "(?!)",
+        run=r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME,
     params:
         call="rlvr.engines.best:choose_best",
         trained=lambda w, output: Path(f"results/runs/{policy(w.run).trained.run}"),
         candidates=lambda w, input: {
-            str(row.step): str(Path(grades).parent) for row, grades in zip(policy(w.run).candidates, input, strict=True)
+            str(row.step): str(Path(grades).parent)
+            for row, grades in zip(policy(w.run).candidates, input, strict=True)
         },
     script:
         "../scripts/call.py"
