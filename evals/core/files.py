@@ -85,6 +85,11 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json_text(value))
 
 
+def write_json_to(out: Path, value: Any) -> None:
+    """Write ``value`` as :func:`write_json` does, called by a rule of the workflow."""
+    write_json(out, value)
+
+
 def json_text(value: Any) -> str:
     """The spelling that :func:`write_json` writes."""
     return _writable(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evals.core import records
-from evals.core.comparisons import Claim, Comparison, Comparisons, Contrast, Controls, Look, Verdict
+from evals.core.comparisons import Claim, Comparison, Comparisons, Contrast, Controls, Look, Looks, Verdict
 from evals.core.config.sections import Statistics
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
@@ -145,6 +145,19 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, tra
     rows = {key: len(content.pop(key)) for key in ("comparisons", "contrasts")}
     read = [*(source.path for source in counts), *(source / "metrics.parquet" for source in directories.values())]
     write_output_manifest("comparisons", out.with_suffix(""), [out.suffix], read, content, rows)
+
+
+def compare_study(
+    scores: Sequence[Path], decisions: Sequence[Path], settings: Mapping[str, Any], training: Path | None, out: Path
+) -> None:
+    """Write the comparisons of a study, after the looks at it.
+
+    Args:
+        decisions: of the last look, where the study stops when it is certain.
+        settings: the fields of :class:`Settings` that the study says: ``reference_method``, ``statistics`` and others.
+    """
+    looks = tuple(look for path in decisions for look in Looks.read(path).looks)
+    write_comparisons(scores, Settings.of(**settings, looks=looks), out, training)
 
 
 def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], settings: Settings) -> list[Contrast]:

@@ -8,7 +8,6 @@ import typer
 from typer.core import TyperCommand
 
 from evals.core.errors import UserError
-from rlvr.cli import stages
 from rlvr.cli.command import Commands
 
 GROUP = "rlvr_bench.commands"
@@ -20,19 +19,22 @@ PACKAGES: Mapping[str, Sequence[str]] = {"rlvr-claims": ["claims"], "rlvr-confor
 def commands(words: Sequence[str] = ()) -> Any:
     """The commands that the words of a process may mean, as the group that parses them.
 
-    A study starts hundreds of processes of `stage`, of which half the time would go to importing other commands.
+    A study starts hundreds of processes of `train` and `sample`, which import no other commands.
     """
     application = Commands(help="Compare RLVR training algorithms, and look at what they did.")
     application.callback()(_options)
-    modules = [stages]
-    if words[:1] != ["stage"]:
+    if words[:1] in (["train"], ["sample"]):
+        from rlvr.cli import training
+
+        modules = [training]
+    else:
         from rlvr.cli import curves, evaluate, judge, study, tokens, training
 
-        modules = [evaluate, study, judge, curves, training, tokens, stages]
+        modules = [evaluate, study, judge, curves, training, tokens]
     for module in modules:
         application.add_typer(module.commands)
     group: Any = typer.main.get_group(application)
-    if words[:1] != ["stage"]:
+    if modules != [training]:
         add_packages(group.commands, entry_points(group=GROUP))
     return group
 

@@ -7,6 +7,7 @@ import typer
 from typer import Argument, Option
 
 from evals.core.errors import UserError
+from evals.core.files import write_text
 from rlvr.cli.command import Commands
 
 commands = Commands()
@@ -70,30 +71,22 @@ def plan(
     config: Config = DEFAULT_STUDY,
     out: Annotated[Path, Option(help="directory of the runs' directories")] = Path("results/runs"),
 ) -> None:
-    """Write the files of a study's runs and jobs, without carrying anything out, and print the paths of the runs'.
-
-    Those of all jobs lie in jobs/ beside the runs' directory, as the workflow writes them: `stage` carries one out.
-    """
-    from evals.core.files import canonical_json, write_text
-    from rlvr.stages.train import Train
+    """Write the files of a study's runs, without carrying anything out, and print their paths."""
+    from rlvr.study.machine import check_machine
     from rlvr.study.notices import print_notices
-    from rlvr.study.plan import Plan
-    from rlvr.study.study_file import read_extended, read_study
-    from rlvr.study.targets import Targets
+    from rlvr.study.studies import Studies
 
-    planned = Plan.read(read_study([config], {}), str(config), read_extended([config], {}))
-    jobs = Targets(planned).jobs
-    jobs.write(out.with_name("jobs"))
-    runs = {run.run for run in planned.study.trained_runs}
-    for stage in (stage for stage in jobs.stages if isinstance(stage, Train) and stage.run_id in runs):
-        files = {"run.json": stage.resolved, **({"cluster.json": stage.cluster} if stage.cluster else {})}
-        for name, content in files.items():
-            path = out / stage.run_id / name
+    studies = Studies.read([config], {})
+    study = studies.main
+    check_machine(study)
+    for run in study.trained_runs:
+        for name, content in study.run_files(run.run).items():
+            path = out / run.run / name
             # As the workflow writes them: a file that says the same is left as it is.
-            if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(content):
-                write_text(path, canonical_json(content))
-        print(out / stage.run_id / "run.json")
-    print_notices(planned.in_folder(planned.study.folder), planned.studies.looks)
+            if not path.is_file() or path.read_text(encoding="utf-8") != content:
+                write_text(path, content)
+        print(out / run.run / "run.json")
+    print_notices(studies.left(study.folder), studies.looks(study.folder))
 
 
 @commands.add("rehearse")

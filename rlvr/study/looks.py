@@ -59,6 +59,12 @@ def read_decisions(folder: str) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 
+def look_folders(study: Study) -> list[str]:
+    """The folders of all looks at a study, in order; none where it does not stop early."""
+    design = study.config.seeds
+    return [f"{study.folder}{LOOKS}{seeds}/" for seeds in design.looks] if isinstance(design, SeedsByLooks) else []
+
+
 def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
     """Plan the looks at a study by the decisions of those that were taken: the study that is left, and folder -> look.
 
@@ -73,8 +79,9 @@ def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
     levels_alone = nominal_levels(design.looks, design.at_most, _LEVEL)
     ends = dict.fromkeys(open_, design.looks[-1])
     looks: dict[str, PlannedLook] = {}
-    for seeds, level, level_alone in zip(design.looks, levels, levels_alone, strict=True):
-        folder, before = f"{study.folder}{LOOKS}{seeds}/", next(reversed(looks), None)
+    of_looks = zip(look_folders(study), design.looks, levels, levels_alone, strict=True)
+    for folder, seeds, level, level_alone in of_looks:
+        before = next(reversed(looks), None)
         left = open_ or list(ends)  # a look that is not due is never made
         compared_now = _with_reference(dict.fromkeys(left, seeds), study)
         decisions = read_decisions(folder) if open_ else None

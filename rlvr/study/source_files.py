@@ -30,6 +30,13 @@ def code_of(*modules: str) -> list[str]:
     return sorted(as_input(path) for path in files)
 
 
+def template_files(page: str) -> list[str]:
+    """The files of a page's templates: its own, those of all pages, and its script."""
+    names = ("base.html.jinja", "macros.html.jinja", "report.css", f"{page}.html.jinja", f"{page}.js")
+    files = [REPOSITORY / "rlvr/report/templates" / name for name in names]
+    return [as_input(file) for file in files if file.is_file()]
+
+
 def as_input(path: Path) -> str:
     """Spell a file of the repository as the input of a job, so that a copied study has the same inputs.
 

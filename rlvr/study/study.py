@@ -13,6 +13,7 @@ from evals.core.config.problem_sets import PublishedSet
 from evals.core.config.sections import PublishedProblems
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
+from evals.core.files import canonical_json
 from evals.core.records import BASE, Run
 from evals.core.run_spec import (
     VERL,
@@ -171,6 +172,12 @@ class Study:
 
     def resolved_run(self, identifier: str) -> dict[str, Any]:
         return self.run_spec(identifier).to_json()
+
+    def run_files(self, identifier: str) -> dict[str, str]:
+        """The text of a run's files by their names: run.json, and where verl trains, cluster.json."""
+        content = {"run.json": self.resolved_run(identifier)}
+        content |= {"cluster.json": self.cluster(identifier)} if self.engine == VERL else {}
+        return {name: canonical_json(of_file) for name, of_file in content.items()}
 
     def trains_as(self, other: Study, identifier: str) -> bool:
         """Return whether a run is the same training in both studies; the measured contrast may differ."""

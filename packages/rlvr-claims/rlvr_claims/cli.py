@@ -11,7 +11,7 @@ from evals.core.sampling import SamplingMachine
 from evals.generation import arithmetic
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Device, Paths, RunFile, Words
-from rlvr.stages.train import is_portable
+from rlvr.engines.train_run import is_portable
 from rlvr_claims.checkpoint_contrast import Rollouts
 from rlvr_claims.claims.base import claim_names
 

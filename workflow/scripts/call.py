@@ -1,14 +1,14 @@
 """Calls the function that a rule names, ``module:function``, with the rule's named inputs and params, and its output.
 
-Inputs are paths. ``out`` is the first output: of a manifest its directory, of a table or figure without ending.
+Inputs are paths, and ``out`` is the first output: the directory of a manifest, and a table or figure without its ending.
+A function that takes ``results`` gets the run sheet, scores and comparisons read and checked as one.
 """
 
-import os
-import sys
+import inspect
 from importlib import import_module
 from pathlib import Path
 
-from evals.core.errors import UserError
+from rlvr.runs.job import job
 
 
 def paths(value):
@@ -25,21 +25,15 @@ def out_of(output):
 
 
 if __name__ == "__main__":  # a worker process, such as the grader's, imports this file
-    file = os.open(snakemake.log[0], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    sys.stdout.flush()
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    values = dict(snakemake.params.items())
-    values |= values.pop("arguments", {})  # whose names Snakemake keeps for itself, such as count
-    module, _, name = values.pop("call").partition(":")
-    values |= {key: paths(value) for key, value in snakemake.input.items()} | {"out": out_of(snakemake.output[0])}
-    try:
+    with job(snakemake.log[0]):
+        values = dict(snakemake.params.items())
+        values |= values.pop("arguments", {})  # whose names Snakemake keeps for itself, such as count
+        values.setdefault("out", out_of(snakemake.output[0]))
+        module, _, name = values.pop("call").partition(":")
         function = getattr(import_module(module), name)
-        if {"runs", "scores", "comparisons"} <= values.keys():
+        values |= {key: paths(value) for key, value in snakemake.input.items()}
+        if "results" in inspect.signature(function).parameters and "comparisons" in values:
             from evals.results import read_results
 
             values["results"] = read_results(*(values.pop(key) for key in ("runs", "scores", "comparisons")))
         function(**values)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        sys.exit(2)

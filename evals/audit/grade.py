@@ -1,0 +1,42 @@
+"""Grading of a policy's samples on all its benchmarks, each with the audit of its verdicts."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from evals.audit.run import SecondGrader, write_audit
+from evals.core.single_writer import single_writer
+from evals.grading.grade_file import grade_file
+from evals.grading.pool import GradingPool
+from evals.grading.verdict import VERIFIER, Reason
+
+
+def grade_policy(
+    run: str, kinds: Mapping[str, str], verifiers: Mapping[str, str], workers: int, out: Path, results: Path = Path("results")
+) -> None:
+    """Grade and audit the samples of a policy, one benchmark after the other, into ``out``/RUN/BENCHMARK.
+
+    Args:
+        run: the policy's run id.
+        kinds: benchmark -> the form in which its responses are read (:class:`evals.grading.verdict.Kind`).
+        verifiers: benchmark -> the study's copy of a user's function that grades it.
+        workers: processes that grade.
+        results: where samples and problems lie.
+    """
+    with ExitStack() as held:
+        held.enter_context(single_writer(out / run / ".writer", "grades into this directory"))
+        second = held.enter_context(SecondGrader(workers))
+        pools: dict[str | None, GradingPool] = {}
+        for name, kind in kinds.items():
+            samples, problems = results / "samples" / run / name, results / "problems" / name / "problems.jsonl"
+            verifier = verifiers[name] if kind == VERIFIER else None
+            if verifier not in pools:
+                pools[verifier] = held.enter_context(
+                    GradingPool(workers, verifier=None if verifier is None else Path(verifier))
+                )
+            grades = out / run / name
+            reasons = grade_file(samples / "samples.jsonl", problems, grades, pools[verifier], kind)
+            write_audit(samples, grades, problems, grades / "audit.json", second)
+            counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
+            print(f"{grades}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)

@@ -1,0 +1,69 @@
+"""What a report says of the evidence that the numbers of a study give, and the settings behind them in papers' terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evals.core.run_spec import VERL
+from rlvr.study.study import Study
+
+_FEWEST_STEPS = 10  # of a run that shows anything
+
+
+def notes(main: Study, study: Study) -> tuple[str, ...]:
+    """The question of a study, if it says one, and what the numbers of the ``main`` one are evidence of."""
+    question = study.config.question
+    return (evidence(main),) if question is None else (question, evidence(main))
+
+
+def evidence(study: Study) -> str:
+    """A sentence on the evidence that the numbers give."""
+    if study.methods and (steps := study.config.training["steps"]) < _FEWEST_STEPS:
+        return f"This study tries the machinery: its trainings have {steps} steps, and its numbers mean nothing."
+    if not study.methods:
+        names = "; ".join(map(study.model_title, study.config.models))
+        return (
+            f"Evaluated without training: {names}. Intervals are over problems; the numbers say nothing about other"
+            " trainings of such a model."
+        )
+    if (study.existing_models or study.fine_tuned_models) and study.engine != VERL:
+        return (
+            "A pretrained model, trained on one machine: this shows what was measured on it. It is no evidence"
+            " about other models."
+        )
+    if study.existing_models:
+        return (
+            f"Trained by {study.engine}. The tables say what was measured; what the study departs from its paper"
+            " in stands in its file."
+        )
+    if (
+        any(benchmark.entry.source != "generated" for benchmark in study.benchmarks.values())
+        or "columns" in study.training_settings
+    ):
+        return (
+            "Real problems and a tiny model made from scratch on arithmetic: this shows that they pass"
+            " through the machinery. It is no evidence about any model's ability."
+        )
+    return (
+        "Generated problems and a tiny model made from scratch: this shows how the methods behave on this task, and"
+        " that the machinery works. It is no evidence about models of billions of parameters."
+    )
+
+
+def own_settings(study: Study) -> dict[str, Any]:
+    """The settings behind this study's numbers, in the terms of config/reference/settings.yaml."""
+    sampling = {key: getattr(study.config.evaluation, key) for key in ("temperature", "top_p", "max_new_tokens")}
+    models = {name: study.published_name(name) for name in study.config.models}
+    prompt = "another than in training" if study.benchmarks_with_another_prompt else "that of training"
+    decays = any(training.falling_steps for training in study.training.values())
+    best = study.config.best_checkpoint
+    checkpoint = f"best {best.benchmark} avg@{best.k}" if best else "last"
+    checkpoint += ", after a decay of the learning rate" if decays else ""
+    return {
+        "models": models,
+        "methods": study.published_methods,
+        "training_problems": study.training_problems,
+        "checkpoint": checkpoint,
+        "evaluation_prompt": prompt,
+        **sampling,
+    }

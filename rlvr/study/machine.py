@@ -1,0 +1,150 @@
+"""What a study needs of the machine that it is run on: files, a sandbox, and the software of jobs with verl or vLLM."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evals.core.config.base_models import Existing
+from evals.core.errors import UserError
+from evals.core.run_spec import VERL
+from evals.grading.code.sandbox import require_sandbox
+from evals.grading.code.verifier import read_verifier
+from evals.grading.verdict import CODE
+from rlvr.runs.termination import SNAKEMAKE
+from rlvr.study.benchmarks import absolute_path
+from rlvr.study.source_files import REPOSITORY
+from rlvr.study.study import OF_PROBLEMS, Study
+
+_ENVIRONMENTS = REPOSITORY / "workflow" / "envs"
+CONTAINER = _ENVIRONMENTS / "verl.sif"  # has vLLM too
+_CLOCK_SECONDS = 10.0
+
+
+def check_machine(study: Study) -> None:
+    """Check the files and the sandbox that a study needs: better said now than after the training."""
+    copies = {name: benchmark.path for name, benchmark in study.benchmarks.items()}
+    sets = {"problems": study.training_settings, **study.solution_settings}
+    for name, path in [*copies.items(), *((name, settings.get("path")) for name, settings in sets.items())]:
+        if path is not None and not Path(path).exists():
+            raise UserError(f"{name}: path: {path}: no such file or directory")
+    for name, model in study.fine_tuned_models.items():
+        for solutions in model.named_solutions:
+            if isinstance(solutions, str) and solutions != OF_PROBLEMS and not Path(absolute_path(solutions)).is_file():
+                raise UserError(f"models.{name}.solutions: {solutions}: no such file")
+    for name, benchmark in study.benchmarks.items():
+        if benchmark.grader == CODE or name in study.verifiers:
+            try:
+                require_sandbox()
+            except UserError as error:
+                raise UserError(f"benchmark {name}: {error}") from None
+    for path in study.verifiers.values():
+        read_verifier(Path(path))
+        require_sandbox()
+
+
+def files_of(path: str | None) -> list[str]:
+    """The files of a local copy, whose changes count; none where nothing is copied."""
+    if path is None:
+        return []
+    return sorted(map(str, [Path(path)] if Path(path).is_file() else Path(path).rglob("*.*")))
+
+
+def model_files(key: str, model: Existing, may_be_missing: bool) -> list[str]:
+    """The files of a local checkpoint: with one of them changed, it is imported and sampled again.
+
+    One that is not there is a :class:`UserError`, or is only said where a study is planned far from where it is.
+    """
+    if model.path is None:
+        return []
+    directory = Path(absolute_path(model.path))
+    if not directory.is_dir():
+        message = f"{key}.path: {model.path}: no such directory"
+        if not may_be_missing:
+            raise UserError(message)
+        print(f"not here yet: {message}", file=sys.stderr)
+    kinds = ("*.safetensors", "*.json", "*.jinja")
+    return sorted(str(file) for kind in kinds for file in directory.glob(kind))
+
+
+def devices(study: Study, run: str) -> dict[str, Any]:
+    """The nodes and GPUs of a job that trains a run: those of the run, which starts Ray on them, but for a Ray cluster that runs.
+
+    On several nodes Slurm is told the GPUs of each, for so many in all would not do.
+    """
+    if study.engine != VERL:
+        return {"nodes": 1, "gpu": int(study.config.execution.device == "cuda"), "gres": "", "ray_cluster": 0}
+    cluster, has_ray = study.cluster(run), "RAY_ADDRESS" in os.environ
+    nodes = int(cluster["nodes"])
+    gpus = int(cluster["gpus_per_node"]) if cluster["platform"] == "cuda" else 0
+    own_nodes = 1 if has_ray else nodes
+    return {
+        "nodes": own_nodes,
+        "gpu": gpus if nodes == 1 else 0,
+        "gres": f"gpu:{gpus}" if own_nodes > 1 and gpus else "",
+        "ray_cluster": int(nodes > 1 and has_ray),
+    }
+
+
+def set_job_environment() -> None:
+    """Let jobs know this process and find this ``python``, and let other Pythons, such as vLLM's, find our packages."""
+    os.environ[SNAKEMAKE] = str(os.getpid())
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+class Software(NamedTuple):
+    """The Python of a kind of job, and the values of its rule's ``conda`` and ``container``."""
+
+    python: str
+    conda: str | Callable[[Any], None]
+    container: str | None = None
+
+
+# A function, which Snakemake takes for a decision: `snakemake --lint` asks every rule for one.
+OURS = Software("python", lambda wildcards: None)
+"""The environment that Snakemake itself runs in, which has to have our packages anyway."""
+
+
+def software(study: Study, job: str) -> Software:
+    """The software of jobs that may need verl or vLLM: of ``training``, or of ``sampling``.
+
+    A Python that the study names by its path comes before what ``--sdm`` brings. In a study by verl, vLLM is verl's.
+    verl has a Python of its own, which the training command starts.
+    """
+    by_verl = study.engine == VERL
+    by_vllm = study.config.samples_rollouts_by_vllm if job == "training" else study.config.evaluation.backend == "vllm"
+    key = f"{job}_python"
+    python = getattr(study.config.execution, key) or "python"
+    is_path = "/" in python  # else on the PATH
+    needs_another = by_vllm or (by_verl and job == "training")
+    environment = "verl.yaml" if by_verl else "vllm.yaml"
+    brought = (str(_ENVIRONMENTS / environment), str(CONTAINER)) if needs_another and not is_path else OURS[1:]
+    if job == "training" and by_verl:
+        return Software("python", *brought)
+    if is_path:
+        path = REPOSITORY / Path(python).expanduser()
+        if not path.is_file():
+            raise UserError(f"execution.{key}: {python}: no such file; `make test-engines` makes .venv-engines")
+        python = shlex.quote(str(path))
+    return Software(python, *brought)
+
+
+def require_past(files: Iterable[str]) -> None:
+    """Refuse files that were written after now, as where a clock was set back.
+
+    Snakemake would carry a job out, and delete its outputs, for they are older than what they were made from.
+    """
+    latest = time.time() + _CLOCK_SECONDS
+    late = [Path(path) for path in files if os.path.isfile(path) and os.path.getmtime(path) > latest]
+    if late:
+        last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(path.stat().st_mtime for path in late)))
+        directories = {REPOSITORY if path.is_absolute() else Path(path.parts[0]).absolute() for path in late}
+        cure = f"find {shlex.join(map(str, sorted(directories)))} -newermt now -exec touch {{}} +"
+        complaint = f"{len(late)} files are of the future, such as {min(late)}, up to {last}: was the clock set back?"
+        raise UserError(f"{complaint} Set it, or date them now, which makes nothing again: {cure}")

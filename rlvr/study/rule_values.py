@@ -1,0 +1,142 @@
+"""The values of Snakemake's rules that no rule can say by itself: settings one by one, patterns of names, errors in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.core.errors import UserError
+from evals.core.manifest import read_any_manifest
+from evals.core.record import Record
+
+_OLDEST_RECORD = 6
+"""The oldest form of Snakemake's records whose params it compares."""
+NO_NAME = "(?!)"
+"""The pattern that matches nothing."""
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """End the process with one line where the user has made a mistake: Snakemake would add where its rule stands."""
+    try:
+        yield
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def one_of(names: Iterable[str]) -> str:
+    """The pattern of some names."""
+    return "|".join(map(re.escape, names)) or NO_NAME
+
+
+def by_setting(
+    settings: Callable[[Any], Mapping[str, Any] | Record],
+    at_most: int,
+    check: Callable[[Any, Sequence[str]], None] | None = None,
+) -> list[Callable[[Any], str]]:
+    """Make the unnamed params of a rule: a text ``key: value`` for each setting that ``settings`` gives of wildcards.
+
+    Snakemake compares the params of a job as a set of texts, so that its reasons name the settings that changed and no
+    other. Params without a name are no arguments of what a rule calls.
+
+    Args:
+        at_most: the most settings that a job has; the others have empty texts, which add nothing to the set.
+        check: is given the wildcards and the texts of each job once, and may refuse it.
+    """
+    texts: dict[tuple[str, ...], list[str]] = {}
+
+    def text(index: int, wildcards: Any) -> str:
+        key = tuple(map(str, wildcards))
+        if key not in texts:
+            with one_line_errors():
+                texts[key] = sorted(setting_texts(settings(wildcards)))
+                if check is not None:
+                    check(wildcards, texts[key])
+            if len(texts[key]) > at_most:
+                raise ValueError(f"{len(texts[key])} settings, more than the {at_most} of the rule")
+        return texts[key][index] if index < len(texts[key]) else ""
+
+    return [lambda wildcards, index=index: text(index, wildcards) for index in range(at_most)]
+
+
+def setting_texts(settings: Mapping[str, Any] | Record, before: str = "") -> Iterator[str]:
+    """Yield the settings within settings: a key in dots, and its value; what is left at its default is left out."""
+    content = settings.identity() if isinstance(settings, Record) else settings
+    for name, value in content.items():
+        if isinstance(value, Mapping | Record) and (not isinstance(value, Mapping) or value):
+            yield from setting_texts(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}: {json.dumps(_plain(value), ensure_ascii=False)}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.identity()
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def refuse_made_otherwise(
+    workflow: Any, manifest: str, asked: Callable[[Any], Mapping[str, Any]], keys: Iterable[str] = ()
+) -> Callable[[Any, Sequence[str]], None]:
+    """Make the check that a result was made with the settings that are asked for, by the manifest beside it.
+
+    Snakemake sees a changed setting by its own record of the params of a job. Where it has none, or where another
+    result was copied over the one of the record, it would keep what was made otherwise: this is a :class:`UserError`.
+
+    Args:
+        manifest: the path, with wildcards in braces.
+        asked: the parameters that the manifest should have.
+        keys: of parameters that may be left out on either side, where they have their defaults.
+    """
+
+    def check(wildcards: Any, texts: Sequence[str]) -> None:
+        path = Path(manifest.format(**dict(wildcards.items())))
+        if not workflow.is_main_process or not path.is_file():
+            return
+        recorded = _recorded_params(workflow, path)
+        if recorded is not None and not {repr(text) for text in texts} <= recorded:
+            return  # Snakemake makes it again
+        wanted = dict(asked(wildcards))
+        made = read_any_manifest(path).parameters
+        known = {*wanted, *keys}
+        before = set(setting_texts({key: value for key, value in made.items() if key in known}))
+        if differences := sorted(before ^ set(setting_texts(wanted))):
+            first = ", ".join(differences[:3])
+            raise UserError(
+                f"{path}: was made with other settings than the study asks ({first}), and Snakemake has no record of "
+                f"it; accepted: without it, which makes it again: rm {path}"
+            )
+
+    return check
+
+
+def _recorded_params(workflow: Any, path: Path) -> set[Any] | None:
+    """Read Snakemake's record of the params that a file was made with; None where it has none that it would compare.
+
+    No public interface tells it (docs/architecture.md names the places that use Snakemake's insides).
+    """
+    from snakemake.io import IOFile
+
+    records, file = workflow.persistence, IOFile(str(path))
+    version = records.record_format_version(file)
+    params = None if version is None or version < _OLDEST_RECORD else records.params(file)
+    return None if params is None else set(params)
+
+
+def options(record: Record, kind: type[Record]) -> list[str]:
+    """The options of a command that say what the fields of ``kind`` are in a record, beside their defaults."""
+    words: list[str] = []
+    for name, value in record.identity().items():
+        if name in kind.model_fields:
+            option = f"--{name.replace('_', '-')}"
+            words += [option] if value is True else [option, str(value)]
+    return words

@@ -1,0 +1,150 @@
+"""Base models: trained from scratch, imported, fine-tuned, or found at a server."""
+
+from evals.core.run_spec import VERL, Service
+from rlvr.base_model import VERSION as BASE_MODEL_VERSION
+from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
+from rlvr.study.benchmarks import absolute_path
+from rlvr.study.machine import model_files
+
+SCRATCH, TUNED = STUDY.models_from_scratch, STUDY.fine_tuned_models
+IMPORTED = {**STUDY.existing_models, **{f"{name}-pretrained": model for name, model in TUNED.items()}}
+"""The models that are fetched or linked; what is fine-tuned first has the name of its result and a suffix."""
+
+
+def files_of_model(wildcards):
+    """The files of a local model; where verl trains, a plan may be made far from them."""
+    name = wildcards.imported.removesuffix("-pretrained")
+    with one_line_errors():
+        may_be_missing = workflow.dryrun and STUDY.engine == VERL
+        return model_files(f"models.{name}", IMPORTED[wildcards.imported], may_be_missing)
+
+
+def source_of_model(wildcards):
+    """A model's directory, or its name on the Hub and the commit there."""
+    model = IMPORTED[wildcards.imported]
+    if model.path is not None:
+        return {"model": absolute_path(model.path), "revision": None}
+    return {"model": model.id, "revision": model.hub_revision}
+
+
+def corpus(wildcards):
+    """The settings of a base model's corpus, and how many worked solutions it has."""
+    model = SCRATCH[wildcards.model]
+    return {"settings": model.corpus, "count": model.training.examples}
+
+
+def fine_tuning(wildcards):
+    """The settings of a fine-tuning, and how its model computes and is prompted."""
+    model = TUNED[wildcards.model]
+    settings = {"dtype": model.dtype, "prompt_form": model.prompt_form}
+    settings |= {"head_dtype": model.head_dtype} if model.head_dtype else {}
+    settings |= {"chat_template_kwargs": kwargs} if (kwargs := model.chat_template_kwargs) else {}
+    return {**model.fine_tuning.to_json(), **settings}
+
+
+rule base_corpus:
+    """The worked solutions that a base model is trained on."""
+    output:
+        "results/base/{model}/corpus.jsonl",
+        "results/base/{model}/corpus.manifest.json",
+    log:
+        "results/logs/base/{model}/corpus.log",
+    wildcard_constraints:
+        model=one_of(SCRATCH),
+    params:
+        *by_setting(corpus, at_most=60),
+        BASE_MODEL_VERSION,
+        call="rlvr.base_model.corpus:write_corpus",
+        arguments=lambda w, output: corpus(w),
+    script:
+        "../scripts/call.py"
+
+
+rule base_model:
+    """A base model, trained from scratch on its corpus, or gone on with."""
+    input:
+        corpus="results/base/{model}/corpus.jsonl",
+        held_out=lambda w: (
+            [f"results/problems/{VALIDATION}/problems.jsonl"] if SCRATCH[w.model].training.stop_at else []
+        ),
+    output:
+        "results/base/{model}/manifest.json",
+        "results/base/{model}/metrics.parquet",
+    log:
+        "results/logs/base/{model}.log",
+    benchmark:
+        "results/costs/base/{model}.tsv"
+    wildcard_constraints:
+        model=one_of(SCRATCH),
+    priority: 100
+    threads: MACHINE.base_threads
+    params:
+        *by_setting(lambda w: SCRATCH[w.model].training_settings(), at_most=40),
+        BASE_MODEL_VERSION,
+        settings=lambda w, output: SCRATCH[w.model].training_settings(),
+    script:
+        "../scripts/base_model.py"
+
+
+rule import_model:
+    """A model that exists: the files of a directory, which are inputs, or a commit on the Hub."""
+    input:
+        files_of_model,
+    output:
+        "results/base/{imported}/manifest.json",
+    log:
+        "results/logs/base/{imported}.log",
+    wildcard_constraints:
+        imported=one_of(IMPORTED),
+    priority: 100
+    params:
+        call="evals.generation.checkpoint:import_model",
+        model=lambda w: source_of_model(w)["model"],
+        revision=lambda w: source_of_model(w)["revision"],
+    script:
+        "../scripts/call.py"
+
+
+rule reach_server:
+    """A model that a server has: the server is asked for its models."""
+    output:
+        "results/base/{model}/manifest.json",
+    log:
+        "results/logs/base/{model}.log",
+    wildcard_constraints:
+        model=one_of(STUDY.served_models),
+    priority: 100
+    params:
+        *by_setting(lambda w: STUDY.served_models[w.model].service(), at_most=20),
+        call="evals.generation.served:write_service",
+        service=lambda w, output: Service.parse(STUDY.served_models[w.model].service(), "service"),
+    script:
+        "../scripts/call.py"
+
+
+rule fine_tuned_model:
+    """An existing model, trained on worked solutions before the study's methods train it."""
+    input:
+        base="results/base/{model}-pretrained/manifest.json",
+        solutions=lambda w: STUDY.solutions(w.model),
+    output:
+        "results/base/{model}/manifest.json",
+        "results/base/{model}/metrics.parquet",
+    log:
+        "results/logs/base/{model}.log",
+    benchmark:
+        "results/costs/base/{model}.tsv"
+    wildcard_constraints:
+        model=one_of(TUNED),
+    priority: 100
+    threads: MACHINE.training_threads
+    resources:
+        gpu=int(MACHINE.device == "cuda"),
+    params:
+        *by_setting(fine_tuning, at_most=40),
+        LOCAL_ENGINE_VERSION,
+        lambda w: f"order: {STUDY.solutions(w.model)}",  # the order of the files decides, too
+        settings=lambda w, output: fine_tuning(w),
+        machine=lambda w, output: MACHINE,
+    script:
+        "../scripts/fine_tune.py"

@@ -1,0 +1,138 @@
+"""Problems: drawn, or read from the Hub or from files; checked. They come first: bad ones end the study at once."""
+
+from evals.core.run_spec import VERIFIER_FILE
+from evals.grading.code import VERIFIER_VERSION
+from rlvr.study.machine import files_of
+from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, VALIDATION
+
+PROBLEMS = {TRAIN: STUDY.training_settings} if TRAINS else {}
+PROBLEMS |= {VALIDATION: STUDY.validation_settings} if STUDY.validation_settings else {}
+PROBLEMS |= {name: benchmark.problem_settings() for name, benchmark in STUDY.benchmarks.items()}
+DRAWN = [name for name, settings in PROBLEMS.items() if "kinds" in settings]
+READ = [name for name in PROBLEMS if name not in DRAWN and name != TRAIN]
+TRAINED_ON = [TRAINING_PROBLEMS] if TRAINS else []
+TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.models_from_scratch)
+TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solutions(model)]
+
+
+def drawn(wildcards):
+    """What decides drawn problems: the training problems are of the one side of the split, all others of the other."""
+    settings = {key: PROBLEMS[wildcards.set][key] for key in ("kinds", "count", "seed")}
+    return {"name": wildcards.set, "split": "train" if wildcards.set == TRAIN else "evaluation", **settings}
+
+
+rule draw_problems:
+    """Problems drawn from a seed, of the side of the split that they belong to."""
+    output:
+        "results/problems/{set}/manifest.json",
+        "results/problems/{set}/problems.jsonl",
+    log:
+        "results/logs/problems/{set}.log",
+    wildcard_constraints:
+        set=one_of(DRAWN),
+    priority: 200
+    params:
+        *by_setting(drawn, at_most=40),
+        call="evals.problems.arithmetic:write_problems",
+        arguments=lambda w, output: drawn(w),
+    script:
+        "../scripts/call.py"
+
+
+rule read_problems:
+    """A benchmark read from the Hub or from files."""
+    input:
+        lambda w: files_of(PROBLEMS[w.set].get("path")),
+    output:
+        "results/problems/{set}/manifest.json",
+        "results/problems/{set}/problems.jsonl",
+    log:
+        "results/logs/problems/{set}.log",
+    wildcard_constraints:
+        set=one_of(READ),
+    priority: 200
+    params:
+        *by_setting(lambda w: PROBLEMS[w.set], at_most=40),
+        call="evals.problems.problem_set:write_benchmark",
+        content=lambda w, output: PROBLEMS[w.set],
+    script:
+        "../scripts/call.py"
+
+
+rule read_training_set:
+    """A published training set."""
+    input:
+        files_of(PROBLEMS.get(TRAIN, {}).get("path")),
+    output:
+        f"results/problems/{{set}}/manifest.json",
+        f"results/problems/{{set}}/problems.jsonl",
+    log:
+        "results/logs/problems/{set}.log",
+    wildcard_constraints:
+        set=one_of([TRAIN] if TRAINS and TRAIN not in DRAWN else []),
+    priority: 200
+    params:
+        *by_setting(lambda w: PROBLEMS[w.set], at_most=40),
+        call="evals.problems.training_set:write_training_set",
+        content=lambda w, output: PROBLEMS[w.set],
+    script:
+        "../scripts/call.py"
+
+
+rule read_solutions:
+    """A published set of worked solutions that a model is fine-tuned on."""
+    input:
+        lambda w: files_of(STUDY.solution_settings[w.set].get("path")),
+    output:
+        "results/solutions/{set}/manifest.json",
+        "results/solutions/{set}/problems.jsonl",
+    log:
+        "results/logs/solutions/{set}.log",
+    wildcard_constraints:
+        set=one_of(STUDY.solution_settings),
+    priority: 200
+    params:
+        *by_setting(lambda w: STUDY.solution_settings[w.set], at_most=40),
+        call="evals.problems.training_set:write_training_set",
+        content=lambda w, output: STUDY.solution_settings[w.set],
+    script:
+        "../scripts/call.py"
+
+
+rule try_verifier:
+    """A user's function that grades: tried on the problems, and copied into the results."""
+    input:
+        file=lambda w: STUDY.verifiers[w.set],
+        problems="results/problems/{set}/problems.jsonl",
+    output:
+        "results/verifiers/{set}/manifest.json",
+        f"results/verifiers/{{set}}/{VERIFIER_FILE}",
+    log:
+        "results/logs/verifiers/{set}.log",
+    wildcard_constraints:
+        set=one_of(STUDY.verifiers),
+    priority: 200
+    params:
+        VERIFIER_VERSION,
+        call="evals.grading.trial:try_verifier",
+    script:
+        "../scripts/call.py"
+
+
+rule check_disjoint:
+    """The check that no problem of a benchmark is trained on; one a benchmark, so that another one touches nothing."""
+    input:
+        "results/problems/{set}/manifest.json",
+        trained_on=TRAINED_ON,
+    output:
+        "results/problems/{set}/disjoint.json",
+    log:
+        "results/logs/problems/{set}/disjoint.log",
+    wildcard_constraints:
+        set=one_of(BENCHMARKS),
+    priority: 200
+    params:
+        call="evals.problems.disjoint:check_disjoint",
+        benchmark=lambda w, input: Path(input[0]).parent,
+    script:
+        "../scripts/call.py"

@@ -1,0 +1,664 @@
+"""What people look at: tables, figures, pages, the report and MLflow of a folder."""
+
+from evals.core.files import sha256_file
+from rlvr.study.evidence import notes, own_settings
+from rlvr.study.factorial import cells_of
+from rlvr.study.rates import RATES, rates_of
+from rlvr.study.doses import doses_of, undosed
+from rlvr.study.source_files import REPOSITORY, as_input
+from rlvr.study.policies import score_points
+
+REFERENCE = as_input(REPOSITORY / "config/reference")
+RUNS, COSTS = Path("results/runs"), Path("results/costs")
+RESULTS = {"runs": "results/{folder}runs.json", "scores": expand("results/{{folder}}scores/{b}.json", b=BENCHMARKS)}
+RESULTS |= {"comparisons": "results/{folder}comparisons.json"}
+OF_TRAINING = of_runs("results/runs/{run}/manifest.json", trained=True), of_runs(
+    "results/runs/{run}/metrics.parquet", trained=True
+)
+SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
+
+
+def table(name, *more):
+    """The files of a table, the first of which stands in `snakemake --report`."""
+    path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
+    first = report(f"{path}.md", caption=f"../report/{caption}.rst", category="Tables")
+    return [first, *(path + ending for ending in (".csv", ".manifest.json", *more))]
+
+
+def figure(name, *more):
+    """The files of a figure, the first of which stands in `snakemake --report`."""
+    path = f"results/{{folder}}figures/{name}"
+    first = report(f"{path}.png", caption="../report/figure.rst", category="Figures")
+    return [first, *(path + ending for ending in (".svg", ".pdf", ".manifest.json", *more))]
+
+
+def design(folder):
+    """The name of the one table of a study that is a design, in place of all others; none of other studies."""
+    config = study_of(folder).config
+    if config.study == RATES:
+        return RATES
+    return "doses" if config.doses else "factorial" if config.factorial else None
+
+
+def tables_of(folder):
+    """The tables of a folder: a study of models alone has no methods to set side by side."""
+    if name := design(folder):
+        return [name]
+    names = ["main", "audit"]
+    if TRAINS:
+        names += ["by_seed", "robust", "efficiency", "paper_vs_ours"]
+        names += ["sizes"] * SEVERAL_SIZES + ["checkpoints"] * bool(BEST_CHOICE)
+    return names
+
+
+def figures_of(folder):
+    """The figures of a folder: a study of models alone has no training curves."""
+    if name := design(folder):
+        return [] if name == RATES else [name]
+    if not TRAINS:
+        return ["scores"]
+    study = study_of(folder)
+    names = ["scores", "differences", "profiles", "cost_curves", "training_curves"]
+    names += ["compute_performance"] * bool(study.validation_settings) + ["validation_curves"] * bool(BEST_CHOICE)
+    return names + own_figures(folder)
+
+
+def own_figures(folder):
+    """The figures that not every study has; the report shows them in a section of their own."""
+    study = study_of(folder)
+    names = ["sizes"] * SEVERAL_SIZES + ["reward_curves"] * bool(folder)
+    return names + ["score_curves"] * (study.config.score_at is not None)
+
+
+def drawn_files(folder):
+    """The tables and figures of a folder."""
+    tables = [f"results/{folder}tables/{name}.md" for name in tables_of(folder)]
+    return tables, [f"results/{folder}figures/{name}.png" for name in figures_of(folder)]
+
+
+def pages_of(folder):
+    """The pages of a folder, the report and MLflow included; a design has a table and a figure alone."""
+    if design(folder):
+        return []
+    pages = [f"results/{folder}responses/{name}/index.html" for name in BENCHMARKS]
+    pages += [f"results/{folder}rollouts/index.html"] * KEEPS_ROLLOUTS
+    return pages + [f"results/{folder}{name}" for name in ("report.html", "tracking.json") if TRAINS]
+
+
+def titles(wildcards, methods=None):
+    """The titles of methods, for tables of designs."""
+    known = study_of(wildcards.folder).methods
+    return {method: known[method]["title"] for method in (known if methods is None else methods)}
+
+
+rule study_file:
+    """The resolved configuration of a study: what changes in it makes the report again."""
+    output:
+        "results/{folder}study.json",
+    log:
+        "results/logs/{folder}study.log",
+    priority: 200  # by it MLflow knows the runs that are under way
+    localrule: True
+    params:
+        *by_setting(lambda w: {"study": study_of(w.folder).config.to_json()}, at_most=400),
+        call="evals.core.files:write_json_to",
+        value=lambda w, output: study_of(w.folder).config.to_json(),
+    script:
+        "../scripts/call.py"
+
+
+rule run_sheet:
+    """All runs that a folder compares."""
+    input:
+        lambda w: compared(w.folder) and [],  # the looks before it
+    output:
+        "results/{folder}runs.json",
+    log:
+        "results/logs/{folder}runs.log",
+    priority: 200  # by it MLflow knows the runs that are under way
+    localrule: True
+    params:
+        lambda w: [row.to_json() for row in compared(w.folder)],
+        call="evals.core.files:write_json_to",
+        value=lambda w, output: [row.to_json() for row in compared(w.folder)],
+    script:
+        "../scripts/call.py"
+
+
+rule table_main:
+    """The main table, a row a method. Costs are written with a job but are no outputs of it."""
+    input:
+        code_of("evals.tables.main"),
+        of_runs("results/runs/{run}/metrics.parquet", trained=True),
+        **RESULTS,
+    output:
+        table("main", ".tex", "_short.tex"),
+    log:
+        "results/logs/{folder}tables/main.log",
+    params:
+        call="evals.tables.main:write_main_table",
+        costs=COSTS,
+        training=RUNS,
+        notes=lambda w: notes(STUDY, study_of(w.folder)),
+    script:
+        "../scripts/call.py"
+
+
+rule table_by_seed:
+    """The scores of every seed."""
+    input:
+        code_of("evals.tables.by_seed"),
+        **RESULTS,
+    output:
+        table("by_seed"),
+    log:
+        "results/logs/{folder}tables/by_seed.log",
+    params:
+        call="evals.tables.by_seed:write_by_seed_table",
+    script:
+        "../scripts/call.py"
+
+
+rule table_robust:
+    """Medians, and seeds that fell."""
+    input:
+        code_of("evals.tables.robust"),
+        *OF_TRAINING,
+        **RESULTS,
+    output:
+        table("robust"),
+    log:
+        "results/logs/{folder}tables/robust.log",
+    params:
+        call="evals.tables.robust:write_robust_table",
+        training=RUNS,
+    script:
+        "../scripts/call.py"
+
+
+rule table_efficiency:
+    """The methods at equal tokens."""
+    input:
+        code_of("evals.tables.efficiency"),
+        *OF_TRAINING,
+        **RESULTS,
+    output:
+        table("efficiency"),
+    log:
+        "results/logs/{folder}tables/efficiency.log",
+    params:
+        call="evals.tables.efficiency:write_efficiency_table",
+        training=RUNS,
+    script:
+        "../scripts/call.py"
+
+
+rule table_audit:
+    """How much was not judged, and where a second grader differs."""
+    input:
+        code_of("evals.tables.audit"),
+        audits=of_runs("results/grades/{run}/{b}/audit.json"),
+        runs="results/{folder}runs.json",
+    output:
+        table("audit"),
+    log:
+        "results/logs/{folder}tables/audit.log",
+    params:
+        call="evals.tables.audit:write_audit_table",
+    script:
+        "../scripts/call.py"
+
+
+rule table_sizes:
+    """The verdicts on models of several sizes."""
+    input:
+        code_of("evals.tables.sizes"),
+        **RESULTS,
+        bases=expand("results/base/{model}/manifest.json", model=STUDY.models_from_scratch),
+    output:
+        table("sizes"),
+    log:
+        "results/logs/{folder}tables/sizes.log",
+    params:
+        call="evals.tables.sizes:write_sizes_table",
+    script:
+        "../scripts/call.py"
+
+
+BEST_RESULTS = {key: expand(path, folder="{folder}best/", allow_missing=True) for key, path in RESULTS.items()}
+
+
+rule table_checkpoints:
+    """The best policies of the runs beside the last ones."""
+    input:
+        code_of("evals.tables.checkpoints"),
+        **RESULTS,
+        best_runs="results/{folder}best/runs.json",
+        best_scores=expand("results/{{folder}}best/scores/{b}.json", b=BENCHMARKS),
+        best_comparisons="results/{folder}best/comparisons.json",
+        choices=lambda w: expand("results/runs/{run}/chosen.json", run=best_runs(w)),
+    output:
+        table("checkpoints"),
+    log:
+        "results/logs/{folder}tables/checkpoints.log",
+    params:
+        call="evals.tables.checkpoints:write_checkpoints_table",
+    script:
+        "../scripts/call.py"
+
+
+def best_runs(wildcards):
+    """The best policies of a folder's runs."""
+    return [row.run for row in compared(f"{wildcards.folder}best/") if row.seed is not None]
+
+
+def published_results(key):
+    """The results that stand beside published ones: papers that choose a checkpoint report the best one."""
+    return lambda w: expand(RESULTS[key], folder=f"{w.folder}best/" if BEST_CHOICE else w.folder)
+
+
+rule table_paper_vs_ours:
+    """The numbers of a study beside published ones."""
+    input:
+        code_of("evals.tables.published"),
+        expand("{directory}/{file}", directory=REFERENCE, file=("published.csv", "settings.yaml")),
+        runs=lambda w: published_results("runs")(w)[0],
+        scores=published_results("scores"),
+        comparisons=lambda w: published_results("comparisons")(w)[0],
+    output:
+        table("paper_vs_ours"),
+    log:
+        "results/logs/{folder}tables/paper_vs_ours.log",
+    params:
+        *by_setting(lambda w: own_settings(STUDY), at_most=80),
+        call="evals.tables.published:write_paper_vs_ours_table",
+        reference=Path(REFERENCE),
+        own=lambda w, output: own_settings(STUDY),
+    script:
+        "../scripts/call.py"
+
+
+rule table_rates:
+    """Every method at the best of its learning rates."""
+    input:
+        code_of("evals.scores.rates"),
+        of_runs("results/runs/{run}/manifest.json", trained=True),
+        scores=RESULTS["scores"],
+    output:
+        table("rates"),
+    log:
+        "results/logs/{folder}tables/rates.log",
+    params:
+        call="evals.scores.rates:write_rates_table",
+        training=RUNS,
+        rates=lambda w: rates_of(study_of(w.folder)),
+        titles=lambda w: titles(w, next(iter(rates_of(study_of(w.folder)).values()))),
+        reference_method=lambda w: study_of(w.folder).config.reference_method,
+        statistics=CONFIG.statistics,
+    script:
+        "../scripts/call.py"
+
+
+rule table_doses:
+    """Every method under each dose of difference between sampler and trainer."""
+    input:
+        code_of("evals.scores.doses"),
+        of_runs("results/runs/{run}/manifest.json", trained=True),
+        scores=RESULTS["scores"],
+    output:
+        table("doses"),
+    log:
+        "results/logs/{folder}tables/doses.log",
+    params:
+        call="evals.scores.doses:write_doses_table",
+        training=RUNS,
+        doses=lambda w: doses_of(study_of(w.folder).config),
+        titles=lambda w: titles(w, undosed(study_of(w.folder).config)),
+        reference_method=lambda w: study_of(w.folder).config.reference_method,
+        statistics=CONFIG.statistics,
+    script:
+        "../scripts/call.py"
+
+
+rule table_factorial:
+    """The effects of a factorial's levels, alone and in pairs."""
+    input:
+        code_of("evals.scores.factorial"),
+        scores=RESULTS["scores"],
+    output:
+        table("factorial"),
+    log:
+        "results/logs/{folder}tables/factorial.log",
+    params:
+        call="evals.scores.factorial:write_factorial_table",
+        factorial=lambda w: study_of(w.folder).config.factorial,
+        cells=lambda w: list(cells_of(study_of(w.folder).config).values()),
+        controls=lambda w: titles(w, study_of(w.folder).config.control_methods),
+        statistics=CONFIG.statistics,
+    script:
+        "../scripts/call.py"
+
+
+rule figure_scores:
+    """The scores of the methods."""
+    input:
+        code_of("evals.figures.results"),
+        **RESULTS,
+    output:
+        figure("scores", "_column.pdf"),
+    log:
+        "results/logs/{folder}figures/scores.log",
+    params:
+        call="evals.figures.results:write_scores_figure",
+    script:
+        "../scripts/call.py"
+
+
+rule figure_differences:
+    """The differences to the reference method."""
+    input:
+        code_of("evals.figures.results"),
+        **RESULTS,
+    output:
+        figure("differences", "_column.pdf"),
+    log:
+        "results/logs/{folder}figures/differences.log",
+    params:
+        call="evals.figures.results:write_differences_figure",
+    script:
+        "../scripts/call.py"
+
+
+rule figure_profiles:
+    """The problems that each method solves."""
+    input:
+        code_of("evals.figures.results"),
+        **RESULTS,
+    output:
+        figure("profiles"),
+    log:
+        "results/logs/{folder}figures/profiles.log",
+    params:
+        call="evals.figures.results:write_profiles_figure",
+    script:
+        "../scripts/call.py"
+
+
+rule figure_cost_curves:
+    """Rewards against tokens."""
+    input:
+        code_of("evals.figures.efficiency"),
+        *OF_TRAINING,
+        **RESULTS,
+    output:
+        figure("cost_curves"),
+    log:
+        "results/logs/{folder}figures/cost_curves.log",
+    params:
+        call="evals.figures.efficiency:write_cost_curves",
+        training=RUNS,
+    script:
+        "../scripts/call.py"
+
+
+rule figure_compute_performance:
+    """Validation scores against compute, with fitted ceilings."""
+    input:
+        code_of("evals.figures.efficiency"),
+        *OF_TRAINING,
+        **RESULTS,
+    output:
+        figure("compute_performance"),
+    log:
+        "results/logs/{folder}figures/compute_performance.log",
+    params:
+        call="evals.figures.efficiency:write_compute_performance",
+        training=RUNS,
+    script:
+        "../scripts/call.py"
+
+
+rule figure_sizes:
+    """The differences to the reference method on models of several sizes."""
+    input:
+        code_of("evals.figures.sizes"),
+        table="results/{folder}tables/sizes.csv",
+    output:
+        figure("sizes"),
+    log:
+        "results/logs/{folder}figures/sizes.log",
+    params:
+        call="evals.figures.sizes:write_sizes_figure",
+        reference=lambda w: titles(w)[study_of(w.folder).config.reference_method],
+    script:
+        "../scripts/call.py"
+
+
+rule figure_doses:
+    """The scores of the methods by dose of difference between sampler and trainer."""
+    input:
+        code_of("evals.figures.doses"),
+        table="results/{folder}tables/doses.csv",
+    output:
+        figure("doses"),
+    log:
+        "results/logs/{folder}figures/doses.log",
+    params:
+        call="evals.figures.doses:write_doses_figure",
+        reference_method=lambda w: study_of(w.folder).config.reference_method,
+    script:
+        "../scripts/call.py"
+
+
+rule figure_factorial:
+    """The effects of a factorial's levels."""
+    input:
+        code_of("evals.figures.factorial"),
+        table="results/{folder}tables/factorial.csv",
+    output:
+        figure("factorial"),
+    log:
+        "results/logs/{folder}figures/factorial.log",
+    params:
+        call="evals.figures.factorial:write_factorial_figure",
+    script:
+        "../scripts/call.py"
+
+
+rule figure_training_curves:
+    """The metrics of the runs, step by step."""
+    input:
+        code_of("rlvr.report.curves"),
+        of_runs("results/runs/{run}/metrics.parquet", trained=True),
+        runs="results/{folder}runs.json",
+    output:
+        figure("training_curves"),
+    log:
+        "results/logs/{folder}figures/training_curves.log",
+    params:
+        call="rlvr.report.curves:write_training_curves",
+        training=RUNS,
+    script:
+        "../scripts/call.py"
+
+
+def together(wildcards):
+    """The folders of the studies that are made together."""
+    with one_line_errors():
+        return STUDIES.together(wildcards.folder)
+
+
+rule figure_reward_curves:
+    """The rewards of studies that are made together, side by side."""
+    input:
+        code_of("rlvr.report.curves"),
+        lambda w: [
+            f"results/runs/{row.run}/metrics.parquet"
+            for folder in together(w)
+            for row in compared(folder)
+            if row.seed is not None
+        ],
+        runs=lambda w: [f"results/{folder}runs.json" for folder in together(w)],
+    output:
+        figure("reward_curves"),
+    log:
+        "results/logs/{folder}figures/reward_curves.log",
+    params:
+        call="rlvr.report.curves:write_reward_curves",
+        training=RUNS,
+        titles=lambda w: [config.title or config.study for config in (study_of(f).config for f in together(w))],
+        reference_method=lambda w: study_of(w.folder).config.reference_method,
+    script:
+        "../scripts/call.py"
+
+
+rule figure_score_curves:
+    """The scores of the policies along the runs."""
+    input:
+        code_of("rlvr.report.curves"),
+        scores=expand("results/{{folder}}{part}scores/{b}.json", part=("", "steps/"), b=BENCHMARKS),
+        runs=expand("results/{{folder}}{part}runs.json", part=("", "steps/")),
+    output:
+        figure("score_curves"),
+    log:
+        "results/logs/{folder}figures/score_curves.log",
+    params:
+        call="rlvr.report.curves:write_score_curves",
+        points=lambda w: {
+            method: [list(point) for point in along] for method, along in score_points(study_of(w.folder)).items()
+        },
+    script:
+        "../scripts/call.py"
+
+
+rule figure_validation_curves:
+    """The scores by which best policies were chosen."""
+    input:
+        code_of("rlvr.report.curves"),
+        choices=lambda w: expand("results/runs/{run}/chosen.json", run=best_runs(w)),
+        runs="results/{folder}runs.json",
+    output:
+        figure("validation_curves"),
+    log:
+        "results/logs/{folder}figures/validation_curves.log",
+    params:
+        call="rlvr.report.curves:write_validation_curves",
+    script:
+        "../scripts/call.py"
+
+
+def token_tables(wildcards):
+    """The directories of token tables of responses, where somebody made them (rlvr-claims)."""
+    runs = [row.run for row in compared(wildcards.folder)]
+    directories = [f"results/claims/tokens/{run}/{wildcards.benchmark}" for run in runs]
+    return [directory for directory in directories if Path(directory, "tokens.parquet").is_file()]
+
+
+def replays(wildcards):
+    """The directories of replayed runs, where somebody made them (rlvr-claims).
+
+    They are no inputs: a run that is trained again would be replayed again, for a page that shows whatever is there.
+    """
+    directories = [
+        Path(f"results/claims/tokens/{row.run}") for row in compared(wildcards.folder) if row.seed is not None
+    ]
+    return [directory for directory in directories if (directory / "manifest.json").is_file()]
+
+
+rule page_responses:
+    """Every response to a benchmark. The texts lie in the directory beside the page, which loads them when needed."""
+    input:
+        code_of("rlvr.report.responses"),
+        template_files("responses"),
+        of_runs("results/samples/{run}/{b}/manifest.json"),
+        of_runs("results/grades/{run}/{b}/manifest.json"),
+        lambda w: [f"{directory}/tokens.parquet" for directory in token_tables(w)],
+        audits=of_runs("results/grades/{run}/{b}/audit.json"),
+        runs="results/{folder}runs.json",
+    output:
+        "results/{folder}responses/{benchmark}/index.html",
+        "results/{folder}responses/{benchmark}/manifest.json",
+        directory("results/{folder}responses/{benchmark}/texts"),
+    log:
+        "results/logs/{folder}responses/{benchmark}.log",
+    params:
+        call="rlvr.report.responses:write_responses_page",
+        results=Path("results"),
+        benchmark=lambda w: w.benchmark,
+        benchmarks=BENCHMARKS,
+        tokens=lambda w: list(map(Path, token_tables(w))),
+        report="../../report.html" if TRAINS else "",
+        rollouts="../../rollouts/index.html" if KEEPS_ROLLOUTS else "",
+    script:
+        "../scripts/call.py"
+
+
+rule page_rollouts:
+    """What the policies wrote while they were trained. A run that kept no rollouts is not repeated for them."""
+    input:
+        code_of("rlvr.report.rollouts"),
+        template_files("responses"),
+        of_runs("results/runs/{run}/manifest.json", trained=True),
+        "results/problems/train/manifest.json",
+        runs="results/{folder}runs.json",
+    output:
+        "results/{folder}rollouts/index.html",
+        "results/{folder}rollouts/manifest.json",
+        directory("results/{folder}rollouts/texts"),
+    log:
+        "results/logs/{folder}rollouts.log",
+    params:
+        lambda w: [sha256_file(directory / "manifest.json") for directory in replays(w)],
+        call="rlvr.report.rollouts:write_rollouts_page",
+        results=Path("results"),
+        benchmarks=BENCHMARKS,
+        replayed=lambda w, output: replays(w),
+    script:
+        "../scripts/call.py"
+
+
+rule report_html:
+    """The report, one self-contained HTML file."""
+    input:
+        code_of("rlvr.report.page"),
+        template_files("report"),
+        of_runs("results/runs/{run}/manifest.json", trained=True),
+        lambda w: [file for files in drawn_files(w.folder) for file in files],
+        **RESULTS,
+        audits=of_runs("results/grades/{run}/{b}/audit.json"),
+        study="results/{folder}study.json",
+    output:
+        report("results/{folder}report.html", caption="../report/report.rst", category="Study"),
+        "results/{folder}report.manifest.json",
+    log:
+        "results/logs/{folder}report.log",
+    params:
+        call="rlvr.report.page:write_report",
+        directory=Path("results"),
+        figures=lambda w: Path(f"results/{w.folder}figures"),
+        notes=lambda w: notes(STUDY, study_of(w.folder)),
+        title=lambda w: study_of(w.folder).config.title,
+        own_figures=lambda w: own_figures(w.folder),
+        rollouts="rollouts/index.html" if KEEPS_ROLLOUTS else "",
+    script:
+        "../scripts/call.py"
+
+
+rule track:
+    """MLflow, made again from the files. The database is not declared: it holds other things than ours."""
+    input:
+        code_of("rlvr.report.mlflow.projection"),
+        of_runs("results/runs/{run}/manifest.json", trained=True),
+        lambda w: [file for files in drawn_files(w.folder) for file in files],
+        lambda w: expand("results/runs/{run}/chosen.json", run=best_runs(w) if BEST_CHOICE else []),
+        list(RESULTS.values()),
+    output:
+        "results/{folder}tracking.json",
+    log:
+        "results/logs/{folder}tracking.log",
+    params:
+        call="rlvr.report.mlflow.projection:track",
+        results=Path("results"),
+        study=lambda w: Path(f"results/{w.folder}"),
+    script:
+        "../scripts/call.py"

@@ -1,0 +1,189 @@
+"""Training: the runs, policies that are kept along them, and the best one of each."""
+
+from evals.core.files import canonical_json
+from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution
+from evals.generation import VERSION as SAMPLER_VERSION
+from evals.grading import INTEGER_VERSION
+from evals.grading import VERSION as GRADER_VERSION
+from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
+from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
+from rlvr.methods.component_file import component_copy
+from rlvr.study.machine import devices
+from rlvr.study.rule_values import refuse_made_otherwise
+
+BY_VERL = STUDY.engine == VERL
+LOCAL_VERSIONS = {"engine": LOCAL_ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": INTEGER_VERSION}
+VERSIONS = {"engine": VERL_ENGINE_VERSION, "grader": GRADER_VERSION} if BY_VERL else LOCAL_VERSIONS
+COMPONENTS = {component_copy(file).parent.name: str(file) for file in STUDY.component_files}
+
+
+def spec(wildcards):
+    """Everything that decides the outcome of a run: the content of its run.json."""
+    with one_line_errors():
+        study, _ = STUDIES.policy(wildcards.run)
+        return study.run_spec(wildcards.run)
+
+
+def settings_of_run(wildcards):
+    """The settings of a run, and the versions of everything that computes it."""
+    return {**spec(wildcards).parameters(), "versions": VERSIONS}
+
+
+def on_device(name):
+    """Make the function of a resource of a training job: its nodes and GPUs."""
+    return lambda wildcards: devices(STUDIES.policy(wildcards.run)[0], wildcards.run)[name]
+
+
+def checkpoints_at(steps):
+    """The options of the training command that keep policies along the run."""
+    return [word for step in steps for word in ("--checkpoints-at", str(step))]
+
+
+def cluster_option(wildcards):
+    """Where verl carries a run out, as an option of the command; nothing for the local engine."""
+    study, _ = STUDIES.policy(wildcards.run)
+    return ["--cluster", canonical_json(study.cluster(wildcards.run))] if BY_VERL else []
+
+
+def machine_options(wildcards, threads):
+    """The options of the training command that change no result."""
+    python = ["--python", MACHINE.training_python] if BY_VERL and MACHINE.training_python else []
+    return ["--threads", str(threads), *options(MACHINE, Execution), *python, *cluster_option(wildcards)]
+
+
+rule copy_component:
+    """A file of the user's with components, copied into the results, in a directory named after its bytes."""
+    input:
+        file=lambda w: COMPONENTS[w.digest],
+    output:
+        "results/components/{digest}/manifest.json",
+        f"results/components/{{digest}}/{COMPONENT_FILE}",
+    log:
+        "results/logs/components/{digest}.log",
+    wildcard_constraints:
+        digest=one_of(COMPONENTS),
+    priority: 200
+    params:
+        call="rlvr.methods.component_file:copy_component",
+    script:
+        "../scripts/call.py"
+
+
+rule train:
+    """A run. Its outputs are small; state/ and checkpoint/ beside them are the trainer's own, which Snakemake leaves."""
+    input:
+        lambda w: f"results/base/{policy(w.run).run.model}/manifest.json",
+        expand("results/problems/{set}/manifest.json", set=[set for set in PROBLEMS if set in (TRAIN, VALIDATION)]),
+        [f"results/verifiers/{TRAIN}/{VERIFIER_FILE}"] if TRAIN in STUDY.verifiers else [],
+        lambda w: [str(file.with_name("manifest.json")) for file in spec(w).component_files],
+    output:
+        "results/runs/{run}/manifest.json",
+        "results/runs/{run}/metrics.parquet",
+        run="results/runs/{run}/run.json",
+    log:
+        "results/logs/runs/{run}.log",
+    benchmark:
+        "results/costs/train/{run}.tsv"
+    priority: lambda w: STUDIES.priority(w.run)  # every method's first seed comes before any method's second
+    conda:
+        TRAINING.conda
+    container:
+        TRAINING.container
+    threads: MACHINE.training_threads
+    resources:
+        nodes=on_device("nodes"),
+        gpu=on_device("gpu"),
+        gres=on_device("gres"),
+        ray_cluster=on_device("ray_cluster"),
+    params:
+        *by_setting(
+            settings_of_run,
+            at_most=70,
+            check=refuse_made_otherwise(workflow, "results/runs/{run}/manifest.json", settings_of_run),
+        ),
+        content=lambda w, output: canonical_json(spec(w).to_json()),
+        machine=machine_options,
+        python=lambda w, output: TRAINING.python,
+        kept=lambda w, output: checkpoints_at(STUDIES.kept_steps(w.run)),
+    shell:
+        "printf %s {params.content:q} > {output.run}; "
+        "exec {params.python} -m rlvr train {output.run} {params.machine:q} {params.kept} > {log:q} 2>&1"
+
+
+rule policy_at_step:
+    """A policy along a run, which a study is scored at. One that was not kept is made by repeating the run up to there."""
+    input:
+        "results/runs/{run}/manifest.json",
+    output:
+        "results/runs/{run}/checkpoints/step-{step}.kept",
+    log:
+        "results/logs/runs/{run}/checkpoints/step-{step}.log",
+    benchmark:
+        "results/costs/policies/{run}/step-{step}.tsv"
+    wildcard_constraints:
+        step=r"\d+",
+    priority: lambda w: STUDIES.priority(w.run)
+    conda:
+        TRAINING.conda
+    container:
+        TRAINING.container
+    threads: MACHINE.training_threads
+    resources:
+        nodes=on_device("nodes"),
+        gpu=on_device("gpu"),
+        gres=on_device("gres"),
+        ray_cluster=on_device("ray_cluster"),
+    params:
+        machine=machine_options,
+        python=lambda w, output: TRAINING.python,
+        kept=lambda w, output: checkpoints_at([w.step]),
+    shell:
+        "touch {output:q}; exec {params.python} -m rlvr train results/runs/{wildcards.run}/run.json {params.machine:q} "
+        "{params.kept} > {log:q} 2>&1"
+
+
+use rule policy_at_step as candidates with:  # the policies along a run that the best one is chosen among, by one job
+    output:
+        "results/runs/{run}/candidates.kept",
+    log:
+        "results/logs/runs/{run}/candidates.log",
+    benchmark:
+        "results/costs/policies/{run}/candidates.tsv"
+    params:
+        lambda w: f"steps: {STUDIES.candidate_steps(w.run)}",
+        machine=machine_options,
+        python=lambda w, output: TRAINING.python,
+        kept=lambda w, output: checkpoints_at(STUDIES.candidate_steps(w.run)),
+
+
+def grades_of_candidates(wildcards):
+    """The grades by which the best policy of a run is chosen."""
+    candidates = [row.run.run for row in policy(wildcards.run).candidates]
+    return expand("results/grades/{run}/{b}/manifest.json", run=candidates, b=BEST_CHOICE.benchmark)
+
+
+rule best_policy:
+    """The best policy of a run, laid out as a run; checkpoint/ has its files, by hard links."""
+    input:
+        grades_of_candidates,
+    output:
+        "results/runs/{run}/manifest.json",
+        "results/runs/{run}/metrics.parquet",
+        "results/runs/{run}/chosen.json",
+        "results/runs/{run}/chosen.manifest.json",
+    log:
+        "results/logs/runs/{run}.log",
+    wildcard_constraints:
+        run=r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME,
+    params:
+        call="rlvr.engines.best:choose_best",
+        trained=lambda w, output: Path(f"results/runs/{policy(w.run).trained.run}"),
+        candidates=lambda w, input: {
+            str(row.step): str(Path(grades).parent)
+            for row, grades in zip(policy(w.run).candidates, input, strict=True)
+        },
+    script:
+        "../scripts/call.py"
+
+
+ruleorder: best_policy > train
