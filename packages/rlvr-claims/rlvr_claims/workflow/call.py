@@ -32,7 +32,8 @@ if __name__ == "__main__":  # a worker process, such as the grader's, imports th
     values = dict(snakemake.params.items())
     values |= values.pop("arguments", {})  # whose names Snakemake keeps for itself, such as count
     module, _, name = values.pop("call").partition(":")
-    values |= {key: paths(value) for key, value in snakemake.input.items()} | {"out": out_of(snakemake.output[0])}
+    values |= {key: paths(value) for key, value in snakemake.input.items()}
+    values.setdefault("out", out_of(snakemake.output[0]))
     try:
         function = getattr(import_module(module), name)
         if {"runs", "scores", "comparisons"} <= values.keys():
