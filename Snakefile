@@ -43,7 +43,6 @@ onstart:
     measure_inputs_once(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
     JOBS.start()
-    PLAN.register()
 
 
 report: "workflow/report/study.rst"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rlvr.stages.shown import RESULTS, OfResults, Shown
-from rlvr.stages.stage import ASIDE, File, Files
+from rlvr.stages.stage import File, Files
 
 _PAGE = ("base.html.jinja", "macros.html.jinja", "report.css")
 _VIEWER = (*_PAGE, "responses.html.jinja", "responses.js")
@@ -88,7 +88,6 @@ class Report(OfResults):
         title: of a named study, its heading.
         own_figures: the names of its figures.
         rollouts: address of the page of rollouts.
-        registrations: the file of a registered comparison.
     """
 
     kind = "report_html"
@@ -108,7 +107,6 @@ class Report(OfResults):
     title: str | None = None
     own_figures: tuple[str, ...] = ()
     rollouts: str = ""
-    registrations: Annotated[Path | None, ASIDE] = None
 
     def arguments(self) -> dict[str, Any]:
         """The figures by their directory."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from evals.core.files import sha256_file
 from evals.core.run_spec import VERL
-from evals.scores.registration import REGISTRATIONS
 from rlvr.stages import figures, pages, tables
 from rlvr.stages.stage import Stage
 from rlvr.study.doses import doses_of, undosed
@@ -203,7 +202,6 @@ class Displayed:
             **shown,
             title=config.title,
             own_figures=tuple(names),
-            registrations=Path(f"results/{folder}{REGISTRATIONS}") if config.registration else None,
             manifests=manifests,
             study=Path(f"results/{folder}study.json"),
             audits=self.plan.audits(folder),

@@ -24,7 +24,6 @@ from evals.grading.code import VERSION as CODE_GRADER_VERSION
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.verifier import read_verifier
 from evals.grading.verdict import CODE, VERIFIER, Kind
-from evals.scores.registration import REGISTRATIONS, register
 from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.methods.component_file import component_copy
@@ -420,11 +419,6 @@ class Plan:
     def scores(self, folder: str) -> tuple[Path, ...]:
         """The scores of a study."""
         return tuple(Path(f"results/{folder}scores/{name}.json") for name in self.study.benchmarks)
-
-    def register(self) -> None:
-        """Register the study's comparison, if it has one, before the first job starts."""
-        folder = self.study.folder
-        register(self.study.config.to_json(), self.run_manifests(folder), Path(f"results/{folder}{REGISTRATIONS}"))
 
 
 def problem_set(name: str) -> Path:
