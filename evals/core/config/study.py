@@ -19,7 +19,6 @@ from evals.core.config.sections import (
     Evaluation,
     LocalCopy,
     Problems,
-    Registration,
     SeedsByLooks,
     Statistics,
     StudyExecution,
@@ -120,9 +119,6 @@ class StudyConfig(Settings):
         "best of those along it (docs/evaluation.md)",
     )
     statistics: Statistics = Field(description="intervals and tests")
-    registration: Registration | None = Field(
-        default=None, description="a comparison that gets one verdict: superior, equivalent, inferior or undecided"
-    )
     diagnostics: Diagnostics | None = Field(default=None, description="runs that `snakemake phenomena` analyses")
     decoding: DecodingConfig | None = Field(
         default=None,
@@ -217,13 +213,6 @@ class StudyConfig(Settings):
             self._check_validation()
         if self.best_checkpoint is not None:
             self._check_best(self.best_checkpoint)
-        if self.registration is not None:
-            compared = [method for method in self.methods if method != self.reference_method]
-            if self.registration.method not in compared:
-                accepted = ", ".join(compared) or "a study with methods"
-                raise NotAccepted(f"is {self.registration.method!r}", accepted, "registration.method")
-            if len(self.models) > 1:
-                raise NotAccepted(f"is given in a study of {len(self.models)} models", "one model", "registration")
         return self
 
     def _check_training(self) -> None:
