@@ -93,7 +93,7 @@ lint: environment ## check style, types, imports between packages, and the workf
 
 docs: environment ## build all pages as a site, build/site/index.html, and check their links
 	@rm -rf build && mkdir -p build/pages
-	@git ls-files '*.md' docs config profiles CITATION.cff LICENSE | tar -cf - -T - | tar -xf - -C build/pages
+	@git ls-files '*.md' docs 'packages/*/docs' config profiles CITATION.cff LICENSE | tar -cf - -T - | tar -xf - -C build/pages
 	@$(BIN)/uvx --quiet --from mkdocs-material==9.6.0 --with latex2mathml==3.78.1 mkdocs build --strict --quiet
 	@! grep -rlE '<(script|link|img|iframe)[^>]* (src|href)="?https?:' build/site --include='*.html'
 

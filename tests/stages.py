@@ -4,8 +4,7 @@ A stage itself is carried out from its file, below results/.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,32 +68,6 @@ def sample_benchmark(models: Sequence[Any], problems: Path, settings: Any, out: 
 
     plan = make_plan(models, problems, settings).with_parameters(**pair.get("parameters", {}))
     sample_plan(plan, plan.load_backend, out, pair.get("draws"))
-
-
-def decode_sample(models: tuple[Path, Path], problems: Path, settings: Any, rule: Mapping[str, Any], out: Path) -> None:
-    """Sample a base and a trained model together by a rule of decoding."""
-    from evals.decoding.pair import identities, pair_draw, read_pair
-    from evals.decoding.settings import Decoding
-
-    decoding, pair = Decoding.parse(rule, ""), read_pair(*models, settings.dtype)
-    settings.choose_code_paths()
-    parameters = {**identities(pair), "decoding": decoding.to_json()}
-    draws = partial(pair_draw, decoding, settings)
-    sample_benchmark(pair, problems, settings, out, draws=draws, parameters=parameters)
-
-
-def decode_sweep(models: tuple[Path, Path], problems: Path, settings: Any, grid: Mapping[str, Any], out: Path) -> None:
-    """Sample a base and a trained model together at every point of a grid."""
-    from evals.decoding.pair import read_pair
-    from evals.decoding.settings import Grid
-    from evals.decoding.sweep import sample_grid
-    from evals.grading.pool import GradingPool
-    from evals.grading.verdict import Kind
-
-    settings.choose_code_paths()
-    with GradingPool(1) as pool:
-        pair = read_pair(*models, settings.dtype)
-        sample_grid(pair, problems, settings, Grid.parse(grid, ""), Kind.COMPLETION, pool, out)
 
 
 def write_job(path: Path, kind: str, **fields: Any) -> Path:

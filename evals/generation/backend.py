@@ -93,9 +93,9 @@ def load_backend(name: str, checkpoints: Sequence[Checkpoint], settings: Backend
         raise InvalidInput("", "head_dtype", f"is {settings.head_dtype} with backend {name}", "none, or backend local")
     if len(checkpoints) > 1 and not entry.in_step:
         able = ", ".join(other for other, entry in BACKENDS.items() if entry.in_step)
-        raise InvalidInput("", "backend", f"is {name!r} with two models", f"{able} (docs/diagnostics.md)")
+        raise InvalidInput("", "backend", f"is {name!r} with two models", able)
     if len(checkpoints) > 1 and settings.stop:
-        raise InvalidInput("", "stop", f"is {list(settings.stop)} with two models", "none (docs/diagnostics.md)")
+        raise InvalidInput("", "stop", f"is {list(settings.stop)} with two models", "none")
     if name != "server":
         for checkpoint in checkpoints:
             checkpoint.require_numbers()

@@ -1,4 +1,4 @@
-"""The text of a response as graders see it, in evaluation, in training and in diagnostics (docs/grading.md)."""
+"""The text of a response as graders see it, in evaluation and in training (docs/grading.md)."""
 
 from __future__ import annotations
 

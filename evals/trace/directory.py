@@ -14,13 +14,13 @@ from evals.trace.rows import print_verdict, refuse
 
 _RESULTS = "results"
 _NO_RESULTS = re.compile(
-    r"(logs|jobs|costs|mlflow-artifacts)/"
+    r"([a-z]+/)?(logs|jobs|costs|mlflow-artifacts)/"  # of the study, or of a package that reads its results
     r"|(.*/)?\.[^/]*(/|$)"  # what Snakemake, writers and file managers keep for themselves
-    r"|((base|runs)/[^/]+|(decoding/)?samples/[^/]+/[^/]+|decoding/sweeps/[^/]+/points/[^/]+)/state/"
+    r"|((base|runs)/[^/]+|(.*/)?samples/[^/]+/[^/]+|.*/points/[^/]+)/state/"
     r"|base/[^/]+/converted/"  # what the link checkpoint beside it leads to
     r"|runs/[^/]+/(verl/|(checkpoints/step-\d+/)?(run|cluster)\.json$)"
     r"|runs/[^/]+/(metrics_so_far\..*|(candidates|checkpoints/.*)\.kept)$"
-    r"|(problems|decoding)/[^/]+/disjoint\.json$"
+    r"|(.*/)?problems/[^/]+/disjoint\.json$"
     r"|(.*/)?progress\.json$"
     r"|(studies/[^/]+/(best/)?)?(study|runs|tracking)\.json$"
     rf"|(mlflow\.db[^/]*|README\.md|{METADATA})$"

@@ -1,32 +1,74 @@
-"""All commands, in the order of the help."""
+"""All commands, in the order of the help: the core's, then those of the packages beside it that are installed."""
 
-from collections.abc import Sequence
-from importlib.metadata import version
-from typing import Annotated
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from evals.core.errors import UserError
 from rlvr.cli.command import Commands
 
+GROUP = "rlvr_bench.commands"
+"""The entry points of packages: each is a Typer application, whose commands and groups become those of rlvr-bench."""
+PACKAGES: Mapping[str, Sequence[str]] = {"rlvr-claims": ["claims"], "rlvr-conform": ["conform", "conform-page"]}
+"""The commands of the packages of packages/, for who has not installed one."""
 
-def commands(words: Sequence[str] = ()) -> Commands:
-    """The commands that the words of a process may mean.
+
+def commands(words: Sequence[str] = ()) -> Any:
+    """The commands that the words of a process may mean, as the group that parses them.
 
     A study starts hundreds of processes of `train` and `sample`, which import no other commands.
     """
     application = Commands(help="Compare RLVR training algorithms, and look at what they did.")
     application.callback()(_options)
-    if words[:1] in (["train"], ["sample"]):
+    is_job = words[:1] in (["train"], ["sample"])
+    if is_job:
         from rlvr.cli import training
 
         modules = [training]
     else:
-        from rlvr.cli import conform, curves, diagnose, evaluate, judge, study, training
+        from rlvr.cli import curves, evaluate, judge, study, tokens, training
 
-        modules = [evaluate, study, judge, conform, curves, training, diagnose]
+        modules = [evaluate, study, judge, curves, training, tokens]
     for module in modules:
         application.add_typer(module.commands)
-    return application
+    group: Any = typer.main.get_group(application)
+    if not is_job:
+        add_packages(group.commands, entry_points(group=GROUP))
+    return group
+
+
+def add_packages(known: MutableMapping[str, Any], points: Iterable[EntryPoint]) -> None:
+    """Add the commands of packages to those known by name; of one that is not installed, what says so."""
+    for point in sorted(points, key=lambda point: point.name):
+        try:
+            application = point.load()
+        except ModuleNotFoundError:  # of the package, or of what it needs
+            continue
+        _merge(known, typer.main.get_group(application).commands)
+    for package, names in PACKAGES.items():
+        known.update({name: _absent(name, package) for name in names if name not in known})
+
+
+def _merge(known: MutableMapping[str, Any], others: Mapping[str, Any]) -> None:
+    for name, command in others.items():
+        if hasattr(command, "commands") and hasattr(known.get(name), "commands"):
+            _merge(known[name].commands, command.commands)
+        else:
+            known[name] = command
+
+
+def _absent(name: str, package: str) -> TyperCommand:
+    """A command of a package that is not installed: whatever its words are, one line says what to install."""
+
+    def refuse(*_: Any) -> None:
+        raise UserError(f"{name} is a command of the package {package}, which is not installed: pip install {package}")
+
+    command = TyperCommand(name, short_help=f"(not installed: pip install {package})")
+    command.parse_args = refuse  # type: ignore[assignment]
+    return command
 
 
 def _print_version(wanted: bool) -> None:

@@ -32,7 +32,7 @@ ROLLOUT_COLUMNS = {
     **dict.fromkeys(("step", "group", "sample", "position", "token", "mini_batch"), "int32"),
     **dict.fromkeys(("reward", "advantage", "weight", "old_log_prob", "entropy"), "float32"),
 }
-"""The columns of a step's rollouts and their types; docs/diagnostics.md describes each."""
+"""The columns of a step's rollouts and their types; docs/tokens.md describes each."""
 MOST_TOKENS = 1_000_000
 """Response tokens of a step that are kept, about 14 MB; of a larger batch whole groups are left out."""
 KIND = "kept_rollouts"  # the manifest's

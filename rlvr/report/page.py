@@ -105,7 +105,6 @@ def report_content(
         "timing_table": timing_table(results, directory / "runs"),
         "recorded_table": recorded_table(results, directory / "runs"),
         "settings_table": settings_table(results, directory),
-        "has_claims": "diagnostics" in settings and not title,
         "level": round(100 * results.confidence),
         "reference": results.drawn_against[1],
         "has_looks": bool(results.looks),

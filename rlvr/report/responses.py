@@ -10,9 +10,9 @@ from evals.core.audits import BenchmarkAudit
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl
 from evals.core.records import conditions_of, read_runs
-from rlvr.diagnostics.tokens.table import read_comparison
-from rlvr.diagnostics.tokens.view import scale_of
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
+from rlvr.tokens.table import read_comparison
+from rlvr.tokens.view import scale_of
 
 NO_ANSWER, GRADERS_DISAGREE = 4, 8
 

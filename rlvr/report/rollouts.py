@@ -13,10 +13,10 @@ import pandas as pd
 from evals.core.files import fingerprint, read_jsonl
 from evals.core.manifest import Manifest, read_manifest, verify_outputs
 from evals.core.records import conditions_of, read_runs
-from rlvr.diagnostics.tokens.table import read_recorded
-from rlvr.diagnostics.tokens.view import Quantity, StepView, legend, recorded, scale_of
 from rlvr.engines.rollouts import kept_steps
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
+from rlvr.tokens.table import read_recorded
+from rlvr.tokens.view import Quantity, StepView, legend, recorded, scale_of
 
 RAISED, LOWERED = 4, 8
 """Flags of rollouts: the sign of the advantage."""

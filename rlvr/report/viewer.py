@@ -19,8 +19,8 @@ import numpy.typing as npt
 from evals.core.files import fingerprint, sha256_file, write_text
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import Condition
-from rlvr.diagnostics.tokens.view import LEVELS, levels
 from rlvr.report.html import render_page
+from rlvr.tokens.view import LEVELS, levels
 
 CHUNK_BYTES = 2_000_000
 """Text that a page loads at a time, about; a problem's responses are never divided."""
@@ -74,7 +74,7 @@ def write_responses(
 
 
 def level_letters(values: npt.NDArray[np.float64], middle: float, scale: float) -> str:
-    """Return the colour of each value as a letter, "e" for none; :func:`rlvr.diagnostics.tokens.view.levels`."""
+    """Return the colour of each value as a letter, "e" for none; :func:`rlvr.tokens.view.levels`."""
     return "".join(chr(ord("a") + LEVELS + level) for level in levels(values, middle, scale).tolist())
 
 

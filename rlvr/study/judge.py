@@ -162,7 +162,6 @@ class Judgement:
             "methods": methods,
             "reference_method": self.reference,
             "controls": {"positive": self.harmful, "negative": self.harmless},
-            "decoding": None,
         }
         return extend(self.base, judged)
 
@@ -184,7 +183,7 @@ class Judgement:
         if self.component.kind not in ("loss", "aggregation"):
             print(f"checks: none for a component of kind {self.component.kind.replace('_', ' ')}")
             return True
-        from rlvr.diagnostics.loss_checks import check_loss, failed, printed
+        from rlvr.methods.loss_checks import check_loss, failed, printed
 
         study = Study.resolve(self.content([1]), "rlvr-bench judge")
         method = compose(study.methods[self.method], self.method, study.training[self.method].max_new_tokens)

@@ -3,10 +3,12 @@
 import os
 import re
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_PACKAGES = ("evals", "rlvr")
+_OURS = re.compile(r"(evals|rlvr(_\w+)?)(\.|$)")
+"""The names of our modules; rlvr_NAME are packages beside the core."""
 _IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import (\([^)]*\)|[^\n]+)|import ([\w.]+))", re.MULTILINE)
 VERSIONED = ("evals.core", "evals.generation", "evals.problems", "rlvr.methods", "rlvr.engines", "rlvr.base_model")
 """Packages whose edits repeat nothing: a changed result raises a version number there (CONTRIBUTING.md), and
@@ -43,8 +45,15 @@ def as_input(path: Path) -> str:
     return os.path.relpath(path) if Path.cwd().is_relative_to(REPOSITORY) else str(path)
 
 
+@cache
+def _root(package: str) -> Path:
+    """The directory that holds a package: the repository, or where a package beside the core is installed."""
+    spec = find_spec(package)
+    return REPOSITORY if spec is None or spec.origin is None else Path(spec.origin).parents[1]
+
+
 def _file(name: str) -> Path | None:
-    path = REPOSITORY.joinpath(*name.split("."))
+    path = _root(name.partition(".")[0]).joinpath(*name.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
@@ -54,7 +63,7 @@ def _imported(path: Path) -> tuple[str, ...]:
     imported: list[str] = []
     for module, names, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
         name = module or plain
-        if name.partition(".")[0] in _PACKAGES:
+        if _OURS.match(name):
             inner = (word.split(" as ")[0].strip() for word in names.strip("()").split(","))
             imported += [name, *(f"{name}.{word}" for word in inner if word)]
     return tuple(name for name in imported if _file(name) is not None)

@@ -96,12 +96,6 @@ class Study:
         if config.problems:
             training_settings(config.problems, source)
         study = cls(config, methods, changed_by_models(config, methods, source), training, benchmarks)
-        if config.diagnostics and (graded := {TRAIN, config.diagnostics.benchmark} & study.verifiers.keys()):
-            message = f"measures correctness by the project's grader, and {sorted(graded)[0]} has a verifier"
-            raise InvalidInput(source, "diagnostics", message, "none")
-        if config.diagnostics and (name := config.diagnostics.benchmark) in study.by_last_statement:
-            message = f"measures correctness by marked answers, and {name} has extraction last_statement"
-            raise InvalidInput(source, "diagnostics.benchmark", message, "a benchmark with extraction marked")
         for run in study.trained_runs:
             if run.seed == config.training_seeds[0]:
                 study.run_spec(run.run, f"{source}: run {run.run}")

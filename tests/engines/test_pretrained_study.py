@@ -15,8 +15,8 @@ import yaml
 from evals.core.files import read_json, read_parquet
 from evals.core.manifest import verify_outputs
 from evals.core.yaml_file import read_yaml
-from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.rollouts import kept_steps
+from rlvr.tokens.table import read_token_table
 from tests.workflow.conftest import Project, copy_project
 
 pytest.importorskip("gguf", reason="gguf is not in this environment: make test-engines")
@@ -87,7 +87,6 @@ def project(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Project:
         "benchmarks": list(BENCHMARKS),
         "benchmark_sources": {name: {"path": whole["benchmark_sources"][name]["path"]} for name in BENCHMARKS},
         "methods": {method: {} for method in METHODS},
-        "diagnostics": None,
         "training": training | {"max_new_tokens": LENGTH, "warmup_updates": 0},
         "evaluation": {"max_new_tokens": LENGTH},
         "statistics": {"resamples": 1000, "permutations": 2000},

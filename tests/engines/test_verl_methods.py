@@ -17,8 +17,8 @@ import pytest
 
 from evals.core.manifest import verify_outputs
 from evals.core.yaml_file import read_yaml
-from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.rollouts import kept_steps
+from rlvr.tokens.table import read_token_table
 from tests.engines.study_directory import (
     ROOT,
     StudyDirectory,

@@ -13,9 +13,9 @@ from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import Case, GradingPool
-from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.rollouts import rollout_directory
 from rlvr.study.study_file import read_study_file
+from rlvr.tokens.table import read_token_table
 from tests.engines.study_directory import (
     ROOT,
     StudyDirectory,

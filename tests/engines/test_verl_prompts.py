@@ -15,9 +15,9 @@ from evals.core.run_spec import read_run
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
 from evals.problems.problem_set import render_prompt
-from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.rollouts import rollout_directory
+from rlvr.tokens.table import read_token_table
 from tests.engines.study_directory import StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from evals.core.files import read_jsonl, read_parquet
-from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.rollouts import kept_steps
+from rlvr.tokens.table import read_token_table
 from tests.engines.study_directory import ROOT, environment, smoke_study, wait_for_end_of_processes
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")

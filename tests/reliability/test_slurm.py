@@ -77,7 +77,6 @@ class Study:
     def __init__(self, config: str, directory: Path, slurm: SlurmCluster, **execution: Any) -> None:
         study = read_study_file(REPOSITORY / "config" / config)
         study |= {"seeds": [1], "benchmarks": ["chain_3"], "methods": {"dapo": {}}}
-        study.pop("diagnostics", None)
         study["models"]["tiny"]["training"]["steps"] = 10
         study["training"]["steps"] = STEPS
         study["execution"] |= {"checkpoint_interval": 1, **execution}

@@ -560,7 +560,7 @@ def replays(wildcards):
     They are no inputs: a run that is trained again would be replayed again, for a page that shows whatever is there.
     """
     directories = [
-        Path(f"results/claims/replays/{row.run}") for row in compared(wildcards.folder) if row.seed is not None
+        Path(f"results/claims/tokens/{row.run}") for row in compared(wildcards.folder) if row.seed is not None
     ]
     return [directory for directory in directories if (directory / "manifest.json").is_file()]
 

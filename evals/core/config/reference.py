@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from evals.core.config.decoding import DecodingConfig
 from evals.core.config.problem_sets import Benchmark, TrainingSet
 from evals.core.config.study import StudyConfig
 from evals.core.record import PARTIAL
@@ -17,7 +16,6 @@ _FILES: dict[str, tuple[str, Any]] = {
     "study": ("A study: `config/*.yaml`, `config/papers/*.yaml`, `config/studies/*.yaml`", StudyConfig),
     "benchmark": ("A benchmark: `config/benchmarks/NAME.yaml`", Benchmark),
     "training_set": ("A training set: `config/datasets/NAME.yaml`", TrainingSet),
-    "decoding": ("Decoding with two models: `config/decoding.yaml`", DecodingConfig),
 }
 _HEAD = """# Reference of all configuration keys
 

@@ -13,7 +13,7 @@ from evals.core.numbers import BOUNDED, Count, Index, Positive
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
 from evals.core.sampling import BenchmarkSampling, SamplingMachine
-from evals.core.values import UNIQUE, Name, Prompt, Seeds, Sha256, Text
+from evals.core.values import Name, Prompt, Seeds, Sha256, Text
 
 
 class DrawnProblems(Settings):
@@ -146,42 +146,6 @@ class Checkpoint(Settings):
     """The policies of a training that are reported beside its last one."""
 
     best: BestCheckpoint = Field(description="the best on one benchmark")
-
-
-class Diagnostics(Settings):
-    """The runs that ``snakemake phenomena`` analyses (docs/diagnostics.md).
-
-    Optional; it changes no run, and nothing is computed before it is asked for.
-    """
-
-    method: str = Field(description="its runs, one a seed of the first model, are replayed for token tables and probed")
-    weighting_method: str | None = Field(
-        default=None,
-        description="the same for a method that weighs tokens, such as DelTA, for the claims about weights",
-    )
-    steps: Annotated[tuple[Count, ...], Field(min_length=1), *UNIQUE] = Field(
-        description="rollout steps that are analysed, from 1"
-    )
-    seeds: Count | None = Field(
-        default=None, description="so many of the study's training seeds are analysed, the first; default: all"
-    )
-    benchmark: str = Field(description="on which base and trained models are compared token by token")
-    benchmark_problems: Count | None = Field(
-        default=None,
-        description="so many of its problems are sampled, the first; default: all. A claim takes up to 176 samples of "
-        "each a run",
-    )
-    selected: Annotated[tuple[str, ...], Field(min_length=2, max_length=2), *UNIQUE] | None = Field(
-        default=None,
-        description="two methods, of this study or of named ones, that train on the tokens of highest and of lowest "
-        "weight",
-    )
-    compared: Annotated[tuple[str, ...], Field(min_length=1), *UNIQUE] | None = Field(
-        default=None,
-        description="methods, of this study or of named ones, whose training and checkpoints are compared for drift; "
-        "which of them make a pair follows from their settings. One that differs from another in its steps alone, at a "
-        "constant learning rate, is a point of that one's drift over training",
-    )
 
 
 class StudyExecution(Execution, SamplingMachine, Settings):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from evals.core.comparisons import Controls
 from evals.core.config.base_models import FineTuned, FromScratch, HuggingFace, Model, Served
-from evals.core.config.decoding import DecodingConfig
 from evals.core.config.methods import Doses, Factorial, Methods, TrainingChanges
 from evals.core.config.sections import (
     BestCheckpoint,
     Checkpoint,
-    Diagnostics,
     DrawnProblems,
     Evaluation,
     LocalCopy,
@@ -32,6 +30,9 @@ from evals.core.records import BASE
 from evals.core.run_spec import LOCAL, LOCAL_DTYPES, VERL
 from evals.core.training_settings import LocalTraining, VerlTraining
 from evals.core.values import UNIQUE, Arxiv, Matching, Name, Text, Title
+
+_OF_PACKAGES = {"diagnostics": "rlvr-claims", "decoding": "rlvr-claims"}
+"""Sections that were of a study file -> the package whose own files have them now."""
 
 
 class StudyConfig(Settings):
@@ -119,11 +120,6 @@ class StudyConfig(Settings):
         "best of those along it (docs/evaluation.md)",
     )
     statistics: Statistics = Field(description="intervals and tests")
-    diagnostics: Diagnostics | None = Field(default=None, description="runs that `snakemake phenomena` analyses")
-    decoding: DecodingConfig | None = Field(
-        default=None,
-        description="settings of `snakemake decoding`, instead of those of config/decoding.yaml; they change no run",
-    )
     execution: StudyExecution = Field(default=StudyExecution(), description="where and how jobs are carried out")
 
     def training_of(self, method: str, source: str, model: str | None = None) -> LocalTraining | VerlTraining:
@@ -175,6 +171,15 @@ class StudyConfig(Settings):
     def best_checkpoint(self) -> BestCheckpoint | None:
         """The rule by which the best policy of a training is chosen; None where the last alone is reported."""
         return self.checkpoint.best if isinstance(self.checkpoint, Checkpoint) else None
+
+    @classmethod
+    def parse(cls, content: Any, source: str, key: str = "") -> Self:
+        """Read a study; a section that a package has in files of its own is an :class:`InvalidInput` that names it."""
+        for section in _OF_PACKAGES.keys() & (content if isinstance(content, dict) else {}):
+            package = _OF_PACKAGES[section]
+            found, accepted = f"is a section of a file of {package}", f"none here (packages/{package}/README.md)"
+            raise InvalidInput(source, section, found, accepted)
+        return super().parse(content, source, key)
 
     @model_validator(mode="after")
     def _check_whole(self) -> StudyConfig:
@@ -287,17 +292,11 @@ class StudyConfig(Settings):
     def _check_engine(self) -> None:
         """Check that the study has what its engine needs, and nothing that the engine would ignore."""
         if self.engine == VERL:
-            if self.diagnostics is not None:
-                raise NotAccepted("replays runs of engine local", "none with engine verl", "diagnostics")
             if self.contrast_steps:
                 raise NotAccepted(f"is {self.contrast_steps}", "0, or none, with engine verl", "contrast_steps")
             require(self.execution, ("cluster", "training_python"), "execution")
         elif self.execution.cluster is not None:
             raise NotAccepted("is a setting of engine verl", "none with engine local", "execution.cluster")
-        elif self.samples_rollouts_by_vllm and self.diagnostics is not None:
-            raise NotAccepted(
-                "replays rollouts of the trainer's own sampler", "none with sampling_backend vllm", "diagnostics"
-            )
         elif "training_python" in self.execution.model_fields_set and not self.samples_rollouts_by_vllm:
             accepted = "none with engine local, unless training.sampling_backend is vllm"
             raise NotAccepted("names an environment of verl or vLLM", accepted, "execution.training_python")

@@ -31,13 +31,18 @@ _MADE_TAG, _NOTE_TAG, _VIEW_TAG = "rlvr.made_from", "mlflow.note.content", "mlfl
 _ENDINGS = (".md", ".csv", ".tex", ".png", ".svg", ".html")
 _PAGES = {  # stage of a run: its name, the table that describes it and how many of its sections, the files
     "overview": ("tables and figures", "tables/main.md", 1, ("tables/*", "figures/*")),
-    "phenomena": (
+    "claims": (
         "claims of the papers",
-        "tables/phenomena.md",
+        "claims/tables/claims.md",
         2,
-        ("**/phenomena*", "figures/*/*", "diagnostics/*/*"),
+        ("claims/*", "claims/tables/*", "claims/figures/*", "claims/tokens/*/*"),
     ),
-    "decoding": ("decoding with two models", "decoding/tables/decoding.md", 2, ("decoding.html", "decoding/*s/*")),
+    "decoding": (
+        "decoding with two models",
+        "claims/decoding/tables/decoding.md",
+        2,
+        ("claims/decoding/*", "claims/decoding/*s/*"),
+    ),
 }
 _VIEWS = json.loads(Path(__file__).with_name("views.json").read_text(encoding="utf-8"))
 

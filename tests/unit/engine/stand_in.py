@@ -13,6 +13,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -219,16 +220,14 @@ class _Alternating:
         return [Verdict.of("1", reason, 0.0) for reason in reasons]
 
 
-def _train_and_replay(run: str, out: str) -> list[float]:
-    """Train with states, and replay the training's steps."""
+def train_with_states(run: str) -> list[float]:
+    """Train, and save a state after every step."""
     import pandas as pd
 
     from evals.core.run_spec import Execution, LocalRun
-    from rlvr.diagnostics.replay import write_token_table
     from rlvr.engines.local.train import train
 
     train(LocalRun.read(Path(run)), Path(run).parent, Execution(device="cuda", checkpoint_interval=1))
-    write_token_table(Path(run), Path(out), [1, 2], "cuda", 1)
     return [float(loss) for loss in pd.read_parquet(Path(run).with_name("metrics.parquet"))["loss"]]
 
 
@@ -248,10 +247,16 @@ def _mixture() -> list[float]:
 
 JOBS: Mapping[str, Callable[..., list[float]]] = {
     "steps": _steps,
-    "train and replay": _train_and_replay,
+    "train": train_with_states,
     "warm start": _warm_start,
     "mixture": _mixture,
 }
+
+
+def _function(kind: str) -> Callable[..., list[float]]:
+    """The function of a kind of job: one of ours, or ``module:function`` of another test."""
+    module, _, name = kind.partition(":")
+    return JOBS[kind] if kind in JOBS else getattr(import_module(module), name)
 
 
 def main(jobs: Path) -> None:
@@ -260,7 +265,7 @@ def main(jobs: Path) -> None:
     with _Mode():
         for name, job in json.loads(jobs.read_text()).items():
             try:
-                said = {"losses": JOBS[job.pop("kind")](**job)}
+                said = {"losses": _function(job.pop("kind"))(**job)}
             except Exception:  # of any kind: the next job is made all the same
                 said = {"error": traceback.format_exc()[-6000:]}
             print(json.dumps({"name": name, **said}), flush=True)

@@ -7,12 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from evals.core.errors import InvalidInput
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.core.training_settings import EarlyStop
 from evals.tables.main import early_stop_note
-from rlvr.diagnostics.replay import write_token_table
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.train import train
 from rlvr.engines.result import checkpoint_directory
@@ -98,12 +96,3 @@ def test_a_killed_training_ends_with_the_same_step(
     train_until(end - 1, run, tmp_path / "killed", EXECUTION)
     train(run, tmp_path / "killed", EXECUTION)
     assert checkpoint_hash(tmp_path / "killed") == checkpoint_hash(tmp_path / "undisturbed")
-
-
-def test_a_step_that_was_not_done_cannot_be_replayed(stopped: tuple[LocalRun, int], tmp_path: Path) -> None:
-    run, end = stopped
-    place = tmp_path / "run"
-    train(run, place, EXECUTION)
-    (place / "run.json").write_text(run.model_dump_json())
-    with pytest.raises(InvalidInput, match=f"1 to {end}, after which .* stopped early"):
-        write_token_table(place / "run.json", tmp_path / "tokens", [STEPS], "cpu", 1)

@@ -11,14 +11,12 @@ from evals.core.errors import UserError
 from evals.core.files import sha256_file, write_parquet
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.run_spec import Execution
-from rlvr.diagnostics.policy import read_snapshots
-from rlvr.diagnostics.replay import write_token_table
-from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines import rollouts
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.train import train
-from rlvr.engines.rollouts import ROLLOUT_COLUMNS, chosen_rollouts, is_kept, kept_steps
+from rlvr.engines.rollouts import chosen_rollouts, is_kept, kept_steps
 from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.tokens.table import read_token_table
 from tests.unit.engine.conftest import MakeRun
 
 KEEPING = Execution(checkpoint_interval=3, lock_wait_seconds=1, rollouts_kept_every=2)
@@ -34,7 +32,7 @@ def test_the_first_step_and_every_so_many_th_are_kept() -> None:
     assert not any(is_kept(step, None) for step in range(1, 8))
 
 
-def test_kept_rollouts_are_those_of_a_replay_and_change_nothing_of_the_run(make_run: MakeRun, tmp_path: Path) -> None:
+def test_kept_rollouts_change_nothing_of_the_run(make_run: MakeRun, tmp_path: Path) -> None:
     run, directory = make_run(), tmp_path / "kept"
     train(run, tmp_path / "plain", Execution(lock_wait_seconds=1))
     train(run, directory, KEEPING)
@@ -43,19 +41,8 @@ def test_kept_rollouts_are_those_of_a_replay_and_change_nothing_of_the_run(make_
     weights = "checkpoint/model.safetensors"
     assert plain.outputs[weights] == keeping.outputs[weights] and plain.outputs.keys() == keeping.outputs.keys()
     assert list(tables(directory)) == [1, 2, 4]
-
-    (tmp_path / "run.json").replace(directory / "run.json")
-    write_token_table(directory / "run.json", tmp_path / "replay", [1, 2, 4], "cpu", 1)
-    replayed = pd.read_parquet(tmp_path / "replay" / "tokens.parquet", columns=list(ROLLOUT_COLUMNS))
-    found = pd.concat([pd.read_parquet(place / "tokens.parquet") for _, place in kept_steps(directory)])
-    pd.testing.assert_frame_equal(found.reset_index(drop=True), replayed)
-    with pytest.raises(UserError, match="expected 'token_table'"):
-        read_snapshots(directory / "rollouts/step-2")
-    completed = read_token_table(directory / "rollouts/step-2")
-    assert completed["new_log_prob"].isna().all() and set(completed["side"]) <= {-1, 0, 1}
-    pd.testing.assert_series_equal(
-        completed["token_class"], read_token_table(tmp_path / "replay", 2)["token_class"].reset_index(drop=True)
-    )
+    kept = read_token_table(directory / "rollouts/step-2")
+    assert kept["new_log_prob"].isna().all() and set(kept["side"]) <= {-1, 0, 1}
 
 
 def test_a_run_that_was_killed_keeps_the_same_rollouts(

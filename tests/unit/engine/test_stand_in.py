@@ -86,7 +86,7 @@ def test_what_else_a_training_does(
     contrast = {"reference_method": "gspo", "method": {**DAPO, "loss": {"name": "gspo"}}, "steps": [1]}
     delta = {**DAPO, "token_weights": {"name": "delta"}}
     jobs = {
-        "replay": {"kind": "train and replay", "run": run_of("replay"), "out": str(tmp_path / "table")},
+        "train": {"kind": "train", "run": run_of("train")},
         "transformers": {
             "kind": "steps",
             "run": run_of("transformers", base=str(neox), method=delta),

@@ -245,14 +245,14 @@ def test_a_report_and_all_that_it_leads_to_go_into_one_file(
     shutil.copy(study.study_file, results)
     assert rlvr_bench("bundle")([str(results), str(packed)]) == 2
     assert "holds no report.html; make it first" in capsys.readouterr().err and not packed.exists()
-    for name in ("report.html", "phenomena.html", "responses/chain_3/index.html", "responses/chain_3/texts/a-0.js"):
+    for name in ("report.html", "claims/index.html", "responses/chain_3/index.html", "responses/chain_3/texts/a-0.js"):
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         (results / name).write_text(name)
     assert rlvr_bench("bundle")([str(results), str(packed)]) == 0
     with ZipFile(packed) as content:
         names = set(content.namelist())
         assert content.read("mine/responses/chain_3/texts/a-0.js") == b"responses/chain_3/texts/a-0.js"
-    assert {"mine/report.html", "mine/phenomena.html", "mine/figures/scores.svg"} <= names
+    assert {"mine/report.html", "mine/claims/index.html", "mine/figures/scores.svg"} <= names
     assert not [name for name in names if name.startswith(("mine/samples", "mine/runs/"))]
 
 

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from evals.core.manifest import verify_outputs
-from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS
 from rlvr.report import viewer
 from rlvr.report.responses import write_responses_page
+from rlvr.tokens.table import COMPARISON_COLUMNS
 from tests.browser import CHROMIUM, Page, browser
 from tests.stages import status
 from tests.unit.report.test_report import make_report, with_figures
@@ -155,7 +155,7 @@ def choose(page: Page, name: str, value: str) -> None:
 
 @needs_browser
 def test_tokens_are_coloured_where_two_checkpoints_were_compared(study: Study, page: Page) -> None:
-    directory = study.root / "diagnostics/tiny-delta-s1/chain_3"
+    directory = study.root / "tokens/tiny-delta-s1/chain_3"
     directory.mkdir(parents=True)
     texts, change = ["a", " b", " c"], [0.0, 2.0, -2.0]
     frame = pd.DataFrame({name: [0.0] * 3 for name in COMPARISON_COLUMNS})

@@ -13,9 +13,9 @@ import pytest
 
 from evals.core.files import fingerprint, write_parquet
 from evals.core.manifest import read_manifest, verify_outputs
-from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS
 from rlvr.engines.rollouts import KIND, ROLLOUT_COLUMNS, rollout_directory
 from rlvr.report.rollouts import write_rollouts_page
+from rlvr.tokens.table import REPLAY_COLUMNS
 from tests.browser import Page, browser
 from tests.stages import status
 from tests.unit.report.test_report import make_report, with_figures
@@ -174,7 +174,7 @@ def test_rollouts_are_ordered_filtered_and_coloured_by_what_was_recorded(study: 
 
 def replay(study: Study, rows: pd.DataFrame) -> Path:
     """The directory of a replayed step 2 of GRPO with these rows."""
-    directory = study.root / "diagnostics" / "tiny-grpo-s1"
+    directory = study.root / "tokens" / "tiny-grpo-s1"
     write_parquet(directory / "tokens.parquet", rows)
     training = read_manifest(study.results / "runs/tiny-grpo-s1/manifest.json", "run").fingerprint
     parameters = {"steps": [2]}

@@ -112,7 +112,7 @@ OF_THE_DEFAULT_STUDY = {
         "{usual} of ten are the usual one",
         "(family `worded`, {shortest} to {longest} digits)",
     ],
-    "docs/diagnostics.md": [
+    "docs/tokens.md": [
         "rollouts_kept_every: {kept}",
         "of its first step and of every {kept}th",
     ],

@@ -97,7 +97,6 @@ def test_published_numbers_stand_beside_what_was_chosen_alike(plan: Plan) -> Non
 )
 def test_what_cannot_be_chosen_is_refused_before_work(changes: dict[str, Any], key: str, accepted: str) -> None:
     content = smoke(**changes)
-    content.pop("diagnostics")
     with pytest.raises(InvalidInput) as error:
         Plan.read(content, "mine.yaml")
     assert error.value.key == key and accepted in error.value.accepted

@@ -16,7 +16,7 @@ DOSES = {"stale": [1, 2], "top_p": [0.95]}
 
 def smoke(**changes: Any) -> dict[str, Any]:
     controls = {"positive": "delta", "negative": "gspo"}
-    sections = {"methods": METHODS, "doses": DOSES, "controls": controls, "diagnostics": None}
+    sections = {"methods": METHODS, "doses": DOSES, "controls": controls}
     return study_with("smoke.yaml", **{**sections, **changes})
 
 

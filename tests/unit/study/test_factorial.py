@@ -23,7 +23,7 @@ PLAIN = {"extends": "dapo", "title": "Plain", "loss": {"dual_clip": None}}
 
 def smoke(factorial: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     declared = {"factors": [RATIO, CLIP, RATE], "excluded": EXCLUDED, **(factorial or {})}
-    sections = {"methods": {"plain": PLAIN}, "reference_method": "plain", "diagnostics": None, "factorial": declared}
+    sections = {"methods": {"plain": PLAIN}, "reference_method": "plain", "factorial": declared}
     return study_with("smoke.yaml", **{**sections, **changes})
 
 

@@ -59,11 +59,11 @@ def test_rollouts_are_kept_and_shown_where_a_study_asks_for_it_and_no_run_is_ano
     assert not [name for name in remade(every, none) if name.startswith(("train", "sample", "grade"))]
     run = every.trained_runs("")[0]
     assert with_page["page_rollouts"].replays == {}
-    write_text(Path("results/diagnostics", run, "manifest.json"), "a")
+    write_text(Path("results/claims/tokens", run, "manifest.json"), "a")
     first = stages_of(every)["page_rollouts"]
-    write_text(Path("results/diagnostics", run, "manifest.json"), "b")
+    write_text(Path("results/claims/tokens", run, "manifest.json"), "b")
     assert stages_of(every)["page_rollouts"].settings() != first.settings()
-    assert first.arguments()["replayed"] == (Path(f"results/diagnostics/{run}"),)
+    assert first.arguments()["replayed"] == (Path(f"results/claims/tokens/{run}"),)
     for value in (0, 1.5):
         with pytest.raises(InvalidInput, match=r"execution\.rollouts_kept_every"):
             changed(smoke, "execution.rollouts_kept_every", value)
@@ -227,7 +227,7 @@ def test_cheap_steps_follow_their_code_and_computing_ones_a_version(plan: Plan) 
         if stage.cost:
             versioned = stage.versions() is not None or stage.kind in ("train", "policy_at_step")
             assert not stage.code and versioned, name
-        elif stage.kind.startswith(("score", "compare", "table", "figure", "page", "report", "track", "phenomenon")):
+        elif stage.kind.startswith(("score", "compare", "table", "figure", "page", "report", "track")):
             assert any(path.endswith(".py") for path in inputs(stage)), name
 
 
@@ -362,8 +362,7 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
 
 
 def test_rollouts_by_vllm_change_a_run_and_the_environment_that_trains_it(smoke: dict[str, Any], plan: Plan) -> None:
-    content = {key: value for key, value in smoke.items() if key != "diagnostics"}
-    content["training"] = {**smoke["training"], "sampling_backend": "vllm"}
+    content = {**smoke, "training": {**smoke["training"], "sampling_backend": "vllm"}}
     by_vllm = Plan.read(content, "mine.yaml")
     name = f"train {by_vllm.trained[0]}"
     assert stages_of(by_vllm)[name].resolved["training"]["sampling_backend"] == "vllm"
@@ -381,9 +380,7 @@ def test_a_verifier_changes_what_it_grades_and_nothing_else(
 ) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text("def verify(problem, response):\n    return 1\n")
-    without = {**smoke, "diagnostics": None}
-    del without["diagnostics"]
-    own = Plan.read({**without, "problems": {**smoke["problems"], "verifier": str(mine)}}, "mine.yaml")
+    own = Plan.read({**smoke, "problems": {**smoke["problems"], "verifier": str(mine)}}, "mine.yaml")
     stages, before = stages_of(own), stages_of(plan)
     assert stages["draw_problems train"] == before["draw_problems train"]
     assert stages["try_verifier train"].inputs() == [str(mine), "results/problems/train/problems.jsonl"]
@@ -396,7 +393,7 @@ def test_a_verifier_changes_what_it_grades_and_nothing_else(
 
     benchmark = benchmarks._read_benchmark("chain_3", "", "").model_copy(update={"verifier": str(mine)})
     monkeypatch.setattr(benchmarks, "_read_benchmark", lambda *_: benchmark)
-    graded = stages_of(Plan.read({**without, "benchmarks": ["chain_3"]}, "mine.yaml"))
+    graded = stages_of(Plan.read({**smoke, "benchmarks": ["chain_3"]}, "mine.yaml"))
     grading = graded["grade tiny-base"]
     assert grading.verifiers == {"chain_3": Path("results/verifiers/chain_3/verifier.py")}
     assert grading.grading["chain_3"].to_json() == {"kind": "verifier", "version": f"verifier {VERIFIER_VERSION}"}
@@ -415,37 +412,27 @@ def test_another_extraction_grades_a_benchmark_again_and_nothing_else(
     monkeypatch.setattr(benchmarks, "_read_benchmark", with_extraction)
     stated = Plan.read(smoke, "mine.yaml")
     again = remade(plan, stated)
-    assert {name.split()[0] for name in again} == {"grade", "decoding_grade"}
+    assert {name.split()[0] for name in again} == {"grade"}
     grading = stages_of(stated)["grade tiny-base"].grading
     assert {name: how.kind for name, how in grading.items() if how.kind != "completion"} == {
         "variables_4": "last_statement"
     }
     assert "Departure: rewards are for marked answers, and variables_4" in notices.prompts(stated.study)[0]
-    diagnosed = {**smoke, "diagnostics": {**smoke["diagnostics"], "benchmark": "variables_4"}}
-    with pytest.raises(InvalidInput, match=r"diagnostics\.benchmark: .*variables_4 has extraction last_statement"):
-        Plan.read(diagnosed, "mine.yaml")
 
 
 @pytest.mark.parametrize(
-    ("text", "diagnosed", "complaint"),
+    ("text", "complaint"),
     [
-        (None, False, "mine.py: no such file"),
-        ("verify = 1\n", False, "mine.py: has no function verify; accepted: def verify(problem, response)"),
-        (
-            "def verify(problem, response): return 1\n",
-            True,
-            "diagnostics: measures correctness by the project",
-        ),
+        (None, "mine.py: no such file"),
+        ("verify = 1\n", "mine.py: has no function verify; accepted: def verify(problem, response)"),
     ],
 )
 def test_a_verifier_is_refused_before_work_starts(
-    smoke: dict[str, Any], tmp_path: Path, text: str | None, diagnosed: bool, complaint: str
+    smoke: dict[str, Any], tmp_path: Path, text: str | None, complaint: str
 ) -> None:
     if text is not None:
         (tmp_path / "mine.py").write_text(text)
     content = {**smoke, "problems": {**smoke["problems"], "verifier": str(tmp_path / "mine.py")}}
-    if not diagnosed:
-        del content["diagnostics"]
     with pytest.raises(UserError) as raised:
         Plan.read(content, "mine.yaml")
     assert complaint in str(raised.value)

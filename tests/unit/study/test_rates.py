@@ -21,7 +21,7 @@ def smoke(**changes: Any) -> Plan:
 def test_every_method_but_controls_is_trained_at_half_and_twice_its_rate() -> None:
     methods = {"dapo": {}, "grpo_no_kl": {"training": {"learning_rate": 0.001}}, "delta": {}, "gspo": {}}
     controls = {"positive": "delta", "negative": "gspo"}
-    plan = smoke(validation=VALIDATION, methods=methods, controls=controls, diagnostics=None)
+    plan = smoke(validation=VALIDATION, methods=methods, controls=controls)
     stages, common = stages_of(plan), plan.study.training["dapo"].learning_rate
     table = stages["table_rates studies/rates/"]
     assert table.rates["tiny"] == {
@@ -46,7 +46,7 @@ def test_a_model_s_own_rate_is_halved_and_doubled() -> None:
     tiny = study_with("smoke.yaml")["models"]["tiny"]
     models = {"tiny": tiny, "wide": {**tiny, "reinforcement": {"learning_rate": 0.001}}}
     half = {"extends": "grpo", "title": "Slow", "learning_rate_factor": 0.5}
-    plan = smoke(validation=VALIDATION, models=models, methods={"dapo": {}, "slow": half}, diagnostics=None)
+    plan = smoke(validation=VALIDATION, models=models, methods={"dapo": {}, "slow": half})
     rates = stages_of(plan)["table_rates studies/rates/"].rates["wide"]
     assert rates["dapo"] == {"dapo": 0.001, "dapo_rate_half": 0.0005, "dapo_rate_twice": 0.002}
     assert rates["slow"] == {"slow": 0.0005, "slow_rate_half": 0.00025, "slow_rate_twice": 0.001}
@@ -57,7 +57,7 @@ def test_a_model_s_own_rate_is_halved_and_doubled() -> None:
 
 def test_a_study_that_stops_when_it_is_certain_has_eight_seeds_at_each_rate() -> None:
     seeds = {"at_most": 16, "looks": [4, 16], "margin": 2.0}
-    plan = smoke(validation=VALIDATION, methods={"dapo": {}, "grpo": {}}, seeds=seeds, diagnostics=None)
+    plan = smoke(validation=VALIDATION, methods={"dapo": {}, "grpo": {}}, seeds=seeds)
     assert plan.studies.by_folder["studies/rates/"].config.seeds == tuple(range(1, 9))
 
 

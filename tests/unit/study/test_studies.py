@@ -180,7 +180,6 @@ def test_what_belongs_to_methods_stays_with_them(tmp_path: Path) -> None:
     config = {**read_yaml(CONFIG / "smoke.yaml"), "title": "Mine", "question": "Q?", "score_at": [0.5]}
     study = resolved(write(tmp_path, "other"), config)
     assert (study.config.title, study.config.question, study.config.score_at) == (None, None, None)
-    assert Study.resolve(config).config.diagnostics is not None and study.config.diagnostics is None
 
 
 def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:

@@ -74,7 +74,7 @@ def test_what_a_model_changes_of_the_training_is_checked(
 ) -> None:
     existing = {"source": "hugging_face", "path": "models/qwen", "prompt_form": "base", "dtype": "float32"}
     models = {"qwen": {**existing, "training": training}}
-    content = study_with("smoke.yaml", models=models, methods={"dapo": {}}, diagnostics=None, controls=None, **changes)
+    content = study_with("smoke.yaml", models=models, methods={"dapo": {}}, controls=None, **changes)
     with pytest.raises(UserError) as caught:
         Study.resolve(content, "smoke.yaml")
     assert words in str(caught.value)

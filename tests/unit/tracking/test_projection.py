@@ -102,10 +102,11 @@ def test_scores_along_a_training_are_metrics_of_their_steps(tracked_study: Study
 
 def test_the_overview_carries_tables_and_figures_and_claims_have_a_run(tracked_study: Study) -> None:
     results = tracked_study.results
-    (results / "tables/phenomena.md").write_text("# Claims\n\n## Verdicts\n\n| a |\n\n## 1. First\n")
-    (results / "phenomena.html").write_text("<html></html>")
-    (results / "diagnostics/tiny-dapo-s1").mkdir(parents=True)
-    (results / "diagnostics/tiny-dapo-s1/step-1.html").write_text("page")
+    (results / "claims/tokens/tiny-dapo-s1").mkdir(parents=True)
+    (results / "claims/tables").mkdir()
+    (results / "claims/tables/claims.md").write_text("# Claims\n\n## Verdicts\n\n| a |\n\n## 1. First\n")
+    (results / "claims/index.html").write_text("<html></html>")
+    (results / "claims/tokens/tiny-dapo-s1/step-1.html").write_text("page")
     assert project(tracked_study) == ALL_RUNS + 1
     runs, client = shown(tracked_study), client_of(tracked_study)
     overview, claims = runs["laptop: tables and figures"], runs["laptop: claims of the papers"]
@@ -116,9 +117,9 @@ def test_the_overview_carries_tables_and_figures_and_claims_have_a_run(tracked_s
         overview.data.tags["mlflow.note.content"]
     )
     assert claims.data.tags["mlflow.note.content"] == "# Claims\n\n## Verdicts\n\n| a |\n"
-    page = client.download_artifacts(claims.info.run_id, "diagnostics/tiny-dapo-s1/step-1.html")
+    page = client.download_artifacts(claims.info.run_id, "claims/tokens/tiny-dapo-s1/step-1.html")
     assert Path(page).read_text() == "page"
-    assert {"phenomena.html"} <= {file.path for file in client.list_artifacts(claims.info.run_id)}
+    assert {"claims/index.html"} <= {file.path for file in client.list_artifacts(claims.info.run_id, "claims")}
 
 
 def test_a_training_shows_first_responses_with_their_verdicts(tracked_study: Study) -> None:

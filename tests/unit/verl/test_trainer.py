@@ -11,11 +11,11 @@ import torch
 
 from evals.core.errors import UserError
 from evals.core.manifest import Manifest
-from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.rollouts import ROLLOUT_COLUMNS, kept_steps
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import read_steps
 from rlvr.engines.verl.registered import CurrentRun, Field, nested
+from rlvr.tokens.table import read_token_table
 from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import import_with_verl, make_cluster, make_run
 

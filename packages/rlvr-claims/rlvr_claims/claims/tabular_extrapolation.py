@@ -1,0 +1,117 @@
+"""Claim 11: past a policy trained by natural gradients, in the direction of its training, rewards are higher still.
+
+arXiv 2603.22117, theorem 4.1, of a tabular softmax policy. A step of natural policy gradient multiplies a response's
+probability by exp(step size x reward) and a constant, so to extrapolate is to train on: the expected reward cannot
+fall, and stays only where all responses have one reward.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rlvr_claims.claims.claim import Claim
+from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select
+from rlvr_claims.claims.inputs import Inputs
+from rlvr_claims.claims.panels import SERIES, Layout, Level, Means, panel
+from rlvr_claims.measures import FloatArray
+from rlvr_claims.policy import PolicySnapshot
+from rlvr_claims.tabular import (
+    Responses,
+    expected_reward,
+    extrapolated,
+    extrapolated_by_token,
+    log_softmax,
+    natural_gradient_step,
+    policy_gradient_step,
+)
+
+_STEPS, _STEP_SIZE = 4, 0.25
+_GAMMAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_COMPARED_AT = 0.5
+NATURAL, PLAIN = "natural gradient", "plain gradient"
+WHOLE, BY_TOKEN = "whole responses", "token by token"
+_UPDATES = {NATURAL: natural_gradient_step, PLAIN: policy_gradient_step}
+
+
+class TabularExtrapolation(Claim):
+    """Expected reward of the extrapolated policy, by the update it was trained with and what is extrapolated."""
+
+    size = (6.4, 3.6)
+    columns = ("unit", "step", "update", "extrapolated", "gamma", "gain", "least")
+
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        for snapshot in inputs.snapshots():
+            arms = arms_of(snapshot)
+            for update, way, gamma in ((u, w, g) for u in _UPDATES for w in (WHOLE, BY_TOKEN) for g in _GAMMAS):
+                gains = [gain(*prompt, update, way, gamma) for prompt in arms]
+                if gains:
+                    names = {"update": update, "extrapolated": way, "gamma": gamma}
+                    yield {**snapshot.identity, **names, "gain": float(np.mean(gains)), "least": min(gains)}
+
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
+        for update in _UPDATES:
+            for way in (WHOLE, BY_TOKEN):
+                rows = select(series, update=update, extrapolated=way, gamma=_COMPARED_AT)
+                quantity = f"expected reward at gamma {_COMPARED_AT:g} less that of the trained policy"
+                if (update, way) == (NATURAL, WHOLE):
+                    yield measure(
+                        "Extrapolation of whole responses raises the expected reward (natural gradient)",
+                        quantity,
+                        rows["gain"],
+                    )
+                    yield beside("smallest gain of a prompt", rows["least"])
+                else:
+                    yield beside(f"{quantity} ({update}, {way})", rows["gain"])
+
+    def panels(self, findings: Findings) -> Layout:
+        marks = []
+        for update, colour, marker in ((NATURAL, SERIES[0], "o"), (PLAIN, SERIES[1], "s")):
+            for way, line in ((WHOLE, "-"), (BY_TOKEN, ":")):
+                rows = select(findings.series, update=update, extrapolated=way)
+                marks.append(Means(rows, "gamma", "gain", colour, f"{update}, {way}", marker, line))
+        return [[panel("Past the trained policy", *marks, Level(0), x="gamma", y="gain in expected reward")]]
+
+    def title(self, findings: Findings) -> str:
+        gained = findings.measurements[0].estimate
+        return f"Extrapolation by gamma {_COMPARED_AT:g} gains {gained:.3f} expected reward after natural gradients"
+
+    method = (
+        "The different responses to a prompt at a kept step are the arms of a tabular softmax policy, which begins "
+        "with their probabilities under the run's policy, made to sum to 1. Prompts whose responses all have one "
+        f"reward are left out. The table was trained by {_STEPS} exact steps of size {_STEP_SIZE:g}, and expectations "
+        "are sums over all arms: nothing is sampled. Extrapolation of whole responses is the theorem's; token by token "
+        "it is what decoding does, of which the theorem says nothing, as of plain policy gradients. The theorem is "
+        "given here in our words: the updates are natural gradients of the logits."
+    )
+
+
+def arms_of(snapshot: PolicySnapshot) -> list[tuple[Responses, FloatArray, FloatArray]]:
+    """List for each prompt with both rewards its different responses, their log-probabilities [A] and rewards [A]."""
+    log_probs = np.zeros(len(snapshot.groups))
+    np.add.at(log_probs, snapshot.rollout_of.numpy(), snapshot.rows["old_log_prob"].to_numpy(dtype=np.float64))
+    rewards = snapshot.of_rollouts("reward").numpy()
+    of_prompts: list[tuple[Responses, FloatArray, FloatArray]] = []
+    for group in snapshot.groups.unique().tolist():
+        # Equal responses are one arm; -1 ends each, so that none is the beginning of another.
+        arms = {
+            (*snapshot.tokens.responses[rollout], -1): rollout
+            for rollout in (snapshot.groups == group).nonzero()[:, 0].tolist()
+        }
+        rollouts = list(arms.values())
+        if np.ptp(rewards[rollouts]) > 0:
+            of_prompts.append((list(arms), log_softmax(log_probs[rollouts]), rewards[rollouts]))
+    return of_prompts
+
+
+def gain(responses: Responses, log_base: FloatArray, rewards: FloatArray, update: str, way: str, gamma: float) -> float:
+    """Return the expected reward of the extrapolated policy less that of the trained one."""
+    log_trained = log_base
+    for _ in range(_STEPS):
+        log_trained = _UPDATES[update](log_trained, rewards, _STEP_SIZE)
+    if way == WHOLE:
+        pushed = extrapolated(log_base, log_trained, gamma)
+    else:
+        pushed = extrapolated_by_token(responses, log_base, log_trained, gamma)
+    return expected_reward(pushed, rewards) - expected_reward(log_trained, rewards)

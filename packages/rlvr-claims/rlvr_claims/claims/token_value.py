@@ -1,0 +1,246 @@
+"""Claim 6: the tokens that an update boosts are worth more than those that it suppresses, on either side."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from evals.grading import GradingPool
+from rlvr_claims.claims.claim import Claim
+from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select
+from rlvr_claims.claims.inputs import Inputs
+from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, SERIES, Estimates, Layout, Level, Means, Panel, panel
+from rlvr_claims.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
+from rlvr_claims.partial_updates import (
+    COMPOSITIONS,
+    GROUP_SIZES,
+    OF_BATCHES,
+    PARTS_OF_BATCH,
+    REPEATS,
+    SATURATED_FROM,
+    SPARSE_UP_TO,
+    UPDATES,
+    all_displacements,
+    compositions_of,
+)
+
+_THRESHOLD = 1e-5
+_TOP_ENTROPY = 0.4
+_TOP_ENTROPIES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+_MOST_VALUED = 0.25
+_COMPARED_AFTER = 4
+
+
+class TokenValue(Claim):
+    """Values of sampled tokens, and their displacements under each update."""
+
+    size = (13.0, 6.0)
+    columns = ("unit", "step", "side", "value", "standard_error", "entropy", "class", "composition", *UPDATES)
+
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        with GradingPool(workers=1) as pool:
+            for snapshot, probed in inputs.probed:
+                valued = value_tokens(snapshot, pool)
+                compositions = compositions_of(snapshot)
+                moved = all_displacements(snapshot, probed, compositions) if valued else {}
+                for token, value in valued:
+                    row = snapshot.rows.iloc[token]
+                    yield {
+                        **snapshot.identity,
+                        "side": int(row["side"]),
+                        "value": value.value,
+                        "standard_error": value.standard_error,
+                        "entropy": float(row["entropy"]),
+                        "class": row["token_class"],
+                        "composition": COMPOSITIONS[compositions[snapshot.rollout_of[token]]],
+                        **{name: float(displacement[token]) for name, displacement in moved.items()},
+                    }
+                print(f"{snapshot.unit}: valued", flush=True)
+
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
+        ranks = series.groupby("unit")["entropy"].rank(pct=True, ascending=False)
+        top, rest = series[ranks <= _TOP_ENTROPY], series[ranks > _TOP_ENTROPY]
+        comparable = top["unit"].nunique() == rest["unit"].nunique()
+        difference = "gap in value, boosted less suppressed"
+        for side, name in SIDES.items():
+            yield measure(
+                f"Boosted tokens are worth more than suppressed ones in {name} rollouts",
+                f"{difference}, {name} rollouts, as trained (accuracy)",
+                _gaps(series[series["side"] == side], "as_trained"),
+            )
+        yield measure(
+            "The gap is larger among the uncertain",
+            f"{difference}, top {_TOP_ENTROPY:.0%} by entropy less the rest, as trained",
+            _gaps(top, "as_trained") - _gaps(rest, "as_trained") if comparable else [],
+        )
+        peak = gaps_of_top(series, _TOP_ENTROPY)
+        peak, joint, smallest = gaps_of_top(series, _TOP_ENTROPY), _gaps(series, "joint"), OF_BATCHES[0]
+        top_words, part = f"top {_TOP_ENTROPY:.0%} by entropy", f"1/{PARTS_OF_BATCH[0]} of them"
+        of_group, repeated = f"group_of_{GROUP_SIZES[0]}", f"repeated_{_COMPARED_AFTER}"
+        for statement, quantity, treated, control in (
+            (
+                f"The gap is larger in the {top_words} than at their most uncertain end",
+                f"{difference}, {top_words} less top 10%, as trained",
+                peak,
+                gaps_of_top(series, 0.1),
+            ),
+            (
+                f"The gap is larger in the {top_words} than over all",
+                f"{difference}, {top_words} less top 100%, as trained",
+                peak,
+                gaps_of_top(series, 1.0),
+            ),
+            (
+                "The gap grows with the number of prompts in a batch",
+                f"{difference}, one SGD step on all prompts less one on {part}",
+                joint,
+                _gaps(series, smallest),
+            ),
+            (
+                "Larger batches boost more of the most valued tokens",
+                f"share boosted of the top {_MOST_VALUED:.0%} by value, all prompts less {part}, one SGD step",
+                shares_boosted(series, "joint"),
+                shares_boosted(series, smallest),
+            ),
+            *(
+                (
+                    f"The gap is smaller where rewards are {name}",
+                    f"{difference}, one SGD step on groups of {name} rewards less one on balanced groups",
+                    _gaps_of_composition(series, name),
+                    _gaps_of_composition(series, "balanced"),
+                )
+                for name in ("sparse", "saturated")
+            ),
+            (
+                "The gap grows with the number of rollouts in a group",
+                f"{difference}, groups of all rollouts less groups of {GROUP_SIZES[0]}, one SGD step",
+                joint,
+                _gaps(series, of_group),
+            ),
+            (
+                "The gap grows over repeated updates on one batch",
+                f"{difference}, {_COMPARED_AFTER} SGD steps less one",
+                _gaps(series, repeated),
+                joint,
+            ),
+        ):
+            yield measure(
+                statement, quantity, treated - control, direction="below" if "smaller" in statement else "above"
+            )
+        yield beside(
+            f"mean standard error of one token's value, {SAMPLES} continuations on either side",
+            series.groupby("unit")["standard_error"].mean(),
+        )
+        yield beside(
+            "standard error of one update's gap, as trained, from sampled continuations alone",
+            [sampling_error(rows, "as_trained") for _, rows in series.groupby("unit")],
+        )
+        yield beside(f"{difference}, as trained, all tokens", _gaps(series, "as_trained"))
+
+    def panels(self, findings: Findings) -> Layout:
+        series, moved = findings.series, list[Estimates]()
+        for name, colour, marker, sign in (("boosted", POSITIVE, "o", 1), ("suppressed", NEGATIVE, "s", -1)):
+            rows = series[sign * series["as_trained"] > _THRESHOLD]
+            values = {words: select(rows, side=side).groupby("unit")["value"].mean() for side, words in SIDES.items()}
+            moved.append(Estimates(values, colour, marker, name, 0.08 * sign))
+
+        def gaps(title: str, x: str, values: Mapping[str, np.ndarray]) -> Panel:
+            return panel(title, Estimates(values), Level(0), x=x, y="gap in value")
+
+        every = _gaps(series, "joint")
+        batches = {f"1/{parts}": _gaps(series, f"batch_part_{parts}") for parts in PARTS_OF_BATCH}
+        groups = {str(size): _gaps(series, f"group_of_{size}") for size in GROUP_SIZES}
+        repeats = {str(steps): _gaps(series, f"repeated_{steps}") for steps in REPEATS}
+        compositions = {name: _gaps_of_composition(series, name) for name in COMPOSITIONS}
+        value: Any = {"x": "rollouts", "y": "accuracy with the token\nless with another"}
+        return [
+            [
+                panel("Value of moved tokens, as trained", *moved, Level(0), **value),
+                _entropy_panel(series),
+                gaps("Gap by a group's rewards, one SGD step", "of the update and its tokens", compositions),
+            ],
+            [
+                gaps("Gap by group size, one SGD step", "rollouts of a group", groups | {"all": every}),
+                gaps("Gap by batch size, one SGD step", "part of the prompts", batches | {"all": every}),
+                gaps("Gap over repeated updates", "SGD steps on one batch", {"1": every} | repeats),
+            ],
+        ]
+
+    def title(self, findings: Findings) -> str:
+        rewarded, punished = findings.measurements[:2]
+        return (
+            f"Boosted tokens are worth {rewarded.estimate:+.2f} more accuracy than suppressed ones in rewarded "
+            f"rollouts, {punished.estimate:+.2f} in punished ones"
+        )
+
+    method = (
+        f"Of each kept step up to {PLACES_PER_SIDE} tokens of either side with probability below "
+        f"{MAX_PROBABILITY:g} were drawn. From each, {SAMPLES} continuations were sampled after the token and "
+        f"{SAMPLES} before it, graded by the training's grader; the token's value is the difference of the two "
+        "accuracies over one minus its probability, hence against its alternatives. Tokens count as boosted or "
+        f"suppressed beyond {_THRESHOLD:g} nats under the run's own update. The gap's interval is over updates and "
+        "so holds the sampling error of the values. The budget: the standard error of a value is at most sqrt(1 / "
+        "2N) / (1 - p) with N continuations on either side; the last rows say what it was, what of it is left in "
+        "the gap of one update, and the gap itself. For smaller groups the advantages were computed anew from the "
+        "first rollouts of each group, and one SGD step was made of the size of the joint probe; for repeated "
+        "updates such steps were made on one batch. For smaller batches the prompts were cut in order into equal "
+        "parts, each made its own step on its own token mean, and every token counts under that of its part; so it is "
+        f"with groups by their rewards: sparse up to {SPARSE_UP_TO:.0%} right, saturated from {SATURATED_FROM:.0%}, "
+        "and balanced between. Entropy ranks the valued tokens of an update, whose most certain ones are left out, "
+        "so the top 100% here are fewer than all tokens."
+    )
+
+
+def gap(rows: pd.DataFrame, update: str) -> float:
+    """Return the mean value of boosted tokens less that of suppressed ones under ``update``; NaN without either."""
+    boosted = rows["value"][rows[update] > _THRESHOLD]
+    suppressed = rows["value"][rows[update] < -_THRESHOLD]
+    return float(boosted.mean() - suppressed.mean()) if len(boosted) and len(suppressed) else math.nan
+
+
+def sampling_error(rows: pd.DataFrame, update: str) -> float:
+    """Return the standard error of :func:`gap` from sampled continuations, the tokens held fixed; NaN without one."""
+    variances = rows["standard_error"] ** 2
+    boosted, suppressed = variances[rows[update] > _THRESHOLD], variances[rows[update] < -_THRESHOLD]
+    if not len(boosted) or not len(suppressed):
+        return math.nan
+    return math.sqrt(boosted.sum() / len(boosted) ** 2 + suppressed.sum() / len(suppressed) ** 2)
+
+
+def _gaps(series: pd.DataFrame, update: str, units: pd.Series | None = None) -> np.ndarray:
+    """The gap of each unit [U]; of ``units``, where rows of some units may have been left out."""
+    units = series["unit"] if units is None else units
+    return np.array([gap(series[series["unit"] == unit], update) for unit in units.unique()])
+
+
+def gaps_of_top(series: pd.DataFrame, fraction: float) -> np.ndarray:
+    """Return the gap of each unit [U], as trained, among the ``fraction`` of its valued tokens of highest entropy."""
+    ranks = series.groupby("unit")["entropy"].rank(pct=True, ascending=False)
+    return _gaps(series[ranks <= fraction], "as_trained", series["unit"])
+
+
+def shares_boosted(series: pd.DataFrame, update: str) -> np.ndarray:
+    """Return the share [U] of each unit's most valued tokens that ``update`` boosts."""
+    ranks = series.groupby("unit")["value"].rank(pct=True, ascending=False)
+    top = series[ranks <= _MOST_VALUED]
+    boosted = (top[update] > _THRESHOLD).groupby(top["unit"]).mean()
+    return boosted.reindex(series["unit"].unique()).to_numpy(dtype=np.float64)
+
+
+def _gaps_of_composition(series: pd.DataFrame, composition: str) -> np.ndarray:
+    return _gaps(series[series["composition"] == composition], "own_composition", series["unit"])
+
+
+def _entropy_panel(series: pd.DataFrame) -> Panel:
+    """The gap among the most uncertain tokens, up to each share of them, and in each fifth alone."""
+    curve = [(100 * fraction, gap) for fraction in _TOP_ENTROPIES for gap in gaps_of_top(series, fraction)]
+    fifths = np.ceil(5 * series.groupby("unit")["entropy"].rank(pct=True, ascending=False))
+    by_fifth = {
+        20.0 * fifth - 10: _gaps(series[fifths == fifth], "as_trained", series["unit"]) for fifth in range(1, 6)
+    }
+    shares = Means(pd.DataFrame(curve, columns=["share", "gap"]), "share", "gap", SERIES[0], "top share")
+    parts = Estimates(by_fifth, SERIES[1], "s", "each fifth")
+    words = "% of the valued tokens, the most uncertain first"
+    return panel("Gap by entropy, as trained", shares, parts, Level(0), x=words, y="gap in value")

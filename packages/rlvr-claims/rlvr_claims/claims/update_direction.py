@@ -1,0 +1,176 @@
+"""Claim 8: the sign of what training did to a token says more than its size, and unlikely tokens move most."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from evals.figures.style import MARKERS
+from evals.grading import GradingPool
+from rlvr_claims.claims.benchmark_samples import SAMPLES
+from rlvr_claims.claims.claim import Claim
+from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select
+from rlvr_claims.claims.inputs import Inputs
+from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, SERIES, Histogram, Layout, Level, Means, Panel, panel
+from rlvr_claims.claims.selective_replacement import CRITERIA, benchmark_rows, direction_rows
+from rlvr_claims.measures import MOVED
+from rlvr_claims.settings import Criterion
+
+_COMPARED_AT = 0.03
+"""The fraction of tokens replaced at which criteria are compared: small enough that the choice of tokens matters."""
+_UNIT = "problems"
+_OVER_LINES: dict[str, Any] = {"fontsize": 7, "frameon": True, "framealpha": 0.85, "edgecolor": "none"}
+
+
+class UpdateDirection(Claim):
+    """Both models' responses token by token, and base-driven replacement at several fractions by several criteria."""
+
+    size = (10.0, 6.6)
+
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        problems = inputs.problems()
+        with GradingPool(workers=1) as pool:
+            for run in {snapshot.run.run: snapshot.run for snapshot in inputs.snapshots()}.values():
+                for row in benchmark_rows(run, inputs.results / "runs" / run.run, problems, pool):
+                    yield {"run": run.run, **row}
+                print(f"{run.run}: compared with its base model", flush=True)
+
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
+        def replaced_by(criterion: Criterion) -> pd.Series:
+            return by_problem(series, "accuracy replaced", criterion=criterion, fraction=_COMPARED_AT)
+
+        by_difference = replaced_by("log_prob_difference")
+        at = f"accuracy at {_COMPARED_AT:.0%} replaced"
+        yield from _direction_measurements(series)
+        for criterion in CRITERIA[1:]:
+            yield measure(
+                f"Replacing by the log-prob difference gains more than by {criterion}",
+                f"{at}, log_prob_difference less {criterion}",
+                by_difference - replaced_by(criterion),
+                _UNIT,
+            )
+        for name in ("base", "trained"):
+            yield beside(f"accuracy of the {name} model alone", by_problem(series, f"accuracy {name}"), _UNIT)
+        yield beside(f"{at} by the log-prob difference", by_difference, _UNIT)
+
+    def panels(self, findings: Findings) -> Layout:
+        series = findings.series
+        replaced = select(series, quantity="accuracy replaced")
+        means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
+        curves, levels = list[Means](), list[Level]()
+        for criterion, colour, marker in zip(CRITERIA, SERIES, MARKERS, strict=False):
+            rows = select(means, criterion=criterion)
+            rows = rows.assign(replaced=rows.groupby("fraction")["replaced"].transform("mean"))
+            curves.append(Means(rows, "replaced", "value", colour, criterion.replace("_", " "), marker))
+        for name, line in (("base", ":"), ("trained", "--")):
+            accuracy = float(select(series, quantity=f"accuracy {name}")["value"].mean())
+            levels.append(Level(accuracy, "#4d4d4d", line, f"{name} model alone"))
+        axes: Any = {"x": "fraction replaced", "y": "accuracy", "xscale": "log", "legend": _OVER_LINES}
+        differences, spread, relation = _direction_panels(series)
+        return [[differences, spread], [relation, panel("Base model with tokens replaced", *curves, *levels, **axes)]]
+
+    def title(self, findings: Findings) -> str:
+        base, trained, by_difference = (measurement.estimate for measurement in findings.measurements[-3:])
+        return (
+            f"Replacing {_COMPARED_AT:.0%} of the base model's tokens by the log-prob difference gives "
+            f"{by_difference:.2f} accuracy; base model {base:.2f}, trained model {trained:.2f}"
+        )
+
+    method = (
+        f"Base model and final checkpoint of each run answered the benchmark, {SAMPLES} samples a problem, and both "
+        "models gave every token of both models' responses a log-probability, an entropy and the KL divergence "
+        "between their distributions, over the whole vocabulary. Then the base model decoded, and where a "
+        "criterion fired the trained model drew the token again. Thresholds are quantiles of the criterion on the "
+        "base model's own responses to the same problems, so that each criterion replaces about the same fraction; "
+        "the figure shows the fraction that it did replace. No threshold was chosen by accuracy. Values are means "
+        "over runs, the interval is over problems, so it holds no spread between seeds. The lemma on gradient "
+        "norms is a test."
+    )
+
+
+class UpdateDirectionOfCheckpoints(Claim):
+    """The update direction between any two checkpoints, on the tokens of given responses, without replacement."""
+
+    size = (11.0, 3.5)
+
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        return direction_rows(inputs.compared_tokens())
+
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
+        return _direction_measurements(series)
+
+    def panels(self, findings: Findings) -> Layout:
+        return [_direction_panels(findings.series)]
+
+    def title(self, findings: Findings) -> str:
+        moved, correlation = findings.measurements[:2]
+        return (
+            f"{moved.estimate:.0%} of the tokens moved by more than {MOVED:g} nats; how far a token moved and its "
+            f"probability have a rank correlation of {correlation.estimate:.2f}"
+        )
+
+    method = (
+        "Two checkpoints read the same responses and gave every token a log-probability, an entropy and the KL "
+        "divergence between their distributions; where the base model's own responses were compared too, both are "
+        "pooled, and what tells them apart is measured. The interval is over problems: it holds the spread between "
+        "problems and none between trainings, of which a pair is one. Selective replacement, which needs both "
+        "models to sample, is not part of this; `rlvr-bench decode sweep` makes its curves for the same "
+        "pair."
+    )
+
+
+def by_problem(series: pd.DataFrame, quantity: str, **wanted: object) -> pd.Series:
+    """Average a quantity for each problem, of the rows that have the ``wanted`` values."""
+    return select(series, quantity=quantity, **wanted).groupby("problem")["value"].mean()
+
+
+def _direction_measurements(series: pd.DataFrame) -> Iterator[Measurement]:
+    """Few tokens move, unlikely ones most, and where both models' responses are there, the direction separates them."""
+    difference = by_problem(series, "separation difference")
+    yield measure(
+        "Training leaves most tokens where they are",
+        f"fraction of tokens moved by more than {MOVED:g} nats",
+        by_problem(series, "moved fraction"),
+        _UNIT,
+        null=0.5,
+        direction="below",
+    )
+    yield measure(
+        "Unlikely tokens move most",
+        "rank correlation of |log-prob difference| and the base model's probability",
+        by_problem(series, "correlation with probability"),
+        _UNIT,
+        direction="below",
+    )
+    for name in ("KL", "entropy") if len(difference) else ():
+        yield measure(
+            f"The direction tells the two models' responses apart better than {name}",
+            f"|AUC - 1/2| of the log-prob difference less that of {name}",
+            difference - by_problem(series, f"separation {name}"),
+            _UNIT,
+        )
+
+
+def _direction_panels(series: pd.DataFrame) -> list[Panel]:
+    """The log-prob difference, KL and entropy beside it, and the displacement of tokens of each probability."""
+
+    def histogram(quantity: str, colour: str, line: str, label: str) -> Histogram:
+        return Histogram(select(series, quantity=f"histogram {quantity}"), "fraction", colour, label, line, "post")
+
+    given = "histogram difference given" in set(series["quantity"])
+    both = (("trained", POSITIVE, "trained model's responses"), ("base", NEGATIVE, "base model's responses"))
+    differences, spread = list[Histogram](), list[Histogram]()
+    for source, colour, words in (("given", POSITIVE, "the responses"),) if given else both:
+        differences.append(histogram(f"difference {source}", colour, "-", words))
+        spread.append(histogram(f"kl_trained_base {source}", colour, "-", f"KL, {words}"))
+        spread.append(histogram(f"base_entropy {source}", colour, ":", f"entropy, {words}"))
+    moved = select(series, quantity="moved by probability")
+    means = Means(moved.groupby(["fraction", "problem"])["value"].mean().reset_index(), "fraction", "value")
+    axes: Any = {"y": "fraction of tokens", "yscale": "log", "legend": _OVER_LINES}
+    title, words = "KL(trained, base) and the base's entropy", "nats (cut at 1e-6 and 10)"
+    moves: Any = {"x": "probability under the base model", "y": "mean |log-prob difference| (nats)"}
+    return [
+        panel("What training did to tokens", *differences, **axes, x="log-prob difference (nats, cut at 3)"),
+        panel(title, *spread, **axes, x=words, xscale="log"),
+        panel("How far tokens of each probability moved", means, **moves, ylim=(0, None)),
+    ]

@@ -1,0 +1,168 @@
+"""Commands that measure what training does to single tokens, and the papers' claims: ``rlvr-bench claims ...``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from evals.core.errors import UserError
+from evals.core.files import read_json
+from evals.core.sampling import SamplingMachine
+from evals.generation import arithmetic
+from rlvr.cli.command import Commands
+from rlvr.cli.options import Device, Paths, RunFile, Words
+from rlvr.engines.train_run import is_portable
+from rlvr_claims.checkpoint_contrast import Rollouts
+from rlvr_claims.claims.base import claim_names
+
+commands = Commands(help="Measure papers' claims about single tokens: replay, probe, compare; decode with two models.")
+app = Commands()
+"""What rlvr-bench finds: the group `claims`."""
+app.add_typer(commands, name="claims")
+
+_COMPARISON = "directory made by `compare`, of any two checkpoints: for " + " and ".join(
+    claim_names(of_checkpoints=True)
+)
+_BASE_COMPARISON = (
+    "the same checkpoints compared on the base model's samples, --comparison on the trained one's: adds what tells the "
+    "two apart (update_direction)"
+)
+
+
+@commands.add("replay")
+def replay(
+    run_file: RunFile,
+    steps: Annotated[list[int], Option(help="rollout steps, from 1")],
+    threads: Annotated[int, Option(help="the run's own, for the same rounding")],
+    out: Path,
+    device: Device = "cpu",
+    grading_workers: int = 1,
+) -> None:
+    """Replay a finished run and write its token table, and the policy before each step wanted."""
+    arithmetic.set_up(threads, is_portable(read_json(run_file), device))
+    from rlvr_claims.replay import write_token_table
+
+    write_token_table(run_file, out, steps, device, grading_workers)
+
+
+@commands.add("probe")
+def probe(
+    table: Annotated[Path, Argument(help="directory made by `replay`, which also takes the result")],
+    steps: list[int] = [],
+    threads: int = 1,
+) -> None:
+    """Measure what null, joint, one-sided and head-only updates would do to each token of a table."""
+    arithmetic.set_up(threads)
+    from rlvr_claims.probes import write_probes
+
+    write_probes(table, steps or None)
+
+
+commands.call("compare", "rlvr_claims.compare:compare_checkpoints")
+
+
+@commands.add("contrast")
+def contrast(
+    source: Annotated[Path, Argument(help="run.json of a run, or the directory of any Hugging Face checkpoint")],
+    methods: Annotated[Words, Option(help="entries of the catalogue")],
+    out: Annotated[Path, Option(help="directory for contrast.parquet")],
+    rollouts: Rollouts,
+    steps: Annotated[list[int], Option(help="rollout steps, from 1")] = [1],
+    threads: int = 1,
+    device: Device = "cpu",
+    grading_workers: int = 1,
+    problems: Annotated[Path | None, Option(help="checkpoint: JSON lines with id, problem and answer; needed")] = None,
+    reference: Annotated[
+        str, Option(help="checkpoint: the method that trains it and that others are held to")
+    ] = "dapo",
+) -> None:
+    """Measure the angle between the updates that methods and a reference method give the same policy.
+
+    Of a run, along its training, which is carried out in memory; the reference is the run's own method. Of a
+    checkpoint, on rollouts that it samples, trained in memory by --reference. Nothing is written but the angles.
+    """
+    # Of a run, the digits of its training.
+    arithmetic.set_up(threads, source.is_file() and is_portable(read_json(source), device))
+    from rlvr.study.catalogue import load_catalogue, resolve_method
+    from rlvr_claims.contrast import write_checkpoint_contrast, write_contrast
+
+    names = list(dict.fromkeys(methods if source.is_file() else [reference, *methods]))
+    entries = {name: resolve_method(name, {}, load_catalogue(), "--methods") for name in names}
+    if source.is_dir():
+        if problems is None:
+            raise UserError("--problems: is missing; accepted: a JSON lines file, for a checkpoint")
+        frame = write_checkpoint_contrast(
+            source, problems, reference, entries, steps, rollouts, out, device, grading_workers
+        )
+    else:
+        frame = write_contrast(source, entries, steps, out, device, grading_workers)
+    degrees = frame.pivot(index="method", columns="step", values="degrees").loc[names]
+    print(degrees.assign(mean=degrees.mean(axis=1)).round(1).to_string())
+
+
+@commands.add("measure")
+def measure(
+    claim: Annotated[str, Argument(help=f"of the papers: {', '.join(claim_names())}")],
+    out: Annotated[Path, Option(help="path of the findings without their ending")],
+    figure: Annotated[Path, Option(help="path of the figure without its ending")],
+    tables: Annotated[Paths, Option(help="directories made by `replay`")] = [],
+    comparison: Annotated[Path | None, Option(help=_COMPARISON)] = None,
+    base_comparison: Annotated[Path | None, Option(help=_BASE_COMPARISON)] = None,
+    contrast_tables: Annotated[Paths, Option(help="as --tables, of runs of DelTA")] = [],
+    steps: list[int] = [],
+    results: Path = Path("results"),
+    runs: Annotated[Words, Option(help="further runs, whose metrics are read")] = [],
+    benchmarks: Annotated[Words, Option(help="benchmarks that evaluation is looked at on")] = [],
+    benchmark_problems: Annotated[
+        int | None, Option(min=1, help="of the benchmark: the first so many are sampled; default: all")
+    ] = None,
+    threads: int = 1,
+) -> None:
+    """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
+    arithmetic.set_up(threads)
+    from rlvr_claims.claims.claim import measure_claim
+    from rlvr_claims.claims.inputs import Inputs
+
+    inputs = Inputs(
+        tables=tables,
+        weighting_tables=contrast_tables,
+        steps=steps or None,
+        results=results,
+        runs=runs,
+        benchmarks=benchmarks,
+        benchmark_problems=benchmark_problems,
+        comparison=comparison,
+        base_comparison=base_comparison,
+    )
+    measure_claim(claim, inputs, out, figure)
+
+
+@commands.add("decode")
+def decode(
+    out: Annotated[Path, Argument(help="directory of the samples, with one of each benchmark")],
+    base: Annotated[Path, Argument(help="directory of a model, of a base model or of a run")],
+    trained: Annotated[Path, Argument(help="the same; prompts and chat template are this one's")],
+    sampling: Annotated[str, Argument(help="JSON: the settings that all benchmarks share, such as temperature")],
+    benchmarks: Annotated[
+        str, Argument(help="JSON: directory of problems -> what is its own: prompt, samples_per_problem")
+    ],
+    decoding: Annotated[str, Argument(help="JSON: mode, driver, criterion, tau and gamma (docs/decoding.md)")],
+    machine: SamplingMachine,
+) -> None:
+    """Sample two models of one vocabulary that decode together, or what is missing of it."""
+    from evals.core.files import parse_json
+    from evals.core.sampling import OfBenchmark, Sampling
+    from rlvr_claims.decoding import jobs
+    from rlvr_claims.decoding.settings import Decoding
+
+    own = {Path(problems): of for problems, of in parse_json(benchmarks, "BENCHMARKS").items()}
+    settings = {problems: OfBenchmark.parse(of, f"BENCHMARKS: {problems}") for problems, of in own.items()}
+    way = Decoding.parse(parse_json(decoding, "DECODING"), "DECODING")
+    shared = Sampling.parse(parse_json(sampling, "SAMPLING"), "SAMPLING")
+    jobs.decode((base, trained), shared, settings, machine, way, out)
+
+
+@commands.add("snakefile")
+def snakefile() -> None:
+    """Print the path of the workflow that makes all of this, for `snakemake --snakefile`."""
+    print(Path(__file__).with_name("workflow") / "Snakefile")

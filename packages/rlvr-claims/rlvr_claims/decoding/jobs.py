@@ -1,0 +1,124 @@
+"""The long jobs of decoding. Code paths of arithmetic are chosen before numpy and torch are imported."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from evals.core.config.sections import Statistics
+from evals.core.files import write_json
+from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
+from evals.generation.settings import EvaluationSettings
+from rlvr_claims.decoding.settings import Decoding, Grid
+
+
+def sweep(
+    models: tuple[Path, Path],
+    problems: Path,
+    sampling: Sampling,
+    benchmark: OfBenchmark,
+    machine: SamplingMachine,
+    grid: Grid,
+    kind: str,
+    out: Path,
+) -> None:
+    """Sample and grade the ways of decoding of a grid, what is missing of them.
+
+    Args:
+        models: directories of the base and of the trained model.
+        problems: directory of the problems that thresholds are chosen on.
+        sampling: settings of the models.
+        benchmark: those of the problems.
+        machine: where it is done.
+        grid: the ways of decoding.
+        kind: how answers are read.
+        out: directory of ``sweep.json``.
+    """
+    settings = EvaluationSettings.of(sampling, benchmark, machine)
+    settings.choose_code_paths()
+    from evals.core.single_writer import single_writer
+    from evals.grading.pool import GradingPool
+    from evals.grading.verdict import Kind
+    from rlvr_claims.decoding.pair import read_pair
+    from rlvr_claims.decoding.sweep import sample_grid
+
+    with single_writer(out / ".writer", "sweeps into this directory"), GradingPool(1) as pool:
+        sample_grid(read_pair(*models, settings.dtype), problems, settings, grid, Kind(kind), pool, out)
+
+
+def decode(
+    models: tuple[Path, Path],
+    sampling: Sampling,
+    benchmarks: Mapping[Path, OfBenchmark],
+    machine: SamplingMachine,
+    decoding: Decoding | tuple[Path, str],
+    out: Path,
+) -> None:
+    """Sample two models together on benchmarks, what is missing of it.
+
+    Args:
+        models: directories of the base and of the trained model.
+        sampling: settings of the models.
+        benchmarks: directory of problems -> settings of its own.
+        machine: where it is done.
+        decoding: the way of decoding; or the file of chosen ones and a scheme, for a run of the sweeps.
+        out: gets a directory for each benchmark.
+    """
+    settings = {problems: EvaluationSettings.of(sampling, own, machine) for problems, own in benchmarks.items()}
+    first = next(iter(settings.values()))
+    first.choose_code_paths()
+    from evals.generation.evaluate import sample_benchmarks
+    from rlvr_claims.decoding.choose import chosen_decoding
+    from rlvr_claims.decoding.pair import identities, pair_draw, read_pair
+
+    way = decoding if isinstance(decoding, Decoding) else chosen_decoding(*decoding, models[1].name)
+    pair = read_pair(*models, first.dtype)
+    parameters = {**identities(pair), "decoding": way.to_json()}
+    sample_benchmarks(pair, settings, out, partial(pair_draw, way, first), parameters)
+
+
+def grade(
+    samples: Path, problems: Path, kinds: Mapping[str, str], verifiers: Mapping[str, Path], workers: int, out: Path
+) -> None:
+    """Grade and audit samples on several benchmarks, each in a directory of its name.
+
+    Args:
+        samples: directory of the samples.
+        problems: directory of the problem sets.
+        kinds: benchmark -> how its responses are read.
+        verifiers: benchmark -> a user's function that grades it.
+        workers: processes that grade.
+        out: directory of the grades.
+    """
+    from evals.audit.run import SecondGrader, write_audit
+    from evals.core.single_writer import single_writer
+    from evals.grading.grade_file import grade_file
+    from evals.grading.pool import GradingPool
+
+    with ExitStack() as held:
+        held.enter_context(single_writer(out / ".writer", "grades into this directory"))
+        second = held.enter_context(SecondGrader(workers))
+        pools: dict[Path | None, GradingPool] = {}
+        for name, kind in kinds.items():
+            verifier, texts = verifiers.get(name), problems / name / "problems.jsonl"
+            if verifier not in pools:
+                pools[verifier] = held.enter_context(GradingPool(workers, verifier=verifier))
+            reasons = grade_file(samples / name / "samples.jsonl", texts, out / name, pools[verifier], kind)
+            write_audit(samples / name, out / name, texts, out / name / "audit.json", second)
+            print(f"{out / name}: {reasons.total()} samples graded", file=sys.stderr)
+
+
+def write_sheet(sheet: Sequence[Mapping[str, Any]], out: Path) -> None:
+    """Write the rows of the run sheet."""
+    write_json(out, list(sheet))
+
+
+def compare(scores: Sequence[Path], reference_method: str, statistics: Statistics, out: Path) -> None:
+    """Compare these very checkpoints by their scores, with all benchmarks alike in the mean."""
+    from evals.core.comparisons import Claim
+    from evals.scores.comparison import Settings, write_comparisons
+
+    alike = statistics.model_copy(update={"weighting": None})
+    write_comparisons(scores, Settings.of(reference_method, alike, claim=Claim.CHECKPOINTS), out, None)

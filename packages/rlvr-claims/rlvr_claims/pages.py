@@ -1,0 +1,62 @@
+"""Pages beside the report, in its look: the claims of the papers, and decoding with two models."""
+
+import os.path
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.results import Results
+from rlvr.report.html import embedded, write_page
+from rlvr_claims.claims.base import CLAIMS
+from rlvr_claims.claims.findings import EXPLANATION, read_summaries, summary_table
+from rlvr_claims.decoding.table import decoding_tables
+
+
+def write_claims_page(
+    findings: Sequence[Path],
+    figures: Path,
+    notes: Sequence[str],
+    out: Path,
+    study: str,
+    rollouts: Sequence[Path] = (),
+    left_out: Sequence[str] = (),
+) -> None:
+    """Write the papers' claims.
+
+    Args:
+        study: its name.
+        rollouts: pages of rollouts that are linked to.
+        left_out: claims that were not measured, each with what it needs.
+    """
+    summaries = read_summaries(findings)
+    sections: list[dict[str, Any]] = [{"heading": "Verdicts", "tables": [summary_table(summaries.values(), left_out)]}]
+    papers = {claim.name: [f"The claim is of arXiv {claim.paper}."] for claim in CLAIMS}
+    for number, (name, summary) in enumerate(summaries.items(), start=1):
+        table = summary.table(number)
+        caption = " ".join([summary.method.replace("`", ""), *papers.get(name, ())])
+        figure = (name, embedded(figures / f"{name}.svg"), summary.title, caption)
+        sections.append({"heading": table.title, "tables": [table], "figure": figure})
+    if rollouts:
+        words = [f"{path.parent.name}, {path.stem.replace('-', ' ')}" for path in rollouts]
+        links = dict(zip(words, (os.path.relpath(path, out.parent) for path in rollouts), strict=True))
+        sections.append({"heading": "Rollouts, token by token", "links": links})
+    inputs = [*findings, *(figures / f"{name}.svg" for name in summaries), *rollouts]
+    explanation = EXPLANATION.replace("`", "")
+    title = f"The papers' claims on the model of the study {study}"
+    write_page("sections.html.jinja", out, inputs, notes, title=title, explanation=explanation, sections=sections)
+
+
+def write_decoding_page(
+    results: Results, chosen: Path, samples: Path, figure: Path, notes: Sequence[str], out: Path
+) -> None:
+    """Write decoding with two models."""
+    caption = (
+        "On problems that are not scored: the base model drives, and a token that the criterion picks is drawn again "
+        "from the trained model."
+    )
+    drawn = (figure.stem, embedded(figure), "Accuracy against the fraction of tokens replaced", caption)
+    tables, title = decoding_tables(results, chosen, samples, [])[0], "Decoding with two models"
+    sections: list[dict[str, Any]] = [{"heading": table.title, "tables": [table]} for table in tables]
+    sections.append({"heading": "Accuracy against tokens replaced", "figure": drawn})
+    inputs = [*results.sources, chosen, figure]
+    write_page("sections.html.jinja", out, inputs, notes, title=title, explanation=None, sections=sections)

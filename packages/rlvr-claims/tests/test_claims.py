@@ -1,0 +1,102 @@
+"""The claims end to end on a run of a second: measured, drawn, put into the table; nothing about their outcome."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evals.core.errors import InvalidInput
+from evals.core.files import read_jsonl, write_jsonl
+from evals.core.run_spec import LocalRun
+from rlvr_claims.claims.base import CLAIMS, Need, claim_names, claims_left_out, find_claim, measurable_claims
+from rlvr_claims.claims.claim import Claim, load_claim
+from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Summary, write_table
+from rlvr_claims.claims.inputs import Inputs
+from rlvr_claims.probes import write_probes
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("claims")
+
+
+def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_table: Path, tmp_path: Path) -> None:
+    write_probes(token_table, None)
+    problems = read_jsonl(LocalRun.read(trained_run).problems / "problems.jsonl")
+    write_jsonl(trained_run.parents[2] / "problems" / "small" / "problems.jsonl", problems[:3])
+    for claim in claim_names():
+        arguments = ["--tables", str(token_table), "--contrast-tables", str(token_table)]
+        arguments += ["--results", str(trained_run.parents[2]), "--runs", "tiny-dapo-s1", "--benchmarks", "small"]
+        arguments += ["--benchmark-problems", "2"]
+        arguments += ["--out", str(tmp_path / claim), "--figure", str(tmp_path / "figures" / claim)]
+        assert main(["measure", claim, *arguments]) == 0
+        assert (tmp_path / "figures" / f"{claim}.png").stat().st_size > 10_000
+    out = tmp_path / "tables" / "claims"
+    write_table([tmp_path / f"{claim}.json" for claim in claim_names()], "../figures", out, ["N."], ["Claim: needs it"])
+    table = pd.read_csv(f"{out}.csv", keep_default_na=False)
+    text = Path(f"{out}.md").read_text()
+    counts = [int((table["verdict"] == verdict).sum()) for verdict in (SUPPORTED, CONTRADICTED, UNDECIDED)]
+    assert re.search(rf"^\| All +\| +{counts[0]} \| +{counts[1]} \| +{counts[2]} \|$", text, re.MULTILINE)
+    assert "\nNot measured: Claim: needs it.\n" in text
+    assert (
+        "\nNot measured: Training on the tokens of highest coefficient alone beats training on the lowest: needs"
+        in text
+    )
+    for claim in claim_names():
+        found = Summary.read(tmp_path / f"{claim}.json")
+        assert found.title in text and found.method in text and f"../figures/{claim}.png" in text
+        rows = table[table["claim"] == claim]
+        assert rows["quantity"].tolist() == [each.quantity for each in found.measurements]
+        if find_claim(claim).name in ("sampling_settings", "update_direction"):
+            assert {each.units for each in found.measurements if each.unit == "problems"} == {2}
+        # A claim has a verdict, and what has none claims nothing.
+        claimed = rows["statement"] != ""
+        assert rows[claimed]["verdict"].isin([SUPPORTED, CONTRADICTED, UNDECIDED, NOT_MEASURED]).all()
+        assert (rows[~claimed]["verdict"] == "").all()
+
+
+def test_a_missing_table_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--tables", str(tmp_path), "--out", str(tmp_path / "x"), "--figure", str(tmp_path / "y")]
+    assert main(["measure", "token_flipping", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/manifest.json: no such file")
+
+
+def test_every_declared_claim_has_its_class() -> None:
+    assert len({(each.name, each.of_checkpoints) for each in CLAIMS}) == len(CLAIMS)
+    for declaration in CLAIMS:
+        claim = load_claim(declaration)
+        assert isinstance(claim, Claim) and claim.method
+        number = claim_names().index(declaration.name) + 1
+        assert (sys.modules[type(claim).__module__].__doc__ or "").startswith(f"Claim {number}: ")
+        assert declaration.title and declaration.paper and declaration.needs
+
+
+def test_every_claim_has_a_row_in_the_documentation() -> None:
+    text = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+    for declaration in CLAIMS:
+        assert re.search(rf"^\| `{declaration.name}` .*{declaration.paper}", text, re.MULTILINE), declaration.name
+
+
+def test_names_and_needs_are_read_without_torch() -> None:
+    code = "import sys, rlvr_claims.claims.base as base; base.measurable_claims({}); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_claim_whose_needs_a_study_does_not_name_is_one_line() -> None:
+    named = {"method": "dapo", "benchmark": "small", "steps": [1]}
+    (delta, tax) = claims_left_out(named)
+    assert delta == f"DelTA's coefficients: needs claims.weighting_method ({Need.WEIGHTING_TABLES.words})"
+    assert tax.startswith("Learning tax, drift, entropy collapse: needs claims.compared (runs ")
+    assert len(measurable_claims(named)) == len(claim_names()) - 2
+    assert claims_left_out({**named, "weighting_method": "delta", "compared": ["dapo"]}) == []
+
+
+def test_a_need_that_is_not_met_is_one_line(tmp_path: Path) -> None:
+    for claim in claim_names():
+        with pytest.raises(InvalidInput) as error:
+            Inputs().check(find_claim(claim))
+        assert (error.value.source, error.value.found.split()[0]) == (claim, "lacks")
+    with pytest.raises(InvalidInput) as error:
+        find_claim("no_claim")
+    assert "token_flipping" in error.value.accepted
