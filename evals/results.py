@@ -14,7 +14,7 @@ from evals.core import records
 from evals.core.comparisons import Comparison, Comparisons, Contrast, Controls, Look
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.clusters import Clusters, joined, label
 from evals.statistics.weighting import weighted_mean, weighting_text, weights_of
@@ -126,6 +126,23 @@ class Results:
         """
         is_fixed = condition.method == BASE or len(condition.runs) == 1
         return self._average(condition, names, is_fixed, by_problem, of_problem=of_problem)
+
+    def by_problem(self, metric: str) -> Callable[[Score], FloatArray] | None:
+        """The function from a score to pass@k or cons@k of each problem [N]; None where we do not compute that.
+
+        Of a majority only the mean is stored. It is spread as widely as it can be, over problems right or wrong.
+        """
+        kind, _, k = metric.partition("@")
+        samples, majorities = self.samples_per_problem, [score.majority_at_k for score in self.scores.values()]
+        if kind == "pass" and k.isdecimal() and 1 < int(k) <= samples:
+            return lambda score: pass_at_k(np.array(score.correct_counts)[:, None], samples, int(k))
+        if metric == f"cons@{samples}" and None not in majorities:
+            return lambda score: np.clip(
+                (score.majority_at_k or 0.0) * len(score.correct_counts) - np.arange(len(score.correct_counts)),
+                0.0,
+                1.0,
+            )
+        return None
 
     def _average(
         self,

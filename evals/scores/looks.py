@@ -7,14 +7,6 @@ from evals.core.comparisons import Comparison, Comparisons, Look, Looks, Verdict
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS
-from evals.scores.registration import Outcome, outcome
-
-_VERDICTS = {
-    Outcome.SUPERIOR: Verdict.BETTER,
-    Outcome.INFERIOR: Verdict.WORSE,
-    Outcome.EQUIVALENT: Verdict.EQUIVALENT,
-    Outcome.UNDECIDED: None,
-}
 
 
 def write_look(
@@ -48,7 +40,14 @@ def write_look(
 
 
 def judge(row: Comparison, margin: float, level: float, level_alone: float) -> Look:
-    """Judge one comparison by its interval: nothing is decided before that excludes 0 or lies within the margin."""
+    """Judge one comparison by its interval: equivalent within the margin, else better or worse where it excludes 0."""
+    verdict = None
+    if row.confidence_interval is not None:
+        low, high = row.confidence_interval
+        if -margin < low and high < margin:
+            verdict = Verdict.EQUIVALENT
+        elif low > 0.0 or high < 0.0:
+            verdict = Verdict.BETTER if low > 0.0 else Verdict.WORSE
     return Look(
         model=row.model,
         method=row.method,
@@ -57,5 +56,5 @@ def judge(row: Comparison, margin: float, level: float, level_alone: float) -> L
         level_alone=level_alone,
         difference=row.difference,
         interval=row.confidence_interval,
-        verdict=_VERDICTS[outcome(row, margin)],
+        verdict=verdict,
     )

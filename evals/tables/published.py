@@ -1,33 +1,38 @@
 """Published numbers (config/reference), the study's own beside them, and whether the two can be compared at all."""
 
-import contextlib
 import csv
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import pandas as pd
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from evals.core.errors import InvalidInput, UserError
-from evals.core.record import ExtensibleRecord, Record
-from evals.core.records import Condition, Score
+from evals.core.errors import InvalidInput
+from evals.core.files import reading
+from evals.core.record import Record
 from evals.core.yaml_file import read_yaml
 from evals.results import Results
-from evals.statistics.accuracy import FloatArray, pass_at_k
-from evals.statistics.average import Average
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+from evals.tables.layout import Column, interval_columns, make_table, write_table
 from evals.tables.main import average_text
 
 Text = Annotated[str, Field(min_length=1)]
-_BY_PROBLEM = "Avg(problem-weighted)"
-_AVERAGES = (_BY_PROBLEM, "Average(3)", "Avg")
-_AVERAGE_METRIC = re.compile(r"avg@\d+|pass@1|mean of \d+")
-"""The mean accuracy of samples, whatever their number: more of them measure the same number more exactly."""
+Row = Mapping[str, Any]
+AVERAGES = ("Avg(problem-weighted)", "Average(3)", "Avg")  # in the first every problem weighs the same
+_AVERAGE_METRIC = re.compile(r"avg@\d+|pass@1|mean of \d+")  # more samples measure the same number more exactly
+COMPARED = {
+    "temperature": "temperature", "top_p": "top-p", "max_new_tokens": "longest response",
+    "training_problems": "training problems", "checkpoint": "checkpoint",
+    "evaluation_prompt": "prompt of the evaluation",
+}  # fmt: skip
+"""The settings that have to be the same for a comparison, with names for people; null where a paper is silent."""
+_CSV = [
+    "model", "method", "paper", "arxiv", "table", "row", "published_model", "benchmark", "metric", "certainty",
+    "published", "ours", *interval_columns(None), "verdict", "differing", "unknown",
+    "their_difference", "our_difference",
+]  # fmt: skip
 
 
 class Published(Record):
@@ -41,274 +46,105 @@ class Published(Record):
     row: Text  # its name in the paper
     benchmark: Text  # entry of config/benchmarks, or the paper's name of its column
     metric: Text  # such as avg@16
-    value: float = Field(ge=0, le=100)  # per cent
+    value: float = Field(ge=0, le=100, strict=False)  # per cent
     certainty: Literal["published", "column inferred", "third-party text"]
 
-    @property
-    def is_average(self) -> bool:
-        """Return whether it is the paper's own average over benchmarks."""
-        return self.benchmark in _AVERAGES
 
-    @property
-    def measured(self) -> str:
-        """The value and what it is of."""
-        return f"{self.value:g} {self.metric}, {self.benchmark}"
-
-    @property
-    def citation(self) -> str:
-        """The place in the paper, with what is doubtful about it."""
-        doubt = "" if self.certainty == "published" else f", {self.certainty}"
-        return f"{self.paper} (arXiv {self.arxiv}), {self.table}{doubt}, row {self.row}"
-
-
-class Settings(ExtensibleRecord):
-    """The settings that have to be the same for a comparison, with names for people; null where a paper is silent."""
-
-    temperature: Any = Field(title="temperature")
-    top_p: Any = Field(title="top-p")
-    max_new_tokens: Any = Field(title="longest response")
-    training_problems: Any = Field(title="training problems")
-    checkpoint: Any = Field(title="checkpoint")
-    evaluation_prompt: Any = Field(title="prompt of the evaluation")
+def read_reference(directory: Path) -> tuple[list[Published], dict[str, Row]]:
+    """Read every published number, and the settings of every paper that has one."""
+    path, settings, names = directory / "published.csv", directory / "settings.yaml", list(Published.model_fields)
+    with reading(path), open(path, encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(handle)
+        if reader.fieldnames != names:
+            raise InvalidInput(str(path), "", f"columns are {reader.fieldnames}", ", ".join(names))
+        published = [Published.parse(row, f"{path}: line {number}") for number, row in enumerate(reader, start=2)]
+    known = read_yaml(settings) or {}
+    papers = {row.arxiv: known.get(row.arxiv, {}) for row in published}
+    for arxiv, paper in papers.items():
+        if lacking := [key for key in ("citation", "note", *COMPARED) if key not in paper]:
+            raise InvalidInput(f"{settings}: {arxiv}", "", f"lacks {', '.join(lacking)}")
+    return published, papers
 
 
-class PaperSettings(Settings):
-    """The settings of a paper, an entry of ``settings.yaml``."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    citation: str
-    note: str | None
-    samples_per_problem: Any
-    averages: dict[str, tuple[str, ...]] = Field(default={})  # an average -> its benchmarks, where a row lacks some
-    stand_ins: dict[str, str] = Field(default={})  # a benchmark of problems that nobody has -> ours of the same source
-
-
-class OwnSettings(Settings):
-    """The settings of a study."""
-
-    models: dict[str, str | None]  # name in the study -> its name in papers, such as Qwen3-8B-Base; null without one
-    methods: dict[str, dict[str, str]] = Field(default={})  # model -> method -> the entry that it is for this model
-
-
-@dataclass(frozen=True)
-class Confrontation:
-    """A published number and ours."""
-
-    published: Published
-    condition: Condition  # our method on our model
-    ours: Average  # over all benchmarks where the number is of none of ours
-    differing: tuple[str, ...]  # settings that differ, as "setting (theirs, ours)"
-    unknown: tuple[str, ...]  # settings that the paper does not give, likewise
-    their_difference: float | None  # of the number to that of the reference method in the same paper; of one
-    our_difference: float | None
-    verdict: str  # inside, outside by ..., or no interval, each perhaps "as far as published"; or not comparable
-
-    @property
-    def of_ours(self) -> bool:
-        """Whether the published number is of our model, and on benchmarks of ours."""
-        return not any(setting.startswith(("model (", "benchmark (")) for setting in self.differing)
-
-    @property
-    def compares(self) -> bool:
-        """Whether nothing that is known differs."""
-        return not self.differing
-
-
-def read_published(path: Path) -> list[Published]:
-    """Read every published number."""
-    names = list(Published.model_fields)
-    try:
-        with open(path, encoding="utf-8", newline="") as handle:
-            reader = csv.DictReader(handle)
-            if reader.fieldnames != names:
-                raise InvalidInput(str(path), "", f"columns are {reader.fieldnames}", ", ".join(names))
-            rows: list[dict[str, Any]] = list(reader)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    published = []
-    for number, row in enumerate(rows, start=2):
-        with contextlib.suppress(TypeError, ValueError):  # the record says what is accepted
-            row["value"] = float(row["value"])
-        published.append(Published.parse(row, f"{path}: line {number}"))
-    return published
-
-
-def read_settings(path: Path, published: Sequence[Published]) -> dict[str, PaperSettings]:
-    """Read the settings of every paper that has a number."""
-    content = read_yaml(path)
-    known = content if isinstance(content, dict) else {}
-    papers = sorted({row.arxiv for row in published})
-    return {arxiv: PaperSettings.parse(known.get(arxiv, {}), f"{path}: {arxiv}") for arxiv in papers}
-
-
-def confront(
-    results: Results, published: Sequence[Published], settings: Mapping[str, PaperSettings], own: OwnSettings
-) -> list[Confrontation]:
-    """Put ours beside every published number of a method of the study, in the study's order of methods."""
-    confrontations, compared = [], Settings.model_fields.items()
-    reference = results.reference_method
+def compare_with_papers(results: Results, published: Sequence[Published], papers: Row, own: Row) -> Sequence[Row]:
+    """Put ours beside every published number of a method of the study: the cells of the tables, a row for each."""
+    rows, reference = [], results.reference_method
     for condition in results.conditions:
-        entry = own.methods.get(condition.model, {}).get(condition.method, condition.method)
-        for row in published:
-            if row.method != entry:
-                continue
-            theirs = settings[row.arxiv]
-            parts = _parts(row, published, theirs)
-            own_parts = tuple(theirs.stand_ins.get(name, name) for name in parts)
-            names, ours, metric = _ours(results, condition, row, own_parts)
-            benchmark = row.benchmark if names and names == parts else ", ".join(names) or "mean of ours"
-            pairs: list[tuple[str | None, Any, Any]] = [
-                ("model", row.model, own.models[condition.model] or "not named: published_as"),
+        gain = getattr(results.comparison(condition, reference), "difference", None)
+        entry = own.get("methods", {}).get(condition.model, {}).get(condition.method, condition.method)
+        for row in (row for row in published if row.method == entry):
+            paper, of_problem = papers[row.arxiv], results.by_problem(row.metric)
+            theirs = _benchmarks(row, published, paper)
+            names = tuple(paper.get("stand_ins", {}).get(name, name) for name in theirs)
+            names = names if {*names} <= {*results.benchmarks} else ()
+            benchmark = row.benchmark if names and names == theirs else ", ".join(names) or "mean of ours"
+            is_ours = of_problem or _AVERAGE_METRIC.fullmatch(row.metric)
+            pairs: list[tuple[str, Any, Any]] = [
+                ("model", row.model, own["models"][condition.model] or "not named: published_as"),
                 ("benchmark", row.benchmark, benchmark),
-                ("metric", row.metric, metric),
-                *((field.title, getattr(theirs, name), getattr(own, name)) for name, field in compared),
+                ("metric", row.metric, row.metric if is_ours else f"avg@{results.samples_per_problem}"),
+                *((words, paper[name], own[name]) for name, words in COMPARED.items()),
             ]
-            differing = tuple(f"{words} ({their}, {mine})" for words, their, mine in pairs if their not in (None, mine))
-            unknown = tuple(f"{words} (not given, {mine})" for words, their, mine in pairs if their is None)
-            verdict = "not comparable" if differing else _verdict(row.value, ours)
-            verdict += ", as far as published" if unknown and not differing else ""
-            their_difference = _their_difference(row, published, reference)
-            our_difference = getattr(results.comparison(condition, reference), "difference", None)
-            differences = (their_difference, our_difference)
-            confrontations.append(Confrontation(row, condition, ours, differing, unknown, *differences, verdict))
-    return confrontations
+            differing = [f"{words} ({their}, {mine})" for words, their, mine in pairs if their not in (None, mine)]
+            unknown = [f"{words} (not given, {mine})" for words, their, mine in pairs if their is None]
+            ours = results.average_over(
+                condition, names or results.benchmarks, row.benchmark == AVERAGES[0], of_problem
+            )
+            low, high = ours.confidence_interval or (float("nan"), float("nan"))
+            outside = max(100 * low - row.value, row.value - 100 * high)
+            verdict = "inside" if outside <= 0 else f"outside by {outside:.1f}" if outside > 0 else "no interval"
+            verdict = "not comparable" if differing else verdict + ", as far as published" * bool(unknown)
+            doubt = "" if row.certainty == "published" else f", {row.certainty}"
+            source = f"{row.paper} (arXiv {row.arxiv}), {row.table}{doubt}, row {row.row}"
+            cells = row.to_json() | {"published_model": row.model, "published": row.value / 100, "ours": ours.value}
+            cells |= {"model": condition.model, "method": condition.method, "title": condition.title}
+            cells |= {"interval": average_text(ours), **interval_columns(ours.confidence_interval), "verdict": verdict}
+            cells |= {"differing": "; ".join(differing), "unknown": "; ".join(unknown), "our_difference": gain}
+            cells |= {"differs": "; ".join([*differing, *unknown]) or "nothing", "source": source}
+            rows.append(cells | {"their_difference": _their_difference(row, published, reference)})
+    return rows
+
+
+def _benchmarks(row: Published, published: Sequence[Published], paper: Row) -> tuple[str, ...]:
+    """The benchmarks that a published number is of: of an average those that the paper names, or those of its row."""
+    key = (row.arxiv, row.table, row.model, row.row)
+    of_row = [one.benchmark for one in published if (one.arxiv, one.table, one.model, one.row) == key]
+    parts = [name for name in of_row if name not in AVERAGES] if row.benchmark in AVERAGES else [row.benchmark]
+    return tuple(paper.get("averages", {}).get(row.benchmark, dict.fromkeys(parts)))
 
 
 def _their_difference(row: Published, published: Sequence[Published], reference: str) -> float | None:
-    """Return the difference to the reference method in the same paper, model, benchmark and metric, perhaps table.
+    """The difference to the reference method in the same paper, of the same table if it is there; of several, None."""
+    key = (reference, row.arxiv, row.model, row.benchmark, row.metric)
+    same = [one for one in published if (one.method, one.arxiv, one.model, one.benchmark, one.metric) == key]
+    values = [one.value for one in same if one.table == row.table][:1] or [*{one.value for one in same}]
+    return (row.value - values[0]) / 100 if len(values) == 1 and row.method != reference else None
 
-    Several tables that repeat one number count as one; if they differ, there is none.
-    """
-    key = (row.arxiv, row.model, row.benchmark, row.metric)
-    same = [
-        other
-        for other in published
-        if other.method == reference and (other.arxiv, other.model, other.benchmark, other.metric) == key
+
+def write_paper_vs_ours_table(results: Results, reference: Path, own: Row, out: Path) -> None:
+    """Write published numbers, ours, and whether they compare; one line where none is of our models and tasks."""
+    published, papers = read_reference(reference)
+    rows = compared = compare_with_papers(results, published, papers, own)
+    known = [bool(row["unknown"]) for row in rows if not row["differing"]]
+    notes = [
+        f"{known.count(False)} of {len(rows)} published numbers were made under the settings of this study, and "
+        f"{known.count(True)} as far as their papers give them. No difference of the others means anything. Differences"
+        " to a reference method are of single runs there unless a paper says otherwise, and have no intervals."
     ]
-    of_reference = [other.value for other in same if other.table == row.table][:1] or {other.value for other in same}
-    if row.method == reference or len(of_reference) != 1:
-        return None
-    (value,) = of_reference
-    return (row.value - value) / 100
-
-
-def _verdict(published: float, ours: Average) -> str:
-    """Say whether a published number, in per cent, lies inside the interval of ours, made alike, or how far outside."""
-    if ours.confidence_interval is None:
-        return "no interval"
-    low, high = (100 * bound for bound in ours.confidence_interval)
-    outside = max(low - published, published - high)
-    return "inside" if outside <= 0 else f"outside by {outside:.1f}"
-
-
-def _parts(row: Published, published: Sequence[Published], paper: PaperSettings) -> tuple[str, ...]:
-    """The benchmarks that a published number is of: of an average those of its row, or those that the paper names."""
-    if not row.is_average or row.benchmark in paper.averages:
-        return paper.averages.get(row.benchmark, (row.benchmark,))
-    same = (row.arxiv, row.table, row.model, row.row)
-    of_row = [one for one in published if (one.arxiv, one.table, one.model, one.row) == same]
-    return tuple(dict.fromkeys(one.benchmark for one in of_row if not one.is_average))
-
-
-def _ours(
-    results: Results, condition: Condition, row: Published, parts: tuple[str, ...]
-) -> tuple[tuple[str, ...], Average, str]:
-    """The benchmarks of a published number if we have all, ours on them (or on all of ours), and its metric.
-
-    In an average each benchmark weighs the same, or each problem.
-    """
-    names = parts if parts and set(parts) <= set(results.benchmarks) else ()
-    metric, of_problem = row.metric, _of_problem(row.metric, results)
-    if of_problem is None and not _AVERAGE_METRIC.fullmatch(metric):
-        metric = f"avg@{results.samples_per_problem}"
-    by_problem = row.benchmark == _BY_PROBLEM
-    return names, results.average_over(condition, names or results.benchmarks, by_problem, of_problem), metric
-
-
-def _of_problem(metric: str, results: Results) -> Callable[[Score], FloatArray] | None:
-    """Return the function from a score to pass@k or cons@k of each problem [N]; None where we do not compute that.
-
-    Of a majority only the mean is stored. It is spread as widely as it can be, over problems that are right or wrong.
-    """
-    kind, _, written = metric.partition("@")
-    k, samples = int(written) if written.isdecimal() else 0, results.samples_per_problem
-    if kind == "pass" and 1 < k <= samples:
-        return lambda score: pass_at_k(np.array(score.correct_counts)[:, None], samples, k)
-    if kind == "cons" and k == samples and all(one.majority_at_k is not None for one in results.scores.values()):
-        return lambda score: np.clip(_right(score) - np.arange(len(score.correct_counts)), 0.0, 1.0)
-    return None
-
-
-def _right(score: Score) -> float:
-    """The problems that the majority gets right, in expectation."""
-    return (score.majority_at_k or 0.0) * len(score.correct_counts)
-
-
-def write_paper_vs_ours_table(results: Results, reference: Path, own: Mapping[str, Any], out: Path) -> None:
-    """Write published numbers, ours, and whether they compare."""
-    numbers_path, settings_path = reference / "published.csv", reference / "settings.yaml"
-    published = read_published(numbers_path)
-    settings = read_settings(settings_path, published)
-    confrontations = confront(results, published, settings, OwnSettings.parse(own, "own"))
-    table = paper_vs_ours_table(confrontations, settings, results.extraction_note)
-    read = [*results.sources, numbers_path, settings_path]
-    write_table(out, [table], paper_vs_ours_frame(confrontations), read, {"own": dict(own)})
-
-
-def paper_vs_ours_table(
-    confrontations: Sequence[Confrontation], settings: Mapping[str, PaperSettings], extraction: str = ""
-) -> Table:
-    """Lay out the table for people, with a note for each paper; one line where no number is of our models and tasks."""
-    columns: list[Column[Confrontation]] = [
-        Column("Method", lambda one: one.condition.title),
-        Column("Published (%)", lambda one: one.published.measured),
-        Column("Ours (%)", lambda one: one.ours, average_text),
-        Column("Verdict", lambda one: one.verdict),
-        Column("Versus their reference (pp)", lambda one: one.their_difference, numbers.points),
-        Column("Ours, versus our reference (pp)", lambda one: one.our_difference, numbers.points),
-        Column("What differs (theirs, ours)", lambda one: "; ".join((*one.differing, *one.unknown)) or "nothing"),
-        Column("Source", lambda one: one.published.citation),
+    if all(re.search(r"(^|; )(model|benchmark) \(", row["differing"]) for row in rows):
+        notes, rows = [f"None of {len(rows)} published numbers is of a model and a benchmark of this study."], []
+    for arxiv in sorted({row["arxiv"] for row in rows}):
+        notes.append(f"arXiv {arxiv}: {papers[arxiv]['citation']}. {papers[arxiv]['note'] or ''}".strip())
+    columns: list[Column[Row]] = [
+        Column("Method", lambda row: row["title"]),
+        Column("Published (%)", lambda row: f"{100 * row['published']:g} {row['metric']}, {row['benchmark']}"),
+        Column("Ours (%)", lambda row: row["interval"]),
+        Column("Verdict", lambda row: row["verdict"]),
+        Column("Versus their reference (pp)", lambda row: row["their_difference"], numbers.points),
+        Column("Ours, versus our reference (pp)", lambda row: row["our_difference"], numbers.points),
+        Column("What differs (theirs, ours)", lambda row: row["differs"]),
+        Column("Source", lambda row: row["source"]),
     ]
-    comparable = sum(one.compares and not one.unknown for one in confrontations)
-    known = sum(one.compares for one in confrontations) - comparable
-    summary = (
-        f"{comparable} of {len(confrontations)} published numbers were made under the settings of this study, and "
-        f"{known} as far as their papers give them. The others stand here so that the scales can be seen; no "
-        "difference between them and ours means anything. Differences to a reference method are of single training "
-        "runs there unless a paper says otherwise, and have no intervals."
-    )
-    if not any(one.of_ours for one in confrontations):
-        summary = f"None of {len(confrontations)} published numbers is of a model and a benchmark of this study."
-        confrontations = ()
-    cited = sorted({one.published.arxiv for one in confrontations})
-    notes = [f"arXiv {arxiv}: {settings[arxiv].citation}. {settings[arxiv].note or ''}".strip() for arxiv in cited]
-    return make_table(
-        "paper_vs_ours", "Published numbers and ours", columns, confrontations, [summary, extraction, *notes]
-    )
-
-
-def paper_vs_ours_frame(confrontations: Sequence[Confrontation]) -> pd.DataFrame:
-    """The rows in full precision; fractions of one, the published value too."""
-    differences = ("their_difference", "our_difference")
-    shared = ("paper", "arxiv", "table", "row", "published_model", "benchmark", "metric", "certainty")
-    ours = ("published", "ours", *interval_columns(None), "verdict", "differing", "unknown", *differences)
-    columns = ["model", "method", *shared, *ours]
-    rows = []
-    for one in confrontations:
-        published, condition = one.published, one.condition
-        rows.append(
-            {
-                **{name: getattr(published, name.removeprefix("published_")) for name in shared},
-                **{name: getattr(one, name) for name in differences},
-                **interval_columns(one.ours.confidence_interval),
-                "model": condition.model,
-                "method": condition.method,
-                "published": published.value / 100,
-                "ours": one.ours.value,
-                "verdict": one.verdict,
-                "differing": "; ".join(one.differing),
-                "unknown": "; ".join(one.unknown),
-            }
-        )
-    return pd.DataFrame(rows, columns=columns)
+    table = make_table("paper_vs_ours", "Published numbers and ours", columns, rows, [*notes, results.extraction_note])
+    read = [*results.sources, reference / "published.csv", reference / "settings.yaml"]
+    write_table(out, [table], pd.DataFrame(compared, columns=_CSV), read, {"own": dict(own)})

@@ -19,7 +19,7 @@ from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, is_sealed, read_any_manifest
 
 _SOURCES = {
-    *("study.json", "runs.json", "registration.json"),  # what was asked for
+    *("study.json", "runs.json"),  # what was asked for
     *("published.csv", "settings.yaml"),  # of config/reference
     "disjoint.json",  # what evaluation shares with training
 }

@@ -22,7 +22,7 @@ _NO_RESULTS = re.compile(
     r"|runs/[^/]+/(metrics_so_far\..*|(candidates|checkpoints/.*)\.kept)$"
     r"|(.*/)?problems/[^/]+/disjoint\.json$"
     r"|(.*/)?progress\.json$"
-    r"|(studies/[^/]+/(best/)?)?(study|runs|registration|tracking)\.json$"
+    r"|(studies/[^/]+/(best/)?)?(study|runs|tracking)\.json$"
     rf"|(mlflow\.db[^/]*|README\.md|{METADATA})$"
 )
 """Files below results/ that are no results: logs, settings, measurements, states to go on from, tools' own files."""

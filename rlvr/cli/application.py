@@ -23,7 +23,8 @@ def commands(words: Sequence[str] = ()) -> Any:
     """
     application = Commands(help="Compare RLVR training algorithms, and look at what they did.")
     application.callback()(_options)
-    if words[:1] in (["train"], ["sample"]):
+    is_job = words[:1] in (["train"], ["sample"])
+    if is_job:
         from rlvr.cli import training
 
         modules = [training]
@@ -34,7 +35,7 @@ def commands(words: Sequence[str] = ()) -> Any:
     for module in modules:
         application.add_typer(module.commands)
     group: Any = typer.main.get_group(application)
-    if modules != [training]:
+    if not is_job:
         add_packages(group.commands, entry_points(group=GROUP))
     return group
 

@@ -7,7 +7,7 @@ from evals.core.errors import UserError
 from evals.core.files import replacing
 from rlvr.report.provenance import studies_of
 
-_PARTS = ("*.html", "claims/**/*.html", "responses", "rollouts", "tables", "figures", "study.json", "registration.json")
+_PARTS = ("*.html", "claims/**/*.html", "responses", "rollouts", "tables", "figures", "study.json")
 
 
 def bundle(results: Path, out: Path) -> None:

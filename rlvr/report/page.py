@@ -9,7 +9,6 @@ from typing import Any
 from evals.core.errors import InvalidInput
 from evals.core.records import BASE, ProblemFile
 from evals.results import Results
-from evals.scores.registration import read_entries
 from evals.tables import audit, efficiency, main, robust
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
@@ -18,7 +17,7 @@ from rlvr.report.charts import charts
 from rlvr.report.examples import first_responses
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import read_run_manifest, read_study, run_directory
-from rlvr.report.summary import alternatives, best_condition, findings, headline, question, registered
+from rlvr.report.summary import alternatives, best_condition, findings, headline, question
 from rlvr.report.trainings import recorded_table, settings_table, timing_table
 
 _FIGURES = ("differences", "scores", "profiles", "cost_curves", "compute_performance", "training_curves")
@@ -36,7 +35,6 @@ def write_report(
     title: str | None = None,
     own_figures: Sequence[str] = (),
     rollouts: str = "",
-    registrations: Path | None = None,
 ) -> None:
     """Write the report, one self-contained HTML file.
 
@@ -45,7 +43,6 @@ def write_report(
         title: of a named study.
         own_figures: of a named study: names of its figures.
         rollouts: address of the page of rollouts, from the report; default: none.
-        registrations: of a registered comparison.
     """
     settings = read_study(study)
     names = [
@@ -53,7 +50,7 @@ def write_report(
     ]
     names += ["validation_curves"] if isinstance(settings.get("checkpoint"), dict) else []
     drawn = [figures / f"{figure}.svg" for figure in names]
-    content, inputs = report_content(study, settings, results, audits, directory, drawn, notes, title, registrations)
+    content, inputs = report_content(study, settings, results, audits, directory, drawn, notes, title)
     write_page("report.html.jinja", out, inputs, notes, rollouts=rollouts, **content)
 
 
@@ -66,13 +63,12 @@ def report_content(
     drawn: Sequence[Path],
     notes: Sequence[str],
     title: str | None,
-    registrations: Path | None,
 ) -> tuple[dict[str, Any], list[Path]]:
     """Gather the variables of the report's template but for ``notes`` and ``rollouts``, and the files behind them.
 
     Args:
         settings: of the study.
-        study, results, audits, directory, notes, title, registrations: as in :func:`write_report`.
+        study, results, audits, directory, notes, title: as in :func:`write_report`.
         drawn: figures.
     """
     audited_runs = audit.read_audits(audits, results.runs)
@@ -91,8 +87,6 @@ def report_content(
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
     inputs += read
-    entries = read_entries(registrations) if registrations else []
-    inputs += [registrations] if registrations and entries else []
     shown_on_page = {
         "title": title or settings["study"],
         "question": title or question(results),
@@ -100,7 +94,6 @@ def report_content(
         "alternatives": alternatives(results, curves, summaries),
         "settings": json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True),
         "findings": findings(results),
-        "registered": registered(results, settings, entries) if registrations else [],
         "main_table": replace(shown, notes=shown.notes[len(notes) :]),
         "main_columns": number_shown,
         "tables_of_seeds": [robust_table, *efficiency_tables] if falls else [],

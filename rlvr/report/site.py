@@ -130,8 +130,7 @@ def _read(directory: Path) -> Iterator[Entry]:
         audits = [results / "grades" / run.run / name / "audit.json" for name in read.benchmarks for run in read.runs]
         notes = read_manifest(study / "report.manifest.json", "report").parameters.get("notes", [])
         drawn = [figure for figure in [study / "figures/differences.svg"] if figure.is_file()]
-        registered = study / "registration.json" if "registration" in settings else None
-        of_report = settings, read, audits, results, drawn, notes, settings.get("title"), registered
+        of_report = settings, read, audits, results, drawn, notes, settings.get("title")
         content, inputs = report_content(study / "study.json", *of_report)
         verified = {path.resolve() for path in chain.files}
         if foreign := [path for path in inputs if path.resolve() not in verified]:

@@ -5,11 +5,9 @@ from statistics import median
 from typing import Any
 
 from evals.core.comparisons import Comparison, Verdict
-from evals.core.files import fingerprint
 from evals.core.records import BASE, Condition
 from evals.figures.efficiency import COSTS
 from evals.results import Results
-from evals.scores.registration import Entry, Outcome, outcome, registered_content
 from evals.tables import numbers
 from evals.tables.main import average_text, controls_note, difference_text
 from evals.tables.robust import Summary
@@ -22,14 +20,6 @@ _VERDICTS = {
     Verdict.UNDECIDED: "Not decided against {reference} when the study ended",
     Verdict.NOT_DISTINGUISHABLE: "Not distinguishable from {reference} at this size",
     Verdict.NO_CONTRAST: "No contrast with {reference}, so that more seeds are unlikely to show a difference",
-}
-
-
-_OUTCOMES = {
-    Outcome.SUPERIOR: "The interval lies above 0 and reaches the smallest effect.",
-    Outcome.INFERIOR: "The interval lies below 0 and reaches the smallest effect.",
-    Outcome.EQUIVALENT: "The interval lies within the smallest effect on both sides.",
-    Outcome.UNDECIDED: "The interval holds 0 and differences that would matter.",
 }
 
 
@@ -63,43 +53,6 @@ def findings(results: Results) -> list[str]:
             missed = "would often have been missed (power under 80 %)"
             sentences.append(f"A true difference smaller than {size} points {missed}.")
     return [*sentences, *filter(None, [controls_note(results)])]
-
-
-def registered(results: Results, study: Mapping[str, Any], entries: Sequence[Entry]) -> list[str]:
-    """Say what a study's registered comparison found, and whether it was registered before there were results.
-
-    Args:
-        results: of the study.
-        study: its configuration, with a ``registration``.
-        entries: what was registered, the first one first.
-    """
-    asked = study["registration"]
-    condition = next(row for row in results.conditions if row.method == asked["method"])
-    comparison = results.comparison(condition, results.reference_method)
-    if comparison is None:
-        return []
-    reached, size = outcome(comparison, asked["smallest_effect"]), numbers.percent(asked["smallest_effect"])
-    why = _OUTCOMES[reached] if comparison.confidence_interval else "There is no interval."
-    verdict = (
-        f"Registered comparison, {condition.title} with {results.reference_title} over all benchmarks, smallest effect "
-        f"of interest {size} points: {reached}. Difference and {100 * results.confidence:.0f} % interval: "
-        f"{difference_text(comparison)} points. {why}"
-    )
-    return [verdict, _history(entries, fingerprint(registered_content(study)))]
-
-
-def _history(entries: Sequence[Entry], sha256: str) -> str:
-    """When a comparison was registered, how often that was changed, and with which results at hand."""
-    if not entries or entries[-1].sha256 != sha256:
-        return "This study, as it stands, was not registered before it was carried out."
-    last = entries[-1]
-    sentence = f"Registered {last.registered[:16].replace('T', ' ')} UTC (SHA-256 {last.sha256})"
-    if last.finished:
-        sentence += f" when {last.finished} of its trainings were finished, whose results could have been seen"
-    else:
-        sentence += ", before any of its trainings was finished"
-    changes = [f"{', '.join(entry.changed)} with {entry.finished} trainings finished" for entry in entries[1:]]
-    return f"{sentence}. Changed since the first registration: {'; '.join(changes) or 'nothing'}."
 
 
 def question(results: Results) -> str:

@@ -41,7 +41,7 @@ def resolve_rates(study: Study, config: Mapping[str, Any], source: str) -> Study
             methods[f"{method}_{suffix}"] = tried
     if study.config.factorial is not None:
         raise InvalidInput(source, "factorial", "is given", "a study without it, for `snakemake rates`")
-    left_out = ("controls", "doses", "registration", "checkpoint", "beside", "score_at")
+    left_out = ("controls", "doses", "checkpoint", "beside", "score_at")
     kept = {key: value for key, value in config.items() if key not in left_out}
     changed: dict[str, Any] = {
         "study": RATES,

@@ -25,7 +25,7 @@ _LONGEST_SAMPLE = 1024
 _FULL_LENGTH = {"actor_rollout_ref.rollout.ignore_eos": True}
 """The option of verl by which no response ends before the longest length."""
 _LEFT_OUT = (
-    *("validation", "controls", "registration", "checkpoint"),
+    *("validation", "controls", "checkpoint"),
     *("folder", "title", "question", "beside", "score_at"),
 )
 _SHOWN = (

@@ -25,6 +25,7 @@ from rlvr.study.study_file import read_extended, read_study, read_study_file
 DEFAULT_STUDY, NAMED_STUDIES = CONFIG / "config.yaml", CONFIG / "studies"
 FOLDER = rf"(?:studies/[^/]+/)?(?:{LOOKS}\d+/|{STEPS}|{BEST})?"
 """The pattern of a folder of results: a study's own, and one within it."""
+_THIS = "this study"
 _SHARED = (
     *("engine", "models", "problems", "validation", "benchmarks", "benchmark_sources", "evaluation", "checkpoint"),
     *("statistics", "execution"),
@@ -241,7 +242,7 @@ class Studies:
         for policy in chain(own_policies(study), along, candidates):
             run, trained = policy.run.run, policy.trained
             if run in added:
-                self._refuse(policy, added[run][1], source, "this study")
+                self._refuse(policy, added[run][1], source, _THIS)
             if run in self.policies:
                 owner, other = self.policies[run]
                 is_same = policy.directory == other.directory
@@ -254,11 +255,14 @@ class Studies:
     @staticmethod
     def _refuse(policy: Policy, other: Policy, source: str, of_other: str) -> None:
         """Refuse a name that means another policy in ``of_other``."""
-        key = f"methods.{policy.trained.method}"
-        if policy.directory == other.directory:
+        along, own = (other, policy) if policy.run == policy.trained else (policy, other)
+        method = own.run.method
+        if along.run == along.trained:
             accepted = "the same changes of the catalogue's entry, or another name in one of them"
-            raise InvalidInput(source, key, f"is not what {of_other} means by that name", accepted)
-        along = other if other.run != other.trained else policy
-        after = f"after {along.step} steps" if along.step and not along.chooses else "that `checkpoint` evaluates"
-        found = f"is the name of {along.trained.method} {after}, in {of_other}"
-        raise InvalidInput(source, key, found, "another name")
+            raise InvalidInput(source, f"methods.{method}", f"is not what {of_other} means by that name", accepted)
+        after = f"after {along.step} steps" if along.step and not along.chooses else "as `checkpoint` chooses it"
+        if own is policy or of_other == _THIS:
+            found = f"is the name of {along.trained.method} {after}, in {of_other}"
+            raise InvalidInput(source, f"methods.{method}", found, "another name")
+        found = f"gives {along.trained.method} {after} the name {method}, which is a method of {of_other}"
+        raise InvalidInput(source, "score_at", found, f"another name of the method {method}")

@@ -96,6 +96,7 @@ class Study:
         if config.problems:
             training_settings(config.problems, source)
         study = cls(config, methods, changed_by_models(config, methods, source), training, benchmarks)
+        study.solution_settings  # noqa: B018  checks which sets have solutions
         for run in study.trained_runs:
             if run.seed == config.training_seeds[0]:
                 study.run_spec(run.run, f"{source}: run {run.run}")

@@ -15,7 +15,7 @@ EXTENDED_BY_KEY = ("training", "evaluation", "statistics", "execution")
 """Sections of which a study that extends another states only what differs; it replaces the other sections whole."""
 _OF_METHODS = (
     *("folder", "title", "paper", "question", "beside", "score_at"),
-    *("controls", "doses", "factorial", "registration"),
+    *("controls", "doses", "factorial"),
 )
 """Keys that belong to a study's methods: one that extends it with methods of its own does not take them over."""
 

@@ -53,7 +53,7 @@ rule base_corpus:
         model=one_of(SCRATCH),
     params:
         *by_setting(corpus, at_most=60),
-        BASE_MODEL_VERSION,
+        f"version: {BASE_MODEL_VERSION}",
         call="rlvr.base_model.corpus:write_corpus",
         arguments=lambda w, output: corpus(w),
     script:
@@ -80,7 +80,7 @@ rule base_model:
     threads: MACHINE.base_threads
     params:
         *by_setting(lambda w: SCRATCH[w.model].training_settings(), at_most=40),
-        BASE_MODEL_VERSION,
+        f"version: {BASE_MODEL_VERSION}",
         settings=lambda w, output: SCRATCH[w.model].training_settings(),
     script:
         "../scripts/base_model.py"
@@ -142,7 +142,7 @@ rule fine_tuned_model:
         gpu=int(MACHINE.device == "cuda"),
     params:
         *by_setting(fine_tuning, at_most=40),
-        LOCAL_ENGINE_VERSION,
+        f"version: {LOCAL_ENGINE_VERSION}",
         lambda w: f"order: {STUDY.solutions(w.model)}",  # the order of the files decides, too
         settings=lambda w, output: fine_tuning(w),
         machine=lambda w, output: MACHINE,

@@ -113,7 +113,7 @@ rule try_verifier:
         set=one_of(STUDY.verifiers),
     priority: 200
     params:
-        VERIFIER_VERSION,
+        f"version: {VERIFIER_VERSION}",
         call="evals.grading.trial:try_verifier",
     script:
         "../scripts/call.py"

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, Positive, Share
+from evals.core.numbers import BOUNDED, Count, Index, Positive
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
 from evals.core.sampling import BenchmarkSampling, SamplingMachine
@@ -146,18 +146,6 @@ class Checkpoint(Settings):
     """The policies of a training that are reported beside its last one."""
 
     best: BestCheckpoint = Field(description="the best on one benchmark")
-
-
-class Registration(Settings):
-    """A comparison with the reference method that is fixed before the trainings and gets one verdict.
-
-    What was registered, and when, stays in ``results/registration.json`` (docs/evaluation.md).
-    """
-
-    method: str = Field(description="the method that is compared with the reference method, over all benchmarks")
-    smallest_effect: Share = Field(
-        description="the smallest difference that would matter, as a fraction of one: 0.02 is 2 points"
-    )
 
 
 class StudyExecution(Execution, SamplingMachine, Settings):

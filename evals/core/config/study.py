@@ -17,7 +17,6 @@ from evals.core.config.sections import (
     Evaluation,
     LocalCopy,
     Problems,
-    Registration,
     SeedsByLooks,
     Statistics,
     StudyExecution,
@@ -121,9 +120,6 @@ class StudyConfig(Settings):
         "best of those along it (docs/evaluation.md)",
     )
     statistics: Statistics = Field(description="intervals and tests")
-    registration: Registration | None = Field(
-        default=None, description="a comparison that gets one verdict: superior, equivalent, inferior or undecided"
-    )
     execution: StudyExecution = Field(default=StudyExecution(), description="where and how jobs are carried out")
 
     def training_of(self, method: str, source: str, model: str | None = None) -> LocalTraining | VerlTraining:
@@ -222,13 +218,6 @@ class StudyConfig(Settings):
             self._check_validation()
         if self.best_checkpoint is not None:
             self._check_best(self.best_checkpoint)
-        if self.registration is not None:
-            compared = [method for method in self.methods if method != self.reference_method]
-            if self.registration.method not in compared:
-                accepted = ", ".join(compared) or "a study with methods"
-                raise NotAccepted(f"is {self.registration.method!r}", accepted, "registration.method")
-            if len(self.models) > 1:
-                raise NotAccepted(f"is given in a study of {len(self.models)} models", "one model", "registration")
         return self
 
     def _check_training(self) -> None:

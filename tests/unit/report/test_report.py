@@ -15,7 +15,6 @@ import pytest
 from evals.core.comparisons import Comparison, Verdict
 from evals.core.files import sha256_file
 from evals.core.manifest import verify_outputs
-from evals.scores.registration import register
 from rlvr.report.page import write_report
 from rlvr.report.summary import headline, question
 from tests.commands import rlvr_bench
@@ -89,27 +88,6 @@ def _outline(page: str) -> _Outline:
     outline = _Outline()
     outline.feed(page)
     return outline
-
-
-def test_the_registered_comparison_gets_one_verdict_and_says_when_it_was_registered(study: Study) -> None:
-    registrations = study.results / "registration.json"
-    _edit(study.study_file, lambda content: content.update(registration={"method": "delta", "smallest_effect": 0.9}))
-    assert make_report(study, registrations=registrations) == 0
-    path = study.root / "report.html"
-    assert "was not registered before it was carried out" in path.read_text(encoding="utf-8")
-    register(json.loads(study.study_file.read_text()), [], registrations)
-    assert make_report(study, registrations=registrations) == 0
-    page = path.read_text(encoding="utf-8")
-    assert "smallest effect of interest 90.0 points: equivalent." in page
-    assert "before any of its trainings was finished. Changed since the first registration: nothing." in page
-    assert sha256_file(registrations) in (study.root / "report.manifest.json").read_text()
-    _edit(study.study_file, lambda content: content["registration"].update(smallest_effect=0.5))
-    manifests = sorted(study.results.glob("runs/*/manifest.json"))
-    register(json.loads(study.study_file.read_text()), manifests, registrations)
-    assert make_report(study, registrations=registrations) == 0
-    page = path.read_text(encoding="utf-8")
-    assert f"when {len(manifests)} of its trainings were finished, whose results could have been seen" in page
-    assert f"Changed since the first registration: registration with {len(manifests)} trainings finished." in page
 
 
 def test_the_page_is_well_formed_and_needs_nothing_but_itself(study: Study) -> None:

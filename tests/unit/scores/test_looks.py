@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from evals.core.comparisons import Comparison, Comparisons, Look, Looks, Verdict
 from evals.core.files import write_json
@@ -25,10 +26,23 @@ def row(interval: tuple[float, float] | None) -> Comparison:
     )  # fmt: skip
 
 
-def test_nothing_is_decided_before_the_interval_excludes_zero_or_lies_within_the_margin() -> None:
-    """The outcomes are those of a registered comparison (test_registration.py)."""
-    decided = [judge(row(interval), 0.02, 0.001, 0.01).verdict for interval in ((0.001, 0.05), (-0.05, -0.001), None)]
-    assert decided == [Verdict.BETTER, Verdict.WORSE, None]
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        ((0.001, 0.03), Verdict.BETTER),
+        ((0.025, 0.03), Verdict.BETTER),
+        ((0.001, 0.019), Verdict.EQUIVALENT),  # a difference, but of less than would matter
+        ((-0.019, 0.019), Verdict.EQUIVALENT),
+        ((-0.02, 0.01), None),
+        ((-0.001, 0.03), None),
+        ((-0.03, -0.001), Verdict.WORSE),
+        (None, None),
+    ],
+)
+def test_nothing_is_decided_before_the_interval_excludes_zero_or_lies_within_the_margin(
+    interval: tuple[float, float] | None, expected: Verdict | None
+) -> None:
+    assert judge(row(interval), 0.02, 0.001, 0.01).verdict == expected
 
 
 def test_decisions_are_written_after_those_of_the_look_before(tmp_path: Path) -> None:

@@ -1,21 +1,89 @@
-"""The stages of a plan by their names, such as ``train tiny-dapo-s1``."""
+"""The jobs that Snakemake plans for a study, by their rules and wildcards, such as ``train tiny-dapo-s1``."""
 
 import copy
-from collections.abc import Mapping
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from snakemake.api import SnakemakeApi
+from snakemake.settings.types import ConfigSettings, DAGSettings, OutputSettings, Quietness, ResourceSettings
+
 from evals.core.yaml_file import read_yaml
-from rlvr.stages.stage import Stage
-from rlvr.study.plan import Plan
 from rlvr.study.source_files import REPOSITORY
-from rlvr.study.targets import Targets
+from rlvr.study.studies import Studies
 
 
-def stages_of(plan: Plan) -> dict[str, Any]:
-    """Kind and wildcards -> the stage; the main study's folder is empty, and left out."""
-    return {
-        " ".join([stage.kind, *filter(None, stage.wildcards.values())]): stage for stage in Targets(plan).jobs.stages
-    }
+@dataclass(frozen=True)
+class Job:
+    """A planned job.
+
+    Attributes:
+        settings: the texts that make it again when they change.
+        params: the named params of its rule.
+    """
+
+    rule: str
+    inputs: list[str]
+    outputs: list[str]
+    settings: set[str]
+    params: dict[str, Any]
+    priority: float
+    resources: dict[str, Any]
+
+    @property
+    def content(self) -> Any:
+        """The run.json of a training job."""
+        return json.loads(self.params["content"])
+
+
+def jobs_of(content: Mapping[str, Any] | Studies, *targets: str) -> dict[str, Job]:
+    """Plan a study in an empty directory, without running anything; the main study's folder is left out of names."""
+    if isinstance(content, Studies):
+        content = content._content
+    jobs: dict[str, Job] = {}
+    with tempfile.TemporaryDirectory() as name, _inside(Path(name)), SnakemakeApi(
+        OutputSettings(quiet={Quietness.ALL}, dryrun=True)
+    ) as api:
+        Path("study.json").write_text(json.dumps(content))
+        workflow = api.workflow(
+            resource_settings=ResourceSettings(cores=1),
+            config_settings=ConfigSettings(configfiles=[Path("study.json")]),
+            snakefile=REPOSITORY / "Snakefile",
+        )
+        dag = workflow.dag(DAGSettings(targets=set(targets)))
+        dag.execute_workflow(executor="dryrun")
+        for job in workflow._workflow.dag.jobs:
+            words = [job.rule.name, *filter(None, job.wildcards)]
+            named = {key: value for key, value in job.params.items()}
+            unnamed = {str(text) for text in job.non_derived_params if isinstance(text, str)}
+            unnamed |= {f"{key}: {value!r}" for key, value in named.items() if value in job.non_derived_params}
+            jobs[" ".join(words)] = Job(
+                job.rule.name,
+                [str(path) for path in job.input],
+                [str(path) for path in job.output],
+                unnamed - {""},
+                named,
+                job.priority,
+                dict(job.resources.items()),
+            )
+    return jobs
+
+
+@contextmanager
+def _inside(directory: Path) -> Iterator[None]:
+    before, environment = Path.cwd(), dict(os.environ)
+    os.chdir(directory)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def study_with(name: str, **changes: Any) -> dict[str, Any]:
@@ -41,17 +109,16 @@ def replaced(content: Mapping[str, Any], dotted: str, value: Any) -> dict[str, A
     return copied
 
 
-def changed(content: Mapping[str, Any], dotted: str, value: Any) -> Plan:
-    """The plan of a study with the value under a dotted key replaced."""
-    return Plan.read(replaced(content, dotted, value), "config/changed.yaml")
+def changed(content: Mapping[str, Any], dotted: str, value: Any) -> Studies:
+    """A study with the value under a dotted key replaced, and those beside it."""
+    return Studies(replaced(content, dotted, value), "config/changed.yaml")
 
 
-def remade(before: Plan, after: Plan) -> set[str]:
-    """The stages of both plans that one of them would make again: other settings or inputs."""
-    old, new = stages_of(before), stages_of(after)
-    return {name for name in old.keys() & new.keys() if identity(old[name]) != identity(new[name])}
+def remade(before: Mapping[str, Job], after: Mapping[str, Job]) -> set[str]:
+    """The jobs of both plans that one of them would make again: other settings or inputs."""
+    return {name for name in before.keys() & after.keys() if identity(before[name]) != identity(after[name])}
 
 
-def identity(stage: Stage) -> tuple[Any, ...]:
-    """What decides whether a stage is made again."""
-    return stage.settings(), stage.inputs(), stage.paths()
+def identity(job: Job) -> tuple[Any, ...]:
+    """What decides whether a job is made again."""
+    return job.settings, job.inputs, job.outputs

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput
-from rlvr.study.plan import Plan
 from rlvr.study.source_files import REPOSITORY
+from rlvr.study.studies import Studies
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
-from tests.unit.study.planned import remade, stages_of
+from tests.unit.study.planned import Job, jobs_of, remade
 
 BEST = {"best": {"benchmark": "chain_3", "k": 2, "every": 2}}
 
@@ -21,60 +21,63 @@ def smoke(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
-    return Plan.read(smoke(checkpoint=BEST), "mine.yaml")
+def studies() -> Studies:
+    return Studies(smoke(checkpoint=BEST), "mine.yaml")
 
 
-def test_the_best_policies_stand_in_a_folder_of_their_own_under_their_methods_names(plan: Plan) -> None:
-    rows = plan.evaluated_runs("best/")
+@pytest.fixture(scope="module")
+def jobs() -> dict[str, Job]:
+    return jobs_of(smoke(checkpoint=BEST))
+
+
+def test_the_best_policies_stand_in_a_folder_of_their_own_under_their_methods_names(
+    studies: Studies, jobs: dict[str, Job]
+) -> None:
+    rows = studies.compared("best/")
     assert [row.run for row in rows[:3]] == ["tiny-base", "tiny-dapo_best-s1", "tiny-dapo_best-s2"]
     assert [row.method for row in rows[:3]] == ["base", "dapo", "dapo"]
-    stages = stages_of(plan)
-    assert stages["compare best/"].reference_method == "dapo"
-    assert str(stages["sample tiny-dapo_best-s1"].checkpoint) == "results/runs/tiny-dapo_best-s1/manifest.json"
-    assert stages["best_policy tiny-dapo_best-s1"].trained == "results/runs/tiny-dapo-s1"
-    assert "tiny-dapo_best-s1" not in {row.run for row in plan.evaluated_runs("")}
-    assert "tiny-dapo_best-s2" in {row.run for row in plan.evaluated_runs("studies/aggregation/best/")}
+    assert 'reference_method: "dapo"' in jobs["compare best/"].settings
+    assert "results/runs/tiny-dapo_best-s1/manifest.json" in jobs["sample tiny-dapo_best-s1"].inputs
+    assert jobs["best_policy tiny-dapo_best-s1"].params["trained"] == Path("results/runs/tiny-dapo-s1")
+    assert "tiny-dapo_best-s1" not in {row.run for row in studies.compared("")}
+    assert "tiny-dapo_best-s2" in {row.run for row in studies.compared("studies/aggregation/best/")}
 
 
-def test_a_best_policy_is_chosen_among_those_of_its_training_by_samples_of_their_own(plan: Plan) -> None:
-    stages = stages_of(plan)
-    choices = {str(step): Path(f"results/grades/tiny-dapo_choice{step}-s1/chain_3") for step in (2, 4)}
-    choice = stages["best_policy tiny-dapo_best-s1"]
-    assert choice.candidates == {step: path / "manifest.json" for step, path in choices.items()}
-    chosen, last = (stages[f"sample_candidate tiny-dapo_choice{step}-s1"] for step in (2, 4))
-    assert chosen.source == "results/runs/tiny-dapo-s1/checkpoints/step-2"
-    assert last.source == "results/runs/tiny-dapo-s1"
-    assert str(chosen.checkpoint) == "results/runs/tiny-dapo-s1/candidates.kept"
-    assert stages["train tiny-dapo-s1"].kept_steps == stages["candidates tiny-dapo-s1"].steps == (2,)
-    scored = stages["sample tiny-dapo-s1"]
-    assert list(chosen.own) == ["chain_3"] and chosen.own["chain_3"].samples_per_problem == 2
-    assert chosen.sampling == scored.sampling.model_copy(update={"seed": scored.sampling.seed + 1})
+def test_a_best_policy_is_chosen_among_those_of_its_run_by_samples_of_their_own(
+    studies: Studies, jobs: dict[str, Job]
+) -> None:
+    choices = {str(step): f"results/grades/tiny-dapo_choice{step}-s1/chain_3" for step in (2, 4)}
+    assert jobs["best_policy tiny-dapo_best-s1"].params["candidates"] == choices
+    chosen, last = (studies.policy(f"tiny-dapo_choice{step}-s1")[1] for step in (2, 4))
+    assert chosen.directory == "results/runs/tiny-dapo-s1/checkpoints/step-2"
+    assert last.directory == "results/runs/tiny-dapo-s1"
+    assert chosen.file == "results/runs/tiny-dapo-s1/candidates.kept"
+    assert studies.kept_steps("tiny-dapo-s1") == studies.candidate_steps("tiny-dapo-s1") == [2]
+    settings, scored = (jobs[name].settings for name in ("sample_candidate tiny-dapo_choice2-s1", "sample tiny-dapo-s1"))
+    assert {text for text in settings if text.startswith("of.chain_3.samples")} == {"of.chain_3.samples_per_problem: 2"}
+    assert not any(text.startswith("of.variables_4") for text in settings)
+    assert "seed: 2" in settings and "seed: 1" in scored
 
 
-def test_nothing_of_the_study_itself_changes(plan: Plan) -> None:
-    before = Plan.read(smoke(), "smoke.yaml")
-    assert before.best == {} and Plan.read(smoke(checkpoint="last"), "last.yaml").best == {}
-    shown = {"report_html", "track", "table_paper_vs_ours", "study_file"}  # papers that choose report what they chose
-    assert {name.split()[0] for name in remade(before, plan)} == shown
-    added = {
-        name for name in stages_of(plan).keys() - stages_of(before).keys() if name.endswith(("checkpoints", "curves"))
-    }
+def test_nothing_of_the_study_itself_changes(jobs: dict[str, Job]) -> None:
+    before = jobs_of(smoke())
+    assert before.keys() == jobs_of(smoke(checkpoint="last")).keys()
+    shown = {"all", "report_html", "track", "table_paper_vs_ours", "study_file"}  # papers that choose report the choice
+    assert {name.split()[0] for name in remade(before, jobs)} == shown
+    added = {name for name in jobs.keys() - before.keys() if name.endswith(("checkpoints", "curves"))}
     assert added == {"table_checkpoints", "figure_validation_curves"}
 
 
-def test_the_scores_that_decided_are_drawn_and_projected(plan: Plan) -> None:
-    names = [f"tiny-{method}_best-s{seed}" for method in plan.study.methods for seed in (1, 2)]
-    choices = tuple(Path(f"results/runs/{name}/chosen.json") for name in names)
-    stages = stages_of(plan)
-    assert stages["figure_validation_curves"].choices == stages["track"].choices == choices
-    assert stages_of(Plan.read(smoke(), "smoke.yaml"))["track"].choices == ()
+def test_the_scores_that_decided_are_drawn_and_projected(studies: Studies, jobs: dict[str, Job]) -> None:
+    names = [f"tiny-{method}_best-s{seed}" for method in studies.main.methods for seed in (1, 2)]
+    choices = {f"results/runs/{name}/chosen.json" for name in names}
+    assert choices <= set(jobs["figure_validation_curves"].inputs) and choices <= set(jobs["track"].inputs)
 
 
-def test_published_numbers_stand_beside_what_was_chosen_alike(plan: Plan) -> None:
-    table = stages_of(plan)["table_paper_vs_ours"]
-    assert table.own["checkpoint"] == "best chain_3 avg@2"
-    assert str(table.comparisons) == "results/best/comparisons.json"
+def test_published_numbers_stand_beside_what_was_chosen_alike(jobs: dict[str, Job]) -> None:
+    table = jobs["table_paper_vs_ours"]
+    assert table.params["own"]["checkpoint"] == "best chain_3 avg@2"
+    assert "results/best/comparisons.json" in table.inputs
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_published_numbers_stand_beside_what_was_chosen_alike(plan: Plan) -> Non
 def test_what_cannot_be_chosen_is_refused_before_work(changes: dict[str, Any], key: str, accepted: str) -> None:
     content = smoke(**changes)
     with pytest.raises(InvalidInput) as error:
-        Plan.read(content, "mine.yaml")
+        Studies(content, "mine.yaml")
     assert error.value.key == key and accepted in error.value.accepted
 
 

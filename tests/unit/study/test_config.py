@@ -74,8 +74,6 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("smoke", "controls", {"positive": "delta", "negative": "dapo"}, "controls.negative", "delta, dapo_query"),
     ("smoke", "controls", {"positive": "delta", "negative": "delta"}, "controls.negative", "another method"),
     ("smoke", "controls", {"positive": "delta"}, "controls", "lacks negative"),
-    ("smoke", "registration", {"method": "dapo", "smallest_effect": 0.02}, "registration.method", "delta, dapo_query"),
-    ("smoke", "registration", {"method": "delta", "smallest_effect": 2}, "registration.smallest_effect", "at most 1"),
     ("config", "methods.base", {}, "methods.base", "another name"),
     ("config", "methods.Dapo", {}, "methods.Dapo", "a to z"),
     ("config", "methods.dapo.training.steps", 0, "methods.dapo.training.steps", "at least 1"),

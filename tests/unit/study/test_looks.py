@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +10,9 @@ import pytest
 from evals.core.comparisons import Look, Looks, Verdict
 from evals.core.files import write_json
 from rlvr.study.looks import next_look
-from rlvr.study.plan import Plan
+from rlvr.study.studies import Studies
 from rlvr.study.study_file import read_study_file
-from rlvr.study.targets import Targets
-from tests.unit.study.planned import changed, stages_of
+from tests.unit.study.planned import Job, changed, jobs_of, replaced
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SEEDS = {"at_most": 6, "looks": [2, 4, 6], "margin": 2.0}
@@ -24,6 +22,14 @@ SEEDS = {"at_most": 6, "looks": [2, 4, 6], "margin": 2.0}
 def content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.chdir(tmp_path)
     return read_study_file(REPOSITORY / "config/smoke.yaml")
+
+
+def said_of(studies: Studies) -> str | None:
+    return next_look(studies.left(""), studies.looks(""))
+
+
+def runs_of(studies: Studies, folder: str) -> set[tuple[str, int]]:
+    return {(row.method, row.seed) for row in studies.compared(folder) if row.seed is not None}
 
 
 def decide(seeds: int, verdicts: dict[str, Verdict | None], earlier: tuple[Look, ...] = ()) -> tuple[Look, ...]:
@@ -40,8 +46,7 @@ def decide(seeds: int, verdicts: dict[str, Verdict | None], earlier: tuple[Look,
 
 def test_a_plan_says_what_is_trained_up_to_the_next_look_and_at_most(content: dict[str, Any]) -> None:
     def said() -> str | None:
-        plan = changed(content, "seeds", SEEDS)
-        return next_look(plan.in_folder(""), plan.studies.looks)
+        return said_of(changed(content, "seeds", SEEDS))
 
     words = "Stops when certain: {} trainings up to the look after {} seeds, where {} comparisons are open; at most {} "
     assert said() == words.format(6, 2, 2, 18) + "trainings in all"
@@ -49,84 +54,43 @@ def test_a_plan_says_what_is_trained_up_to_the_next_look_and_at_most(content: di
     assert said() == words.format(10, 4, 1, 14) + "trainings in all"
     decide(4, {BALANCED: Verdict.EQUIVALENT}, first)
     assert said() is None
-    plan = changed(content, "seeds", [1, 2])
-    assert next_look(plan.study, plan.studies.looks) is None
+    assert said_of(changed(content, "seeds", [1, 2])) is None
 
 
 DELTA, BALANCED = "delta", "dapo_query_preserved_reward_balanced"
 
 
 def test_every_look_has_its_seeds_of_what_is_left_and_of_the_reference(content: dict[str, Any]) -> None:
+    studies = changed(content, "seeds", SEEDS)
     first = decide(2, {DELTA: Verdict.WORSE, BALANCED: None})
-    stages = stages_of(changed(content, "seeds", SEEDS))
-    assert len(stages["score looks/2/ chain_3"].grades) == 6
-    assert {path.parts[2] for path in stages["score looks/4/ chain_3"].grades} == {
-        f"tiny-{method}-s{seed}" for method in ("dapo", BALANCED) for seed in (1, 2, 3, 4)
-    }
-    assert stages["look looks/4/"].earlier == (Path("results/looks/2/decisions.json"),)
-    assert stages["compare looks/4/"].confidence > stages["compare looks/2/"].confidence > 0.95
-    assert stages["compare"].decisions == (Path("results/looks/6/decisions.json"),)
+    assert len(runs_of(studies, "looks/2/")) == 6
+    four = {(method, seed) for method in ("dapo", BALANCED) for seed in (1, 2, 3, 4)}
+    assert runs_of(studies, "looks/4/") == four
+    looks = studies.looks("")
+    assert looks["looks/4/"].earlier == "looks/2/"
+    assert 0.05 > looks["looks/2/"].level > looks["looks/4/"].level > 0
+    assert [name for name, look in looks.items() if look.is_due][-1] == "looks/6/"
     decide(4, {BALANCED: Verdict.EQUIVALENT}, first)
-    left = stages_of(changed(content, "seeds", SEEDS))
-    assert left["compare"].decisions == (Path("results/looks/4/decisions.json"),)
-    sheet = {(run["method"], run["seed"]) for run in left["run_sheet"].sheet if run["seed"]}
-    assert sheet == {
-        (DELTA, 1),
-        (DELTA, 2),
-        *((method, seed) for method in ("dapo", BALANCED) for seed in (1, 2, 3, 4)),
+    assert [name for name, look in studies.looks("").items() if look.is_due][-1] == "looks/4/"
+    assert runs_of(studies, "") == {(DELTA, 1), (DELTA, 2), *four}
+
+
+@pytest.mark.parametrize("target", ["all", "results/tables/main.md", "results/report.html", "tables"])
+def test_a_file_as_target_plans_the_runs_that_its_name_plans(content: dict[str, Any], target: str) -> None:
+    """A file that is asked for by its path took all seeds before: it went around the looks."""
+    jobs = jobs_of(replaced(content, "seeds", SEEDS), target)
+    assert {name for name in jobs if name.startswith("train ")} == {
+        f"train tiny-{method}-s{seed}" for method in ("dapo", DELTA, BALANCED) for seed in (1, 2)
     }
+    assert "look looks/2/" in jobs and "look looks/4/" not in jobs
 
 
 def test_another_margin_makes_decisions_again_and_another_level_the_comparisons(content: dict[str, Any]) -> None:
-    def settings(seeds: dict[str, Any], stage: str) -> dict[str, Any]:
-        return dict(stages_of(changed(content, "seeds", seeds))[stage].settings())
+    def planned(seeds: dict[str, Any]) -> dict[str, Job]:
+        return jobs_of(replaced(content, "seeds", seeds))
 
-    wide = {**SEEDS, "margin": 3.0}
-    assert settings(SEEDS, "look looks/2/") != settings(wide, "look looks/2/")
-    assert settings(SEEDS, "compare looks/2/") == settings(wide, "compare looks/2/")
-    shorter = {**SEEDS, "looks": [2, 4]}  # with the same number at most
-    assert settings(SEEDS, "compare looks/4/") == settings(shorter, "compare looks/4/")
-    assert settings(SEEDS, "compare looks/4/") != settings({**SEEDS, "looks": [4]}, "compare looks/4/")
-
-
-def test_what_was_planned_by_the_decisions_that_are_there_is_not_planned_again(content: dict[str, Any]) -> None:
-    """Planning takes a second: for each of five looks of a finished study it would take longer than all the rest."""
-    plans = list[int]()
-
-    def files_after(targets: Targets) -> list[str]:
-        return targets.after_looks("all", lambda folder: None, targets.by_name["runs"])()
-
-    def plan_anew() -> Plan:
-        plans.append(1)
-        return changed(content, "seeds", SEEDS)
-
-    first = decide(2, {DELTA: Verdict.WORSE, BALANCED: None})
-    decide(4, {BALANCED: Verdict.EQUIVALENT}, first)
-    targets = Targets(changed(content, "seeds", SEEDS), plan_anew)
-    before = files_after(targets)
-    assert not plans and "results/runs/tiny-delta-s3/manifest.json" not in before
-    targets = Targets(changed(content, "seeds", SEEDS), plan_anew)
-    decide(2, {DELTA: None, BALANCED: None})  # as where its comparisons were made again
-    decide(4, {DELTA: Verdict.WORSE, BALANCED: Verdict.EQUIVALENT}, first)
-    after = files_after(targets)
-    assert plans and "results/runs/tiny-delta-s4/manifest.json" in after
-
-
-def test_jobs_that_snakemake_plans_have_their_files_and_others_none(content: dict[str, Any]) -> None:
-    jobs = Targets(changed(content, "seeds", SEEDS)).jobs
-    (runs,) = (kind for kind in jobs.kinds if kind.name == "train")
-
-    def ask(seed: int) -> Path:
-        path: Path = runs.of(lambda stage: stage.job_file)(SimpleNamespace(run_id=f"tiny-delta-s{seed}"))
-        return path
-
-    before = ask(1)
-    assert not before.exists(), "a plan alone writes nothing"
-    jobs.start()
-    assert before.exists() and len(list(Path("results/jobs").rglob("*.json"))) == 1
-    assert ask(2).exists(), "planned after a look"
-    was_there = runs.of(lambda stage: stage.job_file.exists())(SimpleNamespace(run_id="tiny-delta-s3"))
-    assert was_there is False, "what is asked of a stage comes before its file, which would answer for lost notes"
-    before.unlink()
-    jobs.become(jobs.stages)
-    assert before.exists() and len(list(Path("results/jobs").rglob("*.json"))) == 3
+    before, wide = planned(SEEDS), planned({**SEEDS, "margin": 3.0})
+    assert before["look looks/2/"].settings != wide["look looks/2/"].settings
+    assert before["compare looks/2/"].settings == wide["compare looks/2/"].settings
+    fewer = planned({**SEEDS, "at_most": 8, "looks": [2, 8]})
+    assert before["compare looks/2/"].settings != fewer["compare looks/2/"].settings

@@ -1,20 +1,19 @@
 """The papers' studies beside their papers: what a study says of itself, and which verdicts its table can give."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evals.tables.published import Confrontation, OwnSettings, confront, read_published, read_settings
+from evals.tables.published import compare_with_papers, read_reference
 from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study_file import read_study_file
 from tests.unit.synthetic_results import full_size_results
 
-REFERENCE = REPOSITORY / "config/reference"
-PUBLISHED = read_published(REFERENCE / "published.csv")
-SETTINGS = read_settings(REFERENCE / "settings.yaml", PUBLISHED)
+PUBLISHED, SETTINGS = read_reference(REPOSITORY / "config/reference")
 SOME = {"inside", "outside", "no interval"}
 AS_FAR = {f"{verdict}, as far as published" for verdict in SOME}
 
@@ -24,18 +23,18 @@ def plan_of(name: str, **changes: Any) -> Plan:
     return Plan.read(read_study_file(path) | changes, path.name)
 
 
-def own_settings(plan: Plan) -> OwnSettings:
-    return OwnSettings.parse(Displayed(plan).own_settings(), "own")
+def own_settings(plan: Plan) -> dict[str, Any]:
+    return Displayed(plan).own_settings()
 
 
-def confronted(name: str, arxiv: str) -> tuple[OwnSettings, list[Confrontation]]:
+def compared(name: str, arxiv: str) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
     """A study's made-up results of full size beside its paper's numbers."""
     plan = plan_of(name)
     study, own = plan.study, own_settings(plan)
     sizes = {benchmark: loaded.entry.count for benchmark, loaded in study.benchmarks.items()}
     methods = {model: list(study.methods) for model in study.config.models}
     results = full_size_results(methods, sizes, study.config.evaluation.samples_per_problem)
-    return own, [one for one in confront(results, PUBLISHED, SETTINGS, own) if one.published.arxiv == arxiv]
+    return own, [one for one in compare_with_papers(results, PUBLISHED, SETTINGS, own) if one["arxiv"] == arxiv]
 
 
 @pytest.mark.parametrize(
@@ -57,40 +56,39 @@ def test_the_numbers_of_its_own_paper_that_a_study_compares_with(
     name: str, arxiv: str, number: int, verdicts: set[str]
 ) -> None:
     """On made-up results of full size, of the study's models, methods, benchmarks and samples."""
-    own, found = confronted(name, arxiv)
-    comparing = [one for one in found if one.compares]
+    own, found = compared(name, arxiv)
+    comparing = [one for one in found if not one["differing"]]
     assert len(comparing) == number
     for one in comparing:
-        verdict, _, rest = one.verdict.partition(" by ")
+        verdict, _, rest = one["verdict"].partition(" by ")
         assert verdict + rest.lstrip("0123456789.") in verdicts
-        assert own.models[one.condition.model] == one.published.model
-    for one in found:
-        assert one.compares or one.verdict == "not comparable"
+        assert own["models"][one["model"]] == one["published_model"]
+    assert {one["verdict"] for one in found if one["differing"]} <= {"not comparable"}
 
 
 def test_numbers_on_problems_that_nobody_has_stand_beside_ours_and_do_not_compare() -> None:
-    _, found = confronted("delta_generalisation.yaml", "2605.21467")
-    beyond = [one for one in found if one.published.table == "appendix, OOD"]
-    said = {one.published.benchmark: one.differing for one in beyond if "model" not in " ".join(one.differing)}
+    _, found = compared("delta_generalisation.yaml", "2605.21467")
+    beyond = [one for one in found if one["table"] == "appendix, OOD"]
+    said = {one["benchmark"]: one["differing"] for one in beyond if "model" not in one["differing"]}
     assert said == {
-        "gpqa_diamond": (),
-        "MMLU-Pro(600)": ("benchmark (MMLU-Pro(600), mmlu_pro_600)",),
-        "Avg(problem-weighted)": ("benchmark (Avg(problem-weighted), gpqa_diamond, mmlu_pro_600)",),
+        "gpqa_diamond": "",
+        "MMLU-Pro(600)": "benchmark (MMLU-Pro(600), mmlu_pro_600)",
+        "Avg(problem-weighted)": "benchmark (Avg(problem-weighted), gpqa_diamond, mmlu_pro_600)",
     }
 
 
 def test_a_directory_does_not_name_a_model() -> None:
     models = read_study_file(REPOSITORY / "config/papers/dapo.yaml")["models"]
-    assert own_settings(plan_of("dapo.yaml")).models == {"qwen2_5_32b": "Qwen2.5-32B"}
+    assert own_settings(plan_of("dapo.yaml"))["models"] == {"qwen2_5_32b": "Qwen2.5-32B"}
     entry = {key: value for key, value in models["qwen2_5_32b"].items() if key != "published_as"}
     plan = plan_of("dapo.yaml", models={"qwen2_5_32b": entry})
-    assert own_settings(plan).models == {"qwen2_5_32b": None}
+    assert own_settings(plan)["models"] == {"qwen2_5_32b": None}
     assert plan.study.model_title("qwen2_5_32b") == "Qwen2.5-32B" == Path(entry["path"]).name
     del entry["path"]
     fetched = plan_of("dapo.yaml", models={"qwen2_5_32b": {**entry, "id": "Qwen/Qwen2.5-32B", "revision": "main"}})
-    assert own_settings(fetched).models == {"qwen2_5_32b": "Qwen2.5-32B"}
+    assert own_settings(fetched)["models"] == {"qwen2_5_32b": "Qwen2.5-32B"}
 
 
 def test_a_model_s_changes_of_a_method_are_the_catalogue_s_entry_for_that_size() -> None:
-    assert own_settings(plan_of("fipo.yaml")).methods == {"qwen2_5_math_7b": {"fipo": "fipo_symmetric_range"}}
-    assert own_settings(plan_of("directions_7b.yaml")).methods == {}
+    assert own_settings(plan_of("fipo.yaml")).get("methods") == {"qwen2_5_math_7b": {"fipo": "fipo_symmetric_range"}}
+    assert own_settings(plan_of("directions_7b.yaml")).get("methods") == {}

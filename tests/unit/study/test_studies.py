@@ -8,14 +8,13 @@ import pytest
 import yaml
 
 from evals.core.comparisons import Controls
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, UserError
 from evals.core.yaml_file import read_yaml
-from rlvr.study.plan import Plan
-from rlvr.study.rates import RATES
-from rlvr.study.studies import earlier_policies, named_study_files, resolve_named_study, resolve_studies, score_points
+from rlvr.study.policies import earlier_policies, score_points
+from rlvr.study.studies import Studies, named_study_files, resolve_named_study
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_extended, read_study_file
-from rlvr.study.targets import Targets
+from tests.unit.study.planned import jobs_of
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 
@@ -34,22 +33,34 @@ def write(directory: Path, name: str, **change: object) -> Path:
     return path
 
 
+def refused(studies: Studies) -> dict[str, str]:
+    """The studies of config/studies that do not go with the main one, but for the rates, with the complaints."""
+    complaints = {}
+    for name in named_study_files():
+        try:
+            studies.folder_of(name)
+        except UserError as error:
+            complaints[name] = str(error)
+    return complaints
+
+
 def resolved(path: Path, content: dict[str, Any]) -> Study:
     return resolve_named_study(path, Study.resolve(content), content)
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml"])
 def test_every_named_study_can_be_run_beside_the_shipped_studies(name: str) -> None:
-    config = read_yaml(CONFIG / name)
-    studies = resolve_studies(config, name)
-    assert set(studies.refused) <= {RATES}
-    named = {scope for scope in studies.by_folder if scope.count("/") == 2}
-    assert named - {"studies/rates/"} == {f"studies/{path.stem}/" for path in (CONFIG / "studies").glob("*.yaml")}
+    studies = Studies(read_yaml(CONFIG / name), name)
+    assert refused(studies) == {}
+    named = {folder for folder in studies.by_folder if folder} - {"studies/rates/"}
+    assert named == {f"studies/{path.stem}/" for path in (CONFIG / "studies").glob("*.yaml")}
     for study in studies.by_folder.values():
-        assert [run.run for run in study.runs if run.run not in studies.runs] == []
         assert len(study.config.training_seeds) <= len(studies.main.config.training_seeds)
         for run in study.trained_runs:
-            assert studies.runs[run.run][0].resolved_run(run.run) == study.resolved_run(run.run)
+            owner, policy = studies.policy(run.run)
+            assert policy.directory == f"results/runs/{run.run}"
+            same = owner.resolved_run(run.run) | {"contrast": None}
+            assert study.resolved_run(run.run) | {"contrast": None} == same
 
 
 @pytest.mark.parametrize(
@@ -65,13 +76,13 @@ def test_a_study_that_means_something_else_by_a_name_blocks_the_named_studies_th
 ) -> None:
     config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))
     config["methods"]["delta"] = change
-    studies = resolve_studies(config, "mine.yaml")
-    assert list(studies.refused) == ["ablations"]
-    message = studies.refused["ablations"]
+    studies = Studies(config, "mine.yaml")
+    assert list(refused(studies)) == ["ablations"]
+    message = refused(studies)["ablations"]
     assert message.startswith("config/studies/ablations.yaml: methods.delta: ") and "mine.yaml" in message
     assert "\n" not in message
-    assert studies.runs["tiny-delta-s1"][0] is studies.main
-    assert not any(run.startswith("tiny-delta_refinements_2") for run in studies.runs)
+    assert studies.policy("tiny-delta-s1")[0] is studies.main
+    assert not any(run.startswith("tiny-delta_refinements_2") for run in studies.policies)
 
 
 def test_studies_side_by_side_have_a_method_for_each_other_and_a_reference_at_the_same_place() -> None:
@@ -98,7 +109,7 @@ def test_studies_with_the_reference_method_of_the_main_study_have_its_controls_t
     harmful = {"extends": "dapo", "loss": {"epsilon_low": 0.5}}
     config["methods"] |= {"harmful": harmful, "neutral": {"extends": "dapo"}}
     config["controls"] = {"positive": "harmful", "negative": "neutral", "random_rewards": "delta"}
-    assert set(resolve_studies(config, "mine.yaml").refused) <= {RATES}
+    assert refused(Studies(config, "mine.yaml")) == {}
     study = resolved(write(tmp_path, "plain"), config)
     assert list(study.methods) == ["dapo", "grpo", "harmful", "neutral"]
     assert study.config.controls == Controls(positive="harmful", negative="neutral")  # chance is the main study's
@@ -113,30 +124,30 @@ def test_beside_names_a_study_that_corresponds(tmp_path: Path, monkeypatch: pyte
     write(tmp_path, "a", beside="b")
     monkeypatch.setattr("rlvr.study.studies.named_study_files", lambda: named_study_files(tmp_path))
 
-    def refused() -> str:
+    def accepted() -> str:
         with pytest.raises(InvalidInput) as caught:
-            resolve_studies(read_yaml(CONFIG / "smoke.yaml"), "smoke.yaml").together("studies/a/")
+            Studies(read_yaml(CONFIG / "smoke.yaml"), "smoke.yaml").together("studies/a/")
         assert (caught.value.source, caught.value.key) == ("config/studies/a.yaml", "beside")
         return caught.value.accepted
 
-    assert refused() == ""
+    assert accepted() == ""
     write(tmp_path, "b", methods={"dapo": {}, "grpo": {}, "sapo": {}})
-    assert "as many methods, 2" in refused()
+    assert "as many methods, 2" in accepted()
     write(tmp_path, "b", beside="a")
-    assert "no `beside`" in refused()
+    assert "no `beside`" in accepted()
     write(tmp_path, "b")
-    studies = resolve_studies(read_yaml(CONFIG / "smoke.yaml"), "smoke.yaml")
+    studies = Studies(read_yaml(CONFIG / "smoke.yaml"), "smoke.yaml")
     assert studies.together("studies/a/") == ["studies/a/", "studies/b/"]
 
 
 def test_a_study_that_is_asked_for_by_its_file_is_the_one_of_its_name() -> None:
     """`snakemake --configfile config/studies/ablations.yaml` makes what `snakemake ablations` makes."""
-    by_name = Targets(Plan.read(read_yaml(CONFIG / "config.yaml"), "config.yaml"))
     file = CONFIG / "studies" / "ablations.yaml"
-    by_file = Targets(Plan.read(read_study_file(file), "config/studies/ablations.yaml"))
-    assert by_file.by_name["all"]() == by_file.by_name["ablations"]()
-    wanted = by_name.by_name["ablations"]()
-    assert set(by_file.by_name["all"]()) == set(wanted) and f"results/{'studies/ablations/'}report.html" in wanted
+    by_name = jobs_of(read_yaml(CONFIG / "config.yaml"), "ablations")
+    by_file = jobs_of(read_study_file(file))
+    assert set(by_file["all"].inputs) == set(by_name["ablations"].inputs)
+    assert "results/studies/ablations/report.html" in by_file["all"].inputs
+    assert by_file.keys() - {"all"} == by_name.keys() - {"ablations"}
 
 
 @pytest.mark.parametrize(
@@ -155,10 +166,10 @@ def test_a_study_in_a_folder_makes_no_run_of_the_study_that_it_extends_another(
     extended = read_extended([file], {})
     assert extended == read_yaml(CONFIG / "smoke.yaml")
     if key is None:
-        assert Plan.read(read_study_file(file), "mine.yaml", extended).study.folder == "studies/mine/"
+        assert Studies(read_study_file(file), "mine.yaml", extended).main.folder == "studies/mine/"
         return
     with pytest.raises(InvalidInput) as caught:
-        Plan.read(read_study_file(file), "mine.yaml", extended)
+        Studies(read_study_file(file), "mine.yaml", extended)
     assert (caught.value.source, caught.value.key) == ("mine.yaml", key)
 
 
@@ -202,10 +213,8 @@ def test_a_method_named_like_a_policy_along_a_training_refuses_the_study_that_is
     """Both would have the same samples and grades under results/."""
     config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))
     config["methods"]["dapo_step12"] = {"extends": "dapo", "loss": {"epsilon_high": 0.5}}
-    studies = resolve_studies(config, "mine.yaml")
-    assert list(studies.refused) == ["selection"]
-    assert studies.refused["selection"] == (
-        "config/studies/selection.yaml: score_at: gives dapo after 12 steps the name dapo_step12, which is a method of "
-        "mine.yaml; accepted: another name of the method dapo_step12"
-    )
-    assert "studies/selection/steps/" not in studies.earlier
+    studies = Studies(config, "mine.yaml")
+    assert refused(studies) == {
+        "selection": "config/studies/selection.yaml: score_at: gives dapo after 12 steps the name dapo_step12, which "
+        "is a method of mine.yaml; accepted: another name of the method dapo_step12"
+    }

@@ -7,20 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput
 from evals.core.records import BASE
 from evals.results import Results
 from evals.statistics.interval import wilson_interval
-from evals.tables.published import (
-    OwnSettings,
-    PaperSettings,
-    Published,
-    confront,
-    paper_vs_ours_frame,
-    paper_vs_ours_table,
-    read_published,
-    read_settings,
-)
+from evals.tables.published import AVERAGES, Published, compare_with_papers, read_reference, write_paper_vs_ours_table
 from tests.unit.synthetic_results import Study, full_size_results
 
 REFERENCE = Path(__file__).resolve().parents[3] / "config" / "reference"
@@ -32,7 +23,7 @@ SETTINGS = {
     "checkpoint": "last",
     "evaluation_prompt": "that of training",
 }
-PAPER = PaperSettings(citation="Someone, 2026", note=None, samples_per_problem=32, **SETTINGS)
+PAPER = {"citation": "Someone, 2026", "note": None, **SETTINGS}
 
 
 def published(value: float, **changes: Any) -> Published:
@@ -49,25 +40,23 @@ def results(synthetic_study: Study) -> Results:
 
 
 def test_the_projects_own_files_are_well_formed_and_name_methods_of_the_catalogue() -> None:
-    rows = read_published(REFERENCE / "published.csv")
-    settings = read_settings(REFERENCE / "settings.yaml", rows)
+    rows, settings = read_reference(REFERENCE)
     catalogue = (REFERENCE.parent / "methods.yaml").read_text()
     assert len(rows) > 250
-    assert all(row.arxiv in settings and row.arxiv in row.citation for row in rows)
+    assert all(row.arxiv in settings for row in rows)
     assert all(row.method == "base" or f"\n{row.method}:\n" in catalogue for row in rows)
 
 
 def test_a_papers_average_is_the_mean_of_its_benchmarks() -> None:
     """30 problems each, HMMT February 2026 has 33; where a row lacks a benchmark, the settings name all."""
-    rows = read_published(REFERENCE / "published.csv")
-    settings = read_settings(REFERENCE / "settings.yaml", rows)
+    rows, settings = read_reference(REFERENCE)
     weights, checked, incomplete = {"hmmt_feb_2026": 33}, 0, 0
     for average in rows:
-        if not average.is_average or average.metric not in ("avg@16", "avg@32", "mean of 6"):
+        if average.benchmark not in AVERAGES or average.metric not in ("avg@16", "avg@32", "mean of 6"):
             continue
         same = (average.table, average.model, average.row)
         cells = {row.benchmark: row.value for row in rows if (row.table, row.model, row.row) == same}
-        parts = settings[average.arxiv].averages.get(average.benchmark, set(cells) - {average.benchmark})
+        parts = settings[average.arxiv].get("averages", {}).get(average.benchmark, set(cells) - {average.benchmark})
         if not set(parts) <= set(cells):
             incomplete += 1
             continue
@@ -92,7 +81,7 @@ def test_a_wrong_line_is_named(line: str, key: str, accepted: str, tmp_path: Pat
     path = tmp_path / "published.csv"
     path.write_text(f"{header}\n{line}\n")
     with pytest.raises(InvalidInput) as error:
-        read_published(path)
+        read_reference(tmp_path)
     assert (error.value.source, error.value.key, error.value.accepted) == (f"{path}: line 2", key, accepted)
 
 
@@ -101,63 +90,66 @@ def test_a_file_with_other_columns_or_none_is_named(content: str, tmp_path: Path
     path = tmp_path / "published.csv"
     path.write_text(content)
     with pytest.raises(InvalidInput) as error:
-        read_published(path)
+        read_reference(tmp_path)
     assert error.value.source == str(path)
     assert error.value.accepted == (REFERENCE / "published.csv").read_text().splitlines()[0].replace(",", ", ")
 
 
 def test_settings_have_to_be_complete(tmp_path: Path) -> None:
-    path = tmp_path / "settings.yaml"
+    path, row = tmp_path / "settings.yaml", published(1.0).to_json()
+    (tmp_path / "published.csv").write_text(f"{','.join(row)}\n{','.join(map(str, row.values()))}\n")
     path.write_text("'2600.00001': {citation: x, note: null, temperature: 1.0}\n")
     with pytest.raises(InvalidInput) as error:
-        read_settings(path, [published(1.0)])
+        read_reference(tmp_path)
     assert error.value.source == f"{path}: 2600.00001"
-    lacking = "top_p, max_new_tokens, training_problems, checkpoint, evaluation_prompt, samples_per_problem"
+    lacking = "top_p, max_new_tokens, training_problems, checkpoint, evaluation_prompt"
     assert error.value.found == f"lacks {lacking}"
 
 
 def test_inside_outside_and_not_comparable(results: Results) -> None:
     """A study whose settings are those of the paper: only then is there a verdict on the number."""
     k = results.samples_per_problem
-    own = OwnSettings(models={"tiny": "tiny"}, **SETTINGS)
+    own = {"models": {"tiny": "tiny"}, **SETTINGS}
     settings = {"2600.00001": PAPER}
-    ours = confront(results, [published(50.0, metric=f"avg@{k}")], settings, own)[0].ours
-    assert ours.confidence_interval is not None
-    low, high = (100 * bound for bound in ours.confidence_interval)
+    (ours,) = compare_with_papers(results, [published(50.0, metric=f"avg@{k}")], settings, own)
+    low, high = 100 * ours["confidence_low"], 100 * ours["confidence_high"]
 
     def verdict(value: float, **changes: Any) -> str:
         rows = [published(value, **{"metric": f"avg@{k}", **changes})]
-        return confront(results, rows, settings, own)[0].verdict
+        return compare_with_papers(results, rows, settings, own)[0]["verdict"]
 
-    assert verdict(100 * ours.value) == "inside"
+    assert verdict(100 * ours["ours"]) == "inside"
     assert verdict(low) == "inside"
     assert verdict(low - 3.25) == "outside by 3.2"
     assert verdict(min(high + 2.0, 100.0)).startswith("outside by")
     assert verdict(50.0, model="Qwen3-8B-Base") == "not comparable"
-    unknown = {"2600.00001": PAPER.model_copy(update={"temperature": None})}
-    one = confront(results, [published(50.0, metric=f"avg@{k}")], unknown, own)[0]
-    assert one.verdict.endswith(", as far as published") and one.compares
-    assert one.differing == () and one.unknown == ("temperature (not given, 1.0)",)
-    table = paper_vs_ours_table([one], unknown)
-    assert "0 of 1 published numbers" in table.notes[0] and "and 1 as far as" in table.notes[0]
-    assert paper_vs_ours_frame([one])["published"].tolist() == [0.5]
+    unknown = {"2600.00001": PAPER | {"temperature": None}}
+    one = compare_with_papers(results, [published(50.0, metric=f"avg@{k}")], unknown, own)[0]
+    assert one["verdict"].endswith(", as far as published") and one["published"] == 0.5
+    assert (one["differing"], one["unknown"]) == ("", "temperature (not given, 1.0)")
 
 
-def test_no_published_number_compares_with_a_tiny_model_which_one_line_says(results: Results) -> None:
-    rows = read_published(REFERENCE / "published.csv")
-    own = OwnSettings(models={"tiny": "tiny, trained from scratch"}, **SETTINGS)
-    settings = read_settings(REFERENCE / "settings.yaml", rows)
-    confrontations = confront(results, rows, settings, own)
-    assert len(confrontations) > 50 and len(paper_vs_ours_frame(confrontations)) == len(confrontations)
-    for one in confrontations:
-        assert one.verdict == "not comparable"
+def test_no_published_number_compares_with_a_tiny_model_which_one_line_says(results: Results, tmp_path: Path) -> None:
+    own = {"models": {"tiny": "tiny, trained from scratch"}, **SETTINGS}
+    compared = compare_with_papers(results, *read_reference(REFERENCE), own)
+    for one in compared:
+        assert one["verdict"] == "not comparable"
         for what in ("model", "benchmark", "training problems"):
-            assert any(each.startswith(f"{what} (") for each in (*one.differing, *one.unknown)), one
-    table = paper_vs_ours_table(confrontations, settings)
-    assert table.rows == () and len(table.notes) == 1
-    assert table.notes[0].startswith(f"None of {len(confrontations)} published numbers is of a model and a benchmark")
-    other = replace(confrontations[0], differing=("temperature (1.0, 0.6)",))
-    assert len(paper_vs_ours_table([other, *confrontations], settings).rows) == len(confrontations) + 1
+            assert any(each.startswith(f"{what} (") for each in one["differs"].split("; ")), one
+    write_paper_vs_ours_table(results, REFERENCE, own, tmp_path / "table")
+    text = (tmp_path / "table.md").read_text()
+    assert f"None of {len(compared)} published numbers is of a model and a benchmark" in text and "arXiv" not in text
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == len(compared) + 1 > 50
+
+
+def test_a_number_of_our_model_and_benchmark_brings_the_others_and_their_notes(tmp_path: Path) -> None:
+    own = {"models": {"m": "Qwen3-8B-Base"}, **SETTINGS}
+    results = full_size("delta", 16)
+    write_paper_vs_ours_table(results, REFERENCE, own, tmp_path / "table")
+    text, compared = (tmp_path / "table.md").read_text(), compare_with_papers(results, *read_reference(REFERENCE), own)
+    assert sum(line.startswith("| ") for line in text.splitlines()) == len(compared) + 2
+    assert f"0 of {len(compared)} published numbers" in text and "and 0 as far as" in text
+    assert "\narXiv 2605.21467: " in text and "DelTA (arXiv 2605.21467), Table 3, row DelTA" in text
 
 
 SIZES = {
@@ -172,49 +164,49 @@ def full_size(method: str, samples: int, sizes: dict[str, int] = SIZES) -> Resul
 
 
 def test_every_verdict_can_occur_on_results_of_full_size() -> None:
-    results, published_rows = full_size("delta", 16), read_published(REFERENCE / "published.csv")
+    results, (published_rows, settings) = full_size("delta", 16), read_reference(REFERENCE)
     rows = [row for row in published_rows if row.table == "Table 3" and row.model == "Qwen3-8B-Base"]
-    settings = read_settings(REFERENCE / "settings.yaml", published_rows)
-    theirs = settings["2605.21467"].model_dump(include=set(SETTINGS))
-    own = OwnSettings(models={"m": "Qwen3-8B-Base"}, **theirs)
+    theirs = {name: settings["2605.21467"][name] for name in SETTINGS}
+    own = {"models": {"m": "Qwen3-8B-Base"}, **theirs}
 
-    def verdicts(own: OwnSettings, known: PaperSettings, shift: float | None = None) -> dict[str, str]:
-        ours = confront(results, rows, {"2605.21467": known}, own)
+    def verdicts(own: dict[str, Any], known: dict[str, Any], shift: float | None = None) -> dict[str, str]:
+        ours = compare_with_papers(results, rows, {"2605.21467": known}, own)
         if shift is not None:  # published numbers that lie beside ours
-            values = {one.published.benchmark: min(100.0, 100 * one.ours.value + shift) for one in ours}
+            values = {one["benchmark"]: min(100.0, 100 * one["ours"] + shift) for one in ours}
             moved = [row.model_copy(update={"value": values[row.benchmark]}) for row in rows if row.method == "delta"]
-            ours = confront(results, moved, {"2605.21467": known}, own)
-        return {one.published.benchmark: one.verdict for one in ours}
+            ours = compare_with_papers(results, moved, {"2605.21467": known}, own)
+        return {one["benchmark"]: one["verdict"] for one in ours}
 
     paper = settings["2605.21467"]
     assert set(verdicts(own, paper, 0.0).values()) == {"inside"}
     assert all(verdict.startswith("outside by ") for verdict in verdicts(own, paper, 40.0).values())
-    silent = paper.model_copy(update={"top_p": None})
+    silent = paper | {"top_p": None}
     assert set(verdicts(own, silent, 0.0).values()) == {"inside, as far as published"}
     assert all(verdict.endswith(", as far as published") for verdict in verdicts(own, silent, 40.0).values())
-    last = own.model_copy(update={"checkpoint": "last"})  # as the study trains it today
+    last = own | {"checkpoint": "last"}  # as the study trains it today
     assert set(verdicts(last, paper).values()) == {"not comparable"}
 
 
 def test_a_papers_average_is_ours_over_its_benchmarks_with_its_weights() -> None:
-    results, rows = full_size("delta", 16), read_published(REFERENCE / "published.csv")
-    settings = read_settings(REFERENCE / "settings.yaml", rows)
-    own = OwnSettings(models={"m": "Qwen3-8B-Base"}, **settings["2605.21467"].model_dump(include=set(SETTINGS)))
-    averages = [one for one in confront(results, rows, settings, own) if one.published.is_average]
+    results, (rows, settings) = full_size("delta", 16), read_reference(REFERENCE)
+    own = {"models": {"m": "Qwen3-8B-Base"}, **{name: settings["2605.21467"][name] for name in SETTINGS}}
+    averages = [one for one in compare_with_papers(results, rows, settings, own) if one["benchmark"] in AVERAGES]
     counts = {name: np.array(results.scores["m-delta", name].correct_counts) for name in SIZES}
-    by_table = {one.published.table: one for one in averages if one.published.model == "Qwen3-8B-Base"}
+    by_table = {one["table"]: one for one in averages if one["published_model"] == "Qwen3-8B-Base"}
     every = np.concatenate(list(counts.values())).mean() / 16
-    assert by_table["Table 3"].ours.value == pytest.approx(every)
+    assert by_table["Table 3"]["ours"] == pytest.approx(every)
     four = ("aime_2025", "aime_2026", "hmmt_nov_2025", "hmmt_feb_2026")
     of_four = np.concatenate([counts[name] for name in four]).mean() / 16
-    assert by_table["Table 4: Component ablation"].ours.value == pytest.approx(of_four)
-    assert by_table["Table 4: Component ablation"].verdict.split(" by ")[0] in ("inside", "outside")
+    assert by_table["Table 4: Component ablation"]["ours"] == pytest.approx(of_four)
+    assert by_table["Table 4: Component ablation"]["verdict"].split(" by ")[0] in ("inside", "outside")
     # Over benchmarks that we do not have, ours is the mean of ours, and says so.
-    assert any("benchmark (Avg(problem-weighted), mean of ours)" in one.differing for one in averages)
-    alone = [row for row in rows if row.table == "Table 3" and row.is_average]  # without the benchmarks that it is of
+    assert any("benchmark (Avg(problem-weighted), mean of ours)" in one["differing"] for one in averages)
+    alone = [
+        row for row in rows if row.table == "Table 3" and row.benchmark in AVERAGES
+    ]  # without the benchmarks that it is of
     assert all(
-        "benchmark (Avg(problem-weighted), mean of ours)" in one.differing
-        for one in confront(results, alone, settings, own)
+        "benchmark (Avg(problem-weighted), mean of ours)" in one["differing"]
+        for one in compare_with_papers(results, alone, settings, own)
     )
 
 
@@ -224,8 +216,8 @@ def test_a_papers_average_is_ours_over_its_benchmarks_with_its_weights() -> None
 def test_every_metric_that_we_compute_is_matched(metric: str, value: float | str) -> None:
     """More samples measure the same average more exactly; pass@k and the majority depend on k."""
     results = full_size("delta", 16)
-    own = OwnSettings(models={"m": "tiny"}, **SETTINGS)
-    one = confront(
+    own = {"models": {"m": "tiny"}, **SETTINGS}
+    one = compare_with_papers(
         results, [published(50.0, method="delta", benchmark="aime_2024", metric=metric)], {"2600.00001": PAPER}, own
     )
     counts = np.array(results.scores["m-delta", "aime_2024"].correct_counts)
@@ -234,13 +226,12 @@ def test_every_metric_that_we_compute_is_matched(metric: str, value: float | str
     expected = {
         "any right": (counts > 0).mean(), "mean": counts.mean() / 16, "one of two": 1 - both_wrong.mean()
     }.get(str(value), value)  # fmt: skip
-    assert one[0].ours.value == pytest.approx(expected) and one[0].compares
+    assert one[0]["ours"] == pytest.approx(expected) and not one[0]["differing"]
     if metric == "pass@16":  # too few problems have no right sample
-        assert (counts == 0).sum() < 8 and one[0].verdict == "no interval"
+        assert (counts == 0).sum() < 8 and one[0]["verdict"] == "no interval"
         return
-    assert one[0].ours.confidence_interval is not None
-    low, high = one[0].ours.confidence_interval
-    assert low < one[0].ours.value < high
+    low, high = one[0]["confidence_low"], one[0]["confidence_high"]
+    assert low < one[0]["ours"] < high
     if metric == "cons@16":  # 15 of 30 problems: all that is known of the votes
         ends = wilson_interval([1.0] * 15 + [0.0] * 15, 1)
         assert (low, high) == pytest.approx(tuple(map(float, ends)), abs=0.01)
@@ -249,18 +240,18 @@ def test_every_metric_that_we_compute_is_matched(metric: str, value: float | str
 @pytest.mark.parametrize("metric", ["pass@1024", "cons@8"])
 def test_a_metric_of_another_k_differs(metric: str) -> None:
     other = published(50.0, method="delta", benchmark="aime_2024", metric=metric)
-    own = OwnSettings(models={"m": "tiny"}, **SETTINGS)
-    (one,) = confront(full_size("delta", 16), [other], {"2600.00001": PAPER}, own)
-    assert one.differing == (f"metric ({metric}, avg@16)",)
+    own = {"models": {"m": "tiny"}, **SETTINGS}
+    (one,) = compare_with_papers(full_size("delta", 16), [other], {"2600.00001": PAPER}, own)
+    assert one["differing"] == f"metric ({metric}, avg@16)"
 
 
 def test_a_majority_that_was_not_computed_is_no_number() -> None:
     results = full_size("delta", 16, {"aime_2024": 30})
     scores = {key: score.model_copy(update={"majority_at_k": None}) for key, score in results.scores.items()}
     row = published(50.0, method="delta", benchmark="aime_2024", metric="cons@16")
-    own = OwnSettings(models={"m": "tiny"}, **SETTINGS)
-    (one,) = confront(replace(results, scores=scores), [row], {"2600.00001": PAPER}, own)
-    assert one.differing == ("metric (cons@16, avg@16)",)
+    own = {"models": {"m": "tiny"}, **SETTINGS}
+    (one,) = compare_with_papers(replace(results, scores=scores), [row], {"2600.00001": PAPER}, own)
+    assert one["differing"] == "metric (cons@16, avg@16)"
 
 
 def test_where_a_handful_of_problems_decides_there_is_no_interval() -> None:
@@ -270,47 +261,42 @@ def test_where_a_handful_of_problems_decides_there_is_no_interval() -> None:
     hard = score.model_copy(update={"correct_counts": (0,) * 5 + (4,) * 25})
     results = replace(results, scores={**results.scores, ("m-delta", "aime_2024"): hard})
     row = published(83.0, method="delta", benchmark="aime_2024", metric="pass@16")
-    own = OwnSettings(models={"m": "tiny"}, **SETTINGS)
-    (one,) = confront(results, [row], {"2600.00001": PAPER}, own)
-    assert (one.ours.value, one.verdict) == (pytest.approx(25 / 30), "no interval")
-    silent = {"2600.00001": PAPER.model_copy(update={"top_p": None})}
-    assert confront(results, [row], silent, own)[0].verdict == "no interval, as far as published"
+    own = {"models": {"m": "tiny"}, **SETTINGS}
+    (one,) = compare_with_papers(results, [row], {"2600.00001": PAPER}, own)
+    assert (one["ours"], one["verdict"]) == (pytest.approx(25 / 30), "no interval")
+    silent = {"2600.00001": PAPER | {"top_p": None}}
+    assert compare_with_papers(results, [row], silent, own)[0]["verdict"] == "no interval, as far as published"
 
 
 def test_an_average_over_benchmarks_of_which_the_row_lacks_one_is_over_all() -> None:
-    rows = read_published(REFERENCE / "published.csv")
-    settings = read_settings(REFERENCE / "settings.yaml", rows)
+    rows, settings = read_reference(REFERENCE)
     results = full_size("ppl", 32, {"aime_2024": 30, "aime_2025": 30, "amc_2022_2023": 83})
-    own = OwnSettings(models={"m": "Qwen2.5-Math-7B"}, **settings["2603.22117"].model_dump(include=set(SETTINGS)))
-    found = [one for one in confront(results, rows, settings, own) if one.condition.method == "ppl"]
-    (one,) = (one for one in found if (one.published.benchmark, one.published.metric) == ("Average(3)", "avg@32"))
+    own = {"models": {"m": "Qwen2.5-Math-7B"}, **{name: settings["2603.22117"][name] for name in SETTINGS}}
+    found = [one for one in compare_with_papers(results, rows, settings, own) if one["method"] == "ppl"]
+    (one,) = (one for one in found if (one["benchmark"], one["metric"]) == ("Average(3)", "avg@32"))
     counts = [np.mean(results.scores["m-ppl", name].correct_counts) / 32 for name in results.benchmarks]
-    assert one.ours.value == pytest.approx(np.mean(counts)) and one.compares
+    assert one["ours"] == pytest.approx(np.mean(counts)) and not one["differing"]
 
 
 def test_a_model_without_a_name_in_papers_compares_with_nothing() -> None:
     results, row = full_size("delta", 16), published(50.0, method="delta", benchmark="aime_2024")
-    own = OwnSettings(models={"m": None}, **SETTINGS)
-    (one,) = confront(results, [row], {"2600.00001": PAPER}, own)
-    assert one.verdict == "not comparable" and one.differing == ("model (tiny, not named: published_as)",)
+    own = {"models": {"m": None}, **SETTINGS}
+    (one,) = compare_with_papers(results, [row], {"2600.00001": PAPER}, own)
+    assert one["verdict"] == "not comparable" and one["differing"] == "model (tiny, not named: published_as)"
 
 
 def test_a_method_that_a_model_changes_stands_beside_the_entry_that_it_is() -> None:
-    results, rows = full_size("fipo", 16), [published(1.0, method=name) for name in ("fipo", "fipo_symmetric_range")]
-    own = OwnSettings(models={"m": "tiny"}, methods={"m": {"fipo": "fipo_symmetric_range"}}, **SETTINGS)
-    (one,) = confront(results, rows, {"2600.00001": PAPER}, own)
-    assert (one.published.method, one.condition.method) == ("fipo_symmetric_range", "fipo")
-
-
-def test_own_settings_have_to_be_complete() -> None:
-    incomplete = {"models": {}, **SETTINGS}
-    del incomplete["temperature"]
-    with pytest.raises(UserError, match="own: lacks temperature"):
-        OwnSettings.parse(incomplete, "own")
+    results, rows = (
+        full_size("fipo", 16),
+        [published(1.0, method="fipo"), published(2.0, method="fipo_symmetric_range")],
+    )
+    own = {"models": {"m": "tiny"}, "methods": {"m": {"fipo": "fipo_symmetric_range"}}, **SETTINGS}
+    (one,) = compare_with_papers(results, rows, {"2600.00001": PAPER}, own)
+    assert (one["published"], one["method"]) == (0.02, "fipo")
 
 
 def test_a_number_stands_beside_its_papers_reference_where_that_is_one_number(results: Results) -> None:
-    own, reference = OwnSettings(models={"tiny": "tiny"}, **SETTINGS), results.reference_method
+    own, reference = {"models": {"tiny": "tiny"}, **SETTINGS}, results.reference_method
     rows = [
         published(40.0, method=reference, benchmark="Avg"),
         published(43.5, method="delta", benchmark="Avg", row="M"),
@@ -320,9 +306,11 @@ def test_a_number_stands_beside_its_papers_reference_where_that_is_one_number(re
         published(30.0, method="delta", table="Table 2", benchmark="math", row="M"),
         *(published(29.0 + place, method=reference, table=f"Table {3 + place}", benchmark="math") for place in (0, 1)),
     ]
-    ours = [one for one in confront(results, rows, {"2600.00001": PAPER}, own) if one.condition.method == "delta"]
-    assert [one.their_difference for one in ours] == [pytest.approx(0.035), None, pytest.approx(0.01), None]
-    assert all(one.their_difference is None for one in confront(results, rows[:1], {"2600.00001": PAPER}, own))
+    ours = [one for one in compare_with_papers(results, rows, {"2600.00001": PAPER}, own) if one["method"] == "delta"]
+    assert [one["their_difference"] for one in ours] == [pytest.approx(0.035), None, pytest.approx(0.01), None]
+    assert all(
+        one["their_difference"] is None for one in compare_with_papers(results, rows[:1], {"2600.00001": PAPER}, own)
+    )
 
 
 def test_each_model_shows_its_own_difference_beside_the_published_one(results: Results) -> None:
@@ -341,9 +329,9 @@ def test_each_model_shows_its_own_difference_beside_the_published_one(results: R
     reference = results.reference_method
     compared = [row for row in both.conditions if row.method not in (BASE, reference)]
     method = compared[0].method
-    own = OwnSettings(models={"tiny": "tiny", "other": "tiny"}, **SETTINGS)
-    found = confront(both, [published(43.5, method=method, benchmark="Avg")], {"2600.00001": PAPER}, own)
-    shown = {one.condition: one.our_difference for one in found}
-    expected = {row: both.comparison(row, reference) for row in compared if row.method == method}
+    own = {"models": {"tiny": "tiny", "other": "tiny"}, **SETTINGS}
+    found = compare_with_papers(both, [published(43.5, method=method, benchmark="Avg")], {"2600.00001": PAPER}, own)
+    shown = {(one["model"], one["method"]): one["our_difference"] for one in found}
+    expected = {(row.model, row.method): both.comparison(row, reference) for row in compared if row.method == method}
     assert shown == {row: comparison.difference for row, comparison in expected.items() if comparison}
     assert len(set(shown.values())) == 2
