@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from evals.core.comparisons import Claim
 from evals.core.config.problem_sets import GeneratedBenchmark
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
@@ -237,6 +238,13 @@ class DecodedModels:
         """All runs that are compared: bases, the reference method's, and both together."""
         bases = [run for run in self.study.runs if run.seed is None]
         return [*bases, *self.trained, *(row.run for row in self.decoded.values())]
+
+    @property
+    def compared_by(self) -> dict[str, Any]:
+        """How they are compared: these very checkpoints, with all benchmarks alike in the mean."""
+        config = self.study.config
+        alike = config.statistics.model_copy(update={"weighting": None})
+        return {"reference_method": config.reference_method, "statistics": alike, "claim": Claim.CHECKPOINTS}
 
     def models(self, run: str) -> tuple[str, str]:
         """The directories of the base and of the trained model of a run, or of one that is decoded."""

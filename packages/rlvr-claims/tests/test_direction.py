@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import rlvr_claims.compare
-import rlvr_claims.model_pair
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from rlvr.tokens.table import MODEL_COLUMNS
-from rlvr_claims.claims.selective_replacement import separation
-from rlvr_claims.compare import compare_checkpoints
-from rlvr_claims.model_pair import (
+from rlvr_claims.claims.update_direction import separation
+from rlvr_claims.compare import (
     ModelPair,
+    compare_checkpoints,
     over_likeliest,
     over_vocabulary,
 )

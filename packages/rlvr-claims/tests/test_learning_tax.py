@@ -15,17 +15,21 @@ from evals.core.yaml_file import read_yaml
 from rlvr.engines.local.train import train
 from rlvr.study.studies import resolve_studies
 from rlvr_claims.claims.claim import draw_claim
-from rlvr_claims.claims.conditions import (
+from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, Findings
+from rlvr_claims.claims.inputs import Inputs, RunMetrics
+from rlvr_claims.claims.learning_tax import (
     PRESERVED,
     RANDOM,
     STABLE,
     UNSTABLE,
+    LearningTax,
     beginnings_of,
     conditions_of,
+    in_blocks,
+    mean_drift,
+    reward_at,
+    solution_changes,
 )
-from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, Findings
-from rlvr_claims.claims.inputs import Inputs, RunMetrics
-from rlvr_claims.claims.learning_tax import LearningTax, in_blocks, mean_drift, reward_at, solution_changes
 from rlvr_claims.policy import PolicySnapshot
 from rlvr_claims.probes import log_probs_of
 from tests.replayed_run import EXECUTION
