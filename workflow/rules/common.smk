@@ -8,7 +8,7 @@ unnamed ones only make the job again when they change.
 from pathlib import Path
 
 from rlvr.study.launch import end_jobs_on_termination
-from rlvr.study.machine import OURS, check_machine, set_job_environment, software
+from rlvr.study.machine import OURS, check_machine, require_past, set_job_environment, software
 from rlvr.study.notices import print_notices
 from rlvr.study.rule_values import NO_NAME, by_setting, one_of, options
 from rlvr.study.source_files import code_of, template_files
@@ -26,6 +26,7 @@ with one_line_errors():
     TRAINING, SAMPLING = software(STUDY, "training"), software(STUDY, "sampling")
     if workflow.is_main_process:
         check_machine(STUDY)
+        require_past(map(str, Path("results").rglob("*manifest.json")))
         print_notices(STUDIES.left(STUDY.folder), STUDIES.looks(STUDY.folder))
 set_job_environment()
 

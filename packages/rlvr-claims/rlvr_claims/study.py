@@ -17,7 +17,7 @@ from evals.core.sampling import OfBenchmark, Sampling
 from evals.core.yaml_file import read_yaml
 from evals.generation.backend import BACKENDS
 from evals.grading.verdict import CODE, VERIFIER, Kind
-from rlvr.study.studies import Studies, resolve_studies
+from rlvr.study.studies import Studies
 from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, Study
 from rlvr.study.study_file import read_study_file
 from rlvr_claims import TABLE_VERSIONS
@@ -50,7 +50,7 @@ def read_file(path: Path) -> tuple[ClaimsFile, Path, Studies]:
     if not extended.is_file():
         accepted = "a study's file, as seen from the directory of this one"
         raise InvalidInput(str(path), "extends", f"is {settings.extends}, and there is no such file", accepted)
-    studies = resolve_studies(read_study_file(extended), str(extended))
+    studies = Studies(read_study_file(extended), str(extended))
     if studies.main.folder or not studies.main.methods:
         found = "compares no methods" if not studies.main.methods else f"has the folder {studies.main.folder}"
         raise InvalidInput(str(path), "extends", f"is {settings.extends}, which {found}", "a study that trains")

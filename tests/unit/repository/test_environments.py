@@ -14,15 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from evals.core.config.sections import StudyExecution
 from evals.core.errors import UserError
 from evals.grading.code import sandbox
 from evals.grading.code.run import run_tests
 from evals.grading.verdict import Reason
 from rlvr import cli
-from rlvr.stages.shown import WriteRuns
 from rlvr.study import launch
-from rlvr.study.jobs import Jobs
+from rlvr.study.machine import require_past
 
 ROOT = Path(__file__).resolve().parents[3]
 _ECHO = '#!/bin/sh\necho ran: "$0" "$@"\ncommand -v python\n'
@@ -140,18 +138,17 @@ def test_a_limit_on_processes_is_one_line(
 def test_files_of_the_future_are_named_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a clock was set back: Snakemake deletes outputs that are older than their inputs, when they are made."""
     monkeypatch.chdir(tmp_path)
-    jobs = Jobs([WriteRuns(folder="", sheet=())], StudyExecution())
-    jobs.require_past()
-    path = tmp_path / "results/runs.json"
+    require_past([])
+    path = tmp_path / "results/comparisons.manifest.json"
     path.parent.mkdir()
     path.write_text("[]")
-    jobs.require_past()
+    require_past(["results/comparisons.manifest.json"])
     os.utime(path, (time.time() + 3600,) * 2)
-    with pytest.raises(UserError, match=r"1 files are of the future, such as results/runs\.json") as refused:
-        jobs.require_past()
+    with pytest.raises(UserError, match=r"1 files are of the future, such as results/comparisons\.manifest\.json") as refused:
+        require_past(["results/comparisons.manifest.json"])
     cure = str(refused.value).rpartition(": ")[2]
     subprocess.run(cure, shell=True, check=True, cwd="/")  # wherever the study was started from
-    jobs.require_past()
+    require_past(["results/comparisons.manifest.json"])
 
 
 def test_output_of_another_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

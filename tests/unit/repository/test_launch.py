@@ -272,7 +272,7 @@ def test_interrupts_end_the_jobs_and_never_meet_snakemakes_own_code(workflow: Pa
 
 SNAKEMAKE_OF_A_TRAINING = """
 import subprocess, sys, time
-from rlvr.study.jobs import set_job_environment
+from rlvr.study.machine import set_job_environment
 set_job_environment()
 subprocess.Popen([sys.executable, "training.py"])
 time.sleep(600)

@@ -159,6 +159,6 @@ def test_a_target_that_follows_a_configuration_file_is_told_apart(workflow: Path
 
 def test_an_unknown_target_is_answered_with_those_that_there_are(workflow: Path, environment: dict[str, str]) -> None:
     with open(workflow / "Snakefile", "a") as snakefile:
-        snakefile.write("from rlvr.study.jobs import name_targets\nname_targets(workflow.rules, logger)\n")
+        snakefile.write("from rlvr.study.rule_values import name_targets\nname_targets(workflow.rules, logger)\n")
     refused = snakemake(workflow, environment, "al")
     assert refused.returncode == 1 and "error: target: is 'al'; accepted: all\n" in refused.stdout + refused.stderr
