@@ -45,33 +45,34 @@ class ComputePerformance(OfTrainings):
     call = "evals.figures.efficiency:write_compute_performance"
 
 
-class DosesFigure(Shown):
-    """The scores of the methods by dose of difference between sampler and trainer."""
+class DesignFigure(Shown):
+    """The figure of a design, drawn from the CSV file of its table."""
 
-    kind = "figure_doses"
-    call = "evals.figures.doses:write_doses_figure"
-
-    table: File
-    reference_method: str
-
-
-class FactorialFigure(Shown):
-    """The effects of a factorial's levels."""
-
-    kind = "figure_factorial"
-    call = "evals.figures.factorial:write_factorial_figure"
-
-    table: File
-
-
-class SizesFigure(Shown):
-    """The differences to the reference method on models of several sizes."""
-
-    kind = "figure_sizes"
-    call = "evals.figures.sizes:write_sizes_figure"
+    call = "evals.figures.designs:write_design_figure"
 
     table: File
     reference: str
+
+
+class DosesFigure(DesignFigure):
+    """The scores of the methods by dose of difference between sampler and trainer."""
+
+    kind = "figure_doses"
+    constants = {"name": "doses"}
+
+
+class FactorialFigure(DesignFigure):
+    """The effects of a factorial's levels."""
+
+    kind = "figure_factorial"
+    constants = {"name": "factorial"}
+
+
+class SizesFigure(DesignFigure):
+    """The differences to the reference method on models of several sizes."""
+
+    kind = "figure_sizes"
+    constants = {"name": "sizes"}
 
 
 class TrainingCurves(Shown):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from evals.core.config.methods import Factorial
 from evals.core.config.sections import Statistics
+from evals.core.records import Way
 from rlvr.stages.shown import COSTS, RUNS, OfResults, OfTrainings, Shown
 from rlvr.stages.stage import ASIDE, File, Files
 
@@ -56,55 +57,52 @@ class AuditTable(Shown):
     runs: File
 
 
-class OfVariants(Shown):
-    """A table of methods that are trained in several ways; the manifests stand for what the trainings recorded."""
+class DesignTable(Shown):
+    """A table of a design: of methods that are trained in several ways, which the sheet lists."""
+
+    scores: Files
+    sheet: tuple[Way, ...]
+    statistics: Statistics
+
+
+class TrainedDesignTable(DesignTable):
+    """One that needs what the training runs recorded, too: their manifests stand for it."""
 
     constants = {"training": RUNS}
     unused = ("manifests",)
 
-    scores: Files
     manifests: Files
-    titles: dict[str, str]
     reference_method: str
-    statistics: Statistics
 
 
-class RatesTable(OfVariants):
+class RatesTable(TrainedDesignTable):
     """Every method at the best of its learning rates."""
 
     kind = "table_rates"
-    call = "evals.scores.rates:write_rates_table"
-
-    rates: dict[str, dict[str, dict[str, float]]]
+    call = "evals.scores.designs:write_rates_table"
 
 
-class DosesTable(OfVariants):
+class DosesTable(TrainedDesignTable):
     """Every method under each dose of difference between sampler and trainer."""
 
     kind = "table_doses"
-    call = "evals.scores.doses:write_doses_table"
-
-    doses: dict[str, dict[str, dict[str, str]]]
+    call = "evals.scores.designs:write_doses_table"
 
 
-class FactorialTable(Shown):
+class FactorialTable(DesignTable):
     """The effects of a factorial's levels, alone and in pairs."""
 
     kind = "table_factorial"
-    call = "evals.scores.factorial:write_factorial_table"
+    call = "evals.scores.factors:write_factorial_table"
 
-    scores: Files
     factorial: Factorial
-    cells: tuple[str, ...]
-    controls: dict[str, str]
-    statistics: Statistics
 
 
 class SizesTable(OfResults):
     """The verdicts on models of several sizes."""
 
     kind = "table_sizes"
-    call = "evals.tables.sizes:write_sizes_table"
+    call = "evals.scores.factors:write_sizes_table"
 
     bases: Files
 

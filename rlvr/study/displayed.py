@@ -1,6 +1,6 @@
 """The stages that people look at: which tables, figures and pages each study has, and what they are made from."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +10,8 @@ from evals.core.files import sha256_file
 from evals.core.run_spec import VERL
 from rlvr.stages import figures, pages, tables
 from rlvr.stages.stage import Stage
-from rlvr.study.doses import doses_of, undosed
-from rlvr.study.factorial import cells_of
+from rlvr.study.designs import RATES, sheet_of
 from rlvr.study.plan import Plan, results_of
-from rlvr.study.rates import RATES, rates_of
 from rlvr.study.source_files import REPOSITORY, as_input
 from rlvr.study.studies import BEST, STEPS, score_points
 from rlvr.study.study import Study
@@ -82,25 +80,23 @@ class Displayed:
 
     def _of_designs(self, folder: str, study: Study) -> Iterator[Stage]:
         """The table and the figure of a study at several rates, under doses, or of a factorial, in place of others."""
-
-        def titles(methods: Iterable[str]) -> dict[str, str]:
-            return {method: study.methods[method]["title"] for method in methods}
-
-        shared: dict[str, Any] = {"folder": folder, "scores": self.plan.scores(folder)}
+        config, directory = study.config, Path(f"results/{folder}tables")
+        sheet = sheet_of(config, {method: entry["title"] for method, entry in study.methods.items()})
+        shared: dict[str, Any] = {"folder": folder, "scores": self.plan.scores(folder), "sheet": sheet}
         shared |= {"statistics": self.plan.study.config.statistics}
-        reference, directory = study.config.reference_method, Path(f"results/{folder}tables")
-        trained: dict[str, Any] = {"manifests": self.plan.run_manifests(folder), "reference_method": reference}
+        trained: dict[str, Any] = {
+            "manifests": self.plan.run_manifests(folder),
+            "reference_method": config.reference_method,
+        }
+        drawn: dict[str, Any] = {"folder": folder, "reference": config.reference_method}
         if folder == self.plan.studies.folders.get(RATES):
-            rates = rates_of(study)
-            yield tables.RatesTable(**shared, **trained, rates=rates, titles=titles(next(iter(rates.values()))))
-        elif study.config.doses is not None:
-            doses, plain = doses_of(study.config), titles(undosed(study.config))
-            yield tables.DosesTable(**shared, **trained, doses=doses, titles=plain)
-            yield figures.DosesFigure(folder=folder, table=directory / "doses.csv", reference_method=reference)
-        elif study.config.factorial is not None:
-            cells, controls = tuple(cells_of(study.config).values()), titles(study.config.control_methods)
-            yield tables.FactorialTable(**shared, factorial=study.config.factorial, cells=cells, controls=controls)
-            yield figures.FactorialFigure(folder=folder, table=directory / "factorial.csv")
+            yield tables.RatesTable(**shared, **trained)
+        elif config.doses is not None:
+            yield tables.DosesTable(**shared, **trained)
+            yield figures.DosesFigure(**drawn, table=directory / "doses.csv")
+        elif config.factorial is not None:
+            yield tables.FactorialTable(**shared, factorial=config.factorial)
+            yield figures.FactorialFigure(**drawn, table=directory / "factorial.csv")
 
     def tables(self, folder: str) -> Iterator[Stage]:
         """Its tables; a study of models alone has no methods to set side by side."""

@@ -8,8 +8,8 @@ from typing import Any
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
 from rlvr.study.benchmarks import CONFIG
+from rlvr.study.designs import RATES, at_rates
 from rlvr.study.looks import PlannedLook, plan_looks
-from rlvr.study.rates import RATES, resolve_rates
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
@@ -286,7 +286,8 @@ def resolve_studies(content: Mapping[str, Any], source: str, extended: Mapping[s
         except UserError as error:
             studies.refused[name] = str(error)
     try:
-        rates = resolve_rates(main, content, source)
+        titles = {name: entry["title"] for name, entry in main.methods.items()}
+        rates = Study.resolve(at_rates(main.config, content, titles, source), source)
         studies.add(rates, f"{source}: snakemake rates")
         studies.folders[RATES] = rates.folder
     except UserError as error:

@@ -10,8 +10,8 @@ import yaml
 from evals.core.comparisons import Controls
 from evals.core.errors import InvalidInput
 from evals.core.yaml_file import read_yaml
+from rlvr.study.designs import RATES
 from rlvr.study.plan import Plan
-from rlvr.study.rates import RATES
 from rlvr.study.studies import earlier_policies, named_study_files, resolve_named_study, resolve_studies, score_points
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_extended, read_study_file
