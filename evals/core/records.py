@@ -61,6 +61,26 @@ def read_runs(path: Path) -> list[Run]:
     return runs
 
 
+class Way(Record):
+    """A way in which a study trains a method, a row of the sheet of a design (evals/scores/designs.py).
+
+    Attributes:
+        name: the method in the names of its runs, ``{model}-{name}-s{seed}``.
+        method: the method that it is a way of, with its title.
+        rates: model -> learning rate.
+        kind, dose: of difference between sampler and trainer; empty without any.
+        levels: factor -> level, of a cell of a factorial; none of a control.
+    """
+
+    name: str
+    method: str
+    title: str
+    rates: dict[str, float] = Field(default={})
+    kind: str = ""
+    dose: str = ""
+    levels: dict[str, str] = Field(default={})
+
+
 @dataclass(frozen=True)
 class Condition:
     """A row of the main table: one method on one model, over all of its seeds; the base model has a single run."""

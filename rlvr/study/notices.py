@@ -11,7 +11,7 @@ from pathlib import Path
 from evals.core.errors import UserError
 from evals.core.manifest import read_manifest
 from evals.core.records import Run
-from rlvr.study.factorial import describe
+from rlvr.study.designs import describe
 from rlvr.study.looks import PlannedLook, next_look
 from rlvr.study.study import Study
 

@@ -52,8 +52,7 @@ from rlvr.study.catalogue import (
     resolve_methods,
 )
 from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
-from rlvr.study.doses import with_doses
-from rlvr.study.factorial import with_factorial
+from rlvr.study.designs import with_design
 from rlvr.study.study_file import read_study_file
 
 TRAIN, VALIDATION = "train", "validation"
@@ -93,7 +92,7 @@ class Study:
         if not config.methods:  # such a study trains nothing
             nothing: dict[str, Any] = {"seeds": (), "training": {}, "problems": None, "reference_method": BASE}
             config = config.model_copy(update=nothing)
-        config = with_factorial(with_doses(config, source), source)
+        config = with_design(config, source)
         methods = resolve_methods(config, source)
         benchmarks = read_benchmarks(config.benchmarks, config.benchmark_sources or {}, source)
         training = config.trainings(source)

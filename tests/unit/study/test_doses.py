@@ -24,14 +24,11 @@ def test_every_method_but_controls_has_each_dose() -> None:
     plan = Plan.read(smoke(), "smoke.yaml")
     stages = stages_of(plan)
     table = stages["table_doses"]
-    assert table.doses == {
-        "stale": {
-            "1": {"dapo": "dapo_stale_1", "dapo_tis": "dapo_tis_stale_1"},
-            "2": {"dapo": "dapo_stale_2", "dapo_tis": "dapo_tis_stale_2"},
-        },
-        "top_p": {"0.95": {"dapo": "dapo_top_p_0_95", "dapo_tis": "dapo_tis_top_p_0_95"}},
-    }
-    assert list(table.titles) == list(METHODS)
+    assert [(way.name, way.method, way.kind, way.dose) for way in table.sheet] == [
+        *((name, name, "", "") for name in METHODS),
+        *((f"{name}_stale_{dose}", name, "stale", dose) for dose in "12" for name in ("dapo", "dapo_tis")),
+        *((f"{name}_top_p_0_95", name, "top_p", "0.95") for name in ("dapo", "dapo_tis")),
+    ]
     plain, dosed = (stages[f"train tiny-{name}-s2"].resolved for name in ("dapo_tis", "dapo_tis_top_p_0_95"))
     assert dosed["training"] == {**plain["training"], "sampler": {"top_p": 0.95}} and dosed["method"] == plain["method"]
     assert plan.study.methods["dapo_stale_2"]["title"] == "DAPO, stale 2"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput
-from rlvr.study.factorial import describe
+from rlvr.study.designs import describe
 from rlvr.study.plan import Plan
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
@@ -30,8 +30,10 @@ def smoke(factorial: dict[str, Any] | None = None, **changes: Any) -> dict[str, 
 def test_cells_combine_the_changes_of_their_levels_and_have_their_own_table_and_figure() -> None:
     plan = Plan.read(smoke(), "smoke.yaml")
     stages = stages_of(plan)
-    cells = stages["table_factorial"].cells
-    assert cells[:3] == ("plain", "plain_001", "plain_010") and len(cells) == 10 == len(plan.study.methods)
+    sheet = stages["table_factorial"].sheet
+    cells = [way.name for way in sheet]
+    assert cells[:3] == ["plain", "plain_001", "plain_010"] and len(cells) == 10 == len(plan.study.methods)
+    assert sheet[2].levels == {"ratio": "token", "clip": "probability", "rate": "once"}
     of_method = {name: stages[f"train tiny-{name}-s1"].resolved for name in cells}
     assert of_method["plain_120"]["method"]["loss"]["name"] == "gspo"
     assert of_method["plain_120"]["method"]["loss"]["epsilon_high"] == 1e6

@@ -21,17 +21,17 @@ def smoke(**changes: Any) -> Plan:
 def test_every_method_but_controls_is_trained_at_half_and_twice_its_rate() -> None:
     methods = {"dapo": {}, "grpo_no_kl": {"training": {"learning_rate": 0.001}}, "delta": {}, "gspo": {}}
     controls = {"positive": "delta", "negative": "gspo"}
-    plan = smoke(validation=VALIDATION, methods=methods, controls=controls)
+    plan = smoke(validation=VALIDATION, methods=methods, controls=controls, diagnostics=None)
     stages, common = stages_of(plan), plan.study.training["dapo"].learning_rate
     table = stages["table_rates studies/rates/"]
-    assert table.rates["tiny"] == {
-        "dapo": {"dapo": common, "dapo_rate_half": common / 2, "dapo_rate_twice": 2 * common},
-        "grpo_no_kl": {"grpo_no_kl": 0.001, "grpo_no_kl_rate_half": 0.0005, "grpo_no_kl_rate_twice": 0.002},
-    }
-    for name, run in ((name, f"tiny-{name}-s2") for of_method in table.rates["tiny"].values() for name in of_method):
+    assert [(way.name, way.method, way.rates) for way in table.sheet] == [
+        (f"{method}{suffix}", method, {"tiny": rate * factor})
+        for method, rate in (("dapo", common), ("grpo_no_kl", 0.001))
+        for suffix, factor in (("", 1.0), ("_rate_half", 0.5), ("_rate_twice", 2.0))
+    ]
+    for way, run in ((way, f"tiny-{way.name}-s2") for way in table.sheet):
         training = stages[f"train {run}"].resolved["training"]
-        expected = next(of_method[name] for of_method in table.rates["tiny"].values() if name in of_method)
-        assert training["learning_rate"] == expected and f"results/runs/{run}/manifest.json" in table.inputs()
+        assert training["learning_rate"] == way.rates["tiny"] and f"results/runs/{run}/manifest.json" in table.inputs()
     half, whole = (stages[f"train tiny-{name}-s1"].resolved for name in ("dapo_rate_half", "dapo"))
     assert half["training"] == {**whole["training"], "learning_rate": common / 2} and half["method"] == whole["method"]
     needed = Targets(plan).by_name["rates"]()
@@ -46,10 +46,12 @@ def test_a_model_s_own_rate_is_halved_and_doubled() -> None:
     tiny = study_with("smoke.yaml")["models"]["tiny"]
     models = {"tiny": tiny, "wide": {**tiny, "reinforcement": {"learning_rate": 0.001}}}
     half = {"extends": "grpo", "title": "Slow", "learning_rate_factor": 0.5}
-    plan = smoke(validation=VALIDATION, models=models, methods={"dapo": {}, "slow": half})
-    rates = stages_of(plan)["table_rates studies/rates/"].rates["wide"]
-    assert rates["dapo"] == {"dapo": 0.001, "dapo_rate_half": 0.0005, "dapo_rate_twice": 0.002}
-    assert rates["slow"] == {"slow": 0.0005, "slow_rate_half": 0.00025, "slow_rate_twice": 0.001}
+    plan = smoke(validation=VALIDATION, models=models, methods={"dapo": {}, "slow": half}, diagnostics=None)
+    rates = {way.name: way.rates["wide"] for way in stages_of(plan)["table_rates studies/rates/"].sheet}
+    assert rates == {
+        **{"dapo": 0.001, "dapo_rate_half": 0.0005, "dapo_rate_twice": 0.002},
+        **{"slow": 0.0005, "slow_rate_half": 0.00025, "slow_rate_twice": 0.001},
+    }
     run = plan.study.run_spec("wide-dapo-s1")
     assert run.training.learning_rate == 0.001 and run.contrast is not None
     assert plan.study.run_spec("wide-slow-s1").contrast is None
@@ -57,7 +59,7 @@ def test_a_model_s_own_rate_is_halved_and_doubled() -> None:
 
 def test_a_study_that_stops_when_it_is_certain_has_eight_seeds_at_each_rate() -> None:
     seeds = {"at_most": 16, "looks": [4, 16], "margin": 2.0}
-    plan = smoke(validation=VALIDATION, methods={"dapo": {}, "grpo": {}}, seeds=seeds)
+    plan = smoke(validation=VALIDATION, methods={"dapo": {}, "grpo": {}}, seeds=seeds, diagnostics=None)
     assert plan.studies.by_folder["studies/rates/"].config.seeds == tuple(range(1, 9))
 
 
