@@ -221,7 +221,8 @@ class Studies:
             except UserError as error:
                 refused[name] = str(error)
         try:
-            rates = at_rates(self.main, self._content, self.source)
+            titles = {method: entry["title"] for method, entry in self.main.methods.items()}
+            rates = Study.resolve(at_rates(self.main.config, self._content, titles, self.source), self.source)
             self._add(rates, f"{self.source}: snakemake rates")
             folders[RATES] = rates.folder
         except UserError as error:
