@@ -35,8 +35,7 @@ class SeveralLosses(TyperCommand):
 def conform(
     trainer: Annotated[str, Argument(help="trl, verl and others, or FILE.py, an adapter")],
     python: Annotated[
-        Path | None,
-        Option(help="of the environment that has the trainer; default: this one, else one that uv makes"),
+        Path | None, Option(help="of the environment that has the trainer; default: this one, else one that uv makes")
     ] = None,
     checkout: Annotated[Path | None, Option(help="directory that the trainer is imported from")] = None,
     losses: Annotated[list[str], Option(help="objectives to try, or advantages; default: all")] = [],
