@@ -11,18 +11,7 @@ from rlvr_conform.chain import CHAINS, chain_of, try_chain
 from rlvr_conform.trainer import Process, UserError, adapter_of, python_of
 from rlvr_conform.verdicts import ADVANTAGES, GOOD, Finding, try_losses
 
-MARKS = {
-    "equal": "equal",
-    "convention": "convention",
-    "differs": "**differs**",
-    "depends on the cut": "**cut**",
-    "not offered": "",
-    "fails": "fails",
-}
-NOT_TRIED = {
-    "tinker-cookbook": "its losses are computed by a service",
-    "ms-swift": "its loss function is a method of a trainer that needs its data, template and rollout parts",
-}
+MARKS = {"differs": "**differs**", "depends on the cut": "**cut**"}
 TEXT = Path(__file__).with_name("page.md")
 
 
@@ -130,24 +119,18 @@ def page(reports: Sequence[Report]) -> str:
     """The page of all reports, below its text."""
     losses = [case.name for case in CASES]
     others = [*(f"advantages {name}" for name in ADVANTAGES), *(f"chain {name}" for name in losses)]
-    missing = [f"- {name}: {why}" for name, why in NOT_TRIED.items()]
     lines = [*_table(losses, reports), "", *_table(others, reports), "", *_differences(reports)]
-    return "\n".join([TEXT.read_text(encoding="utf-8").rstrip(), "", *lines, "", "Not tried:", "", *missing]) + "\n"
+    return "\n".join([TEXT.read_text(encoding="utf-8"), *lines]) + "\n"
 
 
 def _table(objectives: Sequence[str], reports: Sequence[Report]) -> Iterator[str]:
     """A table of verdicts, of the objectives and trainers that have any."""
-    rows = {name: [_finding(report, name) for report in reports] for name in objectives}
-    shown = [report for i, report in enumerate(reports) if any(findings[i] for findings in rows.values())]
+    shown = [report for report in reports if any(_mark(report, name) for name in objectives)]
+    rows = {name: [_mark(report, name) for report in shown] for name in objectives}
+    rows |= {} if "chain grpo" in rows else {"NaN at padding reaches": [_reached(report) for report in shown]}
     yield f"| | {' | '.join(report.name for report in shown)} |"
     yield f"|---|{'---|' * len(shown)}"
-    for name in objectives:
-        findings = [_finding(report, name) for report in shown]
-        if any(findings):
-            yield f"| {name} | {' | '.join(MARKS[finding.verdict] if finding else '' for finding in findings)} |"
-    reached = [_reached(report) for report in shown]
-    if "chain grpo" not in objectives:
-        yield f"| NaN at padding reaches | {' | '.join(reached)} |"
+    yield from (f"| {name} | {' | '.join(marks)} |" for name, marks in rows.items() if any(marks))
 
 
 def _reached(report: Report) -> str:
@@ -156,9 +139,9 @@ def _reached(report: Report) -> str:
     return f"{sum(padding != 'ignored' for padding in tried)} of {len(tried)}"
 
 
-def _finding(report: Report, objective: str) -> Finding | None:
-    offered = (finding for finding in report.findings if finding.verdict != "not offered")
-    return next((finding for finding in offered if finding.objective == objective), None)
+def _mark(report: Report, objective: str) -> str:
+    verdicts = {finding.objective: finding.verdict for finding in report.findings if finding.verdict != "not offered"}
+    return MARKS.get(verdicts.get(objective, ""), verdicts.get(objective, ""))
 
 
 def _differences(reports: Sequence[Report]) -> Iterator[str]:
@@ -170,11 +153,10 @@ def _differences(reports: Sequence[Report]) -> Iterator[str]:
             if finding.verdict not in ("equal", "not offered"):
                 words = [*_reasons(finding), *([f"changes with {finding.cut}"] if finding.cut else [])]
                 words += [f"smallest input: {finding.smallest}"] if finding.verdict == "differs" else []
-                if finding.note and finding.verdict != "fails":
-                    words.append("another gradient is accumulated, or another loss logged")
-                rows.setdefault((finding.verdict, "; ".join(words) or finding.note), []).append(finding)
-        for (verdict, words), findings in rows.items():
+                words += [finding.note] if finding.verdict == "fails" else []
+                words += [] if words else ["another gradient is accumulated, or another loss logged"]
+                rows.setdefault((finding.verdict, "; ".join(words).replace("|", "\\|")), []).append(finding)
+        for (verdict, why), findings in rows.items():
             names = ", ".join(finding.objective for finding in findings)
             largest = max(max(finding.difference, finding.by_cut) for finding in findings)
-            words = words.replace("|", "\\|")
-            yield f"| {report.name} | {names} | {MARKS[verdict]} | {words} | {largest:.1%} |"
+            yield f"| {report.name} | {names} | {MARKS.get(verdict, verdict)} | {why} | {largest:.1%} |"

@@ -19,9 +19,8 @@ def test_every_package_of_the_repository_is_installed_and_lists_its_commands() -
     for package, names in application.PACKAGES.items():
         known: dict[str, Any] = {}
         application.add_packages(known, [points[package]])
-        assert set(names) == {
-            name for name, command in known.items() if command.callback or hasattr(command, "commands")
-        }
+        added = {name for name, command in known.items() if command.callback or hasattr(command, "commands")}
+        assert set(names) == added
 
 
 def test_a_command_whose_package_is_not_installed_is_one_line(
@@ -31,10 +30,8 @@ def test_a_command_whose_package_is_not_installed_is_one_line(
     monkeypatch.setattr(application, "entry_points", lambda **_: [absent])
     for words in (["conform", "trl", "--losses", "dapo"], ["conform", "--help"]):
         assert main(words) == 2
-        error = capsys.readouterr().err
-        assert error == (
-            "error: conform is a command of the package rlvr-conform, which is not installed: pip install rlvr-conform\n"
-        )
+        error, install = capsys.readouterr().err, "pip install rlvr-conform"
+        assert error == f"error: conform is a command of the package rlvr-conform, which is not installed: {install}\n"
     assert main(["--help"]) == 0
     assert "conform       (not installed: pip install rlvr-conform)" in capsys.readouterr().out
 
