@@ -158,7 +158,7 @@ def test_versions_on_pages_are_pinned_ones() -> None:
     named = [
         (page.name, name, version)
         for page in PAGES
-        if page.name not in ("licences.md", "gpu.md", "conformance.md")  # other machines and trainers have their own
+        if page.name not in ("licences.md", "gpu.md")  # other machines have their own
         for name, version in re.findall(pattern, page.read_text(), re.IGNORECASE)
     ]
     unknown = [
