@@ -25,6 +25,7 @@ from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.verifier import read_verifier
 from evals.grading.verdict import CODE, VERIFIER, Kind
 from evals.scores.registration import REGISTRATIONS, register
+from rlvr.engines import option_versions
 from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.methods.component_file import component_copy
@@ -213,7 +214,7 @@ class Plan:
             yield train.Train(
                 **self._devices(run),
                 resolved=spec.to_json(),
-                engine_versions=versions,
+                engine_versions=(*versions, *option_versions(spec.training).values()),
                 base=self.base_manifest(run),
                 problems=sets,
                 verifier=tuple(self.verifier(TRAIN)),
