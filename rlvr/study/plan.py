@@ -190,11 +190,9 @@ class Plan:
         if path is None:
             return ()
         directory = Path(absolute_path(path))
-        if directory.is_file():  # a GGUF file
-            return (directory,)
         if not directory.is_dir():
             name = model.removesuffix(PRETRAINED)
-            self.missing[model] = f"models.{name}.path: {path}: no such directory or GGUF file"
+            self.missing[model] = f"models.{name}.path: {path}: no such directory"
         files = (file for kind in ("*.safetensors", "*.json", "*.jinja") for file in directory.glob(kind))
         return tuple(sorted(files))
 

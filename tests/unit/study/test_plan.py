@@ -347,13 +347,17 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
     for place in places:
         place["path"] = str(tmp_path / Path(place["path"]).name)
         Path(place["path"]).touch()
+    config = Path(content["models"]["smollm2"]["path"]) / "config.json"
+    config.parent.unlink()
+    config.parent.mkdir()
+    config.touch()
     plan = Plan.read(content, "smollm2.yaml")
     assert plan.study.solutions("smollm2") == ["results/problems/train/problems.jsonl"]
     assert plan.trained_on == plan.study.solutions(
         "smollm2"
     )  # once, though both a method and the warm start learn from it
     stages = stages_of(plan)
-    assert stages["import_model smollm2-pretrained"].inputs() == [str(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")]
+    assert stages["import_model smollm2-pretrained"].inputs() == [str(config)]
     assert len(plan.study.trained_runs) == 20
     assert stages["train smollm2-delta-s2"].resolved["training"]["share_prompts"] is True
     (tmp_path / "svamp.json").unlink()
