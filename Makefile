@@ -64,7 +64,7 @@ coverage: environment ## print the part of lines and branches of methods, statis
 
 # $(call engines_tests,ENVIRONMENT)
 engines_tests = PATH="$$PWD/$(1)/bin:$$PATH" $(1)/bin/python -m pytest tests/engines \
-	tests/unit/engine/test_lora.py tests/unit/engine/test_vllm_rollouts.py tests/unit/generation/test_gguf.py \
+	tests/unit/engine/test_lora.py tests/unit/engine/test_vllm_rollouts.py \
 	--numprocesses 2 $(ARGS)
 
 gpu-check: environment ## measure the first facts about this machine's GPU in at most 15 minutes, to gpu-check.jsonl

@@ -178,6 +178,7 @@ class Sample(ExtensibleRecord):
         replaced: tokens that were drawn again, where two models decoded together.
         in_thinking: true where the prompt ended in the opening of thinking (``<think>``); absent elsewhere.
         prompt_tokens: length of the prompt, as a server counted it.
+        token_ids: the tokens that were sampled, where the text encoded again is others: in a file of their own.
     """
 
     problem_id: str | int
@@ -189,6 +190,7 @@ class Sample(ExtensibleRecord):
     replaced: int | None = None
     in_thinking: bool | None = None
     prompt_tokens: int | None = None
+    token_ids: list[int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)

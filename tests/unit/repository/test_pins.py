@@ -195,8 +195,8 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
                 imported.add(node.module.split(".")[0])
     # These live in an environment of their own, named by a study.
     imported -= {"vllm", "verl", "hydra", "omegaconf", "tensordict", "transfer_queue"}
-    # One reads one kind of model file, one makes adapters; whoever has or wants these installs it (docs/real_model.md).
-    imported -= {"gguf", "peft"}
+    # It makes adapters; whoever wants these installs it (docs/real_model.md).
+    imported -= {"peft"}
     # Snakemake's plugin interfaces exist for plugins of exactly this Snakemake and come with it.
     imported -= (
         own | set(sys.stdlib_module_names) | {name for name in imported if name.startswith("snakemake_interface")}

@@ -54,19 +54,13 @@ def test_a_directory_and_copies_of_benchmarks_are_found_from_anywhere(
     assert [run.run for run in Study.resolve(content).runs] == ["my_model_7b-base"]
 
 
-def test_a_gguf_file_is_a_model_and_no_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    content = content_of(Evaluated("models/Small-1B.Q4_1.gguf", ["chain_3"], ["1"]))
-    assert content["models"]["small_1b_q4_1_gguf"]["path"] == str(tmp_path / "models/Small-1B.Q4_1.gguf")
-
-
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
         (
             "--model",
             "no/such/model",
-            "--model: is 'no/such/model'; accepted: a directory, a file *.gguf",
+            "--model: is 'no/such/model'; accepted: a directory in Hugging Face format",
         ),
         ("--benchmarks", "aime_1875", "'aime_1875' is no benchmark"),
         ("--benchmarks", ",", "--benchmarks: is empty"),
