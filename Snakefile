@@ -3,7 +3,8 @@
 from snakemake.utils import min_version
 
 from rlvr.study.jobs import RESOURCES, given, name_targets, one_line_errors, set_job_environment
-from rlvr.study.launch import end_jobs_on_termination, lift_job_rate, measure_inputs_once
+from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
+from rlvr.study.looks import announce_look
 from rlvr.study.notices import print_notices
 from rlvr.study.plan import Plan
 from rlvr.study.records import checked_inputs
@@ -16,12 +17,21 @@ min_version("9.25")
 
 # A study given by --configfile is complete in itself: merging it into the default would add the default's methods to it.
 FILES = workflow.configfiles or [f"{workflow.basedir}/config/config.yaml"]
+
+
+def plan_anew():
+    """Plan by the decisions of a look that was taken just now."""
+    plan = Plan.read(STUDY, SOURCE, EXTENDED)
+    announce_look(plan.in_folder(plan.study.folder), plan.studies.looks, logger)
+    return plan
+
+
 with one_line_errors():
     STUDY = read_study(FILES, workflow.config_settings.config)
     SOURCE = ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in FILES)
     EXTENDED = read_extended(FILES, workflow.config_settings.config)
     PLAN = Plan.read(STUDY, SOURCE, EXTENDED)
-    TARGETS = Targets(PLAN, lambda: Plan.read(STUDY, SOURCE, EXTENDED))
+    TARGETS = Targets(PLAN, plan_anew)
     JOBS = TARGETS.jobs
     INPUTS = checked_inputs(PLAN, workflow)
     SOFTWARE = {name: software(PLAN, name) for name in ("", "training", "sampling")}
@@ -40,7 +50,6 @@ if workflow.is_main_process:
 
 onstart:
     lift_job_rate(workflow)
-    measure_inputs_once(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
     JOBS.start()
     PLAN.register()

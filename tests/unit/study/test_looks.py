@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from evals.core.comparisons import Look, Looks, Verdict
 from evals.core.files import write_json
-from rlvr.study.looks import next_look
+from rlvr.study.looks import announce_look, next_look
 from rlvr.study.plan import Plan
 from rlvr.study.study_file import read_study_file
 from rlvr.study.targets import Targets
@@ -39,18 +40,34 @@ def decide(seeds: int, verdicts: dict[str, Verdict | None], earlier: tuple[Look,
 
 
 def test_a_plan_says_what_is_trained_up_to_the_next_look_and_at_most(content: dict[str, Any]) -> None:
-    def said() -> str | None:
+    def said() -> str:
         plan = changed(content, "seeds", SEEDS)
-        return next_look(plan.in_folder(""), plan.studies.looks)
+        return str(next_look(plan.in_folder(""), plan.studies.looks))
 
-    words = "Stops when certain: {} trainings up to the look after {} seeds, where {} comparisons are open; at most {} "
-    assert said() == words.format(6, 2, 2, 18) + "trainings in all"
+    words = (
+        "Stops when certain: {} training runs up to the look after {} seeds, where {} comparisons are open; at most "
+    )
+    assert said() == words.format(6, 2, 2) + "18 training runs in all"
     first = decide(2, {DELTA: Verdict.WORSE, BALANCED: None})
-    assert said() == words.format(10, 4, 1, 14) + "trainings in all"
+    assert said() == words.format(10, 4, 1) + "14 training runs in all"
     decide(4, {BALANCED: Verdict.EQUIVALENT}, first)
-    assert said() is None
+    assert said() == "All looks are taken: 10 training runs in all"
     plan = changed(content, "seeds", [1, 2])
     assert next_look(plan.study, plan.studies.looks) is None
+
+
+def test_the_display_is_told_the_jobs_up_to_the_next_look_and_those_that_are_possible(
+    content: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = changed(content, "seeds", SEEDS)
+    with caplog.at_level("INFO", "told"):
+        announce_look(plan.in_folder(""), plan.studies.looks, logging.getLogger("told"))
+    (record,) = caplog.records
+    assert record.__dict__["look"] == {
+        "seeds": 2,
+        "planned": {"train": 6, "sample": 6, "grade": 6},  # 3 methods, 2 seeds
+        "possible": {"train": 18, "sample": 18, "grade": 18},
+    }
 
 
 DELTA, BALANCED = "delta", "dapo_query_preserved_reward_balanced"
