@@ -1,9 +1,4 @@
-"""Run the ordinary snakemake, after making sure that no other study works in the directory.
-
-    python -m rlvr.study.launch -- --cores 4
-
-Everything after ``--`` is Snakemake's, whose own lock survives a kill -9. The kernel drops ours with its process.
-"""
+"""Run the ordinary snakemake where no other study works: ``python -m rlvr.study.launch -- --cores 4``."""
 
 import contextlib
 import os
@@ -34,8 +29,7 @@ def main(arguments: list[str]) -> None:
     try:
         check_config_files(options.configfile or ())
         with contextlib.nullcontext() if options.dryrun else only_study(directory):
-            locks = [] if options.dryrun else list((directory / ".snakemake/locks").glob("*.lock"))
-            if locks:
+            if locks := [] if options.dryrun else list((directory / ".snakemake/locks").glob("*.lock")):
                 require_no_snakemake(directory)
                 print("an earlier study was killed; continuing it", file=sys.stderr)
                 for lock in locks:
@@ -54,7 +48,7 @@ def _give_name_and_cache() -> None:
 
 
 def only_study(directory: Path) -> contextlib.AbstractContextManager[None]:
-    """Hold ``directory`` for one study; another one that was started by this module is a :class:`UserError`."""
+    """Hold ``directory``, or refuse it. The kernel drops this lock with its process; Snakemake's survives a kill."""
     return single_writer(directory / ".snakemake/study", "runs another study here", wait_seconds=0.0)
 
 
@@ -67,16 +61,15 @@ def require_no_snakemake(directory: Path) -> None:
 
 
 def _runs_jobs(command: list[str]) -> bool:
-    words = [*(Path(word).name for word in command[:2]), *command[2:]]
-    is_snakemake = "snakemake" in words[:2] or {("-m", "snakemake"), ("-m", "rlvr.study.launch")} & {*pairwise(words)}
-    return bool(is_snakemake) and not {"-n", "--dry-run", "--dryrun"} & {*words}
+    modules = {word for before, word in pairwise(command) if before == "-m"} | {Path(word).name for word in command[:2]}
+    return bool(modules & {"snakemake", "rlvr.study.launch"}) and not {"-n", "--dry-run", "--dryrun"} & {*command}
 
 
 def end_jobs_on_termination(workflow: Any) -> None:
     """Pass a SIGTERM of this process, which runs Snakemake, on to its jobs, which save their state and end.
 
-    Snakemake itself starts no further job, but waits for those that run, however long. An interrupt does the same, so
-    that it never meets Snakemake's code half-way. Jobs of other machines Snakemake ends by an interrupt alone.
+    Snakemake alone waits for them, however long. An interrupt does the same, so that it never meets Snakemake's code
+    half-way. Jobs of other machines Snakemake ends by an interrupt alone.
     """
     noted: Any = signal.getsignal(signal.SIGTERM)
 
@@ -121,6 +114,6 @@ def _end_at_once(number: int, _frame: Any) -> None:
 
 
 if __name__ == "__main__":
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in the background of a shell
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # no shell's background job
         signal.signal(signal.SIGINT, _end_at_once)
     main(sys.argv[2:] if sys.argv[1:2] == ["--"] else sys.argv[1:])

@@ -179,7 +179,7 @@ def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:
     assert later.startswith("then up to 2 training runs")
     show(event=LogEvent.PROGRESS, done=1, total=7)
     show("All looks are taken", look=look(None, 3, 3))
-    assert show.handler._study.outlook(0.0) == ("1 of 7 jobs", "")
+    assert show.handler._study.outlook(0.0) == ["1 of 7 jobs"]
 
 
 def test_a_log_gets_one_line_about_all_that_run(show: Shown, tmp_path: Path) -> None:

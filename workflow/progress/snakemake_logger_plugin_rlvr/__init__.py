@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple
@@ -25,9 +24,7 @@ from rlvr.study.study_file import fault_of_command
 
 _UNKNOWN_SECONDS, _SECONDS_BETWEEN_LINES = 3.0, 60.0
 # What Snakemake says in every run; the display says it better, or it is of no use here.
-_ROUTINE = re.compile(
-    "Assuming unr|host: |Building DAG|Using shell|Select jobs|Elapsed|Conda env|Singularity|Updating ch|None$|$"
-)
+_ROUTINE = re.compile("Assuming|host: |Building D|Using sh|Select|Elapsed|Conda env|Singul|Updating ch|DAG of|None$|$")
 _INTERRUPTED = re.compile("Terminating processes on user request|Will exit after finishing currently running jobs")
 _COMMAND_FAILED = re.compile(r"RuleException:\nCalledProcessError.*(exit status \d+|died with .*?)\.?$", re.DOTALL)
 _RESULTS = ("results/report.html", "results/tables/main.md", "results/figures")
@@ -43,49 +40,41 @@ class Job(NamedTuple):
     outputs: tuple[str, ...]
 
 
-@dataclass
 class Study:
-    """The jobs of a Snakemake run, by rule: those ``planned``, and those ``ended`` well after ``seconds`` of one core.
+    """The jobs of a Snakemake run, by rule: ``planned`` up to the next ``look``, ``ended``, and what these took.
 
-    Snakemake plans up to the next look (:func:`rlvr.study.looks.announce_look`). One thread enters events; another one
-    reads, and copies before it counts.
+    One thread enters events; another one reads, and copies before it counts.
     """
 
-    cores: int = 1
-    planned: Counter[str] = field(default_factory=Counter)
-    ended: Counter[str] = field(default_factory=Counter)
-    seconds: dict[str, float] = field(default_factory=dict)
-    running: dict[int, Job] = field(default_factory=dict)
-    failed: dict[int, tuple[Job, str]] = field(default_factory=dict)
-    look: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, cores: int = 1) -> None:
+        self.cores, self.planned, self.ended, self.look = cores, Counter[str](), Counter[str](), dict[str, Any]()
+        self.running, self.failed = dict[int, Job](), dict[int, tuple[Job, str]]()
+        self.seconds = dict[str, float]()
 
-    def outlook(self, now: float) -> tuple[str, str]:
+    def outlook(self, now: float) -> list[str]:
         """Jobs and, once most are of measured rules, the time left of what is planned; what later looks may add."""
         jobs, failed = list(self.running.values()), [job for job, _ in list(self.failed.values())]
         planned, ended = Counter(self.planned), Counter(self.ended)
         left = {job: steps.seconds_left for job in jobs if (steps := read_steps(job.outputs, job.started))}
-        known = {job.rule: (now - job.started + more) * job.threads for job, more in left.items()}
+        known = {job.rule: (now - job.started + rest) * job.threads for job, rest in left.items()}
         known |= {rule: self.seconds[rule] / count for rule, count in ended.items()}
         for job in jobs:  # one that takes longer than usual is taken to need a tenth of its time more
             took, usual = now - job.started, known.get(job.rule, _UNKNOWN_SECONDS) / job.threads
             left.setdefault(job, max(usual - took, took / 10))
         waiting = planned - ended - Counter(job.rule for job in (*jobs, *failed))
         ahead = sum(count * known.get(rule, _UNKNOWN_SECONDS) for rule, count in waiting.items())
-        ahead += sum(more * job.threads for job, more in left.items())
+        ahead += sum(rest * job.threads for job, rest in left.items())
         unknown = sum(count for rule, count in (planned - ended).items() if rule not in known) / max(planned.total(), 1)
-        words, later = f"{ended.total()} of {planned.total()} jobs{f', {len(failed)} failed' * bool(failed)}", ""
-        if unknown <= 0.5:
-            seconds = duration(max(ahead / self.cores, *left.values(), 0.0))
-            words += f", {'about' if unknown <= 0.1 else 'roughly'} {seconds} left"
-        if self.look.get("seeds"):
-            words += f" to the look after {self.look['seeds']} seeds"
-            more_jobs = Counter(self.look["possible"]) - Counter(self.look["planned"])
-            seconds = duration(sum(count * known.get(rule, 0.0) for rule, count in more_jobs.items()) / self.cores)
-            time_of_all = f", {seconds}," if "train" in known else ""
-            later = f"then up to {more_jobs['train']} training runs{time_of_all} if nothing is certain" * bool(
-                more_jobs
-            )
-        return words, later
+        seconds = duration(max(ahead / self.cores, *left.values(), 0.0))
+        words = f"{ended.total()} of {planned.total()} jobs{f', {len(failed)} failed' * bool(failed)}"
+        words += f", {'about' if unknown <= 0.1 else 'roughly'} {seconds} left" if unknown <= 0.5 else ""
+        if not self.look.get("seeds"):
+            return [words]
+        words += f" to the look after {self.look['seeds']} seeds"
+        more = Counter(self.look["possible"]) - Counter(self.look["planned"])
+        seconds = duration(sum(count * known.get(rule, 0.0) for rule, count in more.items()) / self.cores)
+        time_of_all = f", {seconds}," if "train" in known else ""
+        return [words, *[f"then up to {more['train']} training runs{time_of_all} if nothing is certain"] * bool(more)]
 
 
 def duration(seconds: float) -> str:
@@ -157,14 +146,13 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.PROGRESS:
             study.planned[""] += values["total"] - study.planned.total()  # what a checkpoint added
         elif event == LogEvent.JOB_INFO:
-            name = " ".join([values["rule_name"], *(str(value) for value in values["wildcards"].values() if value)])
-            job = Job(values["rule_name"], name, values["threads"], now, tuple(values["output"]))
+            rule, names = values["rule_name"], [str(value) for value in values["wildcards"].values() if value]
+            job = Job(rule, " ".join([rule, *names]), values["threads"], now, tuple(values["output"]))
             study.running[values["jobid"]] = job
             study.failed.pop(values["jobid"], None)  # it is tried again
-        elif event == LogEvent.JOB_FINISHED:
-            job = study.running.pop(values["job_id"])
-            study.ended[job.rule] += 1
+        elif event == LogEvent.JOB_FINISHED and (job := study.running.pop(values["job_id"], None)):
             study.seconds[job.rule] = study.seconds.get(job.rule, 0.0) + (now - job.started) * job.threads
+            study.ended[job.rule] += 1
             if job.outputs and not self._console.is_terminal:
                 self._say(f"finished: {job.name} after {duration(now - job.started)} ({study.outlook(now)[0]})")
         elif event == LogEvent.JOB_ERROR and (job := study.running.pop(values["jobid"])) and not self._is_interrupted:
@@ -191,10 +179,9 @@ class LogHandler(LogHandlerBase):
 
     def _rows(self, now: float) -> list[tuple[float | None, str]]:
         """How far the study and every running job are: the part that is done, if it is known, and words."""
-        words, later = self._study.outlook(now)
+        words, *later = self._study.outlook(now)
         part = self._study.ended.total() / max(self._study.planned.total(), 1)
-        rows: list[tuple[float | None, str]] = [(part, f"{words}, {duration(now - self._began)} so far")]
-        rows += [(None, later)] if later else []
+        rows = [(part, f"{words}, {duration(now - self._began)} so far"), *((None, line) for line in later)]
         for job in list(self._study.running.values()):
             steps, took = read_steps(job.outputs, job.started), duration(now - job.started)
             words = f"{steps.words}, {took}, {duration(steps.seconds_left)} left" if steps else took
