@@ -147,8 +147,8 @@ class LogHandler(LogHandlerBase):
             study.planned[""] += values["total"] - study.planned.total()  # what a checkpoint added
         elif event == LogEvent.JOB_INFO:
             rule, names = values["rule_name"], [str(value) for value in values["wildcards"].values() if value]
-            job = Job(rule, " ".join([rule, *names]), values["threads"], now, tuple(values["output"]))
-            study.running[values["jobid"]] = job
+            begun = Job(rule, " ".join([rule, *names]), values["threads"], now, tuple(values["output"]))
+            study.running[values["jobid"]] = begun
             study.failed.pop(values["jobid"], None)  # it is tried again
         elif event == LogEvent.JOB_FINISHED and (job := study.running.pop(values["job_id"], None)):
             study.seconds[job.rule] = study.seconds.get(job.rule, 0.0) + (now - job.started) * job.threads
