@@ -136,6 +136,17 @@ def check_config_files(paths: Iterable[str | Path]) -> None:
         read_study_file(path)
 
 
+def fault_of_command(arguments: Sequence[str]) -> str:
+    """Say in a line what is wrong with the configuration files of a ``snakemake`` command; empty if nothing is."""
+    from snakemake.cli import get_argument_parser
+
+    try:
+        check_config_files(get_argument_parser().parse_known_args(list(arguments))[0].configfile or ())
+    except UserError as error:
+        return f"error: {error}"
+    return ""
+
+
 def read_study(files: Iterable[str | Path], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Read the files of a study, later ones over earlier ones, then the ``changes`` of ``snakemake --config``.
 
