@@ -16,8 +16,8 @@ from evals.generation.backend import BACKENDS
 from evals.grading.verdict import Kind
 from rlvr.stages import decode, evaluate, shown
 from rlvr.stages.stage import Stage
-from rlvr.study.benchmarks import CONFIG
 from rlvr.study.plan import Plan, problem_set, results_of, scores_of
+from rlvr.study.source_files import CONFIG
 
 _FOLDER = "decoding/"
 _PROBLEMS = Path("results/decoding/problems/manifest.json")

@@ -15,12 +15,12 @@ from rlvr.study.doses import doses_of, undosed
 from rlvr.study.factorial import cells_of
 from rlvr.study.plan import Plan, results_of
 from rlvr.study.rates import RATES, rates_of
-from rlvr.study.source_files import REPOSITORY, as_input
+from rlvr.study.source_files import CONFIG, as_input
 from rlvr.study.studies import BEST, STEPS, score_points
 from rlvr.study.study import Study
 
 _FEWEST_STEPS = 10  # of a training that shows anything
-REFERENCE = Path(as_input(REPOSITORY / "config/reference"))
+REFERENCE = Path(as_input(CONFIG / "reference"))
 
 
 @dataclass(frozen=True)

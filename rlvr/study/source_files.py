@@ -6,6 +6,9 @@ from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_INSTALLED = Path(__file__).resolve().parents[1] / "config"
+CONFIG = _INSTALLED if _INSTALLED.is_dir() else REPOSITORY / "config"
+"""The directory of studies, methods and benchmarks: a wheel carries a copy beside the code."""
 _PACKAGES = ("evals", "rlvr")
 _IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import (\([^)]*\)|[^\n]+)|import ([\w.]+))", re.MULTILINE)
 VERSIONED = ("evals.core", "evals.generation", "evals.problems", "rlvr.methods", "rlvr.engines", "rlvr.base_model")

@@ -7,9 +7,9 @@ from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
-from rlvr.study.benchmarks import CONFIG
 from rlvr.study.looks import PlannedLook, plan_looks
 from rlvr.study.rates import RATES, resolve_rates
+from rlvr.study.source_files import CONFIG
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
