@@ -10,10 +10,11 @@ from typer import Argument, Option
 from evals.core.errors import UserError
 from evals.core.files import write_text
 from rlvr.cli.command import Commands
+from rlvr.study.source_files import CONFIG
 
 commands = Commands()
 
-DEFAULT_STUDY = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
+DEFAULT_STUDY = CONFIG / "config.yaml"
 Config = Annotated[Path, Option(help="the study; default: config/config.yaml", show_default=False)]
 
 

@@ -3,10 +3,11 @@
 from evals.core.files import sha256_file
 from rlvr.study.evidence import notes, own_settings
 from rlvr.study.designs import RATES, sheet_of
-from rlvr.study.source_files import REPOSITORY, as_input
+from rlvr.study.source_files import CONFIG as CONFIG_FILES
+from rlvr.study.source_files import as_input
 from rlvr.study.policies import score_points
 
-REFERENCE = as_input(REPOSITORY / "config/reference")
+REFERENCE = as_input(CONFIG_FILES / "reference")
 RUNS, COSTS = Path("results/runs"), Path("results/costs")
 RESULTS = {"runs": "results/{folder}runs.json", "scores": expand("results/{{folder}}scores/{b}.json", b=BENCHMARKS)}
 RESULTS |= {"comparisons": "results/{folder}comparisons.json"}

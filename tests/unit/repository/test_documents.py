@@ -38,22 +38,6 @@ def test_the_version_is_the_same_everywhere(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"rlvr-bench {version}\n"
 
 
-def test_an_installed_package_needs_what_a_study_is_run_with() -> None:
-    run_with, _, developed_with = (ROOT / "requirements.in").read_text().partition("# Installing this project")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    assert names_of([*project["dependencies"], *extras["train"]]) == listed(run_with)
-    assert names_of(extras["dev"]) == listed(developed_with.partition("# Development")[2])
-
-
-def listed(text: str) -> set[str]:
-    return set(re.findall(r"^([A-Za-z][\w-]*)", text, re.MULTILINE))
-
-
-def names_of(requirements: list[str]) -> set[str]:
-    return {re.split(r"[<>=]", each)[0] for each in requirements}
-
-
 def test_the_licence_is_apache_2_in_full() -> None:
     text = (ROOT / "LICENSE").read_bytes()
     assert hashlib.sha256(text).hexdigest() == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
