@@ -17,6 +17,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, cast
 
 from evals.generation.backend import Backend
@@ -47,15 +48,24 @@ class MadeUpTokenizer:
         """The text of a prompt or of a response."""
         return f"{tokens[0] % 1000:3d} " * len(tokens)
 
+    def encode(self, text: str, add_special_tokens: bool) -> Any:
+        """The tokens of a text, which are those that were sampled but for their first digits."""
+        return SimpleNamespace(ids=[int(part) for part in text.split()])
+
+    def id_to_token(self, token: int) -> str:
+        """The text of an end token."""
+        return "<end>"
+
     def get_added_tokens_decoder(self) -> dict[int, Any]:
         """No tags of thinking."""
         return {}
 
 
 class MadeUpModel:
-    """Stands for a checkpoint, of which a job needs the tokenizer alone."""
+    """Stands for a checkpoint, of which a job needs the tokenizer and the end of a response."""
 
     tokenizer = MadeUpTokenizer()
+    end_token, end_tokens = 0, (0,)
 
 
 def make_plan(problems: int, samples: int, tokens: int) -> SamplePlan:

@@ -24,6 +24,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,6 @@ from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.memory import largest_passes
 from rlvr.engines.local.memory_sum import products
 from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs
-from rlvr.engines.local.rollout import Rollouts
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.study.catalogue import load_catalogue
@@ -174,8 +174,8 @@ class Check:
                 position, rollouts, *others = sampled[0]
                 learner.position.prompts_used = position.prompts_used
                 device = learner.model.device
-                tensors = (rollouts.log_probs.to(device), rollouts.entropies.to(device))
-                return Rollouts(rollouts.tokens, *tensors, rollouts.cases, rollouts.group_ids), *others
+                names = ("log_probs", "entropies", "drawn_entropies")
+                return replace(rollouts, **{name: getattr(rollouts, name).to(device) for name in names}), *others
 
             learner._sample = sampled_once  # type: ignore[method-assign]
             prepared = learner.prepare(Alternating())  # type: ignore[arg-type]

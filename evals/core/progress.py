@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _SECONDS_BETWEEN_LINES = 15.0
 
@@ -46,3 +48,29 @@ class Progress:
             words = "  ".join(f"{name} {value:.3f}" for name, value in measures.items())
             left = (self.steps - step) * seconds_per_step
             print(f"{self.title}: {self.unit} {step} of {self.steps}  {words}  {left:.0f} s left", flush=True)
+
+
+class Steps(NamedTuple):
+    """An account of a job: its step in words, the part that is done, and the seconds that are left."""
+
+    words: str
+    part: float
+    seconds_left: float
+
+
+def read_steps(outputs: Iterable[str], since: float) -> Steps | None:
+    """Read how far the job is that began at the second ``since`` of the epoch and makes ``outputs``.
+
+    None without an account of steps beside them that makes sense: a display must not stop a study.
+    """
+    for path in dict.fromkeys(Path(output).with_name("progress.json") for output in outputs):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            step, steps, reward = int(content["step"]), int(content["steps"]), content.get("reward_mean")
+            # An earlier attempt's is older. File systems keep coarser times than the clock that stamped the start.
+            if 0 < step <= steps and path.stat().st_mtime > since - 1.0:
+                pace = float(content.get("seconds_per_step", (time.time() - since) / step))
+                words = f"{content.get('unit', 'step')} {step} of {steps}"
+                words += "" if reward is None else f", reward {reward:.2f}"
+                return Steps(words, step / steps, pace * ((1 + content.get("parts_left", 0)) * steps - step))
+    return None

@@ -61,6 +61,26 @@ def read_runs(path: Path) -> list[Run]:
     return runs
 
 
+class Way(Record):
+    """A way in which a study trains a method, a row of the sheet of a design (evals/scores/designs.py).
+
+    Attributes:
+        name: the method in the names of its runs, ``{model}-{name}-s{seed}``.
+        method: the method that it is a way of, with its title.
+        rates: model -> learning rate.
+        kind, dose: of difference between sampler and trainer; empty without any.
+        levels: factor -> level, of a cell of a factorial; none of a control.
+    """
+
+    name: str
+    method: str
+    title: str
+    rates: dict[str, float] = Field(default={})
+    kind: str = ""
+    dose: str = ""
+    levels: dict[str, str] = Field(default={})
+
+
 @dataclass(frozen=True)
 class Condition:
     """A row of the main table: one method on one model, over all of its seeds; the base model has a single run."""
@@ -158,6 +178,7 @@ class Sample(ExtensibleRecord):
         replaced: tokens that were drawn again, where two models decoded together.
         in_thinking: true where the prompt ended in the opening of thinking (``<think>``); absent elsewhere.
         prompt_tokens: length of the prompt, as a server counted it.
+        token_ids: the tokens that were sampled, where the text encoded again is others: in a file of their own.
     """
 
     problem_id: str | int
@@ -169,6 +190,7 @@ class Sample(ExtensibleRecord):
     replaced: int | None = None
     in_thinking: bool | None = None
     prompt_tokens: int | None = None
+    token_ids: list[int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)

@@ -147,7 +147,7 @@ class TrainingSettings(Record):
     unjudged: Literal["wrong", "left_out"] = Field(
         default="wrong",
         description="what a response is worth that nobody could judge (docs/grading.md): `wrong`, or `left_out`: it "
-        "has no part in its group's mean and spread, and advantage 0",
+        "has no part in any mean of groups, losses and metrics, nor has one that is alone in its group then",
     )
     unjudged_limit: ShareOrZero = Field(
         default=0.1,

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import read_json
 from evals.generation.checkpoint import Checkpoint
@@ -103,6 +105,12 @@ def taught_end(checkpoint: Checkpoint, form: str, template: Mapping[str, Any] = 
     """The token that a training on solutions puts after each: the tokenizer's, if it ends a response."""
     ends, named = end_tokens(checkpoint, form, template), checkpoint.end_token
     return named if named in ends else checkpoint.end_tokens[0]
+
+
+def encoded_again(tokenizer: Tokenizer, text: str, finish_reason: str | None, end: int) -> list[int]:
+    """Encode the text of a response, with the token ``end`` if it ended: not always the tokens that were sampled."""
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return [*ids, end] if finish_reason == "stop" else ids
 
 
 def ends_in_words(ends: Mapping[int, str]) -> str:

@@ -17,7 +17,6 @@ from evals.core.manifest import Manifest, verify_outputs
 from evals.core.numbers import Count, Index, Positive
 from evals.core.record import ExtensibleRecord
 from evals.core.run_spec import Service
-from evals.generation.gguf_file import GGUF, convert
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -336,17 +335,13 @@ def _say_what_is_unknown(checkpoint: Checkpoint) -> None:
 
 
 def import_model(model: str, out: Path, revision: str | None = None) -> None:
-    """Link or fetch a Hugging Face checkpoint, or convert a GGUF file into one, and hash it.
+    """Link or fetch a Hugging Face checkpoint, and hash it.
 
     Args:
-        model: directory, GGUF file, or id on the Hugging Face Hub.
+        model: directory, or id on the Hugging Face Hub.
         revision: commit, branch or tag on the Hub; none with a directory.
     """
-    if revision is None and Path(model).suffix == GGUF:
-        directory = out / "converted"
-        convert(Path(model), directory)
-    else:
-        directory = Path(model) if revision is None else _fetch(model, revision)
+    directory = Path(model) if revision is None else _fetch(model, revision)
     files = checkpoint_files(directory)
     checkpoint = Checkpoint(directory)
     # Read here, so that what is missing is said before any work.

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from evals.core.files import sha256_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
-from evals.core.records import Sample
+from evals.core.records import FinishReason, Sample
 from evals.core.single_writer import single_writer
 from evals.generation.backend import BACKENDS, Backend
-from evals.generation.chat import ends_in_words
+from evals.generation.chat import encoded_again, ends_in_words
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.finished import FinishedSamples
 from evals.generation.plan import SamplePlan, make_plan
@@ -26,6 +26,10 @@ from evals.generation.thinking import graded_text
 
 if TYPE_CHECKING:
     from evals.generation.request import Draws
+
+
+TOKEN_IDS = "token_ids"
+"""The key of the tokens of a sample whose text, encoded again, is others; they have a file beside samples.jsonl."""
 
 
 def sample_benchmarks(
@@ -64,7 +68,7 @@ def sample_plan(
     draws: Draws | None = None,
     show: Callable[..., Progress] | None = None,
 ) -> None:
-    """Sample what is missing, and write ``samples.jsonl`` and its manifest.
+    """Sample what is missing, and write ``samples.jsonl``, ``token_ids.jsonl`` and their manifest.
 
     Finished samples are kept under ``out/state``. A backend that decodes in step makes whole batches, of the same
     samples in any job; another gets everything that is missing at once, and schedules it.
@@ -99,6 +103,7 @@ def sample_plan(
 
 
 def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sample:
+    token_ids = None
     if plan.bodies:  # a server has decoded it, and its chat template is not known here
         text, in_thinking = response.text or "", False
     else:
@@ -106,15 +111,20 @@ def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sampl
     ends = [start for stop in plan.settings.stop if (start := text.find(stop)) >= 0]
     text = text[: min(ends)] if ends else text
     truncated = not response.finished and not ends
+    finish_reason: FinishReason = "length" if truncated else "stop"
+    if not plan.bodies and not plan.gated:
+        again = encoded_again(plan.models[-1].tokenizer, text, finish_reason, plan.end)
+        token_ids = None if again == list(response.tokens) else list(response.tokens)
     return Sample(
         problem_id=plan.ids[job[0]],
         sample=job[1],
         **(withheld(text, truncated, in_thinking) if plan.gated else {"text": text}),
         tokens=len(response.tokens) if response.length is None else response.length,
-        finish_reason="length" if truncated else "stop",
+        finish_reason=finish_reason,
         replaced=response.replaced,
         in_thinking=(in_thinking and not plan.gated) or None,  # gated: we store only the letter
         prompt_tokens=response.prompt_length,
+        token_ids=token_ids,
     )
 
 
@@ -133,7 +143,7 @@ def withheld(text: str, truncated: bool, in_thinking: bool = False) -> dict[str,
 
 
 def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[str, Any]) -> None:
-    """Write the samples in the order of the problems, and their manifest.
+    """Write the samples in the order of the problems, token ids where texts do not give them, and the manifest.
 
     A prompt that leaves no room for an answer has empty responses of length 0, cut by the context: they count as
     truncated, and as wrong.
@@ -141,23 +151,34 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
     room = plan.room
     no_response = Response([], finished=False)
     counts = {"rows": 0, "tokens": 0, "prompt_tokens": sum(map(len, plan.prompts))}
+    threads = sorted(number for number in done.threads if number)
 
-    def rows() -> Iterator[Mapping[str, Any]]:
+    def samples() -> Iterator[Sample]:
         for index in range(len(plan.ids)):
             for number in range(plan.settings.samples_per_problem):
                 job = (index, number)
-                sample = done[plan.key(job)] if room[index] else _sample(plan, job, no_response)
-                counts["rows"] += 1
-                counts["tokens"] += sample.tokens or 0
-                counts["prompt_tokens"] += sample.prompt_tokens or 0
-                yield sample.to_json()
+                yield done[plan.key(job)] if room[index] else _sample(plan, job, no_response)
 
-    path = out / "samples.jsonl"
-    write_jsonl(path, rows())
+    def rows() -> Iterator[Mapping[str, Any]]:
+        for sample in samples():
+            counts["rows"] += 1
+            counts["tokens"] += sample.tokens or 0
+            counts["prompt_tokens"] += sample.prompt_tokens or 0
+            yield {key: value for key, value in sample.to_json().items() if key != TOKEN_IDS}
+
+    files = [out / "samples.jsonl"]
+    write_jsonl(files[0], rows())
+    beside = out / f"{TOKEN_IDS}.jsonl"
+    beside.unlink(missing_ok=True)
+    # A server keeps its tokens, and a gated text is withheld; a version that kept none says no threads either.
+    if not plan.bodies and not plan.gated and None not in done.threads:
+        kept = (sample.to_json() for sample in samples() if sample.token_ids is not None)
+        write_jsonl(beside, ({key: row[key] for key in ("problem_id", "sample", TOKEN_IDS)} for row in kept))
+        files.append(beside)
     Manifest(
         kind="samples",
         inputs=plan.inputs,
-        outputs=hash_files(out, path),
+        outputs=hash_files(out, *files),
         parameters=plan.parameters,
         fingerprint=plan.fingerprint,
         details={
@@ -169,6 +190,7 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
             "sampling_seconds": round(done.seconds * min(1.0, counts["rows"] / max(1, len(done))), 3),
             "peak_memory_bytes": done.peak_memory_bytes,
             **({"not_promised": NOT_PROMISED} if plan.bodies else {}),
+            **({"threads": threads} if threads else {}),
             **details,
         },
     ).write(out / "manifest.json")

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evals.core import arithmetic
 from evals.core.errors import UserError
 from evals.core.files import canonical_json, sha256_bytes
 from evals.core.records import Sample
@@ -38,12 +39,14 @@ class FinishedSamples:
     Attributes:
         seconds: what the samples took, in all processes that made them.
         peak_memory_bytes: the largest resident set of these processes. Lines of an earlier version have neither.
+        threads: what these processes kept to; None of lines of a version that kept no token ids either.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = path = directory / "samples.jsonl"
         directory.mkdir(parents=True, exist_ok=True)
         self.seconds, self.peak_memory_bytes = 0.0, 0
+        self.threads = set[int | None]()
         self._places: dict[Key, _Place] = {}
         self._line_at = lru_cache(_LINES_IN_MEMORY)(_read_line)
         if not path.exists():
@@ -63,6 +66,7 @@ class FinishedSamples:
     def _count(self, line: Mapping[str, Any]) -> None:
         self.seconds += line.get("seconds", 0.0)
         self.peak_memory_bytes = max(self.peak_memory_bytes, line.get("peak_memory_bytes", 0))
+        self.threads.add(line.get("threads"))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -80,6 +84,7 @@ class FinishedSamples:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         sha256 = sha256_bytes(canonical_json(rows).encode("utf-8"))
         line = {"rows": rows, "sha256": sha256, "seconds": round(seconds, 6), "peak_memory_bytes": peak}
+        line["threads"] = arithmetic.describe().get("threads", 0)
         try:
             with open(self._path, "ab") as file:
                 start = file.tell()

@@ -12,7 +12,7 @@ from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.generation import VERSION, arithmetic
 from evals.generation.backend import Backend, BackendSettings, engine_version, load_backend
-from evals.generation.chat import apply_chat_template, end_tokens
+from evals.generation.chat import apply_chat_template, end_tokens, taught_end
 from evals.generation.checkpoint import UNLIMITED, Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
 from evals.generation.request import Request
@@ -41,6 +41,11 @@ class SamplePlan:
         """Tokens that are left for each problem's response; 0 where the prompt alone fills the context."""
         limit = self.settings.max_new_tokens
         return [max(0, min(limit, self.context_length - len(prompt))) for prompt in self.prompts]
+
+    @cached_property
+    def end(self) -> int:
+        """The token that a response's text is ended with where it is encoded again."""
+        return taught_end(self.models[-1], self.settings.prompt_form, self.settings.chat_template_kwargs)
 
     def batches(self) -> list[list[tuple[int, int]]]:
         """The wanted (problem's index, sample's number) that have room, in the batches they are decoded in.

@@ -252,6 +252,19 @@ def draw_tokens(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters
         return drawn
     probabilities = torch.softmax(logits.float() / parameters.temperature, dim=-1)
     _require_numbers(probabilities[:, 0])  # a softmax is NaN as a whole
+    probabilities, order = kept_tokens(probabilities, parameters)
+    cumulative = probabilities.cumsum(dim=-1)
+    # Scaled by the row's own total, so that rounding in the sum can never select a token of probability zero.
+    threshold = uniforms[:, None] * cumulative[:, -1:]
+    drawn = (cumulative <= threshold).sum(dim=-1).clamp(max=cumulative.shape[-1] - 1)
+    return drawn if order is None else order.gather(-1, drawn[:, None])[:, 0]
+
+
+def kept_tokens(probabilities: Tensor, parameters: SamplingParameters) -> tuple[Tensor, Tensor | None]:
+    """The ``probabilities`` [B, V] of the tokens that are kept, of others 0, not divided by their sum; and their order.
+
+    Where that is not None, the columns are the tokens [B, C] that it has, as of :func:`_nucleus`.
+    """
     order = None
     if parameters.min_p > 0:
         least = parameters.min_p * probabilities.amax(dim=-1, keepdim=True)
@@ -263,11 +276,7 @@ def draw_tokens(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters
         if parameters.min_p > 0 or parameters.top_k > 0:  # top-p is a share of what these leave
             probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
         probabilities, order = _nucleus(probabilities, parameters.top_p)
-    cumulative = probabilities.cumsum(dim=-1)
-    # Scaled by the row's own total, so that rounding in the sum can never select a token of probability zero.
-    threshold = uniforms[:, None] * cumulative[:, -1:]
-    drawn = (cumulative <= threshold).sum(dim=-1).clamp(max=cumulative.shape[-1] - 1)
-    return drawn if order is None else order.gather(-1, drawn[:, None])[:, 0]
+    return probabilities, order
 
 
 def _require_numbers(values: Tensor) -> None:

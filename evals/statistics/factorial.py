@@ -78,6 +78,10 @@ class Design:
         """The cell of the named levels; factors that are not named have their first."""
         return tuple(list(of).index(levels.get(factor, of[0])) for factor, of in self.factors.items())
 
+    def levels(self, cell: Cell) -> dict[str, str]:
+        """The name of each factor's level in a cell."""
+        return {name: of[number] for (name, of), number in zip(self.factors.items(), cell, strict=True)}
+
     def _has(self, cell: Cell, levels: Mapping[str, str]) -> bool:
         known = zip(self.factors.items(), cell, strict=True)
         return all(of[level] == levels[factor] for (factor, of), level in known if factor in levels)

@@ -4,9 +4,6 @@ import io
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-
-_CONFIG = Path(__file__).resolve().parents[2] / "config"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,8 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = commands(words)(args=words, prog_name="rlvr-bench", standalone_mode=False)
     except (typer.TyperException, UserError) as error:
         message = str(error) if isinstance(error, UserError) else describe(error)
-        if str(_CONFIG) in message and not _CONFIG.exists():
-            message = f"this command needs config/ of the repository, which is not at {_CONFIG}; accepted: a clone"
         print(f"error: {message}", file=sys.stderr)
         return 2
     except (BlockingIOError, RuntimeError) as error:

@@ -1,5 +1,6 @@
 """A study as a whole: its plan, its methods, its rehearsal, its runs in MLflow."""
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,10 +10,11 @@ from typer import Argument, Option
 from evals.core.errors import UserError
 from evals.core.files import write_text
 from rlvr.cli.command import Commands
+from rlvr.study.source_files import CONFIG
 
 commands = Commands()
 
-DEFAULT_STUDY = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
+DEFAULT_STUDY = CONFIG / "config.yaml"
 Config = Annotated[Path, Option(help="the study; default: config/config.yaml", show_default=False)]
 
 
@@ -139,14 +141,19 @@ def reference() -> None:
 
 @commands.add("clean-state")
 def clean_state(directory: Annotated[Path, Argument(help="where the study works")] = Path()) -> None:
-    """Delete saved training state; finished results stay."""
-    from rlvr.study import launch
+    """Delete saved training state; finished results stay, and a run that was not finished begins again."""
+    from rlvr.study.launch import only_study, require_no_snakemake
 
-    try:
-        count, size = launch.clean_state(directory.resolve())
-    except OSError as error:
-        raise UserError(str(error)) from None
-    print(f"deleted the training state of {count} runs ({size / 2**20:.1f} MiB); their results are kept")
+    with only_study(directory.resolve()):
+        require_no_snakemake(directory)
+        states = [path for stage in ("base", "runs") for path in (directory / "results" / stage).glob("*/state")]
+        size = sum(path.stat().st_size for state in states for path in state.rglob("*") if path.is_file())
+        try:
+            for state in states:
+                shutil.rmtree(state)
+        except OSError as error:
+            raise UserError(str(error)) from None
+    print(f"deleted the training state of {len(states)} runs ({size / 2**20:.1f} MiB); their results are kept")
 
 
 commands.call("ui", "rlvr.report.mlflow.server:browse")

@@ -30,17 +30,27 @@ def count_unjudged(reasons: Iterable[str]) -> dict[str, int]:
 def training_rewards(
     verdicts: Sequence[Verdict], group_ids: Tensor, worth: Literal["wrong", "left_out"]
 ) -> tuple[Tensor, Tensor]:
-    """Rewards [B] of verdicts in the groups of group_ids [B], and which of them [B] count in their groups' statistics.
+    """Rewards [B] of verdicts in the groups of group_ids [B], and which of them [B] count in the training.
 
-    A response that nobody judged is wrong, or left out of its group. Its reward is then the mean of the others: it
-    makes no group mixed and has no sign, where a method selects or parts rollouts by their rewards.
+    A response that nobody judged is wrong, or left out. Its reward is then the mean of the others of its group: it
+    makes no group mixed and has no sign, where a method selects or parts rollouts by their rewards. Where that leaves
+    one response of a group, nothing is there to compare it with, and it is left out too.
     """
     rewards = torch.tensor([verdict.reward for verdict in verdicts])
     counted = torch.tensor([verdict.reason not in UNJUDGED for verdict in verdicts]) | (worth == "wrong")
     for group in group_ids[~counted].unique():
         members = group_ids == group
         rewards[members & ~counted] = rewards[members & counted].mean().nan_to_num(0.0)
+        if int((members & counted).sum()) == 1:
+            counted &= ~members
     return rewards, counted
+
+
+def require_some(run: str, step: int, counted: Tensor) -> None:
+    """Check that some of a step's rollouts [B] count; UserError otherwise: it has no mean, and teaches nothing."""
+    if not bool(counted.any()):
+        message = f"of {len(counted)} responses none is left in, because too few of each prompt's could be judged"
+        raise UserError(f"{run}: step {step}: {message}; accepted: two or more of a prompt (training.unjudged)")
 
 
 def require_judged(run: str, steps: Sequence[Mapping[str, float]], samples_per_prompt: int, limit: float) -> None:

@@ -88,20 +88,22 @@ class Method:
     ) -> Tensor:
         """Advantages [B] of rewards [B], shaped if the method says so; ``longest`` is the length limit in tokens.
 
-        Rollouts that are not ``counted`` [B] bool have advantage 0, and no part in the others'; None counts all.
+        Rollouts that are not ``counted`` [B] bool have advantage 0, and no part in the others' and in what a shaping
+        makes of these; None counts all.
         ``penalties`` [B] of a :class:`RewardTerm` are taken from the rewards first. ``generator`` is that of the
         step's rewards, for a shaping that draws them.
         """
-        penalised = rewards if penalties is None else rewards - penalties.to(rewards)
-        shaped = penalised
+        if counted is not None and not bool(counted.all()):
+            advantages = rewards.new_zeros(len(rewards))
+            if bool(counted.any()):
+                left = None if penalties is None else penalties[counted]
+                of_counted = rewards[counted], group_ids[counted], lengths[counted], longest, None, left, generator
+                advantages[counted] = self.advantages(*of_counted)
+            return advantages
+        shaped = rewards if penalties is None else rewards - penalties.to(rewards)
         if self.reward_shaping is not None:
-            shaped = self.reward_shaping(penalised, lengths, longest, generator)
-        if counted is None or bool(counted.all()):
-            return self.advantage(shaped, group_ids, lengths)
-        advantages = rewards.new_zeros(len(rewards))
-        if bool(counted.any()):
-            advantages[counted] = self.advantage(shaped[counted], group_ids[counted], lengths[counted])
-        return advantages
+            shaped = self.reward_shaping(shaped, lengths, longest, generator)
+        return self.advantage(shaped, group_ids, lengths)
 
     def token_loss(self, tokens: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the token losses [B, T] of everything that the method has in its loss, and metrics [B, T]."""

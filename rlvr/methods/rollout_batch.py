@@ -126,22 +126,33 @@ def _sizes(difference: Tensor, response: Tensor) -> dict[str, float]:
 
 
 def rollout_metrics(
-    rewards: Tensor, groups: Tensor, lengths: Tensor, truncated: Tensor, discarded_fraction: float
+    rewards: Tensor, groups: Tensor, lengths: Tensor, truncated: Tensor, counted: Tensor, kept: Tensor | None
 ) -> dict[str, float]:
-    """Compute means and counts over all rollouts that were sampled, [B] each; a fraction of them is not trained on."""
-    numbers = groups.unique(return_inverse=True)[1]
+    """Compute metrics of all rollouts that were sampled, [B] each: means over those that are ``counted``, and counts.
+
+    ``kept`` are the indices of those that a selection chose, and what is counted of them is trained on: with one,
+    ``_trained`` ends the names of the same means over these.
+    """
+    numbers = groups[counted].unique(return_inverse=True)[1]
     lowest, highest = (
-        torch.zeros(int(numbers.max()) + 1).scatter_reduce_(0, numbers, rewards, kind, include_self=False)
+        torch.zeros(int(numbers.max()) + 1).scatter_reduce_(0, numbers, rewards[counted], kind, include_self=False)
         for kind in ("amin", "amax")
     )
+
+    def means(rows: Tensor, ending: str = "") -> dict[str, float]:
+        return {
+            f"reward_mean{ending}": float(rewards[rows].mean()),
+            f"response_length_mean{ending}": float(lengths[rows].float().mean()),
+            f"truncation_rate{ending}": float(truncated[rows].double().mean()),
+        }
+
     return {
-        "reward_mean": float(rewards.mean()),
-        "response_length_mean": float(lengths.float().mean()),
-        "truncation_rate": float(truncated.double().mean()),
+        **means(counted),
         "groups_mixed_fraction": float((lowest < highest).float().mean()),
         "tokens_generated": int(lengths.sum()),
-        "prompts_sampled": len(lowest),
-        "rollouts_discarded_fraction": discarded_fraction,
+        "prompts_sampled": len(groups.unique()),
+        "rollouts_discarded_fraction": 0.0 if kept is None else 1.0 - len(kept) / len(rewards),
+        **({} if kept is None else means(kept[counted[kept]], "_trained")),
     }
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -83,6 +84,8 @@ class StateStore:
                 save_tensors(temporary / "tensors.safetensors", tensors)
                 digest = sha256_file(temporary / "tensors.safetensors")
                 content = {"step": step, "tensors_sha256": digest, "values": dict(values)}
+                if all(tensor.device.type == "cpu" for tensor in tensors.values()):
+                    content["threads"] = torch.get_num_threads()  # which decide how sums are rounded
                 content["fingerprint"] = self._fingerprint
                 write_json(temporary / "values.json", content | {"sha256": fingerprint(content)})
                 if target.exists():  # saved by a run that was cut off before it could go on
@@ -94,7 +97,11 @@ class StateStore:
             shutil.rmtree(self._path(old))
 
     def latest(self, at_most: int | None = None) -> State | None:
-        """The newest undamaged state, of at most so many steps if a limit is given; None if there is none."""
+        """The newest undamaged state, of at most so many steps if a limit is given; None if there is none.
+
+        Raises:
+            UserError: it was computed with another number of threads, so that a run would have the digits of neither.
+        """
         for unfinished in self._directory.glob(".saving-*"):
             shutil.rmtree(unfinished, ignore_errors=True)
         for step in reversed([step for step in self._steps() if at_most is None or step <= at_most]):
@@ -107,9 +114,15 @@ class StateStore:
                     raise UserError(f"{path}: is a state of another run")
                 if sha256_file(path / "tensors.safetensors") != content["tensors_sha256"]:
                     raise UserError(f"{path}: its tensors differ from the hash they were saved with")
-                return State(step, load_file(path / "tensors.safetensors"), content["values"])
+                state = State(step, load_file(path / "tensors.safetensors"), content["values"])
+                threads, now = content.get("threads"), torch.get_num_threads()
             except (UserError, AttributeError, KeyError, TypeError) as error:
                 print(f"{path}: damaged ({error}); going back to the state before it", flush=True)
+                continue
+            if threads not in (None, now):
+                accepted = f"{threads} again, or no {self._directory}, to begin anew"
+                raise UserError(f"{path}: was computed with {threads} threads and not with {now}; accepted: {accepted}")
+            return state
         return None
 
     def _path(self, step: int) -> Path:

@@ -11,9 +11,8 @@ from evals.core.config.sections import DrawnProblems, LocalCopy, Problems, Publi
 from evals.core.errors import InvalidInput
 from evals.core.yaml_file import read_yaml
 from evals.problems.releases import RELEASES
-from rlvr.study.source_files import REPOSITORY
+from rlvr.study.source_files import CONFIG, REPOSITORY
 
-CONFIG = REPOSITORY / "config"
 BENCHMARKS = CONFIG / "benchmarks"
 DATASETS = CONFIG / "datasets"
 

@@ -18,8 +18,9 @@ from evals.core.yaml_file import read_yaml
 from rlvr.methods.component_file import component_copy
 from rlvr.methods.components import AGGREGATION, BATCHING_KINDS, KINDS, component_of, composition, defaults
 from rlvr.study.benchmarks import absolute_path
+from rlvr.study.source_files import CONFIG
 
-CATALOGUE = Path(__file__).resolve().parents[2] / "config" / "methods.yaml"
+CATALOGUE = CONFIG / "methods.yaml"
 
 Entry = dict[str, Any]
 Version = Annotated[int, Field(ge=1)]

@@ -22,7 +22,6 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import parse_json, read_jsonl, write_json
 from evals.core.record import with_defaults
 from evals.core.sampling import TokenDistribution
-from evals.generation.gguf_file import GGUF
 from rlvr.study.source_files import REPOSITORY
 
 _RESAMPLING = {"seed": 1, "resamples": 10_000, "permutations": 100_000}
@@ -34,7 +33,7 @@ class Evaluated:
     """The model and the benchmarks of an evaluation.
 
     Attributes:
-        model: a directory in Hugging Face format, a GGUF file, or OWNER/NAME on the Hub.
+        model: a directory in Hugging Face format, or OWNER/NAME on the Hub.
         benchmarks: names of files in config/benchmarks, separated by commas or spaces.
         k: samples of each problem; more words such as mmlu_pro=1 give benchmarks another number.
         revision: of a model on the Hub: a commit, branch or tag; default: main.
@@ -186,12 +185,12 @@ def _model(evaluated: Evaluated) -> tuple[str, dict[str, Any]]:
     if evaluated.server is not None:
         extra = parse_json(evaluated.extra_body, "--extra-body") or None
         return name, {"source": "server", "base_url": evaluated.server, "model": evaluated.model, "extra_body": extra}
-    if path.is_dir() or path.suffix == GGUF:
+    if path.is_dir():
         if evaluated.revision is not None:
-            raise InvalidInput("--revision", "", f"is given with {path}", "none with a directory or file")
+            raise InvalidInput("--revision", "", f"is given with {path}", "none with a directory")
         return name, {"source": "hugging_face", "path": str(path.resolve())}
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", evaluated.model):
-        accepted = f"a directory, a file *{GGUF}, or OWNER/NAME on the Hub"
+        accepted = "a directory in Hugging Face format, or OWNER/NAME on the Hub"
         raise InvalidInput("--model", "", f"is {evaluated.model!r}", accepted)
     return name, {"source": "hugging_face", "id": evaluated.model, "revision": evaluated.revision or "main"}
 

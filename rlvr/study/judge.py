@@ -22,12 +22,12 @@ from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue
 from rlvr.study.evaluation import run_study
 from rlvr.study.new_study import write_new_study
-from rlvr.study.source_files import REPOSITORY
+from rlvr.study.source_files import CONFIG
 from rlvr.study.study import Study
 from rlvr.study.study_file import extend, read_study_file
 
 LOOKS = (4, 6, 8, 11, 16)
-_DEFAULT = REPOSITORY / "config/config.yaml"
+_DEFAULT = CONFIG / "config.yaml"
 _EXTENDED = "dapo"
 """The entry of the catalogue that a component in a file changes, where the reference is in a file too."""
 _RANDOM_WEIGHTS = "delta_random_lambda"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from logging import Logger
 from pathlib import Path
+from typing import Any
 
 from evals.core.comparisons import Looks
 from evals.core.config.sections import SeedsByLooks
@@ -112,18 +114,59 @@ def _with_reference(seeds: Mapping[tuple[str, str], int], study: Study) -> dict[
     return {**{(model, reference): count for model, count in of_models.items()}, **seeds}
 
 
-def next_look(study: Study, looks: Mapping[str, PlannedLook]) -> str | None:
-    """Say which trainings are planned up to the next look at a ``study``, the one that is left, and how many at most.
+@dataclass(frozen=True)
+class NextLook:
+    """What is left of a study that stops when it is certain.
 
-    None where all looks were taken, or nothing stops early.
+    Attributes:
+        seeds: of the next look; None where all looks were taken.
+        comparisons: that are open by then.
+        runs: training runs up to the next look.
+        possible: training runs in all, if nothing is certain before the last look.
     """
-    due = [look for folder, look in looks.items() if folder == f"{study.folder}{LOOKS}{look.seeds}/" and look.is_due]
-    look = next((look for look in due if not look.is_taken), None)
-    if look is None:
+
+    seeds: int | None
+    comparisons: int
+    runs: int
+    possible: int
+
+    def __str__(self) -> str:
+        """A line for the user."""
+        if self.seeds is None:
+            return f"All looks are taken: {self.runs} training runs in all"
+        return (
+            f"Stops when certain: {self.runs} training runs up to the look after {self.seeds} seeds, where "
+            f"{self.comparisons} comparisons are open; at most {self.possible} training runs in all"
+        )
+
+    def jobs(self) -> dict[str, Any]:
+        """The number of jobs of each rule, up to the next look and in all, for the progress display."""
+        of_each_run = ("train", "sample", "grade")
+        planned, possible = dict.fromkeys(of_each_run, self.runs), dict.fromkeys(of_each_run, self.possible)
+        return {"seeds": self.seeds, "planned": planned, "possible": possible}
+
+
+def next_look(study: Study, looks: Mapping[str, PlannedLook]) -> NextLook | None:
+    """Count the training runs of a ``study``, the one that is left, up to the next look, and at most.
+
+    None where nothing stops early.
+    """
+    its = [look for folder, look in looks.items() if folder == f"{study.folder}{LOOKS}{look.seeds}/"]
+    if not its:
         return None
+    look = next((look for look in its if look.is_due and not look.is_taken), None)
+    possible = sum(study.seeds_of.values())
+    if look is None:
+        return NextLook(None, 0, possible, possible)
     by_then = sum(min(count, look.seeds) for count in study.seeds_of.values())
     compared = sum(method != study.config.reference_method for _, method in look.study.seeds_of)
-    return (
-        f"Stops when certain: {by_then} trainings up to the look after {look.seeds} seeds, where {compared} comparisons"
-        f" are open; at most {sum(study.seeds_of.values())} trainings in all"
-    )
+    return NextLook(look.seeds, compared, by_then, possible)
+
+
+def announce_look(study: Study, looks: Mapping[str, PlannedLook], logger: Logger) -> None:
+    """Say to Snakemake's log what is planned up to the next look; the progress display counts by it what may come.
+
+    To be called when a study was planned, and again when it is planned anew after a look.
+    """
+    if (look := next_look(study, looks)) is not None:
+        logger.info(str(look), extra={"look": look.jobs()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -11,8 +12,8 @@ from pathlib import Path
 from evals.core.errors import UserError
 from evals.core.manifest import read_manifest
 from evals.core.records import Run
-from rlvr.study.factorial import describe
-from rlvr.study.looks import PlannedLook, next_look
+from rlvr.study.designs import describe
+from rlvr.study.looks import PlannedLook, announce_look
 from rlvr.study.study import Study
 
 _GPU_DEVICES = ("nvidia[0-9]*", "dxg", "kfd")
@@ -21,8 +22,7 @@ _RESULTS, _REHEARSALS = Path("results"), Path("results/rehearsal")
 
 def print_notices(study: Study, looks: Mapping[str, PlannedLook]) -> None:
     """Print everything; a plan may be made where no job is to be run."""
-    if planned := next_look(study, looks):
-        print(planned, file=sys.stderr)
+    announce_look(study, looks, logging.getLogger("snakemake.logging"))
     has_gpu = any(any(Path("/dev").glob(name)) for name in _GPU_DEVICES)
     if study.config.execution.device == "cuda" and not has_gpu:
         print(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.manifest import read_any_manifest
 from evals.core.record import Record
 
@@ -27,6 +28,24 @@ def one_line_errors() -> Iterator[None]:
         yield
     except UserError as error:
         sys.exit(f"error: {error}")
+
+
+def name_targets(rules: Iterable[Any], log: logging.Logger) -> None:
+    """Let Snakemake's complaint about an unknown target name those that there are.
+
+    Args:
+        rules: Snakemake's rules.
+        log: where Snakemake writes its messages.
+    """
+    names = ", ".join(rule.name for rule in rules if not rule.output and not rule.has_wildcards())
+
+    def explain(record: logging.LogRecord) -> bool:
+        unknown = re.match(r"MissingRuleException:\nNo rule to produce (\w+) ", str(record.msg))
+        if unknown:
+            record.msg = f"error: {InvalidInput('target', '', f'is {unknown[1]!r}', names)}"
+        return True
+
+    log.addFilter(explain)
 
 
 def one_of(names: Iterable[str]) -> str:

@@ -7,6 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_INSTALLED = Path(__file__).resolve().parents[1] / "config"
+CONFIG = _INSTALLED if _INSTALLED.is_dir() else REPOSITORY / "config"
+"""The directory of studies, methods and benchmarks: a wheel carries a copy beside the code."""
 _OURS = re.compile(r"(evals|rlvr(_\w+)?)(\.|$)")
 """The names of our modules; rlvr_NAME are packages beside the core."""
 _IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import (\([^)]*\)|[^\n]+)|import ([\w.]+))", re.MULTILINE)

@@ -15,10 +15,10 @@ from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
-from rlvr.study.benchmarks import CONFIG
+from rlvr.study.designs import RATES, at_rates
 from rlvr.study.looks import LOOKS, PlannedLook, look_folders, plan_looks, read_decisions
 from rlvr.study.policies import BEST, STEPS, Policy, best_policies, earlier_policies, own_policies, score_points
-from rlvr.study.rates import RATES, resolve_rates
+from rlvr.study.source_files import CONFIG
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_extended, read_study, read_study_file
 
@@ -221,7 +221,8 @@ class Studies:
             except UserError as error:
                 refused[name] = str(error)
         try:
-            rates = resolve_rates(self.main, self._content, self.source)
+            titles = {method: entry["title"] for method, entry in self.main.methods.items()}
+            rates = Study.resolve(at_rates(self.main.config, self._content, titles, self.source), self.source)
             self._add(rates, f"{self.source}: snakemake rates")
             folders[RATES] = rates.folder
         except UserError as error:

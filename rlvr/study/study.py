@@ -29,7 +29,11 @@ from evals.core.run_spec import (
 )
 from evals.core.sampling import BenchmarkSampling, Prompting, Sampling
 from evals.core.training_settings import LocalTraining, VerlTraining
+from evals.grading import CHOICE_VERSION
+from evals.grading import VERSION as GRADER_VERSION
 from evals.grading.code import VERIFIER_VERSION
+from evals.grading.code import VERSION as CODE_GRADER_VERSION
+from evals.grading.verdict import CODE, VERIFIER, Kind
 from rlvr.study.benchmarks import (
     StudyBenchmark,
     absolute_path,
@@ -48,8 +52,7 @@ from rlvr.study.catalogue import (
     resolve_methods,
 )
 from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
-from rlvr.study.doses import with_doses
-from rlvr.study.factorial import with_factorial
+from rlvr.study.designs import with_design
 from rlvr.study.study_file import read_study_file
 
 TRAIN, VALIDATION = "train", "validation"
@@ -89,7 +92,7 @@ class Study:
         if not config.methods:  # such a study trains nothing
             nothing: dict[str, Any] = {"seeds": (), "training": {}, "problems": None, "reference_method": BASE}
             config = config.model_copy(update=nothing)
-        config = with_factorial(with_doses(config, source), source)
+        config = with_design(config, source)
         methods = resolve_methods(config, source)
         benchmarks = read_benchmarks(config.benchmarks, config.benchmark_sources or {}, source)
         training = config.trainings(source)
@@ -287,6 +290,18 @@ class Study:
     def by_last_statement(self) -> tuple[str, ...]:
         """The benchmarks whose responses are graded by their last statement where they mark no answer."""
         return tuple(name for name, known in self.benchmarks.items() if known.entry.extraction != "marked")
+
+    def grading(self, benchmark: str) -> tuple[str, Any]:
+        """The form in which a benchmark's responses are read, and the version of what grades them."""
+        grader = self.benchmarks[benchmark].grader
+        if benchmark in self.verifiers:
+            return VERIFIER, f"{VERIFIER} {VERIFIER_VERSION}"
+        if grader == CODE:
+            return CODE, f"{CODE} {CODE_GRADER_VERSION}"
+        if grader == Kind.CHOICE:
+            return Kind.CHOICE.value, CHOICE_VERSION
+        kind = Kind.LAST_STATEMENT if benchmark in self.by_last_statement else Kind.COMPLETION
+        return kind.value, GRADER_VERSION
 
     @property
     def training_problems(self) -> str:

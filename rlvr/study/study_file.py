@@ -9,7 +9,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json
 from evals.core.run_spec import parts_in_files
 from evals.core.yaml_file import parse_yaml, read_yaml
-from rlvr.study.source_files import REPOSITORY
+from rlvr.study.source_files import CONFIG, REPOSITORY
 
 EXTENDED_BY_KEY = ("training", "evaluation", "statistics", "execution")
 """Sections of which a study that extends another states only what differs; it replaces the other sections whole."""
@@ -69,7 +69,7 @@ def _model(name: str, model: Any, study: Mapping[str, Any], path: Path) -> Any:
 def _extended(path: Path, name: str) -> Path:
     """The file of the ``name`` that the one at ``path`` extends: beside it, or of config/."""
     beside = path.parent / name
-    return beside if beside.is_file() or Path(name).name != name else REPOSITORY / "config" / name
+    return beside if beside.is_file() or Path(name).name != name else CONFIG / name
 
 
 def extend(study: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,6 +134,17 @@ def check_config_files(paths: Iterable[str | Path]) -> None:
         if not path.exists():
             raise UserError(f"{path}: no such file; --configfile takes every word after it, so name targets first")
         read_study_file(path)
+
+
+def fault_of_command(arguments: Sequence[str]) -> str:
+    """Say in a line what is wrong with the configuration files of a ``snakemake`` command; empty if nothing is."""
+    from snakemake.cli import get_argument_parser
+
+    try:
+        check_config_files(get_argument_parser().parse_known_args(list(arguments))[0].configfile or ())
+    except UserError as error:
+        return f"error: {error}"
+    return ""
 
 
 def read_study(files: Iterable[str | Path], changes: Mapping[str, Any]) -> dict[str, Any]:

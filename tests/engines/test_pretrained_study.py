@@ -1,4 +1,4 @@
-"""config/smollm2.yaml cut down, by the local engine: from the GGUF file and its warm start to tables and the report."""
+"""config/smollm2.yaml cut down, by the local engine: from the model and its warm start to tables and the report."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Project:
 
 def test_the_model_is_converted_and_warmed(project: Project) -> None:
     base = project.root / "results/base"
-    assert read_json(base / "smollm2-pretrained/converted/config.json")["vocab_size"] == 49_152
+    assert read_json(base / "smollm2-pretrained/checkpoint/config.json")["vocab_size"] == 49_152
     before = verify_outputs(base / "smollm2-pretrained/manifest.json", "base_model").outputs
     manifest = verify_outputs(base / "smollm2/manifest.json", "base_model")
     assert manifest.details["steps"] == STEPS and manifest.details["solutions"] == len(THINGS) - HELD_OUT

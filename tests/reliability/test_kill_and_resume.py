@@ -113,7 +113,7 @@ def test_an_orphaned_training_cannot_disturb_the_resumed_study(
     assert jobs and "bash" not in jobs  # no shell stands between Snakemake and a job, to be killed alone
     second = study.start(*targets)  # meanwhile, somebody starts the study a second time
     assert second.wait(timeout=PATIENCE_SECONDS) == 1
-    assert "another study is running" in study.output()
+    assert "runs another study here" in study.output()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert study.start(*targets).wait(timeout=PATIENCE_SECONDS) == 0, study.output()

@@ -171,7 +171,7 @@ def test_slurm_s_jobs_end_with_snakemake(number: signal.Signals, study: Study, s
 
 
 def test_a_training_goes_on_after_a_requeue_and_a_power_cut(study: Study, slurm: SlurmCluster) -> None:
-    begun = study.output().count("started: train")
+    begun = study.output().count("finished: train")
     process = study.start()
     job, node = study.wait_for_training(process)
     slurm.ask("scontrol", "requeue", job)
@@ -185,7 +185,8 @@ def test_a_training_goes_on_after_a_requeue_and_a_power_cut(study: Study, slurm:
     slurm.wait_for_nodes()
     manifest = verify_outputs(study.run / "manifest.json", "run")
     assert manifest.details["steps"] == STEPS
-    assert study.output().count("started: train") == begun + 1  # Slurm began it three times, Snakemake once
+    # Slurm began it three times, Snakemake once.
+    assert study.output().count("finished: train") == begun + 1 and "failed: train" not in study.output()
     assert not slurm.jobs()
 
 
@@ -213,6 +214,6 @@ def test_a_training_of_two_nodes_goes_on_after_a_requeue_and_a_power_cut_and_lea
     assert process.wait(PATIENCE_SECONDS) == 0, study.output()
     assert attempts() == [0, 1, 2]
     assert verify_outputs(study.run / "manifest.json", "run").details["steps"] == STEPS
-    assert study.output().count("started: train") == 1
+    assert study.output().count("finished: train") == 1 and "failed: train" not in study.output()
     assert [sorted(there.read_text().split()) for there in place.glob("there.*")] == [sorted(NODES)] * ATTEMPTS
     assert not slurm.jobs() and processes_in(tmp_path) == []

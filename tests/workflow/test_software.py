@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlvr.study.plan import Plan
-from rlvr.study.software import software
+from rlvr.study.machine import OURS, software
+from rlvr.study.study import Study
 from rlvr.study.study_file import read_study
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.snakemake_fork import run_in_fork
@@ -35,8 +35,7 @@ esac
 PYTHON = """\
 #!/bin/bash
 echo "$PYTHONPATH: $*" >> PREFIX/called
-sed -i 's/"backend":"vllm"/"backend":"transformers"/' "${@: -1}"
-exec REAL "$@"
+exec REAL "${@//\"backend\":\"vllm\"/\"backend\":\"transformers\"}"
 """
 
 
@@ -67,7 +66,7 @@ def test_samples_by_vllm_are_made_in_its_environment_and_stay_without_it(
     assert (conda / "made").read_text() == "name: rlvr-vllm\n"
     call = (conda / "called").read_text()
     assert call.count("-m rlvr") == 1  # grading and scoring had another Python
-    assert call.startswith(str(project.root)) and "-m rlvr stage results/jobs/samples/taken-base.json" in call
+    assert call.startswith(str(project.root)) and "-m rlvr sample results/samples/taken-base " in call
     assert (project.root / SAMPLES).is_file()
     # How software came to a machine is no part of a result: neither this nor another text of the file repeats a job.
     assert project.planned(study, scores) == set()
@@ -91,17 +90,11 @@ def test_a_paper_asks_conda_for_one_environment(conda: Path, tmp_path: Path) -> 
 
 
 def test_a_python_that_is_named_by_its_path_is_taken_as_it_is() -> None:
-    def planned(name: str, **execution: str) -> Plan:
-        content = read_study([REPOSITORY / "config" / name], {})
-        return Plan.read({**content, "execution": {**content["execution"], **execution}}, name)
-
     def environments(name: str, **execution: str) -> list[object]:
-        plan = planned(name, **execution)
-        ours = software(plan, "").conda
-        return [
-            None if made.conda is ours else made.conda
-            for made in (software(plan, "training"), software(plan, "sampling"))
-        ]
+        content = read_study([REPOSITORY / "config" / name], {})
+        study = Study.resolve({**content, "execution": {**content["execution"], **execution}}, name)
+        made = [software(study, job).conda for job in ("training", "sampling")]
+        return [None if conda is OURS.conda else conda for conda in made]
 
     delta, (_, vllm) = environments("papers/delta.yaml"), environments("evaluate_model.yaml")
     assert delta[0] == delta[1] is not None

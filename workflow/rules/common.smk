@@ -7,8 +7,9 @@ unnamed ones only make the job again when they change.
 
 from pathlib import Path
 
-from rlvr.study.launch import end_jobs_on_termination
-from rlvr.study.machine import OURS, check_machine, set_job_environment, software
+from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
+from rlvr.study.looks import announce_look
+from rlvr.study.machine import OURS, check_machine, require_past, set_job_environment, software
 from rlvr.study.notices import print_notices
 from rlvr.study.rule_values import NO_NAME, by_setting, one_of, options
 from rlvr.study.source_files import code_of, template_files
@@ -26,6 +27,7 @@ with one_line_errors():
     TRAINING, SAMPLING = software(STUDY, "training"), software(STUDY, "sampling")
     if workflow.is_main_process:
         check_machine(STUDY)
+        require_past(map(str, Path("results").rglob("*manifest.json")))
         print_notices(STUDIES.left(STUDY.folder), STUDIES.looks(STUDY.folder))
 set_job_environment()
 
@@ -49,6 +51,10 @@ def policy(run):
         return STUDIES.policy(run)[1]
 
 
+TAKEN = [name for name, look in STUDIES.looks(STUDY.folder).items() if look.is_taken]
+"""The looks whose decisions are known, of which the progress display has been told."""
+
+
 def compared(folder):
     """The runs that are compared in a folder, after the looks before it."""
     with one_line_errors():
@@ -58,6 +64,9 @@ def compared(folder):
                 break
             if STUDIES.looks(folder)[name].is_due:  # by the decisions of the looks before, which are there by now
                 checkpoints.look.get(folder=name)  # Snakemake asks again once its decisions are there
+                if name not in TAKEN:
+                    TAKEN.append(name)
+                    announce_look(STUDIES.left(folder), STUDIES.looks(folder), logger)
         return STUDIES.compared(folder)
 
 
@@ -97,4 +106,5 @@ def made(folder):
 
 
 onstart:
+    lift_job_rate(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls

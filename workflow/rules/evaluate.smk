@@ -2,14 +2,10 @@
 
 from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
-from evals.grading import CHOICE_VERSION
-from evals.grading.code import VERSION as CODE_GRADER_VERSION
-from evals.grading.verdict import CODE, VERIFIER, Kind
 
 CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
 CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
 GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
-DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields} - {"backend", "dtype"}
 
 
 def evaluated_on(wildcards):
@@ -48,21 +44,9 @@ def sampling_command(wildcards, threads):
     return [*settings, *options(MACHINE, SamplingMachine)]
 
 
-def grading(name):
-    """The form in which a benchmark's responses are read, and the version of what grades them."""
-    grader = STUDY.benchmarks[name].grader
-    if name in STUDY.verifiers:
-        return VERIFIER, f"{VERIFIER} {VERIFIER_VERSION}"
-    if grader == CODE:
-        return CODE, f"{CODE} {CODE_GRADER_VERSION}"
-    if grader == Kind.CHOICE:
-        return Kind.CHOICE.value, CHOICE_VERSION
-    return (Kind.LAST_STATEMENT if name in STUDY.by_last_statement else Kind.COMPLETION).value, GRADER_VERSION
-
-
 def settings_of_grades(wildcards):
     """What decides the grades of a policy."""
-    return {"of": {name: grading(name) for name in evaluated_on(wildcards)}, "audit": AUDIT_VERSION}
+    return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, "audit": AUDIT_VERSION}
 
 
 def verifiers(names):
@@ -123,7 +107,7 @@ rule grade:
     params:
         *by_setting(settings_of_grades, at_most=60),
         call="evals.audit.grade:grade_policy",
-        kinds=lambda w, output: {name: grading(name)[0] for name in evaluated_on(w)},
+        kinds=lambda w, output: {name: STUDY.grading(name)[0] for name in evaluated_on(w)},
         verifiers=lambda w, output: verifiers(evaluated_on(w)),
         workers=lambda w, output: MACHINE.grading_workers,
         run=lambda w: w.run,

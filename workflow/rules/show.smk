@@ -2,13 +2,12 @@
 
 from evals.core.files import sha256_file
 from rlvr.study.evidence import notes, own_settings
-from rlvr.study.factorial import cells_of
-from rlvr.study.rates import RATES, rates_of
-from rlvr.study.doses import doses_of, undosed
-from rlvr.study.source_files import REPOSITORY, as_input
+from rlvr.study.designs import RATES, sheet_of
+from rlvr.study.source_files import CONFIG as CONFIG_FILES
+from rlvr.study.source_files import as_input
 from rlvr.study.policies import score_points
 
-REFERENCE = as_input(REPOSITORY / "config/reference")
+REFERENCE = as_input(CONFIG_FILES / "reference")
 RUNS, COSTS = Path("results/runs"), Path("results/costs")
 RESULTS = {"runs": "results/{folder}runs.json", "scores": expand("results/{{folder}}scores/{b}.json", b=BENCHMARKS)}
 RESULTS |= {"comparisons": "results/{folder}comparisons.json"}
@@ -85,12 +84,6 @@ def pages_of(folder):
     return pages + [f"results/{folder}{name}" for name in ("report.html", "tracking.json") if TRAINS]
 
 
-def titles(wildcards, methods=None):
-    """The titles of methods, for tables of designs."""
-    known = study_of(wildcards.folder).methods
-    return {method: known[method]["title"] for method in (known if methods is None else methods)}
-
-
 rule study_file:
     """The resolved configuration of a study: what changes in it makes the report again."""
     output:
@@ -144,50 +137,49 @@ rule table_main:
         "../scripts/call.py"
 
 
-rule table_by_seed:
-    """The scores of every seed."""
+TABLES = {"by_seed": "evals.tables.by_seed:write_by_seed_table"}
+TABLES_OF_TRAINING = {
+    "robust": "evals.tables.robust:write_robust_table",
+    "efficiency": "evals.tables.efficiency:write_efficiency_table",
+}
+
+
+def code_of_call(calls, name):
+    """Make the input function of the source files of one of several functions, which a wildcard names."""
+    return lambda wildcards: code_of(calls[wildcards[name]].partition(":")[0])
+
+
+rule table_of_scores:
+    """A table of a folder's scores alone: of every seed."""
     input:
-        code_of("evals.tables.by_seed"),
+        code_of_call(TABLES, "table"),
         **RESULTS,
     output:
-        table("by_seed"),
+        table("{table}"),
     log:
-        "results/logs/{folder}tables/by_seed.log",
+        "results/logs/{folder}tables/{table}.log",
+    wildcard_constraints:
+        table=one_of(TABLES),
     params:
-        call="evals.tables.by_seed:write_by_seed_table",
+        call=lambda w: TABLES[w.table],
     script:
         "../scripts/call.py"
 
 
-rule table_robust:
-    """Medians, and seeds that fell."""
+rule table_of_training:
+    """A table of what the runs recorded, too: medians and seeds that fell; methods at equal tokens."""
     input:
-        code_of("evals.tables.robust"),
+        code_of_call(TABLES_OF_TRAINING, "table"),
         *OF_TRAINING,
         **RESULTS,
     output:
-        table("robust"),
+        table("{table}"),
     log:
-        "results/logs/{folder}tables/robust.log",
+        "results/logs/{folder}tables/{table}.log",
+    wildcard_constraints:
+        table=one_of(TABLES_OF_TRAINING),
     params:
-        call="evals.tables.robust:write_robust_table",
-        training=RUNS,
-    script:
-        "../scripts/call.py"
-
-
-rule table_efficiency:
-    """The methods at equal tokens."""
-    input:
-        code_of("evals.tables.efficiency"),
-        *OF_TRAINING,
-        **RESULTS,
-    output:
-        table("efficiency"),
-    log:
-        "results/logs/{folder}tables/efficiency.log",
-    params:
-        call="evals.tables.efficiency:write_efficiency_table",
+        call=lambda w: TABLES_OF_TRAINING[w.table],
         training=RUNS,
     script:
         "../scripts/call.py"
@@ -212,7 +204,7 @@ rule table_audit:
 rule table_sizes:
     """The verdicts on models of several sizes."""
     input:
-        code_of("evals.tables.sizes"),
+        code_of("evals.scores.factors"),
         **RESULTS,
         bases=expand("results/base/{model}/manifest.json", model=STUDY.models_from_scratch),
     output:
@@ -220,12 +212,9 @@ rule table_sizes:
     log:
         "results/logs/{folder}tables/sizes.log",
     params:
-        call="evals.tables.sizes:write_sizes_table",
+        call="evals.scores.factors:write_sizes_table",
     script:
         "../scripts/call.py"
-
-
-BEST_RESULTS = {key: expand(path, folder="{folder}best/", allow_missing=True) for key, path in RESULTS.items()}
 
 
 rule table_checkpoints:
@@ -278,93 +267,92 @@ rule table_paper_vs_ours:
         "../scripts/call.py"
 
 
-rule table_rates:
-    """Every method at the best of its learning rates."""
+DESIGNS = {
+    RATES: "evals.scores.designs:write_rates_table",
+    "doses": "evals.scores.designs:write_doses_table",
+    "factorial": "evals.scores.factors:write_factorial_table",
+}
+
+
+def design_arguments(wildcards):
+    """What the table of a design is given: the sheet of the ways in which methods are trained, and the design."""
+    study = study_of(wildcards.folder)
+    sheet = sheet_of(study.config, {name: entry["title"] for name, entry in study.methods.items()})
+    if wildcards.design == "factorial":
+        return {"sheet": sheet, "factorial": study.config.factorial}
+    return {"sheet": sheet, "training": RUNS, "reference_method": study.config.reference_method}
+
+
+rule table_design:
+    """The table of a design: the best of three learning rates, doses of difference between sampler and trainer, factors."""
     input:
-        code_of("evals.scores.rates"),
+        code_of_call(DESIGNS, "design"),
         of_runs("results/runs/{run}/manifest.json", trained=True),
         scores=RESULTS["scores"],
     output:
-        table("rates"),
+        table("{design}"),
     log:
-        "results/logs/{folder}tables/rates.log",
+        "results/logs/{folder}tables/{design}.log",
+    wildcard_constraints:
+        design=one_of(DESIGNS),
     params:
-        call="evals.scores.rates:write_rates_table",
-        training=RUNS,
-        rates=lambda w: rates_of(study_of(w.folder)),
-        titles=lambda w: titles(w, next(iter(rates_of(study_of(w.folder)).values()))),
-        reference_method=lambda w: study_of(w.folder).config.reference_method,
-        statistics=CONFIG.statistics,
+        *by_setting(lambda w: {"factorial": study_of(w.folder).config.factorial, "statistics": CONFIG.statistics}, 400),
+        call=lambda w: DESIGNS[w.design],
+        statistics=lambda w, output: CONFIG.statistics,
+        arguments=lambda w, output: design_arguments(w),
     script:
         "../scripts/call.py"
 
 
-rule table_doses:
-    """Every method under each dose of difference between sampler and trainer."""
+rule figure_design:
+    """The figure of a design, or of several sizes of models, drawn from the CSV file of its table."""
     input:
-        code_of("evals.scores.doses"),
-        of_runs("results/runs/{run}/manifest.json", trained=True),
-        scores=RESULTS["scores"],
+        code_of("evals.figures.designs"),
+        table="results/{folder}tables/{design}.csv",
     output:
-        table("doses"),
+        figure("{design}"),
     log:
-        "results/logs/{folder}tables/doses.log",
+        "results/logs/{folder}figures/{design}.log",
+    wildcard_constraints:
+        design="doses|factorial|sizes",
     params:
-        call="evals.scores.doses:write_doses_table",
-        training=RUNS,
-        doses=lambda w: doses_of(study_of(w.folder).config),
-        titles=lambda w: titles(w, undosed(study_of(w.folder).config)),
-        reference_method=lambda w: study_of(w.folder).config.reference_method,
-        statistics=CONFIG.statistics,
+        call="evals.figures.designs:write_design_figure",
+        name=lambda w: w.design,
+        reference=lambda w: reference_of(w),
     script:
         "../scripts/call.py"
 
 
-rule table_factorial:
-    """The effects of a factorial's levels, alone and in pairs."""
-    input:
-        code_of("evals.scores.factorial"),
-        scores=RESULTS["scores"],
-    output:
-        table("factorial"),
-    log:
-        "results/logs/{folder}tables/factorial.log",
-    params:
-        call="evals.scores.factorial:write_factorial_table",
-        factorial=lambda w: study_of(w.folder).config.factorial,
-        cells=lambda w: list(cells_of(study_of(w.folder).config).values()),
-        controls=lambda w: titles(w, study_of(w.folder).config.control_methods),
-        statistics=CONFIG.statistics,
-    script:
-        "../scripts/call.py"
+def reference_of(wildcards):
+    """The reference method, by its title in the table of sizes."""
+    study = study_of(wildcards.folder)
+    name = study.config.reference_method
+    return study.methods[name]["title"] if wildcards.design == "sizes" else name
 
 
-rule figure_scores:
-    """The scores of the methods."""
+FIGURES = {
+    "scores": "evals.figures.results:write_scores_figure",
+    "differences": "evals.figures.results:write_differences_figure",
+}
+FIGURES_OF_TRAINING = {
+    "cost_curves": "evals.figures.efficiency:write_cost_curves",
+    "compute_performance": "evals.figures.efficiency:write_compute_performance",
+}
+
+
+rule figure_of_scores:
+    """The scores of the methods; their differences to the reference method. Each also fits a column of a paper."""
     input:
         code_of("evals.figures.results"),
         **RESULTS,
     output:
-        figure("scores", "_column.pdf"),
+        figure("{figure}", "_column.pdf"),
     log:
-        "results/logs/{folder}figures/scores.log",
+        "results/logs/{folder}figures/{figure}.log",
+    wildcard_constraints:
+        figure=one_of(FIGURES),
     params:
-        call="evals.figures.results:write_scores_figure",
-    script:
-        "../scripts/call.py"
-
-
-rule figure_differences:
-    """The differences to the reference method."""
-    input:
-        code_of("evals.figures.results"),
-        **RESULTS,
-    output:
-        figure("differences", "_column.pdf"),
-    log:
-        "results/logs/{folder}figures/differences.log",
-    params:
-        call="evals.figures.results:write_differences_figure",
+        call=lambda w: FIGURES[w.figure],
     script:
         "../scripts/call.py"
 
@@ -384,83 +372,21 @@ rule figure_profiles:
         "../scripts/call.py"
 
 
-rule figure_cost_curves:
-    """Rewards against tokens."""
+rule figure_of_training:
+    """Rewards against tokens; validation scores against compute, with fitted ceilings."""
     input:
         code_of("evals.figures.efficiency"),
         *OF_TRAINING,
         **RESULTS,
     output:
-        figure("cost_curves"),
+        figure("{figure}"),
     log:
-        "results/logs/{folder}figures/cost_curves.log",
+        "results/logs/{folder}figures/{figure}.log",
+    wildcard_constraints:
+        figure=one_of(FIGURES_OF_TRAINING),
     params:
-        call="evals.figures.efficiency:write_cost_curves",
+        call=lambda w: FIGURES_OF_TRAINING[w.figure],
         training=RUNS,
-    script:
-        "../scripts/call.py"
-
-
-rule figure_compute_performance:
-    """Validation scores against compute, with fitted ceilings."""
-    input:
-        code_of("evals.figures.efficiency"),
-        *OF_TRAINING,
-        **RESULTS,
-    output:
-        figure("compute_performance"),
-    log:
-        "results/logs/{folder}figures/compute_performance.log",
-    params:
-        call="evals.figures.efficiency:write_compute_performance",
-        training=RUNS,
-    script:
-        "../scripts/call.py"
-
-
-rule figure_sizes:
-    """The differences to the reference method on models of several sizes."""
-    input:
-        code_of("evals.figures.sizes"),
-        table="results/{folder}tables/sizes.csv",
-    output:
-        figure("sizes"),
-    log:
-        "results/logs/{folder}figures/sizes.log",
-    params:
-        call="evals.figures.sizes:write_sizes_figure",
-        reference=lambda w: titles(w)[study_of(w.folder).config.reference_method],
-    script:
-        "../scripts/call.py"
-
-
-rule figure_doses:
-    """The scores of the methods by dose of difference between sampler and trainer."""
-    input:
-        code_of("evals.figures.doses"),
-        table="results/{folder}tables/doses.csv",
-    output:
-        figure("doses"),
-    log:
-        "results/logs/{folder}figures/doses.log",
-    params:
-        call="evals.figures.doses:write_doses_figure",
-        reference_method=lambda w: study_of(w.folder).config.reference_method,
-    script:
-        "../scripts/call.py"
-
-
-rule figure_factorial:
-    """The effects of a factorial's levels."""
-    input:
-        code_of("evals.figures.factorial"),
-        table="results/{folder}tables/factorial.csv",
-    output:
-        figure("factorial"),
-    log:
-        "results/logs/{folder}figures/factorial.log",
-    params:
-        call="evals.figures.factorial:write_factorial_figure",
     script:
         "../scripts/call.py"
 

@@ -1,5 +1,6 @@
 """What is asked for by name: the study and its parts, and the studies of config/studies beside it."""
 
+from rlvr.study.rule_values import name_targets
 from rlvr.study.studies import asked_names
 
 
@@ -59,3 +60,6 @@ for name in asked_names():
             name
         input:
             of_study(name),
+
+
+name_targets(workflow.rules, logger)

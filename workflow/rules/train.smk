@@ -5,6 +5,7 @@ from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import INTEGER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
+from rlvr.engines import option_versions
 from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.methods.component_file import component_copy
@@ -26,7 +27,8 @@ def spec(wildcards):
 
 def settings_of_run(wildcards):
     """The settings of a run, and the versions of everything that computes it."""
-    return {**spec(wildcards).parameters(), "versions": VERSIONS}
+    run = spec(wildcards)
+    return {**run.parameters(), "versions": VERSIONS | option_versions(run.training)}
 
 
 def on_device(name):

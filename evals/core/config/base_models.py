@@ -202,9 +202,7 @@ class Existing(_Prompted, Head):
         description="a commit, branch or tag; default main. The model's manifest records the commit that a name stood "
         "for",
     )
-    path: Text | None = Field(
-        default=None, description="a local directory or GGUF file instead, relative to the repository"
-    )
+    path: Text | None = Field(default=None, description="a local directory instead, relative to the repository")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
         description="precision of passes and sampling; auto: the checkpoint's own, of a model that is not trained",

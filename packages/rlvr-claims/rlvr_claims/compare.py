@@ -21,9 +21,10 @@ from evals.core.progress import Progress
 from evals.core.record import read_rows
 from evals.core.records import Grade
 from evals.core.single_writer import single_writer
-from evals.generation.chat import taught_end
+from evals.generation.chat import encoded_again, taught_end
 from evals.generation.checkpoint import Checkpoint, checkpoint_files, load_tokenizer
 from evals.generation.devices import claim_one
+from evals.generation.evaluate import TOKEN_IDS
 from evals.generation.plan import encode_prompts
 from evals.problems.arithmetic import FAMILIES
 from evals.problems.problem_set import render_prompt
@@ -155,6 +156,7 @@ def compare_checkpoints(
     rewards = None if grades is None else _read_rewards(grades, samples, rows)
     tokens = _tokens(base, trained, problems, prompt, prompt_form, rows, samples)
     files = [samples, problems, *checkpoint_files(base), *checkpoint_files(trained)]
+    files += [file for file in (_token_file(samples),) if file.is_file()]
     inputs = {str(path): sha256_file(path) for path in files}
     parameters = {"prompt": prompt, "prompt_form": prompt_form, "temperature": temperature, "batch_size": batch_size}
     parameters |= {"top": top, "version": VERSION}
@@ -223,7 +225,7 @@ def _read_rewards(grades: Path, samples: Path, rows: _Rows) -> dict[tuple[Any, i
 def _tokens(
     base: Path, trained: Path, problems: Path, prompt: str, prompt_form: str, rows: _Rows, samples: Path
 ) -> TokenBatch:
-    """Tokenize prompts and responses; a response that ended gets the end token, as when it was sampled."""
+    """The tokens of prompts, and of responses as they were sampled; by a text alone with a warning."""
     model = Checkpoint(trained)
     tokenizer = model.tokenizer
     if tokenizer.get_vocab() != load_tokenizer(base).get_vocab():
@@ -237,13 +239,36 @@ def _tokens(
         raise UserError(f"{samples}: problem {unknown[0]} is not in {problems}")
     texts = [render_prompt(prompt, str(text)) for text in statements.values()]
     prompts = dict(zip(statements, encode_prompts(model, texts, prompt_form), strict=True))
-    # Samples do not say which of several end tokens was drawn: the one that the tokenizer names ends a turn.
-    end = taught_end(model, prompt_form)
+    if any("text_sha256" in row for row in rows):
+        raise UserError(f"{samples}: withholds the texts of a gated benchmark; accepted: samples with their texts")
+    kept, end = _token_ids(samples), taught_end(model, prompt_form)
     responses = [
-        tokenizer.encode(row["text"], add_special_tokens=False).ids + ([end] if row["finish_reason"] == "stop" else [])
+        (kept or {}).get((row["problem_id"], row["sample"]))
+        or encoded_again(tokenizer, row["text"], row["finish_reason"], end)
         for row in rows
     ]
+    if kept is None:  # and the end token is the one that the tokenizer names, whichever of several was drawn
+        other = sum(len(ids) != row.get("tokens", len(ids)) for row, ids in zip(rows, responses, strict=True))
+        share = f"{other} of {len(rows)} responses ({other / len(rows):.1%})"
+        print(
+            f"warning: {samples}: has texts alone, which are encoded again: {share} become another number of tokens "
+            "than were sampled, and others may become other tokens; samples with token_ids.jsonl beside them have them",
+            flush=True,
+        )
     return TokenBatch([prompts[row["problem_id"]] for row in rows], responses)
+
+
+def _token_file(samples: Path) -> Path:
+    return samples.with_name(f"{TOKEN_IDS}.jsonl")
+
+
+def _token_ids(samples: Path) -> dict[tuple[Any, int], list[int]] | None:
+    """The sampled tokens of each sample whose text does not give them; None where they were not kept."""
+    file = _token_file(samples)
+    if not file.is_file():
+        return None
+    verify_outputs(file.with_name("manifest.json"), "samples")
+    return {(row["problem_id"], row["sample"]): row[TOKEN_IDS] for row in read_jsonl(file)}
 
 
 def _forget_other_parts(parts: Path, identity: str) -> None:

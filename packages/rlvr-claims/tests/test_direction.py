@@ -14,13 +14,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 import rlvr_claims.compare
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
-from evals.core.manifest import verify_outputs
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from rlvr.tokens.table import MODEL_COLUMNS
 from rlvr_claims.claims.update_direction import separation
 from rlvr_claims.compare import (
     ModelPair,
+    _tokens,
     compare_checkpoints,
     over_likeliest,
     over_vocabulary,
@@ -245,3 +246,36 @@ def test_a_problem_that_is_not_there_is_refused(trained_run: Path, sample_file: 
         compare_checkpoints(
             base, base, run.problems / "problems.jsonl", "{problem}", sample_file, tmp_path / "o", 1.0, "cpu", 4
         )
+
+
+def test_responses_are_compared_by_the_tokens_that_were_sampled(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first sample has other tokens than its text; the second one has those that its text gives."""
+    run = LocalRun.read(trained_run)
+    model, problems = run.base / "checkpoint", run.problems / "problems.jsonl"
+    problem, end = read_jsonl(problems)[0]["id"], Checkpoint(model).end_token
+    rows = [
+        {"problem_id": problem, "sample": number, "text": text, "tokens": tokens, "finish_reason": "stop"}
+        for number, (text, tokens) in enumerate([("1+2", 6), ("1+2", 4)])
+    ]
+    samples, sampled = tmp_path / "samples.jsonl", [5, 5, 5, 5, 5, end]
+    write_jsonl(samples, rows)
+
+    def tokens() -> list[list[int]]:
+        found = _tokens(model, model, problems, "{problem}", "base", rows, samples)
+        return [list(response) for response in found.responses]
+
+    again = [*Checkpoint(model).tokenizer.encode("1+2", add_special_tokens=False).ids, end]
+    assert tokens() == [again, again] and len(again) == 4
+    assert "warning: " in (said := capsys.readouterr().out) and "1 of 2 responses (50.0%) become another number" in said
+    beside = tmp_path / "token_ids.jsonl"
+    write_jsonl(beside, [{"problem_id": problem, "sample": 0, "token_ids": sampled}])
+    Manifest("samples", {}, hash_files(tmp_path, samples, beside), {}, "x").write(tmp_path / "manifest.json")
+    assert tokens() == [sampled, again] and "warning" not in capsys.readouterr().out
+    beside.write_text("")
+    with pytest.raises(UserError, match="bytes differ"):
+        tokens()
+    rows[0]["text_sha256"] = "a" * 64
+    with pytest.raises(UserError, match="withholds the texts of a gated benchmark"):
+        tokens()

@@ -48,6 +48,16 @@ _EVEN = {"epsilon_low": 0.2, "epsilon_high": 0.2}
 _PPO = (0.8, 1.2)
 _GSPO = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
 _FIPO = {"half_life": 32.0, "future_low": 0.0, "future_high": 0.2, **_CLIP, "dual_clip": 10.0, "safety_ratio": 10.0}
+_DUAL_CLIP = {**_CLIP, "dual_clip": 3.0}
+_CLIP_COV = {"clip_fraction": 1.0, "covariance_low": 0.1, "covariance_high": 5.0, **_EVEN}
+_KL = {**_EVEN, "kl": 0.04, "estimator": "k3"}
+_UNBIASED_KL = {**_KL, "estimator": "unbiased_k3"}
+_UNDIVIDED_PENALTY = {"its penalty is not divided by the tokens": {"undivided": ["kl_coefficient"]}}
+_UNDIVIDED_BOUNDS = {
+    "it bounds covariances of advantages divided by the tokens": {"undivided": ["covariance_low", "covariance_high"]}
+}
+_TOPR_BY_TOKEN = {"the weights are of single tokens, not of responses": {"numbers": {"level": "token"}}}
+_SCORED_KL = {"its divergence has the gradient of the sampling, too": {"kl": ("scored_k3", 0.04)}}
 _VESPO = {"power_positive": 2.0, "decay_positive": 3.0, "power_negative": 3.0, "decay_negative": 2.0}
 
 
@@ -76,12 +86,7 @@ def _dppo(name: str, delta: float) -> Case:
 CASES = [
     _clipped("grpo", _EVEN, "seq-mean-token-mean"),
     _clipped("dapo", _CLIP, "token-mean"),
-    Case(
-        "dual_clip",
-        Objective("clipped", {**_CLIP, "dual_clip": 3.0}, "token-mean"),
-        {**_CLIP, "dual_clip": 3.0},
-        (0.8, 1.28, 3.0),
-    ),
+    Case("dual_clip", Objective("clipped", _DUAL_CLIP, "token-mean"), _DUAL_CLIP, (0.8, 1.28, 3.0)),
     _clipped("dr_grpo", _EVEN, "seq-mean-token-sum-norm", LONGEST),
     _same("gspo", "seq-mean-token-mean", _GSPO, (1 - 3e-4, 1 + 4e-4), remedies=_DUAL),
     _same("gspo_token", "seq-mean-token-mean", _GSPO, (1 - 3e-4, 1 + 4e-4), remedies=_DUAL),
@@ -96,40 +101,20 @@ CASES = [
             "it clamps below too, unless told otherwise": {"epsilon_low": 1.0},
         },
     ),
-    _same(
-        "gmpo",
-        "seq-mean-token-mean",
-        {"epsilon_low": 0.4, "epsilon_high": 0.4},
-        (math.exp(-0.4), math.exp(0.4)),
-    ),
+    _same("gmpo", "seq-mean-token-mean", dict.fromkeys(_EVEN, 0.4), (math.exp(-0.4), math.exp(0.4))),
     Case("fipo", Objective("fipo", {**_FIPO, "safety_rule": "limit"}, "token-mean"), _FIPO, (0.8, 1.28, 10.0)),
-    _same("kl_cov", "token-mean", {"top_fraction": 0.2, "kl_coefficient": 1.0}),
-    _same(
-        "clip_cov", "token-mean", {"clip_fraction": 1.0, "covariance_low": 0.1, "covariance_high": 5.0, **_EVEN}, _PPO
-    ),
+    _same("kl_cov", "token-mean", {"top_fraction": 0.2, "kl_coefficient": 1.0}, readings=_UNDIVIDED_PENALTY),
+    _same("clip_cov", "token-mean", _CLIP_COV, _PPO, readings=_UNDIVIDED_BOUNDS),
     _dppo("dppo_tv", 0.15),
     _dppo("dppo_kl", 0.05),
     _same("ipo", "token-mean", {"epsilon": 0.1, "kl_coefficient": 1e-3}),
     _same("m2po", "token-mean", {"tau": 0.04}),
-    Case(
-        "topr",
-        Objective("topr", {"level": "sequence"}, "seq-mean-token-sum"),
-        {},
-        readings={"the weights are of single tokens, not of responses": {"numbers": {"level": "token"}}},
-    ),
+    Case("topr", Objective("topr", {"level": "sequence"}, "seq-mean-token-sum"), {}, readings=_TOPR_BY_TOKEN),
     _same("dro", "token-mean", {"beta": 0.05}),
     _same("vespo", "token-mean", _VESPO),
     _same("reinforce", "token-mean", {}),
-    replace(
-        _clipped("grpo_kl", {**_EVEN, "kl": 0.04, "estimator": "k3"}, "seq-mean-token-mean", kl=("k3", 0.04)),
-        readings={"its divergence has the gradient of the sampling, too": {"kl": ("scored_k3", 0.04)}},
-    ),
-    _clipped(
-        "grpo_kl_unbiased",
-        {**_EVEN, "kl": 0.04, "estimator": "unbiased_k3"},
-        "seq-mean-token-mean",
-        kl=("unbiased_k3", 0.04),
-    ),
+    replace(_clipped("grpo_kl", _KL, "seq-mean-token-mean", kl=("k3", 0.04)), readings=_SCORED_KL),
+    _clipped("grpo_kl_unbiased", _UNBIASED_KL, "seq-mean-token-mean", kl=("unbiased_k3", 0.04)),
     _clipped("grpo_tis", {**_EVEN, "cap": 2.0}, "seq-mean-token-mean", cap=2.0),
 ]
 """A case for each objective; those with KL-Cov's 20 % and all of Clip-Cov's tokens, so that nothing is random."""
@@ -152,10 +137,7 @@ def batches(case: Case) -> Iterator[tuple[str, Batch]]:
 
 
 def drawn(
-    seed: int,
-    spread: float,
-    rewards: tuple[int, ...] = (1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0, 1),
-    weighted: bool = False,
+    seed: int, spread: float, rewards: tuple[int, ...] = (1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0, 1), weighted: bool = False
 ) -> Batch:
     """Draw groups of four responses whose log-ratios have the standard deviation ``spread``."""
     chance = random.Random(seed)

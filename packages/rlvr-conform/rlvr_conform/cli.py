@@ -10,11 +10,6 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from rlvr_conform.cases import CASES
-from rlvr_conform.report import is_the_papers, page, printed, read_report, try_trainer
-from rlvr_conform.trainer import UserError
-
-_NAMES = [*(case.name for case in CASES), "advantages"]
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
 app = typer.Typer(**_PLAIN)
 
@@ -35,8 +30,7 @@ class SeveralLosses(TyperCommand):
 def conform(
     trainer: Annotated[str, Argument(help="trl, verl and others, or FILE.py, an adapter")],
     python: Annotated[
-        Path | None,
-        Option(help="of the environment that has the trainer; default: this one, else one that uv makes"),
+        Path | None, Option(help="of the environment that has the trainer; default: this one, else one that uv makes")
     ] = None,
     checkout: Annotated[Path | None, Option(help="directory that the trainer is imported from")] = None,
     losses: Annotated[list[str], Option(help="objectives to try, or advantages; default: all")] = [],
@@ -51,9 +45,14 @@ def conform(
     logs are compared, under gradient accumulation and on two ranks. The status is 1 if a loss is not the paper's under
     any known convention, or depends on how a batch is cut.
     """
+    from rlvr_conform.cases import CASES
+    from rlvr_conform.report import is_the_papers, printed, try_trainer
+    from rlvr_conform.trainer import UserError
+
+    names = [*(case.name for case in CASES), "advantages"]
     for loss in losses:
-        if loss not in _NAMES:
-            raise UserError(f"--losses: {loss} is no objective; accepted: {', '.join(_NAMES)}")
+        if loss not in names:
+            raise UserError(f"--losses: {loss} is no objective; accepted: {', '.join(names)}")
     if checkout is not None and not checkout.is_dir():
         raise UserError(f"--checkout: {checkout} is no directory")
     report = try_trainer(trainer, python, checkout, losses, chain)
@@ -70,6 +69,8 @@ def conform(
 @app.command("conform-page", short_help="Print the page of conformance reports")
 def conform_page(reports: Annotated[list[Path], Argument(help="files that conform --out wrote")]) -> None:
     """Print the page of conformance reports, README.md of this package."""
+    from rlvr_conform.report import page, read_report
+
     print(page([read_report(path) for path in reports]), end="")
 
 

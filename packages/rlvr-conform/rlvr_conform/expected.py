@@ -1,7 +1,7 @@
 """The paper's loss of a mini-batch, and its gradient, from the slow references."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -45,6 +45,7 @@ class Objective:
         constant: the tokens that seq-mean-token-sum-norm divides by.
         kl: the estimator of the divergence from the reference policy, and its coefficient, of a term that is added.
         cap: of the truncated importance weight min(pi_old / mu, cap) of each token, mu the sampler's probability.
+        undivided: the numbers of the loss that a trainer holds to advantages divided by the mini-batch's tokens.
     """
 
     loss: str
@@ -53,6 +54,7 @@ class Objective:
     constant: float | None = None
     kl: tuple[str, float] | None = None
     cap: float | None = None
+    undivided: Collection[str] = ()
 
     def gradient(self, batch: Batch) -> Rows:
         """Compute the gradient by the log-probabilities, 0 at padding; rows as long as those of the batch."""
@@ -72,7 +74,10 @@ class Objective:
         """List each token's part of the loss, and of the gradient."""
         batch = replace(batch, mode=self.mode)
         shares = batch.shares(self.constant)
-        for (i, t), (loss, slope) in REFERENCES[self.loss](SimpleNamespace(**self.numbers), batch).items():
+        numbers = SimpleNamespace(**self.numbers)
+        for name in self.undivided:
+            setattr(numbers, name, self.numbers[name] * sum(batch.lengths))
+        for (i, t), (loss, slope) in REFERENCES[self.loss](numbers, batch).items():
             if self.cap is not None:
                 weight = min(math.exp(batch.old[i][t] - batch.sampler[i][t]), self.cap)
                 loss, slope = loss * weight, slope * weight

@@ -148,7 +148,7 @@ def future_weight(loss: Any, batch: Batch, i: int, t: int) -> float:
         if math.exp(batch.limited(i, k)) <= loss.dual_clip:
             drift += 2.0 ** (-(k - t) / loss.half_life) * batch.limited(i, k)
     highest = 10.0 if loss.future_high is None else 1 + loss.future_high
-    weight = min(max(math.exp(min(drift, 700.0)), 1 - loss.future_low), highest)
+    weight: float = min(max(math.exp(min(drift, 700.0)), 1 - loss.future_low), highest)
     if batch.advantage[i][t] < 0 and math.exp(batch.limited(i, t)) > loss.safety_ratio:
         return min(max(weight, 0.8), 1.0) if loss.safety_rule == "limit" else 1.0
     return weight

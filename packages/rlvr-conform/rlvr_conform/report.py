@@ -9,20 +9,9 @@ from pathlib import Path
 from rlvr_conform.cases import CASES
 from rlvr_conform.chain import CHAINS, chain_of, try_chain
 from rlvr_conform.trainer import Process, UserError, adapter_of, python_of
-from rlvr_conform.verdicts import ADVANTAGES, Finding, try_losses
+from rlvr_conform.verdicts import ADVANTAGES, GOOD, Finding, try_losses
 
-MARKS = {
-    "equal": "equal",
-    "convention": "convention",
-    "differs": "**differs**",
-    "depends on the cut": "**cut**",
-    "not offered": "",
-    "fails": "fails",
-}
-NOT_TRIED = {
-    "tinker-cookbook": "its losses are computed by a service",
-    "ms-swift": "its loss function is a method of a trainer that needs its data, template and rollout parts",
-}
+MARKS = {"differs": "**differs**", "depends on the cut": "**cut**"}
 TEXT = Path(__file__).with_name("page.md")
 
 
@@ -40,7 +29,7 @@ class Report:
     def name(self) -> str:
         """The trainer with the version or the commit that was tried."""
         versions = [version for package, version in self.versions.items() if package not in ("torch", "transformers")]
-        return " ".join([self.trainer, *versions[:1], *([f"at {self.commit}"] if self.commit else [])])
+        return " ".join([self.trainer, *versions[:1], *([self.commit] if self.commit else [])])
 
 
 def read_report(path: Path) -> Report:
@@ -64,6 +53,9 @@ def try_trainer(
     with Process(adapter, command, checkout) as process:
         findings = tuple(try_losses(process, losses))
         about = process.answer({"ask": "versions"})
+    tried = [finding for finding in findings if finding.verdict != "not offered"]
+    if len(tried) > 1 and {(finding.verdict, finding.note) for finding in tried} == {("fails", tried[0].note)}:
+        raise UserError(f"{trainer}: none of its losses can be computed: {tried[0].note}")
     if with_chain:
         findings += tuple(try_chain(adapter, command, checkout, findings))
     return Report(
@@ -85,7 +77,7 @@ def commit_of(checkout: Path | None) -> str:
 
 def is_the_papers(report: Report) -> bool:
     """Tell whether no loss is another one than the paper's, whatever its convention."""
-    return all(finding.verdict in ("equal", "convention", "not offered") for finding in report.findings)
+    return all(finding.verdict in GOOD for finding in report.findings)
 
 
 def printed(report: Report) -> Iterator[str]:
@@ -99,12 +91,9 @@ def printed(report: Report) -> Iterator[str]:
         yield f"not offered, or not called by the adapter: {', '.join(missing)}"
 
 
-def described(finding: Finding, with_input: bool = True) -> str:
+def described(finding: Finding) -> str:
     """Say in words what a verdict rests on, with the smallest input that shows a difference if there is one."""
-    words = [finding.convention] if finding.convention else []
-    if finding.remedy:
-        changed = {key: value for key, value in finding.remedy.items() if finding.options.get(key) != value}
-        words.append(f"{_options(changed)} makes it the paper's")
+    words = list(_reasons(finding))
     if finding.verdict in ("convention", "differs") or (finding.difference >= 1e-5 and finding.smallest):
         stopped = f", {finding.stopped} of {finding.tokens} tokens stopped wrongly" if finding.stopped else ""
         freed = f", {finding.freed} not stopped" if finding.freed else ""
@@ -112,50 +101,62 @@ def described(finding: Finding, with_input: bool = True) -> str:
         words.append(f"{finding.difference:.1%} of the largest gradient{angle}{stopped}{freed}")
     if finding.cut:
         words.append(f"it changes by {finding.by_cut:.1%} with {finding.cut}")
-    if finding.smallest and with_input and finding.verdict in ("differs", "depends on the cut"):
+    if finding.smallest and finding.verdict in ("differs", "depends on the cut"):
         words.append(f"smallest input: {finding.smallest}")
     return "; ".join([*words, *([finding.note] if finding.note else [])])
 
 
-def _options(options: dict[str, str]) -> str:
-    return ", ".join(f"`{name} {value}`" for name, value in options.items())
+def _reasons(finding: Finding) -> Iterator[str]:
+    """Say what a trainer means by the same numbers, and which options make it the paper's."""
+    if finding.convention:
+        yield finding.convention
+    changed = {key: value for key, value in finding.remedy.items() if finding.options.get(key) != value}
+    if changed:
+        yield f"{', '.join(f'`{name} {value}`' for name, value in changed.items())} makes it the paper's"
 
 
 def page(reports: Sequence[Report]) -> str:
     """The page of all reports, below its text."""
-    names = [*(case.name for case in CASES), *(f"advantages {name}" for name in ADVANTAGES)]
-    names += [f"chain {case.name}" for case in CASES]
-    of_names = {name: [_finding(report, name) for report in reports] for name in names}
-    lines = [f"| objective | {' | '.join(report.name for report in reports)} |", f"|---|{'---|' * len(reports)}"]
-    for name, findings in of_names.items():
-        if not name.startswith("chain") or any(findings):
-            lines.append(
-                f"| {name} | {' | '.join(MARKS[finding.verdict] if finding else '' for finding in findings)} |"
-            )
-    lines.append(f"| NaN at padding reaches | {' | '.join(_reached(report) for report in reports)} |")
-    details = [line for report in reports for line in _differences(report)]
-    lines += ["", "| trainer | objectives | verdict | |", "|---|---|---|---|", *details, ""]
-    missing = [f"- {name}: {why}" for name, why in NOT_TRIED.items()]
-    return "\n".join([TEXT.read_text(encoding="utf-8").rstrip(), "", *lines, "Not tried:", "", *missing]) + "\n"
+    losses = [case.name for case in CASES]
+    others = [*(f"advantages {name}" for name in ADVANTAGES), *(f"chain {name}" for name in losses)]
+    lines = [*_table(losses, reports), "", *_table(others, reports), "", *_differences(reports)]
+    return "\n".join([TEXT.read_text(encoding="utf-8"), *lines]) + "\n"
+
+
+def _table(objectives: Sequence[str], reports: Sequence[Report]) -> Iterator[str]:
+    """A table of verdicts, of the objectives and trainers that have any."""
+    shown = [report for report in reports if any(_mark(report, name) for name in objectives)]
+    rows = {name: [_mark(report, name) for report in shown] for name in objectives}
+    rows |= {} if "chain grpo" in rows else {"NaN at padding reaches": [_reached(report) for report in shown]}
+    yield f"| | {' | '.join(report.name for report in shown)} |"
+    yield f"|---|{'---|' * len(shown)}"
+    yield from (f"| {name} | {' | '.join(marks)} |" for name, marks in rows.items() if any(marks))
 
 
 def _reached(report: Report) -> str:
     """Say how many of the losses get a gradient from NaN at padded positions."""
     tried = [finding.padding for finding in report.findings if finding.padding]
-    reached = sum(padding != "ignored" for padding in tried)
-    return f"{reached} of {len(tried)}" if tried else ""
+    return f"{sum(padding != 'ignored' for padding in tried)} of {len(tried)}"
 
 
-def _finding(report: Report, objective: str) -> Finding | None:
-    return next((finding for finding in report.findings if finding.objective == objective), None)
+def _mark(report: Report, objective: str) -> str:
+    verdicts = {finding.objective: finding.verdict for finding in report.findings if finding.verdict != "not offered"}
+    return MARKS.get(verdicts.get(objective, ""), verdicts.get(objective, ""))
 
 
-def _differences(report: Report) -> Iterator[str]:
-    """List what is not equal; objectives of which the same is to be said have one row."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for finding in report.findings:
-        if finding.verdict not in ("equal", "not offered"):
-            words = described(finding, with_input=finding.verdict == "differs").replace("|", "\\|")
-            rows.setdefault((finding.verdict, words), []).append(finding.objective)
-    for (verdict, words), objectives in rows.items():
-        yield f"| {report.name} | {', '.join(objectives)} | {verdict} | {words} |"
+def _differences(reports: Sequence[Report]) -> Iterator[str]:
+    """A table of what is not equal: a row for the objectives of a trainer of which the same is to be said."""
+    yield from ("| trainer | objectives | verdict | why | up to |", "|---|---|---|---|---|")
+    for report in reports:
+        rows: dict[tuple[str, str], list[Finding]] = {}
+        for finding in report.findings:
+            if finding.verdict not in ("equal", "not offered"):
+                words = [*_reasons(finding), *([f"changes with {finding.cut}"] if finding.cut else [])]
+                words += [f"smallest input: {finding.smallest}"] if finding.verdict == "differs" else []
+                words += [finding.note] if finding.verdict == "fails" else []
+                words += [] if words else ["another gradient is accumulated, or another loss logged"]
+                rows.setdefault((finding.verdict, "; ".join(words).replace("|", "\\|")), []).append(finding)
+        for (verdict, why), findings in rows.items():
+            names = ", ".join(finding.objective for finding in findings)
+            largest = max(max(finding.difference, finding.by_cut) for finding in findings)
+            yield f"| {report.name} | {names} | {MARKS.get(verdict, verdict)} | {why} | {largest:.1%} |"

@@ -17,6 +17,8 @@ TOLERANCE = 1e-5
 """The largest difference, over the largest gradient expected, that rounding in float32 may make."""
 ADVANTAGES = ("grpo", "dr_grpo", "rloo")
 """The estimators of advantages that trainers are held to, by the names of :func:`rlvr_conform.expected.advantages`."""
+GOOD = ("equal", "convention", "not offered")
+"""The verdicts that are no complaint."""
 Verdict = Literal["equal", "convention", "differs", "depends on the cut", "not offered", "fails"]
 
 

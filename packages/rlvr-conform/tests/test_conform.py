@@ -200,6 +200,16 @@ def test_the_status_is_1_where_a_loss_differs(
     assert run(monkeypatch, capsys, faulty, "--losses", "dapo")[0] == 1
 
 
+def test_a_trainer_that_fails_in_every_loss_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faulty = tmp_path / "faulty.py"
+    faulty.write_text(STAND_IN.read_text().replace('FAULT = ""', 'FAULT = "raises"'))
+    status, printed, error = run(monkeypatch, capsys, faulty, "--losses", "dapo", "grpo", "sapo")
+    assert (status, printed) == (2, "")
+    assert error == f"error: {faulty}: none of its losses can be computed: ValueError: no luck\n"
+
+
 def test_mistakes_end_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,6 +254,32 @@ def test_a_process_that_ends_says_its_last_line(tmp_path: Path) -> None:
         process.answer({"ask": "versions"})
 
 
+pytest_plugins = ["pytester"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcomes"),
+    [("", {"passed": 4, "skipped": 20}), ("no clip", {"passed": 2, "failed": 2, "skipped": 20})],
+)
+def test_pytest_has_a_test_for_each_objective(pytester: pytest.Pytester, fault: str, outcomes: dict[str, int]) -> None:
+    pytester.makepyfile(test_own="def test_of_the_trainers_own(): ...")
+    adapter = pytester.makepyfile(stand_in=STAND_IN.read_text().replace('FAULT = ""', f'FAULT = "{fault}"'))
+    result = pytester.runpytest_subprocess("--conform", adapter, "-p", "no:xdist", "-p", "no:cacheprovider")
+    result.assert_outcomes(**outcomes)
+    if fault:
+        result.stdout.fnmatch_lines(["dapo: differs*smallest input: ratios*"])
+        result.stdout.no_fnmatch_line("*try_losses(*")
+
+
+def test_pytest_runs_what_is_named_too_and_refuses_a_missing_trainer(pytester: pytest.Pytester) -> None:
+    own = pytester.makepyfile(test_own="def test_of_the_trainers_own(): ...")
+    result = pytester.runpytest_subprocess(own, "--conform", STAND_IN, "-k", "own or dapo", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, deselected=23)
+    result = pytester.runpytest_subprocess("--conform", "no-such-trainer", "-p", "no:cacheprovider")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["*--conform no-such-trainer: there is no such adapter; accepted: areal*"])
+
+
 def test_adapters_are_short_and_have_what_the_page_says() -> None:
     for name in (path.stem for path in ADAPTERS.glob("[a-z]*.py")):
         path = adapter_of(name)
@@ -259,7 +295,7 @@ def test_the_page_is_that_of_its_reports() -> None:
 
 @pytest.mark.skipif(find_spec("polgrad") is None, reason="polgrad is not installed: pip install polgrad==0.2.1")
 def test_the_references_are_those_of_polgrad_where_both_have_one() -> None:
-    polgrad = Answers(load(str(adapter_of("polgrad"))))
+    polgrad = Answers(load(str(PACKAGE / "tests/adapters/polgrad.py")))
     findings = [Trial(polgrad, case).finding() for case in CASES]
     both = {finding.objective: finding.difference for finding in findings if finding.verdict != "not offered"}
     assert len(both) == 10 and max(both.values()) < 1e-14

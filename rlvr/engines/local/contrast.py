@@ -72,7 +72,7 @@ class Viewed:
             longest = training.max_new_tokens
             generator = generator_for("rewards", learner.run.seed, learner.position.step)
             of_rollouts = (prepared.rewards, rollouts.group_ids, rollouts.lengths, longest)
-            advantages = method.advantages(*of_rollouts, prepared.counted, penalties, generator)
+            advantages = method.advantages(*of_rollouts, None, penalties, generator)
             advantages = advantages.to(batch.response_mask.device)
         coefficient = _entropy_coefficient(method, learner, prepared)
         if method.token_weights is None:

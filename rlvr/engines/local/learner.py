@@ -32,7 +32,7 @@ from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, en
 from rlvr.engines.local.sampler_dose import DosedDraw, DosedSampler
 from rlvr.engines.local.update import OtherPolicies, Updater
 from rlvr.engines.local.vllm_rollouts import VllmRollouts
-from rlvr.engines.unjudged import count_unjudged, require_judged, training_rewards
+from rlvr.engines.unjudged import count_unjudged, require_judged, require_some, training_rewards
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
 from rlvr.methods.reference_kl import LossTerm, RewardTerm
@@ -59,10 +59,9 @@ class Position:
 class PreparedStep:
     """A step before its optimizer steps."""
 
-    rollouts: Rollouts  # those that are trained on
+    rollouts: Rollouts  # those that are trained on; none of them is left out
     problems: list[str]  # id of each rollout's problem
     rewards: Tensor  # [B]
-    counted: Tensor  # [B] bool, the rollouts that count in their groups' statistics
     batch: RolloutBatch  # what the token weights were computed from
     weights: Tensor  # [B, T], of the advantages
     mini_batches: list[Tensor]  # rollout indices of each optimizer step
@@ -104,6 +103,7 @@ class Learner:
         dose = training.sampler_dose
         self._scored_by_trainer = run.dtype != "float32" or self._vllm is not None or dose is not None
         self._dosed = DosedSampler(dose, self._load()) if dose is not None else None
+        self._is_cut = self._vllm is None and min(training.top_p, dose.top_p if dose else 1.0) < 1.0
         self._sampler = RolloutSampler(
             self.tokenizer, prompts, training.samples_per_prompt, sampling_of(training), list(ends)
         )
@@ -173,6 +173,10 @@ class Learner:
         mini_batches = method.assign(
             rewards, rollouts.group_ids, rollouts.lengths, training.updates_per_step, seed, position.step
         )
+        if not bool(counted.all()):  # from here on what is left out is in no mean and no loss
+            rows, place = counted.nonzero()[:, 0], counted.cumsum(0) - 1
+            rollouts, rewards, advantages = rollouts.select(rows), rewards[rows], advantages[rows]
+            mini_batches = [place[part[counted[part]]] for part in mini_batches if bool(counted[part].any())]
         mask = rollouts.tokens.response_mask.to(self.model.device)
         width = mask.shape[1]
         drawn, entropies, hidden_states = rollouts.log_probs[:, :width], rollouts.entropies[:, :width], None
@@ -210,6 +214,8 @@ class Learner:
             sampled_metrics |= of_sampler
         passes = position.prompts_used / len(self.order.problems)
         metrics = {**sampled_metrics, "entropy": float(entropies[mask].mean()), "training_passes": passes}
+        if self._is_cut:
+            metrics["entropy_drawn"] = float(rollouts.drawn_entropies[:, :width][mask].mean())
         coefficient = 0.0
         if method.entropy_bonus is not None:
             before = position.metrics[-1] if position.metrics else {}
@@ -224,7 +230,7 @@ class Learner:
         taken = self.order.take(first_prompt, position.prompts_used - first_prompt)
         problems = [str(taken[group]["id"]) for group in rollouts.group_ids.tolist()]
         return PreparedStep(
-            rollouts, problems, rewards, counted, batch, weights, mini_batches, metrics, weight_metrics, clock, others
+            rollouts, problems, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock, others
         )
 
     def _log_probs_by(self, policy: Policy, tokens: TokenBatch) -> Tensor:
@@ -371,16 +377,21 @@ class Learner:
             generator = generator_for("rewards", self.run.seed, position.step)
             advantages = method.advantages(rewards, groups, lengths, longest, counted, penalties, generator)
             unjudged = count_unjudged(verdict.reason for verdict in verdicts)
-            if method.selection is None:
-                metrics = rollout_metrics(rewards, groups, lengths, truncated, 0.0) | unjudged
+            kept = None
+            if method.selection is not None:
+                size, rounds = training.rollouts_per_step, len(parts)
+                selection = method.select(rewards, groups, size, rounds, self.run.seed, position.step)
+                if selection is None:
+                    continue
+                kept = selection.indices
+            require_some(self.run.run, position.step + 1, counted if kept is None else counted[kept])
+            metrics = rollout_metrics(rewards, groups, lengths, truncated, counted, kept) | unjudged
+            if kept is None:
                 return rollouts, rewards, counted, advantages, metrics
-            selection = method.select(
-                rewards, groups, training.rollouts_per_step, len(parts), self.run.seed, position.step
-            )
-            if selection is not None:
-                kept, discarded = selection.indices, selection.discarded_fraction
-                metrics = rollout_metrics(rewards, groups, lengths, truncated, discarded) | unjudged
-                return rollouts.select(kept), rewards[kept], counted[kept], advantages[kept], metrics
+            if self._vllm is None:
+                tokens = int(lengths[counted].sum())
+                metrics["entropy_sampled"] = float(rollouts.entropies[counted].double().sum()) / tokens
+            return rollouts.select(kept), rewards[kept], counted[kept], advantages[kept], metrics
 
 
 def require_same_step(run: str, repeated: Mapping[str, float], recorded: Mapping[str, float]) -> None:

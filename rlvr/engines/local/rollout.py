@@ -17,7 +17,7 @@ from evals.core.sampling import SamplingParameters
 from evals.core.training_settings import LocalTraining
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
-from evals.generation.sampler import OwnDraw, Sampler
+from evals.generation.sampler import OwnDraw, Sampler, kept_tokens
 from evals.generation.thinking import case_of
 from evals.grading import Case, GradingPool, Verdict
 from evals.problems.problem_set import render_prompt
@@ -82,14 +82,26 @@ class ScoredDraw(OwnDraw):
         self._temperature = sampling.temperature
         self.log_probs = torch.zeros(len(identities), length, device=device)
         self.entropies = torch.zeros_like(self.log_probs)
+        self.drawn_entropies = self.entropies if sampling.top_p == 1 else torch.zeros_like(self.log_probs)
+
+    def keep_entropies(self, log_distribution: Tensor, row_of: Tensor, running: Tensor, step: int) -> None:
+        """Keep the entropies of the distributions of ``log_distribution`` [P, V], and of what top-p leaves of them."""
+        probabilities = log_distribution.exp()
+        self.entropies[running, step] = -(probabilities * log_distribution).sum(dim=-1)[row_of]
+        if self.drawn_entropies is not self.entropies:
+            kept, _ = kept_tokens(probabilities, self._sampling)
+            drawn_from = torch.special.entr(kept / kept.sum(dim=-1, keepdim=True))
+            self.drawn_entropies[running, step] = drawn_from.sum(dim=-1)[row_of]
 
     def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
         drawn = super().__call__(logits, row_of, running, step)
         log_distribution = (logits[0].float() / self._temperature).log_softmax(dim=-1)
-        entropies = -(log_distribution.exp() * log_distribution).sum(dim=-1)
         self.log_probs[running, step] = log_distribution[row_of, drawn]
-        self.entropies[running, step] = entropies[row_of]
+        self.keep_entropies(log_distribution, row_of, running, step)
         return drawn
+
+
+_OF_TOKENS = ("log_probs", "entropies", "drawn_entropies")
 
 
 @dataclass(frozen=True)
@@ -98,15 +110,16 @@ class Rollouts:
 
     tokens: TokenBatch
     log_probs: Tensor  # [B, L] of the sampled tokens, at the sampling temperature
-    entropies: Tensor  # [B, L] of the distributions that they were drawn from, in nats; 0 where vLLM drew
+    entropies: Tensor  # [B, L] of the whole distributions at that temperature, in nats; 0 where vLLM drew
+    drawn_entropies: Tensor  # [B, L] of what top-p leaves of these, which they were drawn from
     cases: Sequence[Case]  # the responses' texts with the correct answers, to be graded
     group_ids: Tensor  # [B] int64, which prompt each rollout answers
 
     def select(self, indices: Tensor) -> Rollouts:
         """The rollouts at ``indices``."""
         cases = [self.cases[index] for index in indices.tolist()]
-        log_probs, entropies = self.log_probs[indices], self.entropies[indices]
-        return Rollouts(self.tokens.select(indices), log_probs, entropies, cases, self.group_ids[indices])
+        of_tokens = {name: getattr(self, name)[indices] for name in _OF_TOKENS}
+        return Rollouts(self.tokens.select(indices), **of_tokens, cases=cases, group_ids=self.group_ids[indices])
 
     @property
     def lengths(self) -> Tensor:
@@ -128,10 +141,8 @@ class Rollouts:
         prompts = [prompt for part in parts for prompt in part.tokens.prompts]
         responses = [response for part in parts for response in part.tokens.responses]
         cases = [case for part in parts for case in part.cases]
-        log_probs, entropies, group_ids = (
-            torch.cat([getattr(part, name) for part in parts]) for name in ("log_probs", "entropies", "group_ids")
-        )
-        return Rollouts(TokenBatch(prompts, responses), log_probs, entropies, cases, group_ids)
+        joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in (*_OF_TOKENS, "group_ids")}
+        return Rollouts(TokenBatch(prompts, responses), cases=cases, **joined)
 
 
 @dataclass(frozen=True)
@@ -172,12 +183,10 @@ class RolloutSampler:
             for row, made in zip(rows, responses, strict=True)
         ]
         if parts:
-            log_probs, entropies = (
-                torch.cat([getattr(part, name) for part in parts]) for name in ("log_probs", "entropies")
-            )
+            of_tokens = {name: torch.cat([getattr(part, name) for part in parts]) for name in _OF_TOKENS}
         else:  # an engine that draws by itself
-            log_probs = torch.zeros(len(responses), self.parameters.max_new_tokens)
-            for row, response in zip(log_probs, responses, strict=True):
+            zeros = torch.zeros(len(responses), self.parameters.max_new_tokens)
+            of_tokens = dict.fromkeys(_OF_TOKENS, zeros) | {"log_probs": zeros.clone()}
+            for row, response in zip(of_tokens["log_probs"], responses, strict=True):
                 row[: len(response.tokens)] = torch.tensor(response.log_probs)
-            entropies = torch.zeros_like(log_probs)
-        return Rollouts(tokens, log_probs, entropies, cases, first_group + torch.tensor(rows))
+        return Rollouts(tokens, **of_tokens, cases=cases, group_ids=first_group + torch.tensor(rows))

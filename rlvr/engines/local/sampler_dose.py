@@ -53,14 +53,13 @@ class DosedDraw(ScoredDraw):
             rows = rows + self._dose.noise * torch.stack(draws).to(rows.device)
         drawn = draw_tokens(rows, self._uniforms[running, step], self._sampling)
         log_distribution = (rows / self._temperature).log_softmax(dim=-1)
-        probabilities = log_distribution.exp()
         log_probs = log_distribution.gather(-1, drawn[:, None])[:, 0]
         if self._dose.top_p < 1:
-            descending = probabilities.sort(dim=-1, descending=True).values
+            descending = log_distribution.exp().sort(dim=-1, descending=True).values
             before = descending.cumsum(dim=-1) - descending
             log_probs = log_probs - (descending * (before < self._dose.top_p)).sum(dim=-1).log()
         self.log_probs[running, step] = log_probs
-        self.entropies[running, step] = -(probabilities * log_distribution).sum(dim=-1)
+        self.keep_entropies(log_distribution, torch.arange(len(rows), device=rows.device), running, step)
         return drawn
 
 

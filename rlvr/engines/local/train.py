@@ -18,6 +18,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
 from evals.grading import INTEGER_VERSION as GRADER_VERSION
 from evals.grading import GradingPool
+from rlvr.engines import option_versions
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.contrast import ContrastLearner
 from rlvr.engines.local.learner import Learner, PreparedStep, require_same_step
@@ -61,7 +62,7 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
         inputs[str(run.verifier_file)] = copy.outputs[run.verifier_file.name]
     inputs |= component_inputs(run)
     versions = {"engine": VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
-    training = Training(run, inputs, versions)
+    training = Training(run, inputs, versions | option_versions(run.training))
     store = StateStore(directory / "state", training.fingerprint)
     with store.single_writer(execution.lock_wait_seconds):
         lacking = lacking_checkpoints(directory, training, checkpoints_at)

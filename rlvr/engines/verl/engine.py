@@ -204,8 +204,8 @@ class MethodEngine(FSDPEngineWithLMHead):
             first_metrics=tensordict_utils.get(data, Field.FIRST_METRICS) or {},
             # [V, D], put together from its shards.
             head_weight=(head.full_tensor() if hasattr(head, "full_tensor") else head).to(device),
-            hidden_states=hidden,
-            share=self._ranks.share([int(part["lengths"].sum()) for part in rollouts.parts]),
+            hidden_states=hidden[mask.values().bool().to(device)],
+            share=self._ranks.share([int(part["mask"].sum()) for part in rollouts.parts]),
         )
         assert current.method.token_weights is not None
         weights, metrics = current.method.token_weights(batch)

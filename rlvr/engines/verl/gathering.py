@@ -32,9 +32,8 @@ class AllRollouts:
 
     @property
     def mask(self) -> Tensor:
-        """[B, T] bool, true at tokens."""
-        lengths = self.joined("lengths")
-        return torch.arange(int(lengths.max())) < lengths[:, None]
+        """[B, T] bool, true at the tokens of rollouts that are not left out."""
+        return self.padded("mask")
 
     def own(self, values: Tensor) -> Tensor:
         """The rows of ``values`` [B, T] that are this rank's, without padding."""
@@ -61,7 +60,8 @@ class Ranks:
 
     def gather(self, mask: Any, **values: Tensor) -> AllRollouts:
         """Join values of this rank's rollouts, or of their tokens, with those of the others; ``mask`` is ragged."""
-        here = {name: tensor.cpu() for name, tensor in {"lengths": mask.offsets().diff(), **values}.items()}
+        of_mask = {"lengths": mask.offsets().diff(), "mask": mask.values().bool()}
+        here = {name: tensor.cpu() for name, tensor in {**of_mask, **values}.items()}
         parts: list[Any] = [here] * self.count
         if self.count > 1:
             distributed.all_gather_object(parts, here, group=self.group)

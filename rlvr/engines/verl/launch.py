@@ -33,15 +33,28 @@ PLAIN_TEXT = "{% for message in messages %}{{ message.content }}{% endfor %}"
 _OF_THE_STUDY = (
     "data.",
     "reward.",
+    *("custom_reward_function", "reward_model", "sandbox_fusion"),  # earlier names of reward's
+    *("distillation", "skip", "trainer.use_v1"),  # another teacher, stored rollouts, a trainer without our extensions
     "critic.",
     "actor_rollout_ref.actor.optim.",
     *(f"actor_rollout_ref.model.{name}" for name in ("custom_chat_template", "tokenizer_path", "hf_config_path")),
+    *(f"actor_rollout_ref.model.{name}" for name in ("override_config", "mtp")),
     *(f"actor_rollout_ref.rollout.{name}" for name in ("prompt_length", "response_length", "do_sample", "multi_turn")),
+    # One seed for all samples of a prompt; other probabilities, ends, weights, servers; slow prompts that are dropped.
+    *(f"actor_rollout_ref.rollout.{name}" for name in ("full_determinism", "repetition_penalty", "ignore_eos", "mtp")),
+    *(f"actor_rollout_ref.rollout.{name}" for name in ("quantization", "qat", "custom", "over_sample_rate")),
+    *(f"actor_rollout_ref.actor.{name}" for name in ("fsdp_config.qat", "qat")),
     *(f"actor_rollout_ref.rollout.agent.{name}" for name in ("default_agent_loop", "agent_loop_config_path")),
+    "actor_rollout_ref.rollout.agent.custom_async_server",
     "trainer.critic_warmup",
 )
 """The beginnings of options that would give training other prompts, responses, rewards or updates than the study says,
 of which the plan would tell nothing."""
+_OF_ENGINES = re.compile(
+    r"actor_rollout_ref\.rollout\.engine_kwargs(?:\.\w+(?:\.(?:generation_config|override_generation_config|seed|model"
+    r"|tokenizer\w*|revision|hf_\w+|quantization\w*|kv_cache_dtype|speculative\w*|logits_processors|lora\w*)\b.*)?)?"
+)
+"""The options of an inference engine's own that change what it draws, and its options as a whole."""
 _OF_THE_METHOD = (
     "algorithm.",
     *(f"actor_rollout_ref.actor.{name}" for name in ("policy_loss", "loss_", "clip_ratio", "kl_loss")),
@@ -127,7 +140,8 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
         if _is_decided(option, decided):
             accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
             raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)
-        if option.startswith(_OF_THE_STUDY):
+        is_kernel = option == "actor_rollout_ref.model.override_config.attn_implementation"
+        if _OF_ENGINES.fullmatch(option) or (option.startswith(_OF_THE_STUDY) and not is_kernel):
             accepted = "a setting of the study, as training.max_new_tokens or a model's prompt and chat_template_kwargs"
             raise InvalidInput("cluster", f"overrides.{key}", "is what the study decides", accepted)
         if option.startswith(_OF_THE_METHOD):

@@ -31,7 +31,7 @@ class Field:
 
     REWARD = "rlvr_reward"  # [B] of each rollout
     ADVANTAGE = "rlvr_advantage"  # [B], of whole groups
-    COUNTED = "rlvr_counted"  # [B] bool, whether a rollout has a part in its group's statistics
+    COUNTED = "rlvr_counted"  # [B] bool, whether a rollout counts in the training
     GROUP = "rlvr_group"  # [B] int64, the prompt of each rollout
     MINI_BATCH = "rlvr_mini_batch"  # [B] int64
     ROW = "rlvr_row"  # [B] int64, the rollout's place in what was sampled, by which reordering is undone

@@ -15,7 +15,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from evals.core.random import generator_for
 from evals.grading import Reason, Verdict
-from rlvr.engines.unjudged import count_unjudged, training_rewards
+from rlvr.engines.unjudged import count_unjudged, require_some, training_rewards
 from rlvr.engines.verl.metrics import PREFIX
 from rlvr.engines.verl.mini_batches import prompt_of, rollout_number
 from rlvr.engines.verl.registered import current_run, group_ids
@@ -78,8 +78,10 @@ class MethodReplayBuffer(ReplayBuffer):
                 for row in kept
             ],
         )
-        discarded = 1.0 - size / len(keys)
-        of_all = rollout_metrics(outcomes.rewards, outcomes.groups, outcomes.lengths, outcomes.truncated, discarded)
+        rows = torch.tensor(kept)
+        require_some(run.run, global_steps, outcomes.counted[rows])
+        of_rollouts = outcomes.rewards, outcomes.groups, outcomes.lengths, outcomes.truncated, outcomes.counted
+        of_all = rollout_metrics(*of_rollouts, rows if method.selection else None)
         of_all |= count_unjudged(outcomes.reasons) | {"prompts_failed": failed}
         return batch, {PREFIX + name: float(value) for name, value in of_all.items()}
 
@@ -136,7 +138,7 @@ class Outcomes:
     """What the reward manager said of the B rollouts of whole groups, [B] each."""
 
     rewards: Tensor  # with what the run makes of a response that nobody could judge
-    counted: Tensor  # bool, whether a rollout counts in its group's statistics
+    counted: Tensor  # bool, whether a rollout counts in the training
     groups: Tensor  # int64
     lengths: Tensor  # in tokens
     truncated: Tensor  # bool, whether a rollout was cut off at the longest length

@@ -19,6 +19,7 @@ from evals.core.run_spec import Cluster, VerlRun
 from evals.core.single_writer import single_writer
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import VERSION as GRADER_VERSION
+from rlvr.engines import option_versions
 from rlvr.engines.result import (
     Training,
     checkpoint_directory,
@@ -80,7 +81,8 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
         copy = verify_outputs(study / run.verifier_file.with_name("manifest.json"), "verifier")
         inputs[str(run.verifier_file)] = copy.outputs[run.verifier_file.name]
     inputs |= component_inputs(run, study)
-    training = Training(run, inputs, {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION})
+    versions = {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION}
+    training = Training(run, inputs, versions | option_versions(run.training))
     state = directory / "state" / training.fingerprint[:16]
     places = Places(run=directory, study=study, repository=execution.repository, state=state)
     started = time.monotonic()

@@ -66,6 +66,9 @@ class MethodTrainer(PPOTrainerSync):
             Field.MINI_BATCH: ids[layout],
             Field.ROW: layout,
         }
+        if not bool(counted.all()):  # what is left out has no token in any loss, weight or mean
+            of_rows = zip(counted[layout].tolist(), lengths[layout].tolist(), strict=True)
+            fields["response_mask"] = nested([torch.full((length,), int(row)) for row, length in of_rows])
         tq.kv_batch_put(
             keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(layout))
         )
@@ -110,7 +113,8 @@ class MethodTrainer(PPOTrainerSync):
         if kept:
             self._keep_rollouts(data, rollouts, weights)
         weighted = (rollouts.advantages[:, None] * weights * mask).float()
-        rows = nested([row[:length] for row, length in zip(weighted, lengths.tolist(), strict=True)])
+        whole = data["response_mask"].offsets().diff().tolist()
+        rows = nested([row[:length] for row, length in zip(weighted, whole, strict=True)])
         fields = TensorDict({"advantages": rows}, batch_size=len(lengths))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 

@@ -26,16 +26,3 @@ def test_every_measurement_is_made(tmp_path: Path) -> None:
     assert lines[-1]["what"] == "done" and lines[-1]["failed"] == 2 and answer.returncode == 1
     assert len(lines) == 26 and not any("skipped" in line for line in lines)
     assert all(line["same_bytes"] for line in lines if "same_bytes" in line)
-
-
-def test_jobs_are_carried_out_in_the_order_of_what_they_read(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    planning = [sys.executable, "-m", "rlvr", "plan", "--config", str(ROOT / "config" / "smoke.yaml")]
-    subprocess.run(planning, cwd=tmp_path, env=environment, check=True, capture_output=True)
-    words = [sys.executable, str(ROOT / "benchmarks" / "gpu" / "jobs.py"), "problems/chain_3/disjoint"]
-    answer = subprocess.run(words, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
-    *lines, last = [json.loads(line) for line in answer.stdout.splitlines()]
-    assert [line["code"] for line in lines] == [0] * len(lines) and len(lines) > 1, answer.stderr
-    assert lines[-1]["job"] == "problems/chain_3/disjoint" and last == {"made": len(lines), "not_made": []}
-    unknown = subprocess.run([*words[:2], "no/such"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert unknown.returncode == 1 and unknown.stderr == "error: results/jobs: no job no/such\n"

@@ -16,10 +16,10 @@ import evals.generation.decoder_model
 from evals.core.files import read_jsonl
 from evals.core.run_spec import LocalRun
 from evals.generation.sampler import sample
-from evals.grading import GradingPool
+from evals.grading import GradingPool, Reason, Verdict
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch, response_states
-from rlvr.engines.local.rollout import PromptOrder
+from rlvr.engines.local.rollout import PromptOrder, Rollouts
 from rlvr.engines.local.update import Updater
 from rlvr.methods.losses.base import Tokens
 from tests.unit.engine.conftest import MakeRun
@@ -205,8 +205,39 @@ def test_rollouts_are_drawn_from_the_likeliest_tokens_and_scored_under_all(make_
     assert bool((likelier < 0.5 + 1e-5).all())
     torch.testing.assert_close(batch.old_log_probs[batch.response_mask], own[:, 0].log().float(), atol=1e-5, rtol=1e-4)
     assert float(own.detach().min()) < 0.5  # the truncated distribution would say 1 of some of these
+    descending = distribution.sort(dim=-1, descending=True).values
+    nucleus = descending * (descending.cumsum(dim=-1) - descending < 0.5)
+    nucleus = nucleus / nucleus.sum(dim=-1, keepdim=True)
+    for name, probabilities in {"entropy": distribution, "entropy_drawn": nucleus}.items():
+        by_hand = -(probabilities * probabilities.clamp(min=1e-300).log()).sum(dim=-1).mean()
+        assert prepared.metrics[name] == pytest.approx(float(by_hand), abs=1e-5), name
+    assert prepared.metrics["entropy_drawn"] < prepared.metrics["entropy"] - 0.1
     # A run without the key is the run of today.
     assert "top_p" not in make_run({"top_p": 1}).parameters()["training"]
+
+
+def test_metrics_are_of_all_that_was_sampled_and_of_what_is_trained_on(
+    make_run: MakeRun, updates: list[Update], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A selection that keeps the mixed groups: of two prompts' eight rollouts the first has rewards 0 and 1."""
+    rounds = itertools.count()
+
+    def verdicts(rollouts: Rollouts, pool: Any) -> list[Verdict]:
+        mixed = [Reason.MATCH, *[Reason.MISMATCH] * 3]
+        return [Verdict.of(None, reason, 0.0) for reason in [*mixed, *[Reason.MATCH] * 4]] if next(rounds) < 2 else []
+
+    monkeypatch.setattr(Rollouts, "verdicts", verdicts)
+    batching = {"assignment": {"name": "random_split"}, "selection": {"name": "dynamic_sampling"}}
+    learner = Learner(make_run({"prompts_per_step": 2}, method={**PARTED, "batching": batching}), "cpu")
+    with GradingPool(workers=1) as pool:
+        prepared = learner.prepare(pool)
+    metrics, rollouts = prepared.metrics, prepared.rollouts
+    assert metrics["prompts_sampled"] == 4 and metrics["reward_mean"] == 10 / 16
+    assert metrics["reward_mean_trained"] == 2 / 8 == float(prepared.rewards.mean())
+    assert metrics["response_length_mean_trained"] == float(rollouts.lengths.float().mean())
+    assert metrics["response_length_mean"] == metrics["tokens_generated"] / 16
+    of_kept = float(rollouts.entropies.double().sum()) / int(rollouts.lengths.sum())
+    assert metrics["entropy"] == pytest.approx(of_kept, rel=1e-5) != pytest.approx(metrics["entropy_sampled"], rel=1e-5)
 
 
 def test_a_step_with_prompts_computed_once_is_the_same_up_to_rounding(make_run: MakeRun, tmp_path: Path) -> None:

@@ -77,6 +77,20 @@ def test_a_state_of_another_run_is_not_gone_on_from(tmp_path: Path, capsys: pyte
     assert "is a state of another run" in capsys.readouterr().out
 
 
+def test_a_state_of_other_threads_is_not_gone_on_from(tmp_path: Path) -> None:
+    """No number of threads would give the digits of such a run."""
+    store, threads = StateStore(tmp_path, "a" * 64), torch.get_num_threads()
+    store.save(1, {"model.w": torch.zeros(2)}, {})
+    try:
+        torch.set_num_threads(threads + 1)
+        with pytest.raises(UserError, match=f"with {threads} threads and not with {threads + 1}; accepted: {threads} "):
+            store.latest()
+        store.save(2, {"model.w": torch.zeros(2)}, {})
+        assert (found := store.latest()) is not None and found.step == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_an_earlier_state_is_found(tmp_path: Path) -> None:
     store = StateStore(tmp_path, "a" * 64)
     for step in (2, 4):

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -13,11 +13,13 @@ from evals.core.run_spec import Execution
 from evals.grading import UNJUDGED, Case, GradingPool, Reason, Verdict
 from rlvr.engines.local.contrast import Viewed
 from rlvr.engines.local.learner import Learner
+from rlvr.engines.local.policy import token_log_probs
 from rlvr.engines.local.train import train
 from rlvr.engines.unjudged import training_rewards
+from rlvr.methods.aggregation import Mode
 from rlvr.methods.method import compose
 from rlvr.methods.selections import DynamicSampling
-from tests.unit.engine.conftest import MakeRun
+from tests.unit.engine.conftest import DAPO, MakeRun
 
 DRAWN = (Reason.MATCH, Reason.TIMEOUT, Reason.MISMATCH, Reason.MISMATCH)  # of each group of four
 
@@ -60,11 +62,55 @@ def test_what_an_unjudged_response_is_worth(make_run: MakeRun, tmp_path: Path, w
     prepared = learner.prepare(Pool(*DRAWN))
     counted = [1.0, 0.0, 0.0, 0.0] if worth == "wrong" else [1.0, 0.0, 0.0]
     mean, spread = statistics.fmean(counted), statistics.stdev(counted)
-    right, wrong = ((reward - mean) / (spread + 1e-6) for reward in (1.0, 0.0))
-    expected = [right, wrong if worth == "wrong" else 0.0, wrong, wrong]
+    expected = [(reward - mean) / (spread + 1e-6) for reward in counted]
     torch.testing.assert_close(prepared.batch.advantages, torch.tensor(expected * 4))
     assert prepared.metrics["unjudged_timeout"] == 4
     assert prepared.metrics["reward_mean"] == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("aggregation", get_args(Mode))
+def test_what_is_left_out_is_in_no_mean(make_run: MakeRun, aggregation: str) -> None:
+    """The first update's gradient is worked out by hand over the judged responses, three of each prompt's four."""
+    method = {**DAPO, "loss": {"name": "clipped", "aggregation": aggregation}}
+    learner = Learner(make_run({"unjudged": "left_out", "unjudged_limit": 1}, method=method), "cpu")
+    prepared = learner.prepare(Pool(*DRAWN))
+    assert prepared.rollouts.group_ids.tolist() == [group for group in range(4) for _ in range(3)]
+    assert sum(map(len, prepared.mini_batches)) == 12
+    rows = prepared.mini_batches[0]
+    tokens, groups = prepared.rollouts.tokens.select(rows), prepared.rollouts.group_ids[rows]
+    lengths = torch.tensor([len(response) for response in tokens.responses])
+    log_probs = token_log_probs(learner.model, tokens, 1.0).split(lengths.tolist())
+    sums = torch.stack([part.sum() for part in log_probs]) * prepared.batch.advantages[rows]
+    by_hand = {
+        "token-mean": sums.sum() / lengths.sum(),
+        "seq-mean-token-mean": (sums / lengths).mean(),
+        "seq-mean-token-sum": sums.mean(),
+        "seq-mean-token-sum-norm": sums.mean() / 16,
+        "prompt-mean": torch.stack(
+            [sums[groups == g].sum() / lengths[groups == g].sum() for g in groups.unique()]
+        ).mean(),
+    }
+    expected = torch.autograd.grad(-by_hand[aggregation], list(learner.model.parameters()))
+    found: list[torch.Tensor] = []
+    learner.updater.observer = lambda number: found.extend(
+        weight.grad.clone() for weight in learner.model.parameters() if number == 0 and weight.grad is not None
+    )
+    metrics = learner.update(prepared)
+    for gradient, one in zip(found, expected, strict=True):
+        torch.testing.assert_close(gradient, one, rtol=1e-3, atol=1e-5)
+    assert metrics["response_length_mean"] == pytest.approx(float(prepared.rollouts.lengths.float().mean()))
+
+
+def test_one_response_that_is_left_teaches_nothing(make_run: MakeRun) -> None:
+    """Of the second prompt's group one of four was judged: it is left out with the others, and its reward too."""
+    lone = (Reason.MATCH, Reason.TIMEOUT, Reason.TIMEOUT, Reason.TIMEOUT)
+    learner = Learner(make_run({"unjudged": "left_out", "unjudged_limit": 1}), "cpu")
+    prepared = learner.prepare(Pool(*DRAWN, *lone))
+    assert prepared.rollouts.group_ids.tolist() == [0, 0, 0, 2, 2, 2]
+    assert sorted(torch.cat(prepared.mini_batches).tolist()) == list(range(6))
+    assert prepared.metrics["reward_mean"] == pytest.approx(1 / 3) and prepared.metrics["unjudged_timeout"] == 8
+    with pytest.raises(UserError, match="step 1: of 16 responses none is left in"):
+        Learner(learner.run, "cpu").prepare(Pool(*lone))
 
 
 def test_a_method_that_is_compared_leaves_out_the_same_responses(make_run: MakeRun) -> None:
@@ -72,20 +118,19 @@ def test_a_method_that_is_compared_leaves_out_the_same_responses(make_run: MakeR
     learner = Learner(make_run({"unjudged": "left_out", "unjudged_limit": 1}), "cpu")
     rloo = compose({**learner.run.method, "advantage": {"name": "rloo"}})
     viewed = Viewed.by(rloo, learner, learner.prepare(Pool(*DRAWN)))
-    torch.testing.assert_close(viewed.weighted_advantages[:, 0], torch.tensor([1.0, 0.0, -0.5, -0.5] * 4))
+    torch.testing.assert_close(viewed.weighted_advantages[:, 0], torch.tensor([1.0, -0.5, -0.5] * 4))
 
 
 def test_a_group_that_nobody_judged_has_no_advantage_and_no_contrast() -> None:
     verdicts = [Verdict.of(None, reason, 0.0) for reason in (Reason.MEMORY, Reason.MEMORY, Reason.MATCH, Reason.MEMORY)]
     groups = torch.tensor([0, 0, 1, 1])
     rewards, counted = training_rewards(verdicts, groups, "left_out")
-    assert rewards.tolist() == [0, 0, 1, 1] and counted.tolist() == [False, False, True, False]
+    assert rewards.tolist() == [0, 0, 1, 1] and not counted.any()
     assert not DynamicSampling().keeps(rewards.view(2, 2)).any()
     entry: dict[str, Any] = {"advantage": {"name": "rloo"}, "loss": {"name": "clipped"}}
     method = compose({**entry, "batching": {"assignment": {"name": "random_split"}}})
     lengths = torch.tensor([3, 3, 3, 3])
-    for alone in (counted, torch.zeros(4, dtype=torch.bool)):
-        assert not method.advantages(rewards, groups, lengths, 9, alone).any()
+    assert not method.advantages(rewards, groups, lengths, 9, counted).any()
 
 
 def test_a_training_stops_above_its_share_of_unjudged_responses(

@@ -147,6 +147,29 @@ def test_rows_that_mix_environments_are_named(tmp_path: Path) -> None:
     assert "mix" not in line
 
 
+@pytest.mark.parametrize(
+    ("base", "first", "second", "end"),
+    [
+        (2, 1, 1, "every x86-64 processor with AVX2 gives these digits."),
+        (1, 2, 2, "these digits. Threads: 2 of trainings."),
+        (1, 1, 2, "threads: 2. Rows that mix them: dapo."),
+    ],
+)
+def test_threads_are_named_where_they_are_not_one_or_not_alike(
+    tmp_path: Path, base: int, first: int, second: int, end: str
+) -> None:
+    """The trainings of a table are of one number, of which a base model's, another job's, is none."""
+    runs = [Run(run=f"tiny-dapo-s{n}", model="tiny", method="dapo", seed=n, title="dapo") for n in (1, 2)]
+    for name, threads in {"tiny": base, runs[0].run: first, runs[1].run: second}.items():
+        path = tmp_path / name / "manifest.json"
+        Manifest("base_model" if name == "tiny" else "run", {}, {}, {}, "f").write(path)
+        arithmetic_of = {**HERE["arithmetic"], "threads": threads}
+        write_json(path, {**read_json(path), "environment": {**HERE, "arithmetic": arithmetic_of}})
+    manifests = sorted(tmp_path.glob("*/manifest.json"))
+    (line,) = arithmetic_note(manifests, [Condition("tiny", "dapo", "dapo", tuple(runs))])
+    assert line.endswith(end) and line.startswith("Arithmetic is mixed" if first != second else "Arithmetic: portable")
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_replay_takes_the_code_paths_of_the_training(study_files: Path, tmp_path: Path, dtype: str) -> None:
     """Other code paths round otherwise, and the replay would not repeat the run."""

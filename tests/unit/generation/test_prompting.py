@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from evals.core.errors import InvalidInput
+from evals.core.manifest import read_manifest
 from evals.core.sampling import SamplingParameters
-from evals.generation import sampler
+from evals.generation import evaluate, sampler
 from evals.generation.backend import BackendSettings, load_backend
+from evals.generation.chat import encoded_again
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import make_plan
 from evals.generation.request import Request
@@ -107,6 +109,33 @@ def test_a_stop_string_ends_a_response_and_is_cut_off(
         assert other["text"] == one["text"][: min(ends)] and other["finish_reason"] == "stop"
         assert other["tokens"] <= one["tokens"] + 1
     assert cut > 5 and sum(row["tokens"] for row in stopped) < sum(row["tokens"] for row in whole)
+
+
+@pytest.mark.parametrize("stop", [[], ["3", "+1"]])
+def test_the_tokens_that_were_sampled_can_be_had_again(
+    model: Checkpoint, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: list[str]
+) -> None:
+    """By the text where it gives them, by the file beside the samples elsewhere; of a random model that is often."""
+    sampled: dict[tuple[Any, int], list[int]] = {}
+    made_of = evaluate._sample
+
+    def remembered(plan: Any, job: tuple[int, int], response: Any) -> Any:
+        sampled[plan.key(job)] = list(response.tokens)
+        return made_of(plan, job, response)
+
+    monkeypatch.setattr(evaluate, "_sample", remembered)
+    settings = settings_of(samples_per_problem=4, stop=stop)
+    sample_benchmark([model], problems, settings, tmp_path / "out")
+    rows = [json.loads(line) for line in (tmp_path / "out" / "samples.jsonl").read_text().splitlines()]
+    beside = [json.loads(line) for line in (tmp_path / "out" / "token_ids.jsonl").read_text().splitlines()]
+    kept = {(row["problem_id"], row["sample"]): row["token_ids"] for row in beside}
+    end = make_plan([model], problems, settings).end
+    assert len(sampled) == len(rows) == 32 and 0 < len(kept) < 32 and not any("token_ids" in row for row in rows)
+    for row in rows:
+        again = encoded_again(model.tokenizer, row["text"], row["finish_reason"], end)
+        key = row["problem_id"], row["sample"]
+        assert kept.get(key, again) == sampled[key] and (key in kept) == (again != sampled[key])
+    assert "token_ids.jsonl" in read_manifest(tmp_path / "out" / "manifest.json", "samples").outputs
 
 
 def test_stop_strings_and_two_models_are_refused(checkpoint: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading import CHOICE_VERSION, VERSION
-from rlvr.study.plan import Plan
+from rlvr.study.study import Study
 from tests import stages
 
 PROBLEMS = [
@@ -134,10 +134,8 @@ def test_multiple_choice_has_a_version_of_its_own(study: Path, kind: str, versio
     assert verify_outputs(study / "grades/manifest.json", "grades").parameters["grader_version"] == version
     benchmark = SimpleNamespace(grader="choice" if kind == "choice" else "math")
     stated = ("some",) if kind == "last_statement" else ()
-    plan: Any = SimpleNamespace(
-        study=SimpleNamespace(verifiers={}, benchmarks={"some": benchmark}, by_last_statement=stated)
-    )
-    assert Plan.grading(plan, "some").to_json() == {"kind": kind, "version": version}
+    known: Any = SimpleNamespace(verifiers={}, benchmarks={"some": benchmark}, by_last_statement=stated)
+    assert Study.grading(known, "some") == (kind, version)
 
 
 def test_files_of_a_users_own_may_have_numbers_as_ids_and_further_keys(tmp_path: Path) -> None:

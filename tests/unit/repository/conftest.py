@@ -41,8 +41,14 @@ def workflow(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def environment() -> dict[str, str]:
+def environment(workflow: Path) -> dict[str, str]:
     """The variables under which snakemake finds this tree's packages, installed or not."""
     paths = [str(ROOT), str(ROOT / "workflow" / "progress"), os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PATH": path, "TERM": "xterm-256color"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PATH": path,
+        "TERM": "xterm-256color",
+        "PWD": str(workflow),
+    }

@@ -23,7 +23,6 @@ from rlvr.base_model.tokenizer import build_word_tokenizer
 from rlvr.study.evaluation import Distribution
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import Study
-from workflow.envs import install
 
 ROOT = Path(__file__).resolve().parents[3]
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -128,7 +127,7 @@ def test_the_default_study_is_described_as_it_is(page: str) -> None:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONSTANTS: dict[str, dict[str, Any]] = {
-    "README.md": {"Python {} with venv": ".".join(map(str, install.PYTHON))},
+    "README.md": {"Python {} with venv": PROJECT["tool"]["mypy"]["python_version"]},
     "CONTRIBUTING.md": {"form: {} columns": PROJECT["tool"]["ruff"]["line-length"]},
     "docs/evaluation.md": {
         "only if at least {} problems have a success": "evals.statistics.interval:MINIMUM_INFORMATIVE_PROBLEMS",

@@ -1,6 +1,7 @@
 """Tables, versions and examples of pages, held to the files that they are about."""
 
 import re
+import tomllib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -150,15 +151,17 @@ def test_settings_that_are_said_to_be_a_papers_or_ours_are_those_of_its_study(
 
 def test_versions_on_pages_are_pinned_ones() -> None:
     pinned: dict[str, set[str]] = {}
-    for file in [*ROOT.glob("*.lock"), *(ROOT / "workflow/envs").iterdir()]:
+    for file in (ROOT / "workflow/envs").iterdir():
         if file.is_file():
             for name, version in re.findall(r"([A-Za-z][\w.-]*)(?:\[\w+\])?==?(\d[\w.]*)", file.read_text()):
                 pinned.setdefault(name.lower(), set()).add(version)
+    for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]:
+        pinned.setdefault(package["name"], set()).add(package["version"])
     pattern = rf"\b({'|'.join(map(re.escape, pinned))}) (\d+(?:\.\d+)+)\b"
     named = [
         (page.name, name, version)
         for page in PAGES
-        if page.name not in ("licences.md", "gpu.md", "conformance.md")  # other machines and trainers have their own
+        if page.name not in ("gpu.md", "conformance.md")  # other machines and trainers have their own
         for name, version in re.findall(pattern, page.read_text(), re.IGNORECASE)
     ]
     unknown = [

@@ -21,10 +21,8 @@ from evals.core.config.base_models import FineTuned, HuggingFace, Model
 from evals.core.yaml_file import read_yaml
 from rlvr.cli import main
 from rlvr.cli.application import commands
-from rlvr.stages.stage import KINDS
-from rlvr.study.plan import Plan
+from rlvr.study.studies import Studies, asked_names
 from rlvr.study.study_file import read_study
-from rlvr.study.targets import Targets
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -38,22 +36,6 @@ def test_the_version_is_the_same_everywhere(capsys: pytest.CaptureFixture[str]) 
     assert re.search(rf"\b{re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text())
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"rlvr-bench {version}\n"
-
-
-def test_an_installed_package_needs_what_a_study_is_run_with() -> None:
-    run_with, _, developed_with = (ROOT / "requirements.in").read_text().partition("# Installing this project")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    assert names_of([*project["dependencies"], *extras["train"]]) == listed(run_with)
-    assert names_of(extras["dev"]) == listed(developed_with.partition("# Development")[2])
-
-
-def listed(text: str) -> set[str]:
-    return set(re.findall(r"^([A-Za-z][\w-]*)", text, re.MULTILINE))
-
-
-def names_of(requirements: list[str]) -> set[str]:
-    return {re.split(r"[<>=]", each)[0] for each in requirements}
 
 
 def test_the_licence_is_apache_2_in_full() -> None:
@@ -166,15 +148,14 @@ def test_changes_of_the_command_line_that_pages_show_are_accepted() -> None:
     for change in shown:
         content = read_study([ROOT / "config/config.yaml"], parse_config([change]))
         assert content != read_yaml(ROOT / "config/config.yaml")
-        Plan.read(content, change)
+        Studies(content, change)
 
 
-@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if KINDS[kind].caption))
-def test_every_stage_that_is_shown_has_a_caption_in_snakemakes_report(kind: str) -> None:
-    stage = KINDS[kind]
-    file = stage.caption[0] if stage.caption else ""
-    template = jinja2.Template((ROOT / "workflow/report" / file).read_text(), undefined=jinja2.StrictUndefined)
-    assert template.render(snakemake={"output": [stage.outputs[0]]}).strip().endswith(".")
+@pytest.mark.parametrize("caption", sorted((ROOT / "workflow/report").glob("*.rst")), ids=lambda path: path.stem)
+def test_captions_of_snakemakes_report_are_sentences(caption: Path) -> None:
+    template = jinja2.Template(caption.read_text(), undefined=jinja2.StrictUndefined)
+    text = template.render(snakemake={"output": ["results/tables/main.md"], "config": {}})
+    assert text.strip().endswith(".")
 
 
 def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -186,7 +167,8 @@ def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def test_targets_of_snakemake_that_pages_name_exist() -> None:
-    known = Targets(Plan.read(read_yaml(ROOT / "config/smoke.yaml"), "smoke.yaml")).by_name.keys()
+    rules = (ROOT / "Snakefile").read_text() + (ROOT / "workflow/rules/studies.smk").read_text()
+    known = {*re.findall(r"^rule (\w+):", rules, re.MULTILINE), *asked_names()}
     named = {
         word
         for page in PAGES

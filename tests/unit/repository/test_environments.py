@@ -14,15 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from evals.core.config.sections import StudyExecution
 from evals.core.errors import UserError
 from evals.grading.code import sandbox
 from evals.grading.code.run import run_tests
 from evals.grading.verdict import Reason
 from rlvr import cli
-from rlvr.stages.shown import WriteRuns
 from rlvr.study import launch
-from rlvr.study.jobs import Jobs
+from rlvr.study.machine import require_past
 
 ROOT = Path(__file__).resolve().parents[3]
 _ECHO = '#!/bin/sh\necho ran: "$0" "$@"\ncommand -v python\n'
@@ -31,20 +29,20 @@ _ECHO = '#!/bin/sh\necho ran: "$0" "$@"\ncommand -v python\n'
 @pytest.mark.parametrize("name", ["Müller files", "it's mine", "a #1 idea", '"quoted" & $HOME'])
 def test_a_clone_may_lie_anywhere(tmp_path: Path, name: str) -> None:
     clone = tmp_path / name
-    for file in ("Makefile", "workflow/envs/install.py", "requirements.lock", "pyproject.toml"):
-        (clone / file).parent.mkdir(parents=True, exist_ok=True)
+    clone.mkdir()
+    for file in ("Makefile", "uv.lock", "pyproject.toml"):
         shutil.copy(ROOT / file, clone / file)
     python = clone / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(_ECHO)
     python.chmod(0o755)
+    (clone / ".venv/complete").write_text(f"{clone}\n")
     for target, said in (
         ("smoke", "-m rlvr.study.launch"),
         ("status", "-m rlvr verify results"),
         ("test", "-m pytest"),
     ):
-        command = ["make", target, f"PYTHON={shutil.which('true')}"]
-        answer = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+        answer = subprocess.run(["make", target], cwd=clone, capture_output=True, text=True, check=False)
         assert answer.returncode == 0 and not answer.stderr, answer.stderr
         assert f"ran: .venv/bin/python {said}" in answer.stdout and str(python) in answer.stdout.splitlines()
 
@@ -96,9 +94,6 @@ def test_windows_gets_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr(sys, "platform", "win32")
     assert cli.main(["methods"]) == 2
     assert capsys.readouterr().err == "error: RLVR Bench needs Linux or macOS; accepted on Windows: the same in WSL 2\n"
-    script = f"import sys\nsys.modules['fcntl'] = None\nsys.path[0] = {str(ROOT / 'workflow/envs')!r}\nimport install"
-    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert answer.stderr == "error: this needs Linux or macOS; accepted on Windows: the same in WSL 2\n"
 
 
 def test_programs_need_no_directory_of_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -140,18 +135,17 @@ def test_a_limit_on_processes_is_one_line(
 def test_files_of_the_future_are_named_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a clock was set back: Snakemake deletes outputs that are older than their inputs, when they are made."""
     monkeypatch.chdir(tmp_path)
-    jobs = Jobs([WriteRuns(folder="", sheet=())], StudyExecution())
-    jobs.require_past()
-    path = tmp_path / "results/runs.json"
+    require_past([])
+    path = tmp_path / "results/comparisons.manifest.json"
     path.parent.mkdir()
     path.write_text("[]")
-    jobs.require_past()
+    require_past(["results/comparisons.manifest.json"])
     os.utime(path, (time.time() + 3600,) * 2)
-    with pytest.raises(UserError, match=r"1 files are of the future, such as results/runs\.json") as refused:
-        jobs.require_past()
+    with pytest.raises(UserError, match=r"1 files are of the future, such as results/comparisons\.manifest\.json") as refused:
+        require_past(["results/comparisons.manifest.json"])
     cure = str(refused.value).rpartition(": ")[2]
     subprocess.run(cure, shell=True, check=True, cwd="/")  # wherever the study was started from
-    jobs.require_past()
+    require_past(["results/comparisons.manifest.json"])
 
 
 def test_output_of_another_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

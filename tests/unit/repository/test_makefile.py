@@ -42,16 +42,16 @@ def test_help_is_the_default_and_explains_every_target() -> None:
     ],
 )
 def test_targets_pass_on_what_the_user_says_after_the_environment_is_there(arguments: list[str], words: str) -> None:
-    environment, *_, command = make("--dry-run", *arguments).stdout.splitlines()[1:]
+    environment, *_, command = make("--dry-run", *arguments).stdout.splitlines()
     assert words in command
-    assert environment.endswith("workflow/envs/install.py")
+    assert environment.endswith(" -s .venv/complete")
 
 
 def test_a_machine_without_python_gets_one_line(tmp_path: Path) -> None:
     (tmp_path / "sh").symlink_to("/bin/sh")
     answer = make("environment", path=str(tmp_path))
     assert answer.returncode != 0
-    assert answer.stderr.splitlines()[0].startswith("error: no Python on the PATH")
+    assert answer.stderr.splitlines()[0].startswith("error: Python 3.11 is needed")
 
 
 def test_the_profile_resumes_after_a_kill_and_does_not_retrain_for_a_comment() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from evals.core.files import sha256_file
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGED = ("pyproject.toml", "README.md", "LICENSE", ".gitignore", "rlvr", "evals", "workflow")
+PACKAGED = ("pyproject.toml", "README.md", "LICENSE", ".gitignore", "rlvr", "evals", "workflow", "config")
 
 
 def build(place: Path, now: int) -> dict[str, str]:

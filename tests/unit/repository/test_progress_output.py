@@ -1,15 +1,20 @@
 """What a person sees of snakemake under the default profile: in a log, on a terminal, and when things go wrong."""
 
+import io
 import logging
 import os
 import pty
 import re
 import subprocess
 import sys
+import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_logger_plugin_rlvr import LogHandler
 
@@ -36,22 +41,20 @@ def test_a_log_has_whole_lines_and_says_what_failed_and_then_where_the_results_a
     bad = snakemake(workflow, environment)
     shown = bad.stderr
     assert bad.returncode == 1
-    assert re.search(r"^\d\d:\d\d:\d\d  4 jobs on \d+ cores?: train 2, report 1, all 1$", shown, re.MULTILINE)
-    assert re.search(r"failed: train a after \d+ s, exit status 3\n +log: logs/a.log\n +error: no luck with a\n", shown)
-    assert re.search(r"finished: train b after \d+ s \(1 of 4(, (roughly|about) [^)]+ left)?\)", shown), (
-        "the other goes on"
-    )
+    assert re.search(r"^\d\d:\d\d:\d\d  4 jobs on \d+ cores, among them train 2, report 1, all 1$", shown, re.MULTILINE)
+    why = r"exit status 3: error: no luck with a \(log: logs/a.log\)\n"
+    assert re.search(rf"failed: train a after \d+ s, {why}", shown)
+    assert re.search(r"finished: train b after \d+ s \(1 of 4 jobs[^)]*\)", shown), "the other goes on"
     assert "At least one job did not complete successfully" in shown
-    assert "1 of 4 jobs finished" in shown and "train a: see logs/a.log" in shown and "goes on from here" in shown
+    assert re.search(rf"  1 of 4 jobs finished in \d+ s\n  failed: train a, {why}the same command goes on", shown)
     assert "results/report.html" not in shown
     assert "CalledProcessError" not in shown and "Building DAG" not in shown
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown)
 
     (workflow / "fail-a").unlink()
     good = snakemake(workflow, environment).stderr
-    assert re.search(r"all 3 jobs finished in \d+ s\n +report: results/report.html\n", good)
-    nothing = snakemake(workflow, environment).stderr
-    assert "Nothing to be done" in nothing and "report: results/report.html" in nothing
+    assert re.search(r"3 of 3 jobs finished in \d+ s\n  results/report.html\n", good)
+    assert "Nothing to be done" in snakemake(workflow, environment).stderr
 
 
 def test_a_terminal_has_a_bar_and_gets_its_cursor_back(workflow: Path, environment: dict[str, str]) -> None:
@@ -74,8 +77,45 @@ def test_a_terminal_has_a_bar_and_gets_its_cursor_back(workflow: Path, environme
     assert process.wait(timeout=600) == 0
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
     assert "0 of 4 jobs" in shown and "train a" in shown
-    assert re.search(r"all 4 jobs finished in \d+ s\r\n  report: results/report.html\r\n", shown)
+    assert re.search(r"4 of 4 jobs finished in \d+ s\r\n  results/report.html\r\n", shown)
     assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l") >= 0
+
+
+JOB = {"jobid": 1, "rule_name": "train", "wildcards": {"run": "a"}, "threads": 1, "log": [], "shellcmd": "sleep 9"}
+STARTED = {"event": LogEvent.JOB_INFO, "output": ["results/a"], **JOB}
+FAILED = "RuleException:\nCalledProcessError in file x, line 1:\nCommand 'sleep 9' {}."
+
+
+class Shown:
+    """A handler without a terminal, and what it has shown so far."""
+
+    def __init__(self) -> None:
+        self._shown = 0
+        names = ("printshellcmds", "nocolor", "quiet", "debug_dag", "verbose", "show_failed_logs", "stdout", "dryrun")
+        self.handler = LogHandler(types.SimpleNamespace(**dict.fromkeys(names, False)), None)
+        self.handler.setFormatter(DefaultFormatter())  # as Snakemake does
+        self._stream = self.handler._console.file = io.StringIO()
+
+    def __call__(self, message: str = "", **values: Any) -> str:
+        """Send a record; returns what is shown of it, without the time of day."""
+        record = logging.LogRecord("snakemake", logging.INFO, "", 0, message, None, None)
+        record.__dict__.update(values)
+        self.handler.emit(record)
+        return self.new()
+
+    def new(self) -> str:
+        """What was shown since this was last asked, without the time of day."""
+        before, self._shown = self._shown, len(self._stream.getvalue())
+        return re.sub(r"^\d\d:\d\d:\d\d  ", "", self._stream.getvalue()[before:])
+
+
+@pytest.fixture
+def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
+    shown = Shown()
+    yield shown
+    shown.handler.close()
 
 
 @pytest.mark.parametrize(
@@ -85,33 +125,74 @@ def test_a_terminal_has_a_bar_and_gets_its_cursor_back(workflow: Path, environme
         "Will exit after finishing currently running jobs (scheduler).",
     ],
 )
-def test_jobs_that_the_user_interrupts_have_not_failed(
-    said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    settings = types.SimpleNamespace(
-        printshellcmds=False, nocolor=True, quiet=None, debug_dag=False, verbose=False, show_failed_logs=False,
-        stdout=False, dryrun=False,
-    )  # fmt: skip
-    handler = LogHandler(settings, None)
-    job = {"jobid": 1, "rule_name": "train", "wildcards": {"run": "a"}, "threads": 1, "log": [], "shellcmd": "sleep 9"}
-    exception = (
-        "RuleException:\nCalledProcessError in file x, line 1:\nCommand 'sleep 9' died with <Signals.SIGINT: 2>."
+def test_jobs_that_the_user_interrupts_have_not_failed(said: str, show: Shown) -> None:
+    show(event=LogEvent.RUN_INFO, stats={"train": 2, "total": 2})
+    show(**STARTED)
+    assert show(said) == f"{said}\n"
+    assert show(FAILED.format("died with <Signals.SIGINT: 2>"), event=LogEvent.ERROR) == ""
+    assert show(event=LogEvent.JOB_ERROR, **JOB) == ""
+    show.handler.close()
+    shown = show.new()
+    assert "0 of 2 jobs finished" in shown and "goes on from here" in shown and "failed" not in shown
+
+
+@pytest.mark.parametrize(
+    ("end", "means"),
+    [
+        ("returned non-zero exit status 2", "exit status 2"),
+        ("died with <Signals.SIGKILL: 9>", "killed, most often because memory ran out"),
+        ("returned non-zero exit status 137", "killed, most often because memory ran out"),
+    ],
+)
+def test_a_failure_is_one_line(end: str, means: str, show: Shown, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("step 1\n\x1b[31merror: the disk is full\x1b[0m\n\n")
+    show(event=LogEvent.RUN_INFO, stats={"train": 2, "total": 2})
+    show(**STARTED)
+    show(FAILED.format(end), event=LogEvent.ERROR)
+    line = show(event=LogEvent.JOB_ERROR, **{**JOB, "log": ["train.log"]})
+    assert re.sub(r"\d+ s", "N s", line) == (
+        f"failed: train a after N s, {means}: [31merror: the disk is full[0m (log: train.log)\n"
     )
-    for message, values in (
-        ("", {"event": LogEvent.RUN_INFO, "stats": {"train": 2, "total": 2}}),
-        ("", {"event": LogEvent.JOB_INFO, "output": ["results/a"], **job}),
-        (said, {}),
-        (exception, {"event": LogEvent.ERROR, "exception": "RuleException"}),
-        ("", {"event": LogEvent.JOB_ERROR, **job}),
-    ):
-        record = logging.LogRecord("snakemake", logging.INFO, "", 0, message, None, None)
-        record.__dict__.update(values)
-        handler.emit(record)
-    handler.close()
-    shown = capsys.readouterr().err
-    assert said in shown and "0 of 2 jobs finished" in shown and "goes on from here" in shown
-    assert "failed" not in shown and "RuleException" not in shown
+    show(**STARTED)  # it is tried again
+    assert "(1 of 2 jobs, about 0 s left)" in show(event=LogEvent.JOB_FINISHED, job_id=1)
+
+
+def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:
+    """Snakemake tells a new total when the next job ends, which may be a training run of an hour."""
+
+    def look(seeds: int | None, runs: int, possible: int) -> dict[str, Any]:
+        return {
+            "seeds": seeds,
+            "planned": {"train": runs, "sample": runs},
+            "possible": {"train": possible, "sample": 9},
+        }
+
+    assert show("Stops when certain: ...", look=look(2, 1, 6)) == "Stops when certain: ...\n"
+    assert show(event=LogEvent.RUN_INFO, stats={"train": 1, "total": 1}) == "1 jobs on 1 cores, among them train 1\n"
+    show(**STARTED)
+    assert show(event=LogEvent.JOB_FINISHED, job_id=1).endswith(
+        "(1 of 1 jobs, about 0 s left to the look after 2 seeds)\n"
+    )
+    show("Stops when certain: ...", look=look(4, 3, 5))
+    words, later = show.handler._study.outlook(0.0)
+    assert words.startswith("1 of 5 jobs") and words.endswith("to the look after 4 seeds")
+    assert later.startswith("then up to 2 training runs")
+    show(event=LogEvent.PROGRESS, done=1, total=7)
+    show("All looks are taken", look=look(None, 3, 3))
+    assert show.handler._study.outlook(0.0) == ["1 of 7 jobs"]
+
+
+def test_a_log_gets_one_line_about_all_that_run(show: Shown, tmp_path: Path) -> None:
+    show(event=LogEvent.RUN_INFO, stats={"train": 1, "grade": 1, "total": 2})
+    show(**{**STARTED, "output": ["a/manifest.json"]})
+    show(**{**STARTED, "jobid": 2, "rule_name": "grade"})
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/progress.json").write_text('{"step": 5, "steps": 60, "seconds_per_step": 2.0, "reward_mean": 0.5}')
+    words = [words for _, words in show.handler._rows(time.time())]
+    assert re.sub(r"\b[01] s", "N s", "; ".join(words)) == (
+        "0 of 2 jobs, roughly 1 min 53 s left, N s so far; "
+        "train a: step 5 of 60, reward 0.50, N s, 1 min 50 s left; grade a: N s"
+    )
 
 
 @pytest.mark.parametrize(("given", "means"), [([], ["--quiet", "rules"]), (["-p"], ["-p"])])
@@ -121,7 +202,7 @@ def test_a_dry_run_counts_jobs_and_lists_them_where_it_is_asked_to(
     def stable(text: str) -> list[str]:
         without_times = re.sub(r"\[.*\d\d:\d\d:\d\d \d{4}\]", "", text)
         return sorted(
-            line for line in without_times.splitlines() if not re.match(" *(Date|Workflow ID|Command):", line)
+            line for line in without_times.splitlines() if not re.match(" *(Date|Workflow ID|Command):|$", line)
         )
 
     environment = {**environment, "PYTHONHASHSEED": "0"}  # Snakemake lists the reasons of a job in a set's order
@@ -159,6 +240,6 @@ def test_a_target_that_follows_a_configuration_file_is_told_apart(workflow: Path
 
 def test_an_unknown_target_is_answered_with_those_that_there_are(workflow: Path, environment: dict[str, str]) -> None:
     with open(workflow / "Snakefile", "a") as snakefile:
-        snakefile.write("from rlvr.study.jobs import name_targets\nname_targets(workflow.rules, logger)\n")
+        snakefile.write("from rlvr.study.rule_values import name_targets\nname_targets(workflow.rules, logger)\n")
     refused = snakemake(workflow, environment, "al")
     assert refused.returncode == 1 and "error: target: is 'al'; accepted: all\n" in refused.stdout + refused.stderr

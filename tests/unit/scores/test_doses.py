@@ -9,15 +9,18 @@ import pytest
 
 from evals.core.config.sections import Statistics
 from evals.core.files import write_parquet
-from evals.figures.doses import draw_doses, write_doses_figure
-from evals.scores.doses import write_doses_table
+from evals.core.records import Way
+from evals.figures.designs import draw_doses, write_design_figure
+from evals.scores.designs import write_doses_table
 from tests.unit.scores.test_compare_command import write_scores
 
-DOSES = {
-    "stale": {dose: {name: f"{name}_stale_{dose}" for name in ("dapo", "tis")} for dose in ("4", "1")},
-    "noise": {"0.1": {name: f"{name}_noise_0_1" for name in ("dapo", "tis")}},
-}
 TITLES = {"dapo": "DAPO", "tis": "Token TIS", "half": "Half the steps"}
+DOSES = {"stale_4": ("stale", "4"), "stale_1": ("stale", "1"), "noise_0_1": ("noise", "0.1")}
+SHEET = [Way(name=name, method=name, title=title) for name, title in TITLES.items()] + [
+    Way(name=f"{name}_{end}", method=name, title=TITLES[name], kind=kind, dose=dose)
+    for end, (kind, dose) in DOSES.items()
+    for name in ("dapo", "tis")
+]
 LEVELS = {"dapo": 24, "tis": 24, "half": 12, "dapo_stale_1": 24, "tis_stale_1": 24, "dapo_noise_0_1": 24}
 LEVELS |= {"tis_noise_0_1": 24, "dapo_stale_4": 8, "tis_stale_4": 20}
 
@@ -33,7 +36,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
             frame = pd.DataFrame({"rollout_kl": [0.0, 0.002 * ("stale_4" in name)]})
             write_parquet(root / "runs" / f"tiny-{name}-s{seed}" / "metrics.parquet", frame)
     scores, statistics = write_scores(root, "easy", counts), Statistics(seed=1, resamples=200, permutations=2000)
-    write_doses_table([scores], root / "runs", DOSES, TITLES, "dapo", statistics, root / "doses")
+    write_doses_table([scores], root / "runs", SHEET, "dapo", statistics, root / "doses")
     return root / "doses.csv"
 
 
@@ -51,11 +54,10 @@ def test_the_dose_at_which_the_plain_method_falls_and_what_is_better_there(table
 
 
 def test_the_figure_marks_where_a_method_differs(table: Path) -> None:
-    rows = pd.read_csv(table, dtype={"dose": str}).fillna({"kind": "", "dose": "none", "verdict": ""})
-    figure = draw_doses(rows, "dapo")
+    figure = draw_doses(pd.read_csv(table, dtype={"dose": str}), "dapo")
     panels = dict(zip(("stale", "noise"), figure.axes, strict=True))
     points = {kind: [line for line in axes.lines if line.get_marker() == "o"] for kind, axes in panels.items()}
     assert [float(line.get_xdata()[0]) for line in points["stale"]] == [2, 2] and not points["noise"]
     assert [label.get_text() for label in panels["stale"].get_xticklabels()] == ["none", "1", "4"]
-    write_doses_figure(table, "dapo", table.with_name("figure"))
+    write_design_figure("doses", table, "dapo", table.with_name("figure"))
     assert table.with_name("figure.png").read_bytes().startswith(b"\x89PNG")

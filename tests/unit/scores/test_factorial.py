@@ -8,8 +8,9 @@ import pytest
 
 from evals.core.config.methods import Factorial
 from evals.core.config.sections import Statistics
-from evals.figures.factorial import draw_factorial, write_factorial_figure
-from evals.scores.factorial import write_factorial_table
+from evals.core.records import Way
+from evals.figures.designs import draw_factorial, write_design_figure
+from evals.scores.factors import write_factorial_table
 from evals.statistics.factorial import Design
 from tests.unit.scores.test_compare_command import SAMPLES
 from tests.unit.synthetic_results import score_row, write_scores_file
@@ -39,7 +40,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 rows.append(score_row(run, np.clip(level + generator.integers(-3, 4, 30), 0, SAMPLES), SAMPLES))
     scores = write_scores_file(root / "scores/easy.json", rows, SAMPLES, extraction="last_statement")
     statistics = Statistics(seed=1, resamples=100, permutations=100)
-    write_factorial_table([scores], FACTORIAL, CELLS, {"half": "Half the steps"}, statistics, root / "factorial")
+    design = Design.of(FACTORIAL)
+    named = zip(CELLS, map(design.levels, design.cells), strict=True)
+    sheet = [Way(name=name, method=name, title=name, levels=levels) for name, levels in named]
+    sheet.append(Way(name="half", method="half", title="Half the steps"))
+    write_factorial_table([scores], sheet, FACTORIAL, statistics, root / "factorial")
     return root / "factorial.csv"
 
 
@@ -74,4 +79,4 @@ def test_the_figure_has_a_panel_for_each_model_and_a_line_for_each_effect(table:
     assert set(panels) == {"w48", "tiny"}
     points = [line for line in panels["tiny"].lines if line.get_marker() == "o"]
     assert len(points) == 3 and len({line.get_color() for line in points}) == 2, "blue and orange"
-    write_factorial_figure(table, table.with_name("figure"))
+    write_design_figure("factorial", table, "plain", table.with_name("figure"))

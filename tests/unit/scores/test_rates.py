@@ -10,7 +10,8 @@ import pytest
 from evals.core.config.sections import Statistics
 from evals.core.errors import UserError
 from evals.core.files import write_parquet
-from evals.scores.rates import write_rates_table
+from evals.core.records import Way
+from evals.scores.designs import write_rates_table
 from tests.unit.scores.test_compare_command import write_scores
 
 RATES = {
@@ -18,6 +19,11 @@ RATES = {
     "grpo": {"grpo": 0.2, "grpo_rate_half": 0.1, "grpo_rate_twice": 0.4},
 }
 TITLES = {"dapo": "DAPO", "grpo": "GRPO"}
+SHEET = [
+    Way(name=name, method=method, title=TITLES[method], rates={"tiny": rate})
+    for method, names in RATES.items()
+    for name, rate in names.items()
+]
 STATISTICS = Statistics(seed=1, resamples=200, permutations=200)
 
 
@@ -37,7 +43,7 @@ def study(root: Path, held_out: dict[str, list[int]], solved: dict[str, int], se
 
 
 def written(root: Path, scores: Path) -> tuple[pd.DataFrame, str]:
-    write_rates_table([scores], root / "runs", {"tiny": RATES}, TITLES, "dapo", STATISTICS, root / "rates")
+    write_rates_table([scores], root / "runs", SHEET, "dapo", STATISTICS, root / "rates")
     return pd.read_csv(root / "rates.csv").set_index("method"), (root / "rates.md").read_text()
 
 

@@ -9,10 +9,10 @@ import pytest
 from evals.core.files import fingerprint
 from evals.core.manifest import Manifest
 from evals.core.records import Run
-from evals.figures.sizes import draw_sizes, write_sizes_figure
+from evals.figures.designs import draw_sizes, write_design_figure
 from evals.results import read_results
 from evals.scores.comparison import Settings, write_comparisons
-from evals.tables.sizes import write_sizes_table
+from evals.scores.factors import write_sizes_table
 from tests.unit.scores.test_compare_command import SAMPLES
 from tests.unit.synthetic_results import score_row, write_scores_file
 
@@ -66,4 +66,4 @@ def test_the_figure_has_a_panel_for_each_method_and_a_point_for_each_size(table:
     points = [line for line in panels["GSPO"].lines if line.get_marker() == "o"]
     assert [float(line.get_xdata()[0]) for line in points] == [48_000, 170_000]
     assert points[0].get_color() != points[1].get_color()
-    write_sizes_figure(table, "DAPO", table.with_name("figure"))
+    write_design_figure("sizes", table, "DAPO", table.with_name("figure"))

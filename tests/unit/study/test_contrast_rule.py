@@ -9,7 +9,7 @@ from evals.core.errors import InvalidInput
 from evals.core.run_spec import LocalRun, VerlRun
 from evals.core.yaml_file import read_yaml
 from rlvr.study.contrast import spread
-from rlvr.study.studies import resolve_studies
+from rlvr.study.studies import Studies
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
@@ -90,12 +90,12 @@ def test_two_studies_with_other_reference_methods_share_their_runs(
     files = {name: tmp_path / f"{name}.yaml" for name in "ab"}
     monkeypatch.setattr("rlvr.study.studies.named_study_files", lambda: files)
     config = {**CONFIG, "methods": {"dapo": {}, "grpo": {}}}
-    studies = resolve_studies(config, "main")
-    assert not studies.refused and set(studies.by_folder) == {"", "studies/a/", "studies/b/", "studies/rates/"}
+    studies = Studies(config, "main")
+    assert [studies.folder_of(name) for name in "ab"] == ["studies/a/", "studies/b/"]
     found = {
         method: study.run_spec(f"tiny-{method}-s1").to_json()["contrast"]["reference_method"]
         for method in ("dapo", "grpo", "sapo", "rloo")
-        for study in [studies.runs[f"tiny-{method}-s1"][0]]
+        for study in [studies.policy(f"tiny-{method}-s1")[0]]
     }
     # Runs of the main study are measured against its reference method, others against that of the first that has them.
     assert found == {"dapo": "dapo", "grpo": "dapo", "sapo": "grpo", "rloo": "grpo"}

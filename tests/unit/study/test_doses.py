@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput
-from rlvr.study.plan import Plan
+from rlvr.study.designs import sheet_of
 from rlvr.study.study import Study
-from rlvr.study.targets import Targets
-from tests.unit.study.planned import stages_of, study_with
+from tests.unit.study.planned import jobs_of, study_with
 
 METHODS = {"dapo": {}, "dapo_tis": {"training": {"gradient_clip": 0.5}}, "delta": {}, "gspo": {}}
 DOSES = {"stale": [1, 2], "top_p": [0.95]}
@@ -21,21 +20,17 @@ def smoke(**changes: Any) -> dict[str, Any]:
 
 
 def test_every_method_but_controls_has_each_dose() -> None:
-    plan = Plan.read(smoke(), "smoke.yaml")
-    stages = stages_of(plan)
-    table = stages["table_doses"]
-    assert table.doses == {
-        "stale": {
-            "1": {"dapo": "dapo_stale_1", "dapo_tis": "dapo_tis_stale_1"},
-            "2": {"dapo": "dapo_stale_2", "dapo_tis": "dapo_tis_stale_2"},
-        },
-        "top_p": {"0.95": {"dapo": "dapo_top_p_0_95", "dapo_tis": "dapo_tis_top_p_0_95"}},
-    }
-    assert list(table.titles) == list(METHODS)
-    plain, dosed = (stages[f"train tiny-{name}-s2"].resolved for name in ("dapo_tis", "dapo_tis_top_p_0_95"))
+    study = Study.resolve(smoke(), "smoke.yaml")
+    sheet = sheet_of(study.config, {name: entry["title"] for name, entry in study.methods.items()})
+    assert [(way.name, way.method, way.kind, way.dose) for way in sheet] == [
+        *((name, name, "", "") for name in METHODS),
+        *((f"{name}_stale_{dose}", name, "stale", dose) for dose in "12" for name in ("dapo", "dapo_tis")),
+        *((f"{name}_top_p_0_95", name, "top_p", "0.95") for name in ("dapo", "dapo_tis")),
+    ]
+    plain, dosed = (study.resolved_run(f"tiny-{name}-s2") for name in ("dapo_tis", "dapo_tis_top_p_0_95"))
     assert dosed["training"] == {**plain["training"], "sampler": {"top_p": 0.95}} and dosed["method"] == plain["method"]
-    assert plan.study.methods["dapo_stale_2"]["title"] == "DAPO, stale 2"
-    targets = Targets(plan).by_name["all"]()
+    assert study.methods["dapo_stale_2"]["title"] == "DAPO, stale 2"
+    targets = jobs_of(smoke())["all"].inputs
     assert "results/figures/doses.png" in targets and "results/tables/main.md" not in targets
     assert "results/runs/tiny-gspo-s1/manifest.json" in targets and not any("gspo_stale" in path for path in targets)
 

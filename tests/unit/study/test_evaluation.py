@@ -7,10 +7,9 @@ import pytest
 
 from evals.core.errors import UserError
 from rlvr.study.evaluation import Distribution, Evaluated, Machine, Prompting, configuration
-from rlvr.study.plan import Plan
 from rlvr.study.study import Study
 from tests.commands import rlvr_bench
-from tests.unit.study.planned import stages_of
+from tests.unit.study.planned import jobs_of
 
 REAL = ["aime_2025,hmmt_feb_2025", "gpqa_diamond"]
 
@@ -26,16 +25,19 @@ def test_a_command_line_is_a_study(tmp_path: Path) -> None:
     examples.write_text('{"problem": "1+1", "solution": "2"}\n')
     prompting = Prompting(enable_thinking="false", system_prompt="Think.", few_shot=examples, stop=["Problem:"])
     evaluated = Evaluated("Qwen/Qwen3-8B", REAL, ["32", "gpqa_diamond=8"], revision="v1.0")
-    plan = Plan.read(content_of(evaluated, prompting, backend="vllm"), "eval")
-    stages = stages_of(plan)
-    assert stages["import_model qwen3_8b"].arguments() == {"model": "Qwen/Qwen3-8B", "revision": "v1.0"}
-    sampled = stages["sample qwen3_8b-base"]
-    counts = {name: own.samples_per_problem for name, own in sampled.own.items()}
-    assert counts == {"aime_2025": 32, "hmmt_feb_2025": 32, "gpqa_diamond": 8}
-    sampling = sampled.sampling.identity()
-    assert sampling["few_shot"] == [{"problem": "1+1", "solution": "2"}]
-    assert sampling["stop"] == ["Problem:"] and sampling["system_prompt"] == "Think."
-    assert sampling["chat_template_kwargs"] == {"enable_thinking": False}
+    jobs = jobs_of(content_of(evaluated, prompting, backend="vllm"))
+    imported = jobs["import_model qwen3_8b"].params
+    assert (imported["model"], imported["revision"]) == ("Qwen/Qwen3-8B", "v1.0")
+    settings = jobs["sample qwen3_8b-base"].settings
+    counts = {text for text in settings if ".samples_per_problem" in text}
+    expected = {"aime_2025": 32, "hmmt_feb_2025": 32, "gpqa_diamond": 8}
+    assert counts == {f"of.{name}.samples_per_problem: {count}" for name, count in expected.items()}
+    assert {
+        'few_shot: [{"problem": "1+1", "solution": "2"}]',
+        'stop: ["Problem:"]',
+        'system_prompt: "Think."',
+        "chat_template_kwargs.enable_thinking: false",
+    } <= settings
 
 
 def test_a_directory_and_copies_of_benchmarks_are_found_from_anywhere(
@@ -52,19 +54,13 @@ def test_a_directory_and_copies_of_benchmarks_are_found_from_anywhere(
     assert [run.run for run in Study.resolve(content).runs] == ["my_model_7b-base"]
 
 
-def test_a_gguf_file_is_a_model_and_no_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    plan = Plan.read(content_of(Evaluated("models/Small-1B.Q4_1.gguf", ["chain_3"], ["1"])), "eval")
-    assert stages_of(plan)["import_model small_1b_q4_1_gguf"].source == str(tmp_path / "models/Small-1B.Q4_1.gguf")
-
-
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
         (
             "--model",
             "no/such/model",
-            "--model: is 'no/such/model'; accepted: a directory, a file *.gguf",
+            "--model: is 'no/such/model'; accepted: a directory in Hugging Face format",
         ),
         ("--benchmarks", "aime_1875", "'aime_1875' is no benchmark"),
         ("--benchmarks", ",", "--benchmarks: is empty"),
@@ -91,17 +87,16 @@ def test_bad_options_end_in_one_line_before_anything_is_written(
 def test_a_model_behind_an_address(tmp_path: Path) -> None:
     address = "http://127.0.0.1:8000/v1"
     evaluated = Evaluated("Org/Model-7B", ["chain_3"], ["2"], server=address, extra_body='{"top_k": -1}')
-    plan = Plan.read(configuration(evaluated, Prompting(), Distribution(max_new_tokens=32768), Machine()), "eval")
+    content = configuration(evaluated, Prompting(), Distribution(max_new_tokens=32768), Machine())
     service = {"base_url": address, "model": "Org/Model-7B", "extra_body": {"top_k": -1}}
-    stages = stages_of(plan)
-    assert stages["reach_server model_7b"].service == service
-    sampled = stages["sample model_7b-base"]
-    assert sampled.sampling.backend == "server"
-    assert sampled.resources(plan.execution) == {"gpu": 0}
-    assert str(sampled.checkpoint) == "results/base/model_7b/manifest.json"
+    jobs = jobs_of(content)
+    assert jobs["reach_server model_7b"].params["service"].identity() == service
+    sampled = jobs["sample model_7b-base"]
+    assert 'backend: "server"' in sampled.settings and sampled.resources["gpu"] == 0
+    assert "results/base/model_7b/manifest.json" in sampled.inputs
     evaluated = Evaluated("m", ["chain_3"], ["2"], server="127.0.0.1:8000")
     with pytest.raises(UserError, match=r"base_url: is '127\.0\.0\.1:8000'; accepted: an address"):
-        Plan.read(configuration(evaluated, Prompting(), Distribution(max_new_tokens=32768), Machine()), "eval")
+        Study.resolve(configuration(evaluated, Prompting(), Distribution(max_new_tokens=32768), Machine()), "eval")
 
 
 def test_a_revision_is_of_the_hub(tmp_path: Path) -> None:

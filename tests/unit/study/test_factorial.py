@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput
-from rlvr.study.factorial import describe
-from rlvr.study.plan import Plan
+from rlvr.study.designs import describe, sheet_of
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
-from rlvr.study.targets import Targets
-from tests.unit.study.planned import stages_of, study_with
+from tests.unit.study.planned import jobs_of, study_with
 
 RATIO = {"name": "ratio", "levels": [{"level": "token"}, {"level": "sequence", "loss": {"name": "gspo"}}]}
 NONE = {"level": "none", "loss": {"epsilon_low": 1.0, "epsilon_high": 1e6}}
@@ -28,20 +26,21 @@ def smoke(factorial: dict[str, Any] | None = None, **changes: Any) -> dict[str, 
 
 
 def test_cells_combine_the_changes_of_their_levels_and_have_their_own_table_and_figure() -> None:
-    plan = Plan.read(smoke(), "smoke.yaml")
-    stages = stages_of(plan)
-    cells = stages["table_factorial"].cells
-    assert cells[:3] == ("plain", "plain_001", "plain_010") and len(cells) == 10 == len(plan.study.methods)
-    of_method = {name: stages[f"train tiny-{name}-s1"].resolved for name in cells}
+    study = Study.resolve(smoke(), "smoke.yaml")
+    sheet = sheet_of(study.config, {name: entry["title"] for name, entry in study.methods.items()})
+    cells = [way.name for way in sheet]
+    assert cells[:3] == ["plain", "plain_001", "plain_010"] and len(cells) == 10 == len(study.methods)
+    assert sheet[2].levels == {"ratio": "token", "clip": "probability", "rate": "once"}
+    of_method = {name: study.resolved_run(f"tiny-{name}-s1") for name in cells}
     assert of_method["plain_120"]["method"]["loss"]["name"] == "gspo"
     assert of_method["plain_120"]["method"]["loss"]["epsilon_high"] == 1e6
     assert of_method["plain_011"]["method"]["loss"]["name"] == "dppo_tv"
     assert of_method["plain_011"]["training"]["learning_rate"] == 0.0006
-    assert plan.study.methods["plain_120"]["title"] == "ratio sequence, clip none"
-    targets = Targets(plan).by_name["all"]()
+    assert study.methods["plain_120"]["title"] == "ratio sequence, clip none"
+    targets = jobs_of(smoke())["all"].inputs
     assert "results/figures/factorial.png" in targets and "results/tables/main.md" not in targets
-    again = Study.resolve(plan.study.config.to_json())
-    assert list(again.methods) == list(plan.study.methods) and again.training == plan.study.training
+    again = Study.resolve(study.config.to_json())
+    assert list(again.methods) == list(study.methods) and again.training == study.training
 
 
 def test_the_planned_factorial_has_40_cells_on_two_sizes_and_says_what_it_cannot_tell_apart() -> None:

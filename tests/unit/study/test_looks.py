@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from evals.core.comparisons import Look, Looks, Verdict
 from evals.core.files import write_json
-from rlvr.study.looks import next_look
+from rlvr.study.looks import NextLook, announce_look, next_look
 from rlvr.study.studies import Studies
 from rlvr.study.study_file import read_study_file
 from tests.unit.study.planned import Job, changed, jobs_of, replaced
@@ -24,7 +25,7 @@ def content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return read_study_file(REPOSITORY / "config/smoke.yaml")
 
 
-def said_of(studies: Studies) -> str | None:
+def said_of(studies: Studies) -> NextLook | None:
     return next_look(studies.left(""), studies.looks(""))
 
 
@@ -45,16 +46,32 @@ def decide(seeds: int, verdicts: dict[str, Verdict | None], earlier: tuple[Look,
 
 
 def test_a_plan_says_what_is_trained_up_to_the_next_look_and_at_most(content: dict[str, Any]) -> None:
-    def said() -> str | None:
-        return said_of(changed(content, "seeds", SEEDS))
+    def said() -> str:
+        return str(said_of(changed(content, "seeds", SEEDS)))
 
-    words = "Stops when certain: {} trainings up to the look after {} seeds, where {} comparisons are open; at most {} "
-    assert said() == words.format(6, 2, 2, 18) + "trainings in all"
+    words = (
+        "Stops when certain: {} training runs up to the look after {} seeds, where {} comparisons are open; at most "
+    )
+    assert said() == words.format(6, 2, 2) + "18 training runs in all"
     first = decide(2, {DELTA: Verdict.WORSE, BALANCED: None})
-    assert said() == words.format(10, 4, 1, 14) + "trainings in all"
+    assert said() == words.format(10, 4, 1) + "14 training runs in all"
     decide(4, {BALANCED: Verdict.EQUIVALENT}, first)
-    assert said() is None
+    assert said() == "All looks are taken: 10 training runs in all"
     assert said_of(changed(content, "seeds", [1, 2])) is None
+
+
+def test_the_display_is_told_the_jobs_up_to_the_next_look_and_those_that_are_possible(
+    content: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    studies = changed(content, "seeds", SEEDS)
+    with caplog.at_level("INFO", "told"):
+        announce_look(studies.left(""), studies.looks(""), logging.getLogger("told"))
+    (record,) = caplog.records
+    assert record.__dict__["look"] == {
+        "seeds": 2,
+        "planned": {"train": 6, "sample": 6, "grade": 6},  # 3 methods, 2 seeds
+        "possible": {"train": 18, "sample": 18, "grade": 18},
+    }
 
 
 DELTA, BALANCED = "delta", "dapo_query_preserved_reward_balanced"

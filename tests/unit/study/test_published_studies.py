@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from evals.tables.published import compare_with_papers, read_reference
-from rlvr.study.displayed import Displayed
-from rlvr.study.plan import Plan
+from rlvr.study.evidence import own_settings
 from rlvr.study.source_files import REPOSITORY
+from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 from tests.unit.synthetic_results import full_size_results
 
@@ -18,19 +18,15 @@ SOME = {"inside", "outside", "no interval"}
 AS_FAR = {f"{verdict}, as far as published" for verdict in SOME}
 
 
-def plan_of(name: str, **changes: Any) -> Plan:
+def study_of(name: str, **changes: Any) -> Study:
     path = REPOSITORY / "config/papers" / name
-    return Plan.read(read_study_file(path) | changes, path.name)
-
-
-def own_settings(plan: Plan) -> dict[str, Any]:
-    return Displayed(plan).own_settings()
+    return Study.resolve(read_study_file(path) | changes, path.name)
 
 
 def compared(name: str, arxiv: str) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
     """A study's made-up results of full size beside its paper's numbers."""
-    plan = plan_of(name)
-    study, own = plan.study, own_settings(plan)
+    study = study_of(name)
+    own = own_settings(study)
     sizes = {benchmark: loaded.entry.count for benchmark, loaded in study.benchmarks.items()}
     methods = {model: list(study.methods) for model in study.config.models}
     results = full_size_results(methods, sizes, study.config.evaluation.samples_per_problem)
@@ -79,16 +75,16 @@ def test_numbers_on_problems_that_nobody_has_stand_beside_ours_and_do_not_compar
 
 def test_a_directory_does_not_name_a_model() -> None:
     models = read_study_file(REPOSITORY / "config/papers/dapo.yaml")["models"]
-    assert own_settings(plan_of("dapo.yaml"))["models"] == {"qwen2_5_32b": "Qwen2.5-32B"}
+    assert own_settings(study_of("dapo.yaml"))["models"] == {"qwen2_5_32b": "Qwen2.5-32B"}
     entry = {key: value for key, value in models["qwen2_5_32b"].items() if key != "published_as"}
-    plan = plan_of("dapo.yaml", models={"qwen2_5_32b": entry})
-    assert own_settings(plan)["models"] == {"qwen2_5_32b": None}
-    assert plan.study.model_title("qwen2_5_32b") == "Qwen2.5-32B" == Path(entry["path"]).name
+    study = study_of("dapo.yaml", models={"qwen2_5_32b": entry})
+    assert own_settings(study)["models"] == {"qwen2_5_32b": None}
+    assert study.model_title("qwen2_5_32b") == "Qwen2.5-32B" == Path(entry["path"]).name
     del entry["path"]
-    fetched = plan_of("dapo.yaml", models={"qwen2_5_32b": {**entry, "id": "Qwen/Qwen2.5-32B", "revision": "main"}})
+    fetched = study_of("dapo.yaml", models={"qwen2_5_32b": {**entry, "id": "Qwen/Qwen2.5-32B", "revision": "main"}})
     assert own_settings(fetched)["models"] == {"qwen2_5_32b": "Qwen2.5-32B"}
 
 
 def test_a_model_s_changes_of_a_method_are_the_catalogue_s_entry_for_that_size() -> None:
-    assert own_settings(plan_of("fipo.yaml")).get("methods") == {"qwen2_5_math_7b": {"fipo": "fipo_symmetric_range"}}
-    assert own_settings(plan_of("directions_7b.yaml")).get("methods") == {}
+    assert own_settings(study_of("fipo.yaml")).get("methods") == {"qwen2_5_math_7b": {"fipo": "fipo_symmetric_range"}}
+    assert own_settings(study_of("directions_7b.yaml")).get("methods") == {}

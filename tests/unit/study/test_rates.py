@@ -5,40 +5,49 @@ from typing import Any
 import pytest
 
 from evals.core.errors import UserError
-from rlvr.study.plan import Plan
-from rlvr.study.targets import Targets
-from tests.unit.study.planned import stages_of, study_with
+from rlvr.study.designs import RATES, sheet_of
+from rlvr.study.studies import Studies
+from rlvr.study.study import Study
+from tests.unit.study.planned import jobs_of, study_with
 
 QWEN = {"source": "hugging_face", "path": "models/qwen", "prompt_form": "base", "dtype": "float32"}
 CHANGING = {"qwen": {**QWEN, "methods": {"dapo": {"loss": {"epsilon_low": 0.1}}}}}
 VALIDATION = {"seed": 9, "count": 20, "every": 2, "samples_per_problem": 4}
 
 
-def smoke(**changes: Any) -> Plan:
-    return Plan.read(study_with("smoke.yaml", **changes), "smoke.yaml")
+def smoke(**changes: Any) -> Studies:
+    return Studies(study_with("smoke.yaml", **changes), "smoke.yaml")
+
+
+def rates_of(studies: Studies) -> Study:
+    return studies.study(studies.folder_of(RATES))
+
+
+def titles(study: Study) -> dict[str, str]:
+    return {name: entry["title"] for name, entry in study.methods.items()}
 
 
 def test_every_method_but_controls_is_trained_at_half_and_twice_its_rate() -> None:
     methods = {"dapo": {}, "grpo_no_kl": {"training": {"learning_rate": 0.001}}, "delta": {}, "gspo": {}}
     controls = {"positive": "delta", "negative": "gspo"}
-    plan = smoke(validation=VALIDATION, methods=methods, controls=controls)
-    stages, common = stages_of(plan), plan.study.training["dapo"].learning_rate
-    table = stages["table_rates studies/rates/"]
-    assert table.rates["tiny"] == {
-        "dapo": {"dapo": common, "dapo_rate_half": common / 2, "dapo_rate_twice": 2 * common},
-        "grpo_no_kl": {"grpo_no_kl": 0.001, "grpo_no_kl_rate_half": 0.0005, "grpo_no_kl_rate_twice": 0.002},
-    }
-    for name, run in ((name, f"tiny-{name}-s2") for of_method in table.rates["tiny"].values() for name in of_method):
-        training = stages[f"train {run}"].resolved["training"]
-        expected = next(of_method[name] for of_method in table.rates["tiny"].values() if name in of_method)
-        assert training["learning_rate"] == expected and f"results/runs/{run}/manifest.json" in table.inputs()
-    half, whole = (stages[f"train tiny-{name}-s1"].resolved for name in ("dapo_rate_half", "dapo"))
+    content = study_with("smoke.yaml", validation=VALIDATION, methods=methods, controls=controls)
+    studies = Studies(content, "smoke.yaml")
+    study, common = rates_of(studies), studies.main.training["dapo"].learning_rate
+    sheet = sheet_of(study.config, titles(study))
+    assert [(way.name, way.method, way.rates) for way in sheet] == [
+        (f"{method}{suffix}", method, {"tiny": rate * factor})
+        for method, rate in (("dapo", common), ("grpo_no_kl", 0.001))
+        for suffix, factor in (("", 1.0), ("_rate_half", 0.5), ("_rate_twice", 2.0))
+    ]
+    jobs = jobs_of(content, RATES)
+    table = jobs["table_design studies/rates/ rates"]
+    for way in sheet:
+        training = jobs[f"train tiny-{way.name}-s2"].content["training"]
+        assert training["learning_rate"] == way.rates["tiny"]
+        assert f"results/runs/tiny-{way.name}-s2/manifest.json" in table.inputs
+    half, whole = (jobs[f"train tiny-{name}-s1"].content for name in ("dapo_rate_half", "dapo"))
     assert half["training"] == {**whole["training"], "learning_rate": common / 2} and half["method"] == whole["method"]
-    needed = Targets(plan).by_name["rates"]()
-    assert (
-        "results/studies/rates/tables/rates.md" in needed and "results/runs/tiny-delta-s1/manifest.json" not in needed
-    )
-    assert not any("rate_half" in path for path in Targets(plan).by_name["all"]())
+    assert "results/studies/rates/tables/rates.md" in jobs["rates"].inputs and "train tiny-delta-s1" not in jobs
 
 
 def test_a_model_s_own_rate_is_halved_and_doubled() -> None:
@@ -46,19 +55,22 @@ def test_a_model_s_own_rate_is_halved_and_doubled() -> None:
     tiny = study_with("smoke.yaml")["models"]["tiny"]
     models = {"tiny": tiny, "wide": {**tiny, "reinforcement": {"learning_rate": 0.001}}}
     half = {"extends": "grpo", "title": "Slow", "learning_rate_factor": 0.5}
-    plan = smoke(validation=VALIDATION, models=models, methods={"dapo": {}, "slow": half})
-    rates = stages_of(plan)["table_rates studies/rates/"].rates["wide"]
-    assert rates["dapo"] == {"dapo": 0.001, "dapo_rate_half": 0.0005, "dapo_rate_twice": 0.002}
-    assert rates["slow"] == {"slow": 0.0005, "slow_rate_half": 0.00025, "slow_rate_twice": 0.001}
-    run = plan.study.run_spec("wide-dapo-s1")
+    studies = smoke(validation=VALIDATION, models=models, methods={"dapo": {}, "slow": half})
+    study = rates_of(studies)
+    rates = {way.name: way.rates["wide"] for way in sheet_of(study.config, titles(study))}
+    assert rates == {
+        **{"dapo": 0.001, "dapo_rate_half": 0.0005, "dapo_rate_twice": 0.002},
+        **{"slow": 0.0005, "slow_rate_half": 0.00025, "slow_rate_twice": 0.001},
+    }
+    run = studies.main.run_spec("wide-dapo-s1")
     assert run.training.learning_rate == 0.001 and run.contrast is not None
-    assert plan.study.run_spec("wide-slow-s1").contrast is None
+    assert studies.main.run_spec("wide-slow-s1").contrast is None
 
 
 def test_a_study_that_stops_when_it_is_certain_has_eight_seeds_at_each_rate() -> None:
     seeds = {"at_most": 16, "looks": [4, 16], "margin": 2.0}
-    plan = smoke(validation=VALIDATION, methods={"dapo": {}, "grpo": {}}, seeds=seeds)
-    assert plan.studies.by_folder["studies/rates/"].config.seeds == tuple(range(1, 9))
+    studies = smoke(validation=VALIDATION, methods={"dapo": {}, "grpo": {}}, seeds=seeds)
+    assert rates_of(studies).config.seeds == tuple(range(1, 9))
 
 
 @pytest.mark.parametrize(
@@ -73,8 +85,7 @@ def test_a_study_that_stops_when_it_is_certain_has_eight_seeds_at_each_rate() ->
     ],
 )
 def test_a_study_that_cannot_choose_is_told_so_where_rates_are_asked_for(changes: dict[str, Any], said: str) -> None:
-    targets = Targets(smoke(**changes))
-    targets.by_name["all"]()
+    studies = smoke(**changes)
     with pytest.raises(UserError) as error:
-        targets.by_name["rates"]()
+        studies.folder_of(RATES)
     assert str(error.value).startswith(said)

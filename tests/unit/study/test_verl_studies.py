@@ -15,9 +15,8 @@ from rlvr.cli import main
 from rlvr.engines.verl.checks import check
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import CATALOGUE
-from rlvr.study.displayed import Displayed
+from rlvr.study.evidence import own_settings
 from rlvr.study.notices import prompts
-from rlvr.study.plan import Plan
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
@@ -31,7 +30,7 @@ def delta() -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
-    study = Plan.read(read_study_file(path), path.name).study
+    study = Study.resolve(read_study_file(path), path.name)
     assert study.engine == "verl" and len(study.trained_runs) >= 2
     assert all(run.gradient_clip == 1.0 for run in study.training.values())
     for run in study.trained_runs:
@@ -181,14 +180,14 @@ def test_another_prompt_is_a_departure_that_is_shown_and_recorded() -> None:
     )
     assert prompts(alike)[0].startswith("Training and evaluation have one prompt, but for choices and programs (mmlu")
     content["evaluation"]["prompt"] = "benchmark"
-    plan = Plan.read(content, "delta.yaml")
+    study = Study.resolve(content, "delta.yaml")
     names = "aime_2024, aime_2025, aime_2026, hmmt_feb_2025, hmmt_nov_2025, hmmt_feb_2026, brumo_2025"
-    assert prompts(plan.study) == [f"Departure: evaluation has another prompt than training on {names}."]
-    assert Displayed(plan).own_settings()["evaluation_prompt"] == "another than in training"
+    assert prompts(study) == [f"Departure: evaluation has another prompt than training on {names}."]
+    assert own_settings(study)["evaluation_prompt"] == "another than in training"
     run = "qwen3_8b_base-dapo-s1"
-    assert plan.own_settings(run, "aime_2024").prompt.startswith("Problem:")
+    assert study.prompt("aime_2024", "qwen3_8b_base").startswith("Problem:")
     # How it is asked is no part of what was trained.
-    assert plan.study.resolved_run(run) == alike.resolved_run(run)
+    assert study.resolved_run(run) == alike.resolved_run(run)
 
 
 def test_options_of_verl_that_can_change_results_are_part_of_the_run() -> None:

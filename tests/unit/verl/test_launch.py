@@ -108,15 +108,40 @@ def test_a_gpu_machine_gets_nothing_that_is_for_cpus(places: Places, monkeypatch
 
 
 def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(places: Places) -> None:
-    run = make_run().model_copy(update={"overrides": {f"{ROLLOUT}.quantization": "fp8"}})
+    run = make_run().model_copy(update={"overrides": {f"{ROLLOUT}.logprobs_mode": "raw"}})
     words = launch(run, make_cluster(overrides={"+ray_kwargs.ray_init.include_dashboard": False}), places).words
-    assert f"{ROLLOUT}.quantization=fp8" in words and "+ray_kwargs.ray_init.include_dashboard=false" in words
+    assert f"{ROLLOUT}.logprobs_mode=raw" in words and "+ray_kwargs.ray_init.include_dashboard=false" in words
     own = (f"{ROLLOUT}.n", f"+{ACTOR}.optim.lr", "trainer.v1.trainer_mode", "actor_rollout_ref.model.lora_rank")
     own += (f"{ACTOR}.optim", f"{ROLLOUT}.n.x")
     for key in own:
         with pytest.raises(InvalidInput, match="is set by the project") as error:
             launch(make_run(), make_cluster(overrides={key: 1}), places)
         assert error.value.key == f"overrides.{key}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(f"{ROLLOUT}.{name}" for name in ("full_determinism", "repetition_penalty", "ignore_eos", "quantization")),
+        *(f"{ROLLOUT}.engine_kwargs{name}" for name in ("", ".vllm", ".vllm.seed", ".vllm.override_generation_config")),
+        *(f"{ROLLOUT}.{name}" for name in ("custom.server", "agent.custom_async_server.path", "over_sample_rate")),
+        *("actor_rollout_ref.model.override_config.rope_theta", "+actor_rollout_ref.model.override_config"),
+        *("custom_reward_function.path", "reward_model.enable", "reward.custom_reward_function.path"),
+        *("skip.rollout.enable", "distillation.enabled", "trainer.use_v1", "data.shuffle_seed"),
+    ],
+)
+def test_what_changes_what_is_drawn_or_graded_is_refused(key: str, places: Places) -> None:
+    with pytest.raises(InvalidInput, match=r"is what the study decides|is set by the project") as error:
+        launch(make_run(), make_cluster(overrides={key: 1}), places)
+    assert error.value.key == f"overrides.{key}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [f"{ROLLOUT}.engine_kwargs.vllm.attention_backend", "+actor_rollout_ref.model.override_config.attn_implementation"],
+)
+def test_how_it_is_drawn_can_be_said(key: str, places: Places) -> None:
+    assert key in launch(make_run(), make_cluster(overrides={key: "x"}), places).overrides
 
 
 def test_options_of_verl_s_own_losses_are_refused(places: Places) -> None:

@@ -1,217 +1,199 @@
 """Snakemake's output for a person who watches a study: ``snakemake --logger rlvr``, which the default profile sets.
 
-On a terminal a live display, elsewhere plain lines. Everything that Snakemake says by itself (errors, warnings,
-messages of unknown kinds) is passed on in Snakemake's own format. A dry run shows how many jobs of each rule there are
-and why, with ``--printshellcmds`` every job; ``--verbose``, ``--quiet`` and ``--debug-dag`` look as they do without it.
-Snakemake finds it by its name, as a top-level package.
+A terminal has a live display; a file or a pipe gets a line for each job that has ended, and one a minute about those
+that run. A dry run counts jobs, and lists them with ``--printshellcmds``. All else that Snakemake says is passed on.
 """
 
-from __future__ import annotations
-
+import contextlib
 import logging
 import os
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Event, Thread
+from typing import Any, NamedTuple
 
-from snakemake.common import NOTHING_TO_BE_DONE_MSG
-from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, get_event, show_logs
-from snakemake.settings.enums import Quietness
+from rich import console, live, progress_bar, table
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_rlvr import wording
-from snakemake_logger_plugin_rlvr.plain import PlainDisplay
-from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, Study, earlier_seconds
+from evals.core.progress import read_steps
+from rlvr.study.study_file import fault_of_command
 
-if TYPE_CHECKING:
-    from snakemake_logger_plugin_rlvr.live import LiveDisplay
+_UNKNOWN_SECONDS, _SECONDS_BETWEEN_LINES = 3.0, 60.0
+# What Snakemake says in every run; the display says it better, or it is of no use here.
+_ROUTINE = re.compile("Assuming|host: |Building D|Using sh|Select|Elapsed|Conda env|Singul|Updating ch|DAG of|None$|$")
+_INTERRUPTED = re.compile("Terminating processes on user request|Will exit after finishing currently running jobs")
+_COMMAND_FAILED = re.compile(r"RuleException:\nCalledProcessError.*(exit status \d+|died with .*?)\.?$", re.DOTALL)
+_RESULTS = ("results/report.html", "results/tables/main.md", "results/figures")
 
-    Display = PlainDisplay | LiveDisplay
 
-# What Snakemake says about its own doings in every run; the display says it better or it is of no use here.
-_ROUTINE = (
-    "Assuming unrestricted shared filesystem usage",
-    "host: ",
-    "Building DAG of jobs",
-    "Using shell: ",
-    "Select jobs to execute",
-    "Elapsed time: ",
-    "Conda environments: ignored",
-    "Singularity containers: ignored",
-)
-# Said when the user interrupts (Ctrl-C, SIGTERM); the jobs that end after it did not fail.
-_INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
-# Of a configuration file that is no YAML Snakemake names no line, of a missing one lines of its own code.
-_UNREADABLE = ("Config file ", "in load_configfile")
-# A failed command is announced twice, first by this exception, which quotes the command whole.
-_COMMAND_FAILED = "RuleException:\nCalledProcessError"
-_CHANGED = re.compile(r"Params have changed.*: before: (.*?) now: (.*?) *$", re.DOTALL)
-"""The reason of a job whose settings changed."""
-_EXIT = re.compile(r"(exit status \d+|died with \S.*?)\.?$")
-_SHOWN_BY_DISPLAY = {
-    LogEvent.RUN_INFO,
-    LogEvent.WORKFLOW_STARTED,
-    LogEvent.RESOURCES_INFO,
-    LogEvent.PROGRESS,
-    LogEvent.JOB_INFO,
-    LogEvent.JOB_STARTED,
-    LogEvent.JOB_FINISHED,
-    LogEvent.JOB_ERROR,
-}
+class Job(NamedTuple):
+    """A job that has started, at a second of the epoch."""
+
+    rule: str
+    name: str
+    threads: int
+    started: float
+    outputs: tuple[str, ...]
+
+
+class Study:
+    """The jobs of a Snakemake run, by rule: ``planned`` up to the next ``look``, ``ended``, and what these took.
+
+    One thread enters events; another one reads, and copies before it counts.
+    """
+
+    def __init__(self, cores: int = 1) -> None:
+        self.cores, self.planned, self.ended, self.look = cores, Counter[str](), Counter[str](), dict[str, Any]()
+        self.running, self.failed = dict[int, Job](), dict[int, tuple[Job, str]]()
+        self.seconds = dict[str, float]()
+
+    def outlook(self, now: float) -> list[str]:
+        """Jobs and, once most are of measured rules, the time left of what is planned; what later looks may add."""
+        jobs, failed = list(self.running.values()), [job for job, _ in list(self.failed.values())]
+        planned, ended = Counter(self.planned), Counter(self.ended)
+        left = {job: steps.seconds_left for job in jobs if (steps := read_steps(job.outputs, job.started))}
+        known = {job.rule: (now - job.started + rest) * job.threads for job, rest in left.items()}
+        known |= {rule: self.seconds[rule] / count for rule, count in ended.items()}
+        for job in jobs:  # one that takes longer than usual is taken to need a tenth of its time more
+            took, usual = now - job.started, known.get(job.rule, _UNKNOWN_SECONDS) / job.threads
+            left.setdefault(job, max(usual - took, took / 10))
+        waiting = planned - ended - Counter(job.rule for job in (*jobs, *failed))
+        ahead = sum(count * known.get(rule, _UNKNOWN_SECONDS) for rule, count in waiting.items())
+        ahead += sum(rest * job.threads for job, rest in left.items())
+        unknown = sum(count for rule, count in (planned - ended).items() if rule not in known) / max(planned.total(), 1)
+        seconds = duration(max(ahead / self.cores, *left.values(), 0.0))
+        words = f"{ended.total()} of {planned.total()} jobs{f', {len(failed)} failed' * bool(failed)}"
+        words += f", {'about' if unknown <= 0.1 else 'roughly'} {seconds} left" if unknown <= 0.5 else ""
+        if not self.look.get("seeds"):
+            return [words]
+        words += f" to the look after {self.look['seeds']} seeds"
+        more = Counter(self.look["possible"]) - Counter(self.look["planned"])
+        seconds = duration(sum(count * known.get(rule, 0.0) for rule, count in more.items()) / self.cores)
+        time_of_all = f", {seconds}," if "train" in known else ""
+        return [words, *[f"then up to {more['train']} training runs{time_of_all} if nothing is certain"] * bool(more)]
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``3 min 20 s``, ``2 h 5 min``: no more digits than a person wants."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 class LogHandler(LogHandlerBase):
     """Feeds a :class:`Study` with Snakemake's events and shows it."""
 
-    writes_to_stream = True  # instead of Snakemake's output; its log file stays as it is
-    writes_to_file = False
-    has_filter = True  # every record is seen, for the display counts jobs even where nothing is printed
-    has_formatter = True
-    needs_rulegraph = False
+    writes_to_stream = True  # in Snakemake's place, whose filter and format it keeps
+    writes_to_file = has_filter = has_formatter = needs_rulegraph = False
 
     def __post_init__(self) -> None:
         """Choose between Snakemake's own output and a display."""
-        settings = self.common_settings
-        self._stream = sys.stdout if settings.stdout else sys.stderr
-        self._started_in = Path.cwd()
-        self._began = time.time()
-        self._study = Study()
-        self._display: Display | None = None
-        self._has_plan = False
-        self._nothing_to_do = False
-        self._interrupted = False
-        self._exits: list[str] = []
-        self._changes: Counter[tuple[str, str, str]] = Counter()
-        self._as_usual = bool(settings.dryrun or settings.verbose or settings.debug_dag or settings.quiet)
-        quiet: Collection[Quietness] | None = settings.quiet
-        if settings.dryrun and not (quiet or settings.verbose or settings.debug_dag or settings.printshellcmds):
-            quiet = {Quietness.RULES}  # thousands of lines, of which nobody reads more than the table of counts
-        self._snakemake = ColorizingTextHandler(
-            nocolor=settings.nocolor,
-            stream=self._stream,
-            formatter=DefaultFormatter(quiet, settings.show_failed_logs),
-            filter=DefaultFilter(quiet, settings.debug_dag, settings.verbose, settings.dryrun, settings.printshellcmds),
-        )
+        asked, stream = self.common_settings, sys.stdout if self.common_settings.stdout else sys.stderr
+        is_live = stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._console = console.Console(file=stream, force_terminal=is_live, no_color=asked.nocolor, highlight=False)
+        self._study, self._began, self._is_closed = Study(), time.time(), Event()
+        self._live = live.Live(console=self._console, get_renderable=self._table, refresh_per_second=2, transient=True)
+        self._exits, self._is_interrupted = dict[str, str](), False
+        self._typed_in = os.path.realpath(os.environ.get("PWD", os.curdir))
+        self._is_detailed = asked.verbose or asked.debug_dag or asked.quiet or asked.show_failed_logs
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show one record."""
         try:
-            if isinstance(record.msg, str) and any(text in record.msg for text in _UNREADABLE):
-                record.msg = wording.fault_of_configuration(sys.argv[1:]) or record.msg
-            if self._as_usual:
-                self._snakemake.handle(record)
-                self._note_change(record)
-            else:
-                self._show(record)
-        except Exception:
-            # As every logging handler: an exception here would end the thread that delivers all further messages,
-            # Snakemake's errors among them. handleError prints it with its traceback.
+            if re.search("^Config file |in load_configfile", str(record.msg), re.MULTILINE):
+                record.msg = fault_of_command(sys.argv[1:]) or record.msg  # which names the line
+            is_job = getattr(record, "event", None) == LogEvent.JOB_INFO
+            if not (self._is_detailed or self.common_settings.dryrun):
+                self._enter(record, record.__dict__, record.created)
+            elif self._is_detailed or self.common_settings.printshellcmds or not is_job:
+                self._say("\n" * is_job + str(self.format(record) or ""))
+        except Exception:  # it would end the thread that delivers all further messages, errors among them
             self.handleError(record)
 
     def close(self) -> None:
-        """Remove the display and say how the study ended."""
-        if self._display is not None:
-            self._display.close()
-            for text in self._exits:
-                self._display.message(text, is_error=True)
-            if self._has_plan:
-                seconds = time.time() - self._began
-                self._display.lines(wording.ending(self._study, seconds, self._started_in))
-            elif self._nothing_to_do:
-                self._display.lines(wording.results(self._started_in))
-            self._display = None
-        for line in wording.changes(self._changes):
-            print(line, file=self._stream)
-        self._changes.clear()  # Snakemake closes a handler twice
+        """Remove the display and say how the study ended; Snakemake closes a handler twice."""
+        if self._study.planned and not self._is_closed.is_set():
+            self._is_closed.set()
+            self._live.stop()
+            failures = [f"  failed: {job.name}{why}" for job, why in self._study.failed.values()]
+            ended, total = self._study.ended.total(), self._study.planned.total()
+            words = f"{ended} of {total} jobs finished in {duration(time.time() - self._began)}"
+            more = [f"  {os.path.relpath(path, self._typed_in)}" for path in _RESULTS if Path(path).exists()]
+            more = more if ended == total else ["the same command goes on from here; what has finished is kept"]
+            self._say("\n".join([words, *failures, *more]))
         super().close()
 
-    def _note_change(self, record: logging.LogRecord) -> None:
-        """Remember which settings of a planned job changed."""
-        if self.common_settings.dryrun and get_event(record) == LogEvent.JOB_INFO:
-            changed = _CHANGED.search(str(record.__dict__.get("reason")))
-            if changed is not None:
-                self._changes[record.__dict__["rule_name"], changed[1], changed[2]] += 1
+    def _say(self, text: str, style: str = "") -> None:
+        stamp = "" if self._console.is_terminal or self.common_settings.dryrun else time.strftime("%H:%M:%S  ")
+        self._console.print(f"{stamp}{text}", style=style, markup=False, soft_wrap=True)
 
-    def _show(self, record: logging.LogRecord) -> None:
-        if self._display is None:
-            self._display = self._open_display()
-        event = get_event(record)
-        if event in _SHOWN_BY_DISPLAY:
-            self._account(event, record.__dict__, record.created, self._display)
-        elif self._snakemake.filter(record):
-            text = self._snakemake.format(record)
-            self._nothing_to_do |= text == NOTHING_TO_BE_DONE_MSG
-            self._interrupted |= text.startswith(_INTERRUPTED)
-            is_routine = event is None and record.levelno <= logging.INFO and text.startswith(_ROUTINE)
-            if event == LogEvent.ERROR and text.startswith(_COMMAND_FAILED):
-                self._exits.append(text)
-            elif text not in ("", "None") and not is_routine:
-                self._display.message(text, is_error=record.levelno >= logging.ERROR)
-
-    def _account(self, event: LogEvent, values: dict[str, Any], now: float, display: Display) -> None:
-        """Enter one event into the study and the display."""
-        study = self._study
-        if event == LogEvent.RESOURCES_INFO and values.get("cores"):
-            study.cores = values["cores"]
-        elif event == LogEvent.RUN_INFO:
-            study.earlier = earlier_seconds(Path("results/costs"))
-            study.planned = {rule: count for rule, count in values["stats"].items() if rule != "total"}
-            self._has_plan = True
-            display.planned()
+    def _enter(self, record: logging.LogRecord, values: dict[str, Any], now: float) -> None:
+        """Enter one event into the study, and say it where it is worth a line."""
+        study, event = self._study, values.get("event")
+        if "look" in values:
+            before, study.look = study.look or values["look"], values["look"]
+            study.planned += Counter(study.look["planned"]) - Counter(before["planned"])
+        if event == LogEvent.RUN_INFO:
+            study.planned = Counter({rule: count for rule, count in values["stats"].items() if rule != "total"})
+            rules = ", ".join(f"{rule} {count}" for rule, count in study.planned.most_common(6))
+            self._say(f"{study.planned.total()} jobs on {study.cores} cores, among them {rules}")
+            self._live.start() if self._console.is_terminal else Thread(target=self._report, daemon=True).start()
+        elif event == LogEvent.RESOURCES_INFO:
+            study.cores = values.get("cores") or study.cores
         elif event == LogEvent.PROGRESS:
-            study.jobs_known = values["total"]
+            study.planned[""] += values["total"] - study.planned.total()  # what a checkpoint added
         elif event == LogEvent.JOB_INFO:
-            wildcards = tuple(
-                str(value) for value in values["wildcards"].values() if value
-            )  # the main study's folder is ""
-            job = RunningJob(
-                values["jobid"],
-                values["rule_name"],
-                wildcards,
-                values["threads"],
-                now,
-                outputs=tuple(values["output"]),
-                logs=tuple(values["log"]),
-            )
-            study.start(job)
-            display.started(job)
-        elif event == LogEvent.JOB_FINISHED:
-            finished = study.finish(values["job_id"], now)
-            if finished is not None:
-                display.finished(finished, now)
-        elif event == LogEvent.JOB_ERROR and self._interrupted:
-            self._exits.clear()
-            study.fail(values["jobid"], None)
-        elif event == LogEvent.JOB_ERROR:
-            failure = self._failed_job(values, now)
-            study.fail(values["jobid"], failure)
-            display.lines(wording.failure(failure, self._started_in), is_failure=True)
-            if self.common_settings.show_failed_logs:
-                display.lines(show_logs(failure.logs))
+            rule, names = values["rule_name"], [str(value) for value in values["wildcards"].values() if value]
+            begun = Job(rule, " ".join([rule, *names]), values["threads"], now, tuple(values["output"]))
+            study.running[values["jobid"]] = begun
+            study.failed.pop(values["jobid"], None)  # it is tried again
+        elif event == LogEvent.JOB_FINISHED and (job := study.running.pop(values["job_id"], None)):
+            study.seconds[job.rule] = study.seconds.get(job.rule, 0.0) + (now - job.started) * job.threads
+            study.ended[job.rule] += 1
+            if job.outputs and not self._console.is_terminal:
+                self._say(f"finished: {job.name} after {duration(now - job.started)} ({study.outlook(now)[0]})")
+        elif event == LogEvent.JOB_ERROR and (job := study.running.pop(values["jobid"])) and not self._is_interrupted:
+            study.failed[values["jobid"]] = job, self._why(values)
+            self._say(f"failed: {job.name} after {duration(now - job.started)}{self._why(values)}", "bold red")
+        elif event not in (LogEvent.JOB_STARTED, LogEvent.WORKFLOW_STARTED, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR):
+            text = str(self.format(record))
+            self._is_interrupted |= _INTERRUPTED.match(text) is not None
+            if failed := _COMMAND_FAILED.match(text):
+                self._exits[text] = failed[1]  # JOB_ERROR follows, which names the job
+            elif event is not None or record.levelno > logging.INFO or not _ROUTINE.match(text):
+                self._say(text, "red" if record.levelno >= logging.ERROR else "")
 
-    def _failed_job(self, values: dict[str, Any], now: float) -> FailedJob:
-        """A JOB_ERROR event, joined with the exception that told its exit."""
-        job = self._study.running.get(values["jobid"])
+    def _why(self, values: dict[str, Any]) -> str:
+        """Say how a job's command ended, with the last line of its log and where that is."""
         command = (values["shellcmd"] or "").strip()
-        told = next((text for text in self._exits if command and command in text), "")
-        exit_status = _EXIT.search(told)
-        if exit_status is not None:
-            self._exits.remove(told)
-        name, rule = job.name if job else values["rule_name"], values["rule_name"]
-        seconds = max(now - job.started, 0.0) if job else 0.0
-        return FailedJob(
-            rule, name, seconds, tuple(values["log"]), command, exit_status.group(1) if exit_status else ""
-        )
+        end = ["", *(f", {end}" for text, end in self._exits.items() if command in text)][-1]
+        end = ", killed, most often because memory ran out" if "SIGKILL" in end or end.endswith(" 137") else end
+        for log in values["log"]:
+            with contextlib.suppress(OSError):
+                last = ["empty", *filter(str.strip, Path(log).read_text(errors="replace").splitlines())][-1].strip()
+                return f"{end}: {''.join(filter(str.isprintable, last))} (log: {os.path.relpath(log, self._typed_in)})"
+        return f"{end}: {' '.join(command.split())}"
 
-    def _open_display(self) -> Display:
-        if not self._stream.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-            return PlainDisplay(self._stream, self._study)
-        # Imported here: a dry run and every job's own snakemake process load this module, and need no terminal.
-        from snakemake_logger_plugin_rlvr.live import LiveDisplay
+    def _rows(self, now: float) -> list[tuple[float | None, str]]:
+        """How far the study and every running job are: the part that is done, if it is known, and words."""
+        words, *later = self._study.outlook(now)
+        part = self._study.ended.total() / max(self._study.planned.total(), 1)
+        rows = [(part, f"{words}, {duration(now - self._began)} so far"), *((None, line) for line in later)]
+        for job in list(self._study.running.values()):
+            steps, took = read_steps(job.outputs, job.started), duration(now - job.started)
+            words = f"{steps.words}, {took}, {duration(steps.seconds_left)} left" if steps else took
+            rows.append((steps.part if steps else None, f"{job.name}: {words}"))
+        return rows
 
-        return LiveDisplay(self._stream, self._study, no_color=self.common_settings.nocolor)
+    def _table(self) -> table.Table:
+        grid = table.Table.grid(padding=(0, 2))
+        for part, words in self._rows(time.time())[: self._console.height - 1]:
+            grid.add_row("" if part is None else progress_bar.ProgressBar(1.0, part, width=20), words)
+        return grid
+
+    def _report(self) -> None:
+        while not self._is_closed.wait(_SECONDS_BETWEEN_LINES):
+            self._say("; ".join(words for _, words in self._rows(time.time())))

@@ -1,6 +1,6 @@
 """polgrad: its reference losses, for comparing the two projects' readings of the papers."""
 
-PACKAGE = INSTALL = "polgrad"
+PACKAGE = "polgrad"
 PPO = ("grpo", "dapo", "dual_clip", "dr_grpo", "gspo", "gspo_token", "grpo_kl", "grpo_tis")
 RATIOS = {"gspo": "sequence", "gspo_token": "sequence_token"}
 SURROGATES = {"cispo": "cispo", "reinforce": "reinforce"}

@@ -1,0 +1,127 @@
+"""The figures of designs, drawn from the CSV files of their tables: what was tested is coloured by its verdict."""
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from evals.figures import style
+from evals.figures.style import NEUTRAL, VERDICT_COLOURS
+from evals.tables import numbers
+
+_COLOURS = {**VERDICT_COLOURS, "raises": VERDICT_COLOURS["better"], "lowers": VERDICT_COLOURS["worse"]}
+_KINDS, _JUDGED = ("main effect", "interaction"), ("better", "worse")
+
+
+def write_design_figure(name: Literal["doses", "factorial", "sizes"], table: Path, reference: str, out: Path) -> None:
+    """Draw a design's figure; ``reference`` is the method that others are compared with: of sizes its title."""
+    drawn: dict[str, Callable[[pd.DataFrame, str], Figure]]
+    drawn = {"doses": draw_doses, "factorial": draw_factorial, "sizes": draw_sizes}
+    rows = pd.read_csv(table, dtype={"dose": str})
+    style.write_figure(name, partial(drawn[name], rows, reference), out, [table])
+
+
+def draw_sizes(rows: pd.DataFrame, reference: str) -> Figure:
+    """A panel for each method: its difference with its interval by the size of the model."""
+    rows = rows[rows["difference"].notna()]
+    titles = list(dict.fromkeys(rows["title"]))
+    columns = min(4, len(titles))
+    figure = style.new_figure(0.8 + 2.2 * columns, 1.3 + 1.8 * math.ceil(len(titles) / columns))
+    wrapped = [textwrap.fill(title, 24, break_long_words=False) for title in titles]
+    sizes = sorted(set(rows["parameters"]))
+    for title, axes in zip(titles, style.titled_panels(figure, wrapped, columns, fontsize=8.5), strict=True):
+        on_models = rows[rows["title"] == title].sort_values("parameters")
+        axes.axhline(0, color=NEUTRAL, linewidth=0.9)
+        axes.set_xscale("log")
+        axes.plot(on_models["parameters"], 100 * on_models["difference"], color=NEUTRAL, linewidth=0.9)
+        row: Any
+        for row in on_models.itertuples():
+            _mark(axes, row, row.parameters, 100 * row.difference, axes.vlines)
+        axes.set_xticks(sizes, [numbers.count(size) for size in sizes], minor=False)
+        axes.minorticks_off()
+        axes.margins(x=0.12)
+    words = "across: parameters of the model; lines: 95 % intervals"
+    return _finished(figure, f"Difference to {reference} (points) by size", dict.fromkeys(rows["verdict"]), words)
+
+
+def draw_factorial(rows: pd.DataFrame, _: str = "") -> Figure:
+    """A panel for each model with a scale of its own, and a line for each effect, main effects above interactions.
+
+    A training run that falls makes the intervals of its model many times as wide as those of another one.
+    """
+    rows = rows[rows["kind"].isin(_KINDS)]
+    names, models = list(dict.fromkeys(rows["name"])), list(dict.fromkeys(rows["model"]))
+    main = rows.loc[rows["kind"] == _KINDS[0], "name"].nunique()
+    height = {name: -number - (0.6 if number >= main else 0.0) for number, name in enumerate(names)}
+    figure = style.new_figure(2.7 + 2.6 * len(models), 1.2 + 0.2 * len(names))
+    for model, axes in zip(models, figure.subplots(1, len(models), sharey=True, squeeze=False).flat, strict=True):
+        axes.set_title(model)
+        axes.axvline(0, color=NEUTRAL, linewidth=0.9)
+        row: Any
+        for row in rows[rows["model"] == model].itertuples():
+            _mark(axes, row, 100 * row.effect, height[row.name], axes.hlines)
+        axes.set_yticks([*height.values()], [*height])
+        axes.set_ylim(min(height.values()) - 0.7, 0.7)
+    words = "above: main effects; below: two-way interactions; lines: 95 % intervals; colours: after Holm"
+    return _finished(figure, "Effects on the score (points)", ("raises", "lowers", "not distinguishable"), words)
+
+
+def draw_doses(rows: pd.DataFrame, plain: str) -> Figure:
+    """A line of panels for each method, a column for each kind of dose; the plain method in grey.
+
+    Lines go through mean scores, bands are intervals. A point is a verdict: of a method against the plain one under the
+    same dose; of the plain one against no dose.
+    """
+    rows = rows.fillna({"kind": "", "dose": "none", "verdict": ""})
+    dosed = rows[rows["kind"] != ""]
+    titles = dict(zip(dosed["method"], dosed["title"], strict=True))
+    kinds, methods = list(dict.fromkeys(dosed["kind"])), [method for method in titles if method != plain]
+    figure = style.new_figure(1.8 + 1.9 * len(kinds), 1.4 + 1.1 * len(methods))
+    grid = figure.subplots(len(methods), len(kinds), squeeze=False, sharex="col", sharey=True)
+    colours = {plain: NEUTRAL, **dict.fromkeys(methods, style.COLOURS[0])}
+    for kind, column in zip(kinds, grid.T, strict=True):
+        along = rows[rows["kind"].isin(["", kind])]
+        for method, axes in zip(methods, column, strict=True):
+            for drawn in (plain, method):
+                scores = along[along["method"] == drawn].reset_index()
+                ends = 100 * scores["confidence_low"], 100 * scores["confidence_high"]
+                axes.fill_between(scores.index, *ends, color=colours[drawn], alpha=0.2, linewidth=0)
+                axes.plot(scores.index, 100 * scores["average"], color=colours[drawn], linewidth=1.3)
+                row: Any
+                for row in scores[scores["verdict"].isin(_JUDGED)].itertuples():
+                    _mark(axes, row, row.Index, 100 * row.average)
+        doses = along.loc[along["method"] == plain, "dose"]
+        column[-1].set_xticks(range(len(doses)), doses, rotation=45, ha="right", rotation_mode="anchor")
+        column[0].set_title(kind)
+    style.label_lines(grid[:, 0], [titles[method] for method in methods], 16)
+    words = f"points: {titles[plain]} against no dose, the others against it under the same dose"
+    lines = [
+        Line2D([], [], color=NEUTRAL, label=titles[plain]),
+        Line2D([], [], color=style.COLOURS[0], label="the method"),
+    ]
+    return _finished(figure, "Score (%) by dose: mean over seeds, and its 95 % interval", _JUDGED, words, lines)
+
+
+def _mark(axes: Axes, row: Any, x: float, y: float, draw_interval: Callable[..., Any] | None = None) -> None:
+    """Draw a tested value in the colour of its verdict, with its interval where one is drawn."""
+    colour = _COLOURS[str(row.verdict)]
+    if draw_interval is not None:
+        at = y if draw_interval == axes.hlines else x
+        draw_interval(at, 100 * row.confidence_low, 100 * row.confidence_high, color=colour, linewidth=1.8)
+    axes.plot(x, y, "o", color=colour, markersize=5, markeredgecolor="white")
+
+
+def _finished(figure: Figure, title: str, verdicts: Iterable[str], words: str, lines: Sequence[Line2D] = ()) -> Figure:
+    """Give a figure its title, and a legend of ``lines`` and verdicts."""
+    style.set_title(figure, title)
+    marks = [Line2D([], [], color=_COLOURS[verdict], marker="o", label=verdict) for verdict in verdicts]
+    handles = [*lines, *marks]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), title=words, title_fontsize=8.5)
+    return figure
