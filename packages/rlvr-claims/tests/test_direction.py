@@ -64,7 +64,7 @@ def test_a_pair_says_what_the_whole_distributions_say(
     snapshots: list[PolicySnapshot], monkeypatch: pytest.MonkeyPatch, elements: int
 ) -> None:
     """However the tokens are cut into chunks."""
-    monkeypatch.setattr(rlvr_claims.model_pair, "_CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(rlvr_claims.compare, "_CHUNK_ELEMENTS", elements)
     base, trained, temperature = snapshots[0].model, snapshots[1].model, 0.7
     tokens = snapshots[0].tokens.select(torch.arange(3))
     found = ModelPair(base, trained, temperature).compare(tokens)

@@ -27,7 +27,7 @@ from rlvr.study.study_file import read_study
 ROOT = Path(__file__).resolve().parents[3]
 
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("packages/*/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("packages/*/**/*.md")])
 
 
 def test_the_version_is_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +167,8 @@ def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def test_targets_of_snakemake_that_pages_name_exist() -> None:
-    rules = (ROOT / "Snakefile").read_text() + (ROOT / "workflow/rules/studies.smk").read_text()
+    workflows = [ROOT / "Snakefile", ROOT / "workflow/rules/studies.smk", *ROOT.glob("packages/*/*/workflow/Snakefile")]
+    rules = "".join(path.read_text() for path in workflows)
     known = {*re.findall(r"^rule (\w+):", rules, re.MULTILINE), *asked_names()}
     named = {
         word
