@@ -1,13 +1,16 @@
 """All commands, in the order of the help."""
 
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import Annotated
 
 import typer
 
 from rlvr.cli import stages
 from rlvr.cli.command import Commands
+
+PACKAGES = "rlvr_bench.commands"
+"""The entry points by which packages beside this one add commands: a function, or a Typer application."""
 
 
 def commands(words: Sequence[str] = ()) -> Commands:
@@ -24,6 +27,13 @@ def commands(words: Sequence[str] = ()) -> Commands:
         modules = [evaluate, study, judge, conform, curves, training, diagnose, stages]
     for module in modules:
         application.add_typer(module.commands)
+    if words[:1] != ["stage"]:
+        for entry in sorted(entry_points(group=PACKAGES)):
+            declared = entry.load()
+            if isinstance(declared, typer.Typer):
+                application.add_typer(declared, name=entry.name)
+            else:
+                application.add(entry.name)(declared)
     return application
 
 

@@ -22,11 +22,11 @@ def embedded(path: Path) -> str:
         raise UserError(f"{path}: no such file") from None
 
 
-def fill_template(template: str, script: str, **content: Any) -> str:
-    """Fill a template of pages; the style and the script, a file beside it, are added."""
+def fill_template(template: str, script: str, *packages: str, **content: Any) -> str:
+    """Fill a template of the report's or of other packages' pages; the report's style and a script of its are added."""
     files = resources.files("rlvr.report").joinpath("templates")
     path = files.joinpath(script)
-    return page_template(template, "rlvr.report").render(
+    return page_template(template, *packages, "rlvr.report").render(
         style=files.joinpath("report.css").read_text(encoding="utf-8"),
         script=path.read_text(encoding="utf-8") if path.is_file() else "",
         **content,

@@ -22,10 +22,10 @@ from evals.results import Results, read_results
 from evals.tables import numbers
 from evals.tables.layout import Table
 from evals.trace.directory import read_verified
-from rlvr.report.comparability import Setup, differing, setup_of
 from rlvr.report.html import fill_template
 from rlvr.report.page import report_content
 from rlvr.report.provenance import read_run_manifest, read_study, studies_of
+from rlvr_board.comparability import Setup, differing, setup_of
 
 _COLUMNS = ("Method", "Versus ", "Verdict", "MDE", "Contrast", "Fell", "Seeds", "Tokens", "CPU")
 _PAGE = "index.html"
@@ -72,16 +72,15 @@ class Row:
     setup: Setup
 
 
-def site(results: Sequence[Path], out: Path) -> list[str]:
-    """Write a board of finished studies: static pages that need no network and no server.
-
-    Every study is checked first, as by verify; one that was altered is refused by name, and nothing is written. Methods
-    stand in one table where task, model, budget and reference method are the same; elsewhere the page says in what they
-    are not comparable. Each study has a page with its curves and its file. The same studies give the same bytes.
+def write_board(results: Sequence[Path], out: Path) -> list[str]:
+    """Write the pages of finished studies; the same studies give the same bytes.
 
     Args:
         results: directories of studies, or their results/.
         out: directory of the pages, new or a board.
+
+    Returns:
+        A line for each study, and one for the board.
 
     Raises:
         UserError: a study does not verify, or is not finished.
@@ -104,7 +103,7 @@ def site(results: Sequence[Path], out: Path) -> list[str]:
         built.rename(out)
     return [
         *(f"{entry.name}: verified, root hash {entry.root_hash}" for entry in entries),
-        f"{out / _PAGE}: {len(rows)} comparisons of {len(entries)} studies",
+        f"{out / _PAGE}: studies: {len(entries)}, comparisons: {len(rows)}",
     ]
 
 
@@ -240,6 +239,7 @@ def _board_page(entries: Sequence[Entry], rows: Sequence[Row]) -> str:
     return fill_template(
         "board.html.jinja",
         "report.js",
+        "rlvr_board",
         title="Methods and their references",
         kind=_KIND,
         created=max(entry.made for entry in entries),
@@ -270,6 +270,7 @@ def _entry_page(entry: Entry) -> str:
     return fill_template(
         "entry.html.jinja",
         "report.js",
+        "rlvr_board",
         created=entry.made,
         root_hash=entry.root_hash,
         components={name: source.decode("utf-8", "replace") for name, source in entry.components.items()},
