@@ -22,9 +22,9 @@ def commands(words: Sequence[str] = ()) -> Commands:
     application.callback()(_options)
     modules = [stages]
     if words[:1] != ["stage"]:
-        from rlvr.cli import conform, curves, diagnose, evaluate, judge, study, training
+        from rlvr.cli import conform, diagnose, evaluate, judge, study, training
 
-        modules = [evaluate, study, judge, conform, curves, training, diagnose, stages]
+        modules = [evaluate, study, judge, conform, training, diagnose, stages]
     for module in modules:
         application.add_typer(module.commands)
     if words[:1] != ["stage"]:

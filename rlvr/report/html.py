@@ -33,14 +33,16 @@ def fill_template(template: str, script: str, *packages: str, **content: Any) ->
     )
 
 
-def render_page(template: str, out: Path, inputs: Sequence[Path], **content: Any) -> str:
+def render_page(template: str, out: Path, inputs: Sequence[Path], *packages: str, **content: Any) -> str:
     """Fill a template of pages; the script of its name, the time and the hash of what is behind it are added."""
     created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     script, root_hash = template.replace(".html.jinja", ".js"), root_hash_of(out, inputs)
-    return fill_template(template, script, created=created, root_hash=root_hash, **content)
+    return fill_template(template, script, *packages, created=created, root_hash=root_hash, **content)
 
 
-def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], **content: Any) -> None:
+def write_page(
+    template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], *packages: str, **content: Any
+) -> None:
     """Write a page and its manifest; ``template`` is a file of ``templates/``, ``content`` has its other variables."""
-    write_text(out, render_page(template, out, inputs, notes=notes, **content))
+    write_text(out, render_page(template, out, inputs, *packages, notes=notes, **content))
     write_output_manifest("report", out.with_suffix(""), [out.suffix], inputs, {"notes": list(notes)})
