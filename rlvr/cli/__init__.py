@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        status = typer.main.get_command(commands(words))(args=words, prog_name="rlvr-bench", standalone_mode=False)
+        status = commands(words)(args=words, prog_name="rlvr-bench", standalone_mode=False)
     except (typer.TyperException, UserError) as error:
         message = str(error) if isinstance(error, UserError) else describe(error)
         if str(_CONFIG) in message and not _CONFIG.exists():

@@ -1,20 +1,28 @@
-"""All commands, in the order of the help."""
+"""All commands, in the order of the help: the core's, then those of the packages beside it that are installed."""
 
-from collections.abc import Sequence
-from importlib.metadata import entry_points, version
-from typing import Annotated
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from evals.core.errors import UserError
 from rlvr.cli import stages
 from rlvr.cli.command import Commands
 
-PACKAGES = "rlvr_bench.commands"
-"""The entry points by which packages beside this one add commands: a function, or a Typer application."""
+GROUP = "rlvr_bench.commands"
+"""The entry points of packages: each is a Typer application, whose commands and groups become those of rlvr-bench."""
+PACKAGES: Mapping[str, Sequence[str]] = {
+    "rlvr-board": ["site"],
+    "rlvr-conform": ["conform", "conform-page"],
+    "rlvr-curves": ["curves"],
+}
+"""The commands of the packages of packages/, for who has not installed one."""
 
 
-def commands(words: Sequence[str] = ()) -> Commands:
-    """The commands that the words of a process may mean.
+def commands(words: Sequence[str] = ()) -> Any:
+    """The commands that the words of a process may mean, as the group that parses them.
 
     A study starts hundreds of processes of `stage`, of which half the time would go to importing other commands.
     """
@@ -22,19 +30,46 @@ def commands(words: Sequence[str] = ()) -> Commands:
     application.callback()(_options)
     modules = [stages]
     if words[:1] != ["stage"]:
-        from rlvr.cli import conform, diagnose, evaluate, judge, study, training
+        from rlvr.cli import diagnose, evaluate, judge, study, training
 
-        modules = [evaluate, study, judge, conform, training, diagnose, stages]
+        modules = [evaluate, study, judge, training, diagnose, stages]
     for module in modules:
         application.add_typer(module.commands)
+    group: Any = typer.main.get_group(application)
     if words[:1] != ["stage"]:
-        for entry in sorted(entry_points(group=PACKAGES)):
-            declared = entry.load()
-            if isinstance(declared, typer.Typer):
-                application.add_typer(declared, name=entry.name)
-            else:
-                application.add(entry.name)(declared)
-    return application
+        add_packages(group.commands, entry_points(group=GROUP))
+    return group
+
+
+def add_packages(known: MutableMapping[str, Any], points: Iterable[EntryPoint]) -> None:
+    """Add the commands of packages to those known by name; of one that is not installed, what says so."""
+    for point in sorted(points, key=lambda point: point.name):
+        try:
+            application = point.load()
+        except ModuleNotFoundError:  # of the package, or of what it needs
+            continue
+        _merge(known, typer.main.get_group(application).commands)
+    for package, names in PACKAGES.items():
+        known.update({name: _absent(name, package) for name in names if name not in known})
+
+
+def _merge(known: MutableMapping[str, Any], others: Mapping[str, Any]) -> None:
+    for name, command in others.items():
+        if hasattr(command, "commands") and hasattr(known.get(name), "commands"):
+            _merge(known[name].commands, command.commands)
+        else:
+            known[name] = command
+
+
+def _absent(name: str, package: str) -> TyperCommand:
+    """A command of a package that is not installed: whatever its words are, one line says what to install."""
+
+    def refuse(*_: Any) -> None:
+        raise UserError(f"{name} is a command of the package {package}, which is not installed: pip install {package}")
+
+    command = TyperCommand(name, short_help=f"(not installed: pip install {package})")
+    command.parse_args = refuse  # type: ignore[assignment]
+    return command
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,7 +5,12 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from rlvr.cli.command import Commands
 
+commands = Commands()
+
+
+@commands.add("site")
 def site(
     results: Annotated[list[Path], Argument(help="directories of studies, or their results/")],
     out: Annotated[Path, Option(help="directory of the pages: a new one, or a board to replace")],

@@ -5,7 +5,12 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from rlvr.cli.command import Commands
 
+commands = Commands()
+
+
+@commands.add("curves")
 def curves(
     runs: Annotated[
         list[str],

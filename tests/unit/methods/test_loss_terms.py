@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr.conform.expected import divergence
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.assignments import RandomSplit
@@ -16,6 +15,7 @@ from rlvr.methods.losses.base import Tokens
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import Method
 from rlvr.methods.reference_kl import LossTerm, RewardTerm
+from rlvr_conform.expected import divergence
 
 TERMS = [LossTerm(estimator=each, coefficient=0.3) for each in ("k1", "k2", "k3", "unbiased_k3")]
 

@@ -2,9 +2,9 @@
 
     PYTHON worker.py ADAPTER.py [CHECKOUT]
 
-Run by `rlvr-bench conform`, never imported by it: what is here needs torch alone, so that it works beside any trainer.
-docs/conformance.md says what an adapter is. Nothing but JSON comes in and goes out; what trainers print goes to the
-standard error.
+Run by the command and the pytest plugin, never imported by them: what is here needs torch alone, so that it works
+beside any trainer. README.md says what an adapter is. Nothing but JSON comes in and goes out; what trainers print goes
+to the standard error.
 """
 
 import importlib.abc
@@ -128,7 +128,7 @@ class Answers:
         import torch
 
         case, batch = question["case"], question["batch"]
-        options = self.adapter.options(case)
+        options = {**self.adapter.options(case), **question["set_to"]}
         is_token = torch.arange(len(batch["new"][0])) < torch.tensor(batch["lengths"])[:, None]
         log_probs = torch.tensor(batch["new"], dtype=torch.float64).masked_fill(~is_token, question["padding"])
         log_probs.requires_grad_()
@@ -172,6 +172,10 @@ class Answers:
             ),
         )
 
+    def choices(self, question: dict[str, Any]) -> dict[str, Any]:
+        """List the values that the trainer documents for its own options, of those with a few."""
+        return {"choices": getattr(self.adapter, "choices", dict)()}
+
     def advantages(self, question: dict[str, Any]) -> dict[str, Any]:
         """Compute advantages [B] of rewards [B] in groups."""
         import torch
@@ -210,14 +214,20 @@ def main(path: str, checkout: str = "") -> None:
     for line in sys.stdin:
         question = json.loads(line)
         if question["ask"] == "versions":
-            say(
-                {
-                    "versions": versions(adapter.PACKAGE),
-                    "stand_ins": sorted(set().union(*(each.used for each in stand_ins))),
-                }
-            )
+            used = sorted(set().union(*(finder.used for finder in stand_ins)))
+            install = getattr(adapter, "INSTALL", "")
+            about = {"versions": versions(adapter.PACKAGE), "missing": missing(adapter), "install": install}
+            say({**about, "stand_ins": used})
         else:
             say(answers.answer(question))
+
+
+def missing(adapter: Any) -> str:
+    """The module that an adapter needs and this Python lacks; empty where there is none."""
+    trainer = getattr(adapter, "TRAINER", adapter.PACKAGE.replace("-", "_"))
+    lacking = [name for name in ("torch", trainer) if importlib.util.find_spec(name) is None]
+    installed = versions(adapter.PACKAGE)  # under another name than its module's
+    return next((name for name in lacking if name == "torch" or adapter.PACKAGE not in installed), "")
 
 
 def versions(package: str) -> dict[str, str]:

@@ -1,44 +1,38 @@
 """The paper's loss of a mini-batch, and its gradient, from the slow references."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
-from rlvr.conform import loss_references as first
-from rlvr.conform import off_policy_references as further
-from rlvr.conform.loss_references import Batch, Reference, Rows, Token
-from rlvr.methods.aggregation import Mode
-from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.losses.cov import ClipCov, KLCov
-from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
-from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
-from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
-from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
+from rlvr_conform import loss_references as first
+from rlvr_conform import off_policy_references as further
+from rlvr_conform.loss_references import Batch, Mode, Reference, Rows, Token
 
-REFERENCES: dict[type[PolicyLoss], Callable[[Any, Batch], Reference]] = {
-    Clipped: first.clipped,
-    Reinforce: first.reinforce,
-    CISPO: first.cispo,
-    SAPO: first.sapo,
-    GRPOFix: first.grpo_fix,
-    GSPO: first.gspo,
-    GSPOToken: first.gspo_token,
-    GMPO: first.gmpo,
-    DFPO: first.dfpo,
-    FIPO: first.fipo,
-    KLCov: first.kl_cov,
-    ClipCov: first.clip_cov_with_all_drawn,
-    DPPOTV: further.dppo,
-    DPPOKL: further.dppo,
-    IPO: further.ipo,
-    M2PO: further.m2po,
-    TOPR: further.topr,
-    DRO: further.dro,
-    VESPO: further.vespo,
+REFERENCES: dict[str, Callable[[Any, Batch], Reference]] = {
+    "clipped": first.clipped,
+    "reinforce": first.reinforce,
+    "cispo": first.cispo,
+    "sapo": first.sapo,
+    "grpo_fix": first.grpo_fix,
+    "gspo": first.gspo,
+    "gspo_token": first.gspo_token,
+    "gmpo": first.gmpo,
+    "dfpo": first.dfpo,
+    "fipo": first.fipo,
+    "kl_cov": first.kl_cov,
+    "clip_cov": first.clip_cov_with_all_drawn,
+    "dppo_tv": partial(further.dppo, further.total_variation),
+    "dppo_kl": partial(further.dppo, further.binary_kl),
+    "ipo": further.ipo,
+    "m2po": further.m2po,
+    "topr": further.topr,
+    "dro": further.dro,
+    "vespo": further.vespo,
 }
-"""The reference of each loss."""
+"""The reference of each loss, by its name."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +40,21 @@ class Objective:
     """A paper's objective: a loss, how it is aggregated, and what is added to it or multiplied with it.
 
     Attributes:
+        loss: the name of its reference.
+        numbers: the loss's hyper-parameters.
         constant: the tokens that seq-mean-token-sum-norm divides by.
         kl: the estimator of the divergence from the reference policy, and its coefficient, of a term that is added.
         cap: of the truncated importance weight min(pi_old / mu, cap) of each token, mu the sampler's probability.
+        undivided: the numbers of the loss that a trainer holds to advantages divided by the mini-batch's tokens.
     """
 
-    loss: PolicyLoss
+    loss: str
+    numbers: Mapping[str, Any]
     mode: Mode
     constant: float | None = None
     kl: tuple[str, float] | None = None
     cap: float | None = None
+    undivided: Collection[str] = ()
 
     def gradient(self, batch: Batch) -> Rows:
         """Compute the gradient by the log-probabilities, 0 at padding; rows as long as those of the batch."""
@@ -75,7 +74,10 @@ class Objective:
         """List each token's part of the loss, and of the gradient."""
         batch = replace(batch, mode=self.mode)
         shares = batch.shares(self.constant)
-        for (i, t), (loss, slope) in REFERENCES[type(self.loss)](self.loss, batch).items():
+        numbers = SimpleNamespace(**self.numbers)
+        for name in self.undivided:
+            setattr(numbers, name, self.numbers[name] * sum(batch.lengths))
+        for (i, t), (loss, slope) in REFERENCES[self.loss](numbers, batch).items():
             if self.cap is not None:
                 weight = min(math.exp(batch.old[i][t] - batch.sampler[i][t]), self.cap)
                 loss, slope = loss * weight, slope * weight

@@ -1,49 +1,51 @@
 """Slow float64 references of the losses with trust regions and of those made for samples of another policy."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
-from rlvr.conform.loss_references import Batch, Reference, Token
-from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
-from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
-
-
-def probabilities(batch: Batch, i: int, t: int) -> tuple[float, float]:
-    """Compute p_old and p; some drawn log-probabilities are above 0."""
-    return math.exp(batch.old[i][t]), math.exp(batch.new[i][t])
+from rlvr_conform.loss_references import Batch, Reference, Token
 
 
-def dppo(loss: DPPOTV | DPPOKL, batch: Batch) -> Reference:
-    """Compute -A sg[min(r, cap)] log pi of the tokens within the region."""
+def total_variation(old: float, new: float) -> float:
+    """Compute the distance of a token's probabilities, given as logarithms."""
+    return abs(math.exp(new) - math.exp(old))
+
+
+def binary_kl(old: float, new: float) -> float:
+    """Compute the KL divergence of whether a token is drawn, from its log-probabilities."""
+    p, q = math.exp(old), math.exp(new)
+    return p * (old - new) + (1 - p) * math.log((1 - p + 1e-8) / (1 - q + 1e-8)) if q < 1 else math.nan
+
+
+def dppo(divergence: Callable[[float, float], float], loss: Any, batch: Batch) -> Reference:
+    """Compute -A sg[min(r, cap)] log pi of the tokens within the region of a divergence."""
     result = {}
     for i, t in batch.tokens:
-        old, new = probabilities(batch, i, t)
-        advantage = batch.advantage[i][t]
-        if isinstance(loss, DPPOTV):
-            divergence = abs(new - old)
-        else:
-            divergence = old * (batch.old[i][t] - batch.new[i][t])
-            divergence += (1 - old) * math.log((1 - old + 1e-8) / (1 - new + 1e-8)) if new < 1 else math.nan
-        outside = (advantage > 0 and new > old and not divergence <= loss.delta_high) or (
-            advantage < 0 and new < old and not divergence <= loss.delta_low
+        old, new, advantage = batch.old[i][t], batch.new[i][t], batch.advantage[i][t]
+        far = divergence(old, new)
+        outside = (advantage > 0 and new > old and not far <= loss.delta_high) or (
+            advantage < 0 and new < old and not far <= loss.delta_low
         )
         weight = 0.0 if outside else min(math.exp(batch.limited(i, t)), loss.ratio_cap)
-        result[i, t] = (-weight * advantage * batch.new[i][t], -weight * advantage)
+        result[i, t] = (-weight * advantage * new, -weight * advantage)
     return result
 
 
-def ipo(loss: IPO, batch: Batch) -> Reference:
+def ipo(loss: Any, batch: Batch) -> Reference:
     """Compute -r A of the tokens whose probability changed little, plus the squared log-ratio of all."""
     result = {}
     for i, t in batch.tokens:
-        old, new = probabilities(batch, i, t)
         limited, ratio = batch.limited(i, t), math.exp(batch.limited(i, t))
-        policy = 0.0 if abs(new - old) > loss.epsilon else -batch.advantage[i][t] * ratio
+        policy = (
+            0.0 if total_variation(batch.old[i][t], batch.new[i][t]) > loss.epsilon else -batch.advantage[i][t] * ratio
+        )
         value = policy + loss.kl_coefficient * limited**2
         result[i, t] = (value, (policy + 2 * loss.kl_coefficient * limited) * batch.moves(i, t))
     return result
 
 
-def m2po(loss: M2PO, batch: Batch) -> Reference:
+def m2po(loss: Any, batch: Batch) -> Reference:
     """Compute -r A of what is left when tokens of the largest squared log-ratios go."""
     rest = sorted(batch.tokens, key=lambda token: -(batch.delta(*token) ** 2))
     dropped: set[Token] = set()
@@ -58,7 +60,7 @@ def m2po(loss: M2PO, batch: Batch) -> Reference:
     return result
 
 
-def topr(loss: TOPR, batch: Batch) -> Reference:
+def topr(loss: Any, batch: Batch) -> Reference:
     """Compute -A log pi, weighted by at most 1 where A < 0."""
     result = {}
     for i, t in batch.tokens:
@@ -70,7 +72,7 @@ def topr(loss: TOPR, batch: Batch) -> Reference:
     return result
 
 
-def dro(loss: DRO, batch: Batch) -> Reference:
+def dro(loss: Any, batch: Batch) -> Reference:
     """Compute -(A log pi - beta / 2 (log r)^2)."""
     result = {}
     for i, t in batch.tokens:
@@ -80,7 +82,7 @@ def dro(loss: DRO, batch: Batch) -> Reference:
     return result
 
 
-def vespo(loss: VESPO, batch: Batch) -> Reference:
+def vespo(loss: Any, batch: Batch) -> Reference:
     """Compute -W^k exp(lambda (1 - W)) A log pi, W the product of a response's ratios."""
     result = {}
     for i, t in batch.tokens:

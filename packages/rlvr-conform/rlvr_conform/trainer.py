@@ -3,22 +3,29 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from select import select
 from typing import Any, Protocol
 
-from evals.core.errors import UserError
-from rlvr.conform.cases import LONGEST
-from rlvr.conform.loss_references import Batch, Rows
+from typer import TyperException
+
+from rlvr_conform.cases import LONGEST
+from rlvr_conform.loss_references import Batch, Rows
 
 ADAPTERS = Path(__file__).parent / "adapters"
 PATIENCE = 300.0
 """Seconds that an answer may take; importing a trainer for the first time takes most of it."""
 Ranks = Sequence[Sequence[Sequence[int]]]
 """The rows of each micro-batch of each rank."""
+
+
+class UserError(TyperException):
+    """A mistake that the user can mend; commands print it as a line ``error: <message>`` and exit with status 2."""
 
 
 class Failed(Exception):
@@ -33,17 +40,24 @@ class Answering(Protocol):
     """What answers questions about a trainer."""
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Answer a question of :class:`rlvr.conform.worker.Answers`."""
+        """Answer a question of :class:`rlvr_conform.worker.Answers`."""
 
 
 class Process:
-    """A worker in a process, which ends with the block that it is used in."""
+    """A worker in a process, which ends with the block that it is used in.
+
+    ``python`` is the command that starts the trainer's Python, as :func:`python_of` finds it.
+    """
 
     def __init__(
-        self, adapter: Path, python: Path, checkout: Path | None = None, variables: Mapping[str, str] | None = None
+        self,
+        adapter: Path,
+        python: Sequence[str],
+        checkout: Path | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         command = [
-            str(python.absolute()),  # a link in an environment leads out of it
+            *python,
             str(ADAPTERS.parent / "worker.py"),
             str(adapter.resolve()),
             *([str(checkout.resolve())] if checkout else []),
@@ -62,7 +76,7 @@ class Process:
                 env={**os.environ, **(variables or {})},
             )
         except OSError as error:
-            raise UserError(f"--python: {python} cannot be run ({error.strerror})") from None
+            raise UserError(f"--python: {python[0]} cannot be run ({error.strerror})") from None
 
     def __enter__(self) -> "Process":
         return self
@@ -103,8 +117,28 @@ def adapter_of(name: str) -> Path:
     path = Path(name) if name.endswith(".py") else ADAPTERS / f"{name.replace('-', '_')}.py"
     if not path.is_file():
         names = ", ".join(sorted(each.stem.replace("_", "-") for each in ADAPTERS.glob("[a-z]*.py")))
-        raise UserError(f"{name}: there is no such adapter; accepted: {names}, or a FILE.py (docs/conformance.md)")
+        raise UserError(f"{name}: there is no such adapter; accepted: {names}, or FILE.py, an adapter")
     return path
+
+
+def python_of(adapter: Path, python: Path | None, checkout: Path | None) -> list[str]:
+    """Find the command of a Python that has the trainer: the one named, else this one, else one that uv makes."""
+    command = [str((python or Path(sys.executable)).absolute())]  # a link in an environment leads out of it
+    with Process(adapter, command, checkout) as process:
+        about = process.answer({"ask": "versions"})
+    missing, install = about["missing"], about["install"]
+    if not missing:
+        return command
+    uv = shutil.which("uv") or os.environ.get("UV")
+    if install and uv and python is None and checkout is None:
+        print(f"{command[0]} has no {missing}: uv makes an environment with {install}", file=sys.stderr)
+        command = [uv, "tool", "run", "--python", sys.executable, "--with", install, "python"]
+        if subprocess.run([*command, "-c", ""], check=False).returncode == 0:
+            return [*command[:3], "--quiet", *command[3:]]
+        raise UserError(f"{adapter.stem}: uv made no environment with {install} (see above)")
+    ways = ["--python PYTHON, of an environment that has it"]
+    ways += [f"uv on the PATH, which then installs {install}"] if install and not uv else []
+    raise UserError(f"{adapter.stem}: {command[0]} has no module {missing}; accepted: {', or '.join(ways)}")
 
 
 def gradient(
@@ -114,10 +148,12 @@ def gradient(
     ranks: Ranks | None = None,
     padding: float = 0.0,
     mini_batches: int = 1,
+    set_to: Mapping[str, Any] | None = None,
 ) -> tuple[Rows, dict[str, str]]:
     """Ask for the gradient of a batch, whole or cut, and for the trainer's own options.
 
-    ``mini_batches`` is how many of the batch's size the rollouts are trained in.
+    ``mini_batches`` is how many of the batch's size the rollouts are trained in; ``set_to`` has options of the
+    trainer's own, which are set beside those asked for.
 
     Raises:
         Unsupported: the trainer has no such loss or option.
@@ -134,6 +170,7 @@ def gradient(
                 "padding": padding,
                 "mini_batches": mini_batches,
                 "longest": LONGEST,
+                "set_to": dict(set_to or {}),
             }
         )
     )

@@ -2,28 +2,28 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import Field
-
-from evals.core.record import Record
-from rlvr.conform import expected
-from rlvr.conform.cases import CASES, LONGEST, Case, Settings, batches, smaller
-from rlvr.conform.expected import Objective
-from rlvr.conform.loss_references import Batch, Rows
-from rlvr.conform.trainer import Answering, Failed, Ranks, Unsupported, advantages, gradient
-from rlvr.methods.aggregation import Mode
+from rlvr_conform import expected
+from rlvr_conform.cases import CASES, LONGEST, Case, Settings, batches, smaller
+from rlvr_conform.expected import Objective
+from rlvr_conform.loss_references import Batch, Mode, Rows
+from rlvr_conform.trainer import Answering, Failed, Ranks, Unsupported, advantages, checked, gradient
 
 TOLERANCE = 1e-5
 """The largest difference, over the largest gradient expected, that rounding in float32 may make."""
 ADVANTAGES = ("grpo", "dr_grpo", "rloo")
-"""The estimators of advantages that trainers are held to, by the names of :func:`rlvr.conform.expected.advantages`."""
+"""The estimators of advantages that trainers are held to, by the names of :func:`rlvr_conform.expected.advantages`."""
+GOOD = ("equal", "convention", "not offered")
+"""The verdicts that are no complaint."""
 Verdict = Literal["equal", "convention", "differs", "depends on the cut", "not offered", "fails"]
 
 
-class Finding(Record):
+@dataclass(frozen=True)
+class Finding:
     """A finding about one objective of one trainer.
 
     Attributes:
@@ -37,9 +37,9 @@ class Finding(Record):
 
     objective: str
     verdict: Verdict
-    options: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
     convention: str = ""
-    remedy: dict[str, str] = Field(default_factory=dict)
+    remedy: dict[str, str] = field(default_factory=dict)
     difference: float = 0.0
     degrees: float = 0.0
     scale: float = 1.0
@@ -144,19 +144,23 @@ class Trial:
             words, remedy = self.convention()
             smallest = self.smallest()
             verdict: Verdict = "convention" if words else "differs"
-            finding = finding.model_copy(
-                update={"verdict": verdict, "convention": words, "remedy": remedy, "smallest": smallest}
-            )
+            finding = replace(finding, verdict=verdict, convention=words, remedy=remedy, smallest=smallest)
         if by_cut >= TOLERANCE:
-            finding = finding.model_copy(update={"verdict": "depends on the cut", "cut": cut})
+            finding = replace(finding, verdict="depends on the cut", cut=cut)
         return finding
 
-    def equals(self, asked: Settings, objective: Objective, factor: Callable[[Batch], float] = lambda _: 1.0) -> bool:
+    def equals(
+        self,
+        asked: Settings,
+        objective: Objective,
+        factor: Callable[[Batch], float] = lambda _: 1.0,
+        set_to: Settings | None = None,
+    ) -> bool:
         """Tell whether the trainer's gradient, so asked, is that of an objective times a factor, on every batch."""
         try:
             return all(
                 Gap(
-                    gradient(self.trainer, asked, batch)[0],
+                    gradient(self.trainer, asked, batch, set_to=set_to)[0],
                     [[factor(batch) * slope for slope in row] for row in objective.gradient(batch)],
                 ).equal
                 for _, batch in self.batches
@@ -174,6 +178,10 @@ class Trial:
                 if self.equals(changed, objective):
                     options = gradient(self.trainer, changed, self.batches[0][1])[1]
                     return "; ".join(names), options
+        for name, value in self.choices:
+            if self.equals(asked, objective, set_to={name: value}):
+                options = gradient(self.trainer, asked, self.batches[0][1], set_to={name: value})[1]
+                return "its default of another option is not the paper's", options
         for words, other in self.readings():
             if self.equals(asked, other):
                 return words, self.other_options(other)
@@ -184,6 +192,13 @@ class Trial:
             if self.equals(asked, objective, factor):
                 return words, {}
         return "", {}
+
+    @cached_property
+    def choices(self) -> list[tuple[str, Any]]:
+        """Each value of each option of its own that the trainer documents, and that is not asked for."""
+        options = gradient(self.trainer, self.case.asked, self.batches[0][1])[1]
+        documented = checked(self.trainer.answer({"ask": "choices"}))["choices"]
+        return [(name, value) for name, values in documented.items() if name not in options for value in values]
 
     def readings(self) -> Iterator[tuple[str, Objective]]:
         """List what the trainer may compute instead."""
@@ -242,12 +257,15 @@ def cuts(rows: int) -> Iterator[tuple[str, Ranks, int]]:
 
 
 def described(batch: Batch, computed: Rows, wanted: Rows) -> str:
-    """Describe a small batch with both gradients, for people."""
+    """Describe a small batch with both gradients, for people, with as many digits as show where they differ."""
+    highest = max(abs(x) for row in wanted for x in row) or 1.0
+    apart = [(x, y) for x, y in Gap(computed, wanted).pairs if not abs(x - y) < TOLERANCE * highest]
+    digits = next(n for n in range(4, 18) if n == 17 or all(f"{x:.{n}g}" != f"{y:.{n}g}" for x, y in apart))
     lines = []
     for i, length in enumerate(batch.lengths[:4]):
         ratios = ", ".join(f"{math.exp(batch.delta(i, t)):.4g}" for t in range(length))
-        values = ", ".join(f"{x:.4g}" for x in computed[i][:length])
-        right = ", ".join(f"{x:.4g}" for x in wanted[i][:length])
+        values = ", ".join(f"{x:.{digits}g}" for x in computed[i][:length])
+        right = ", ".join(f"{x:.{digits}g}" for x in wanted[i][:length])
         advantage = f"{batch.advantage[i][0]:.3g}"
         lines.append(f"ratios [{ratios}] with A = {advantage}: gradient [{values}], the paper's [{right}]")
     more = len(batch.lengths) - len(lines)

@@ -5,7 +5,7 @@ from functools import cache
 from inspect import signature
 from types import SimpleNamespace
 
-PACKAGE = "trl"
+PACKAGE = INSTALL = "trl"
 LOSSES = {"grpo": "grpo", "dapo": "dapo", "dr_grpo": "dr_grpo", "gspo": "grpo", "sapo": "sapo", "cispo": "cispo"}
 LOSSES |= {"vespo": "vespo", "grpo_kl": "grpo", "grpo_kl_unbiased": "grpo", "dual_clip": "dapo"}
 NAMES = {"epsilon_low": "epsilon", "epsilon_high": "epsilon_high", "kl": "beta", "dual_clip": "delta"}
@@ -24,6 +24,14 @@ def options(case):
     level = {"importance_sampling_level": "sequence"} if case["loss"] == "gspo" else {}
     level |= {"use_bias_correction_kl": True} if case.get("estimator") == "unbiased_k3" else {}
     return {"loss_type": kind, **level, **{NAMES[key]: value for key, value in case.items() if key in NAMES}}
+
+
+def choices():
+    """List the switches of GRPOConfig's own that may change a loss, and the levels of its ratio."""
+    from trl import GRPOConfig
+
+    switches = [name for name, kind in GRPOConfig.__annotations__.items() if kind in (bool, "bool")]
+    return {**dict.fromkeys(switches, (False, True)), "importance_sampling_level": ("token", "sequence")}
 
 
 def loss(part, options):
@@ -57,4 +65,7 @@ def loss(part, options):
     inputs = {"prompt_ids": ids, "prompt_mask": ids, "completion_ids": ids, "completion_mask": part.mask.double()}
     inputs |= {"advantages": part.advantages[:, 0], "old_per_token_logps": part.old_log_probs}
     inputs |= {"ref_per_token_logps": part.reference_log_probs, "num_items_in_batch": tokens}
-    return Bare()._compute_loss(None, inputs)
+    try:
+        return Bare()._compute_loss(None, inputs)
+    except ValueError as error:
+        raise NotImplementedError(str(error)) if "Unknown loss type" in str(error) else error from None

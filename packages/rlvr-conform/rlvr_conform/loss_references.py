@@ -1,22 +1,18 @@
 """Slow float64 references of losses: plain loops over plain numbers, written from the equations.
 
 A reference returns, for every real token, its loss and the derivative of the mini-batch's summed token losses with
-respect to its log-probability.
+respect to its log-probability. ``loss`` is whatever has the loss's hyper-parameters as attributes.
 """
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
-
-from rlvr.methods.aggregation import Mode
-from rlvr.methods.losses.cov import ClipCov, KLCov
-from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
-from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
+from typing import Any, Literal
 
 Token = tuple[int, int]
 Reference = dict[Token, tuple[float, float]]
 Rows = list[list[float]]
+Mode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "prompt-mean"]
+"""The ways in which token losses become the loss of a mini-batch."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def surrogate(ratio: float, advantage: float, low: float, high: float, dual: flo
     return -advantage * ratio, -advantage
 
 
-def cispo(loss: CISPO, batch: Batch) -> Reference:
+def cispo(loss: Any, batch: Batch) -> Reference:
     """Compute -sg[clip(r)] A log pi: the weight has no gradient."""
     result = {}
     for i, t in batch.tokens:
@@ -99,12 +95,12 @@ def cispo(loss: CISPO, batch: Batch) -> Reference:
     return result
 
 
-def reinforce(loss: Reinforce, batch: Batch) -> Reference:
+def reinforce(loss: Any, batch: Batch) -> Reference:
     """Compute -A log pi."""
     return {(i, t): (-batch.advantage[i][t] * batch.new[i][t], -batch.advantage[i][t]) for i, t in batch.tokens}
 
 
-def grpo_fix(loss: GRPOFix, batch: Batch) -> Reference:
+def grpo_fix(loss: Any, batch: Batch) -> Reference:
     """Compute -clip(r) A: no gradient outside the range, on either side."""
     result = {}
     for i, t in batch.tokens:
@@ -115,7 +111,7 @@ def grpo_fix(loss: GRPOFix, batch: Batch) -> Reference:
     return result
 
 
-def gspo_token(loss: GSPOToken, batch: Batch) -> Reference:
+def gspo_token(loss: Any, batch: Batch) -> Reference:
     """Compute PPO's loss of the response's mean ratio, whose gradient passes through each token alone."""
     result = {}
     for i, t in batch.tokens:
@@ -126,7 +122,7 @@ def gspo_token(loss: GSPOToken, batch: Batch) -> Reference:
     return result
 
 
-def gmpo(loss: GMPO, batch: Batch) -> Reference:
+def gmpo(loss: Any, batch: Batch) -> Reference:
     """Compute -A times the geometric mean of clipped ratios."""
     result = {}
     for i, length in enumerate(batch.lengths):
@@ -145,20 +141,20 @@ def gmpo(loss: GMPO, batch: Batch) -> Reference:
     return result
 
 
-def future_weight(loss: FIPO, batch: Batch, i: int, t: int) -> float:
+def future_weight(loss: Any, batch: Batch, i: int, t: int) -> float:
     """Compute f_t by the sum over the future, not by the recursion."""
     drift = 0.0
     for k in range(t, batch.lengths[i]):
         if math.exp(batch.limited(i, k)) <= loss.dual_clip:
             drift += 2.0 ** (-(k - t) / loss.half_life) * batch.limited(i, k)
     highest = 10.0 if loss.future_high is None else 1 + loss.future_high
-    weight = min(max(math.exp(min(drift, 700.0)), 1 - loss.future_low), highest)
+    weight: float = min(max(math.exp(min(drift, 700.0)), 1 - loss.future_low), highest)
     if batch.advantage[i][t] < 0 and math.exp(batch.limited(i, t)) > loss.safety_ratio:
         return min(max(weight, 0.8), 1.0) if loss.safety_rule == "limit" else 1.0
     return weight
 
 
-def fipo(loss: FIPO, batch: Batch) -> Reference:
+def fipo(loss: Any, batch: Batch) -> Reference:
     """Compute DAPO's loss on f_t A; responses with more than one token over the dual clip are dropped."""
 
     def bounded(i: int) -> int:
@@ -182,7 +178,7 @@ def fipo(loss: FIPO, batch: Batch) -> Reference:
     return result
 
 
-def dfpo(loss: DFPO, batch: Batch) -> Reference:
+def dfpo(loss: Any, batch: Batch) -> Reference:
     """Compute -w A of the group's transformed weights."""
     present = [i for i, length in enumerate(batch.lengths) if length]
     weights, advantage = {}, {}
@@ -213,7 +209,7 @@ def covariances(batch: Batch) -> dict[Token, float]:
     return {(i, t): (batch.advantage[i][t] - mean_advantage) * (batch.new[i][t] - mean_log_prob) for i, t in tokens}
 
 
-def kl_cov(loss: KLCov, batch: Batch) -> Reference:
+def kl_cov(loss: Any, batch: Batch) -> Reference:
     """Compute -r A, plus a penalty of the tokens with the largest covariances."""
     ranked = sorted(covariances(batch).items(), key=lambda item: -item[1])
     penalised = {token for token, _ in ranked[: max(1, int(loss.top_fraction * len(ranked)))]}
@@ -229,7 +225,7 @@ def kl_cov(loss: KLCov, batch: Batch) -> Reference:
     return result
 
 
-def clip_cov_with_all_drawn(loss: ClipCov, batch: Batch) -> Reference:
+def clip_cov_with_all_drawn(loss: Any, batch: Batch) -> Reference:
     """Compute Clip-Cov with clip_fraction 1: every eligible token is drawn, so that nothing is random."""
     covariance = covariances(batch)
     result = {}
@@ -243,7 +239,7 @@ def clip_cov_with_all_drawn(loss: ClipCov, batch: Batch) -> Reference:
     return result
 
 
-def clipped(loss: Clipped, batch: Batch) -> Reference:
+def clipped(loss: Any, batch: Batch) -> Reference:
     """Compute PPO's clipped loss of each token's own ratio."""
     result = {}
     for i, t in batch.tokens:
@@ -253,7 +249,7 @@ def clipped(loss: Clipped, batch: Batch) -> Reference:
     return result
 
 
-def sapo(loss: SAPO, batch: Batch) -> Reference:
+def sapo(loss: Any, batch: Batch) -> Reference:
     """Compute -(4 / tau) sigmoid(tau (r - 1)) A."""
     result = {}
     for i, t in batch.tokens:
@@ -266,7 +262,7 @@ def sapo(loss: SAPO, batch: Batch) -> Reference:
     return result
 
 
-def gspo(loss: GSPO, batch: Batch) -> Reference:
+def gspo(loss: Any, batch: Batch) -> Reference:
     """Compute PPO's loss of the mean ratio; every token's depends on all log-probabilities of its response."""
     result: Reference = {}
     for i, length in enumerate(batch.lengths):

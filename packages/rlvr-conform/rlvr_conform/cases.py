@@ -6,14 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlvr.conform.expected import Objective
-from rlvr.conform.loss_references import Batch
-from rlvr.methods.losses.cov import ClipCov, KLCov
-from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
-from rlvr.methods.losses.sequence_ratios import GMPO, GSPO, GSPOToken
-from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, Reinforce
-from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
+from rlvr_conform.expected import Objective
+from rlvr_conform.loss_references import Batch, Mode
 
 LONGEST = 9
 """Tokens of the longest response, to which batches are padded; Dr.GRPO's constant."""
@@ -52,50 +46,54 @@ _DPPO = {
 _CLIP = {"epsilon_low": 0.2, "epsilon_high": 0.28}
 _EVEN = {"epsilon_low": 0.2, "epsilon_high": 0.2}
 _PPO = (0.8, 1.2)
-_SEQUENCE = (1 - 3e-4, 1 + 4e-4)
+_GSPO = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
+_FIPO = {"half_life": 32.0, "future_low": 0.0, "future_high": 0.2, **_CLIP, "dual_clip": 10.0, "safety_ratio": 10.0}
+_DUAL_CLIP = {**_CLIP, "dual_clip": 3.0}
+_CLIP_COV = {"clip_fraction": 1.0, "covariance_low": 0.1, "covariance_high": 5.0, **_EVEN}
+_KL = {**_EVEN, "kl": 0.04, "estimator": "k3"}
+_UNBIASED_KL = {**_KL, "estimator": "unbiased_k3"}
+_UNDIVIDED_PENALTY = {"its penalty is not divided by the tokens": {"undivided": ["kl_coefficient"]}}
+_UNDIVIDED_BOUNDS = {
+    "it bounds covariances of advantages divided by the tokens": {"undivided": ["covariance_low", "covariance_high"]}
+}
+_TOPR_BY_TOKEN = {"the weights are of single tokens, not of responses": {"numbers": {"level": "token"}}}
+_SCORED_KL = {"its divergence has the gradient of the sampling, too": {"kl": ("scored_k3", 0.04)}}
+_VESPO = {"power_positive": 2.0, "decay_positive": 3.0, "power_negative": 3.0, "decay_negative": 2.0}
 
 
-def _grpo(**parts: Any) -> Objective:
-    return Objective(Clipped(0.2, 0.2, None), "seq-mean-token-mean", **parts)
+def _clipped(name: str, asked: Settings, mode: Mode, constant: float | None = None, **parts: Any) -> Case:
+    """A case of PPO's clipped loss without a dual clip; ``parts`` are the objective's."""
+    objective = Objective("clipped", {"dual_clip": None, **_numbers(asked)}, mode, constant, **parts)
+    return Case(name, objective, asked, (0.8, 1 + asked["epsilon_high"]), _DUAL)
 
 
-def _gspo(name: str, loss: GSPO | GSPOToken) -> Case:
-    asked = {"epsilon_low": loss.epsilon_low, "epsilon_high": loss.epsilon_high}
-    return Case(name, Objective(loss, "seq-mean-token-mean"), asked, _SEQUENCE, _DUAL)
+def _numbers(asked: Settings) -> Settings:
+    """What of the settings belongs to the loss, not to a term beside it."""
+    return {key: value for key, value in asked.items() if key not in ("kl", "estimator", "cap")}
 
 
-def _dppo(name: str, loss: type[DPPOTV] | type[DPPOKL], delta: float) -> Case:
-    readings = {"it does not cap the ratio": {"loss": loss(delta, delta, 1e9)}}
+def _same(name: str, mode: Mode, asked: Settings, bounds: tuple[float, ...] = (), **others: Any) -> Case:
+    """A case whose name is the loss's, and whose settings are all of the loss's numbers."""
+    return Case(name, Objective(name, asked, mode), asked, bounds, **others)
+
+
+def _dppo(name: str, delta: float) -> Case:
     asked = {"delta_low": delta, "delta_high": delta}
-    return Case(name, Objective(loss(delta, delta, 20.0), "token-mean"), asked, (40.0,), _DPPO, readings)
+    readings = {"it does not cap the ratio": {"numbers": {**asked, "ratio_cap": 1e9}}}
+    return Case(name, Objective(name, {**asked, "ratio_cap": 20.0}, "token-mean"), asked, (40.0,), _DPPO, readings)
 
 
 CASES = [
-    Case("grpo", _grpo(), _EVEN, _PPO, _DUAL),
-    Case("dapo", Objective(Clipped(0.2, 0.28, None), "token-mean"), _CLIP, (0.8, 1.28), _DUAL),
-    Case(
-        "dual_clip",
-        Objective(Clipped(0.2, 0.28, 3.0), "token-mean"),
-        {**_CLIP, "dual_clip": 3.0},
-        (0.8, 1.28, 3.0),
-    ),
-    Case(
-        "dr_grpo",
-        Objective(Clipped(0.2, 0.2, None), "seq-mean-token-sum-norm", LONGEST),
-        _EVEN,
-        _PPO,
-        _DUAL,
-    ),
-    _gspo("gspo", GSPO(3e-4, 4e-4)),
-    _gspo("gspo_token", GSPOToken(3e-4, 4e-4)),
-    Case(
-        "sapo",
-        Objective(SAPO(1.0, 1.05), "seq-mean-token-mean"),
-        {"tau_positive": 1.0, "tau_negative": 1.05},
-    ),
+    _clipped("grpo", _EVEN, "seq-mean-token-mean"),
+    _clipped("dapo", _CLIP, "token-mean"),
+    Case("dual_clip", Objective("clipped", _DUAL_CLIP, "token-mean"), _DUAL_CLIP, (0.8, 1.28, 3.0)),
+    _clipped("dr_grpo", _EVEN, "seq-mean-token-sum-norm", LONGEST),
+    _same("gspo", "seq-mean-token-mean", _GSPO, (1 - 3e-4, 1 + 4e-4), remedies=_DUAL),
+    _same("gspo_token", "seq-mean-token-mean", _GSPO, (1 - 3e-4, 1 + 4e-4), remedies=_DUAL),
+    _same("sapo", "seq-mean-token-mean", {"tau_positive": 1.0, "tau_negative": 1.05}),
     Case(
         "cispo",
-        Objective(CISPO(1.0, 0.28), "token-mean"),
+        Objective("cispo", {"epsilon_low": 1.0, "epsilon_high": 0.28}, "token-mean"),
         {"epsilon_high": 0.28},
         (0.8, 1.28),
         {
@@ -103,62 +101,21 @@ CASES = [
             "it clamps below too, unless told otherwise": {"epsilon_low": 1.0},
         },
     ),
-    Case(
-        "gmpo",
-        Objective(GMPO(0.4, 0.4), "seq-mean-token-mean"),
-        {"epsilon_low": 0.4, "epsilon_high": 0.4},
-        (math.exp(-0.4), math.exp(0.4)),
-    ),
-    Case(
-        "fipo",
-        Objective(FIPO(), "token-mean"),
-        {"half_life": 32.0, "future_low": 0.0, "future_high": 0.2, **_CLIP, "dual_clip": 10.0, "safety_ratio": 10.0},
-        (0.8, 1.28, 10.0),
-    ),
-    Case(
-        "kl_cov",
-        Objective(KLCov(0.2, 1.0), "token-mean"),
-        {"top_fraction": 0.2, "kl_coefficient": 1.0},
-    ),
-    Case(
-        "clip_cov",
-        Objective(ClipCov(1.0, 0.1, 5.0, 0.2, 0.2), "token-mean"),
-        {"clip_fraction": 1.0, "covariance_low": 0.1, "covariance_high": 5.0, **_EVEN},
-        _PPO,
-    ),
-    _dppo("dppo_tv", DPPOTV, 0.15),
-    _dppo("dppo_kl", DPPOKL, 0.05),
-    Case("ipo", Objective(IPO(0.1, 1e-3), "token-mean"), {"epsilon": 0.1, "kl_coefficient": 1e-3}),
-    Case("m2po", Objective(M2PO(0.04), "token-mean"), {"tau": 0.04}),
-    Case(
-        "topr",
-        Objective(TOPR("sequence"), "seq-mean-token-sum"),
-        {},
-        readings={"the weights are of single tokens, not of responses": {"loss": TOPR("token")}},
-    ),
-    Case("dro", Objective(DRO(0.05), "token-mean"), {"beta": 0.05}),
-    Case(
-        "vespo",
-        Objective(VESPO(), "token-mean"),
-        {"power_positive": 2.0, "decay_positive": 3.0, "power_negative": 3.0, "decay_negative": 2.0},
-    ),
-    Case("reinforce", Objective(Reinforce(), "token-mean"), {}),
-    Case(
-        "grpo_kl",
-        _grpo(kl=("k3", 0.04)),
-        {**_EVEN, "kl": 0.04, "estimator": "k3"},
-        _PPO,
-        _DUAL,
-        {"its divergence has the gradient of the sampling, too": {"kl": ("scored_k3", 0.04)}},
-    ),
-    Case(
-        "grpo_kl_unbiased",
-        _grpo(kl=("unbiased_k3", 0.04)),
-        {**_EVEN, "kl": 0.04, "estimator": "unbiased_k3"},
-        _PPO,
-        _DUAL,
-    ),
-    Case("grpo_tis", _grpo(cap=2.0), {**_EVEN, "cap": 2.0}, _PPO, _DUAL),
+    _same("gmpo", "seq-mean-token-mean", dict.fromkeys(_EVEN, 0.4), (math.exp(-0.4), math.exp(0.4))),
+    Case("fipo", Objective("fipo", {**_FIPO, "safety_rule": "limit"}, "token-mean"), _FIPO, (0.8, 1.28, 10.0)),
+    _same("kl_cov", "token-mean", {"top_fraction": 0.2, "kl_coefficient": 1.0}, readings=_UNDIVIDED_PENALTY),
+    _same("clip_cov", "token-mean", _CLIP_COV, _PPO, readings=_UNDIVIDED_BOUNDS),
+    _dppo("dppo_tv", 0.15),
+    _dppo("dppo_kl", 0.05),
+    _same("ipo", "token-mean", {"epsilon": 0.1, "kl_coefficient": 1e-3}),
+    _same("m2po", "token-mean", {"tau": 0.04}),
+    Case("topr", Objective("topr", {"level": "sequence"}, "seq-mean-token-sum"), {}, readings=_TOPR_BY_TOKEN),
+    _same("dro", "token-mean", {"beta": 0.05}),
+    _same("vespo", "token-mean", _VESPO),
+    _same("reinforce", "token-mean", {}),
+    replace(_clipped("grpo_kl", _KL, "seq-mean-token-mean", kl=("k3", 0.04)), readings=_SCORED_KL),
+    _clipped("grpo_kl_unbiased", _UNBIASED_KL, "seq-mean-token-mean", kl=("unbiased_k3", 0.04)),
+    _clipped("grpo_tis", {**_EVEN, "cap": 2.0}, "seq-mean-token-mean", cap=2.0),
 ]
 """A case for each objective; those with KL-Cov's 20 % and all of Clip-Cov's tokens, so that nothing is random."""
 
@@ -175,15 +132,12 @@ def batches(case: Case) -> Iterator[tuple[str, Batch]]:
     yield "stale", drawn(4, 0.8)
     if case.bounds:
         yield "bounds", at_bounds(case.bounds)
-    if isinstance(case.objective.loss, GSPOToken):
+    if case.objective.loss == "gspo_token":
         yield "token weights", drawn(5, 5e-4, weighted=True)
 
 
 def drawn(
-    seed: int,
-    spread: float,
-    rewards: tuple[int, ...] = (1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0, 1),
-    weighted: bool = False,
+    seed: int, spread: float, rewards: tuple[int, ...] = (1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0, 1), weighted: bool = False
 ) -> Batch:
     """Draw groups of four responses whose log-ratios have the standard deviation ``spread``."""
     chance = random.Random(seed)

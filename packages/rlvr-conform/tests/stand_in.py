@@ -15,6 +15,10 @@ def options(case: Any) -> dict[str, Any]:
     return {key: value for key, value in case.items() if key not in ("loss", "aggregation")} | {"kind": case["loss"]}
 
 
+def choices() -> dict[str, Any]:
+    return {"shuffled": (True, False), "halved": (False, True)}
+
+
 def loss(part: Any, options: dict[str, Any]) -> torch.Tensor:
     from no_such_trainer.losses import anything  # type: ignore[import-not-found]
 
@@ -44,6 +48,10 @@ def loss(part: Any, options: dict[str, Any]) -> torch.Tensor:
         return (values.sum(1) / part.mask.sum(1)).sum() / whole.rows * whole.ranks
     if FAULT == "local mean":
         return values.sum() / mask.sum() / whole.micro_batches
+    if FAULT == "switched on" and options.get("halved", True):
+        values = values / 2 + values**2
+    if FAULT == "a little more":
+        values = values + 2e-5 * values**2
     tokens = whole.tokens * (whole.mini_batches if FAULT == "tokens of all rollouts" else 1)
     return values.sum() / (whole.rows if FAULT == "by rows" else tokens) * whole.ranks
 

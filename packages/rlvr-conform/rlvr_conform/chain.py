@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlvr.conform.cases import CASES, LONGEST, Case
-from rlvr.conform.loss_references import Batch, Rows
-from rlvr.conform.trainer import Failed, Process, Unsupported, checked
-from rlvr.conform.verdicts import TOLERANCE, Finding, Gap, Verdict
+from rlvr_conform.cases import CASES, LONGEST, Case
+from rlvr_conform.loss_references import Batch, Rows
+from rlvr_conform.trainer import Failed, Process, Unsupported, checked
+from rlvr_conform.verdicts import TOLERANCE, Finding, Gap, Verdict
 
 CHAINS = Path(__file__).parent / "chains"
 LOGGED = 2e-4
@@ -119,7 +119,9 @@ def chain_of(adapter: Path) -> Path:
     return CHAINS / adapter.name
 
 
-def try_chain(adapter: Path, python: Path, checkout: Path | None, findings: Sequence[Finding]) -> Iterator[Finding]:
+def try_chain(
+    adapter: Path, python: Sequence[str], checkout: Path | None, findings: Sequence[Finding]
+) -> Iterator[Finding]:
     """Try a trainer's chain with the losses found so far, under the options that make them the paper's.
 
     Losses that need a reference policy or another sampler are left out: the model samples for itself.
