@@ -152,6 +152,10 @@ def test_own_names_come_before_the_tables(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = run_of(path, names="reward=rewards/accuracy,step=iteration")
     assert list(run.metrics["steps"]) == list(range(5)) and run.metrics["reward"][4] == pytest.approx(0.24)
+    counted = [{"_step": number, **row} for number, row in enumerate([{"loss": 1.0}, *rows, {"kl": 0.5}])]
+    path.write_text("".join(json.dumps(row) + "\n" for row in counted))
+    run = run_of(path, names="step=iteration")  # an entry without it is of the step before, if there is one
+    assert list(run.metrics["steps"]) == list(range(5)) and run.metrics["kl"].iloc[-1] == 0.5
     for names, words in (("reward=nothing", "is in no run"), ("advantage=x", "accepted: step=NAME, reward=NAME")):
         with pytest.raises(UserError, match=words):
             run_of(path, names=f"step=iteration,{names}")
@@ -202,6 +206,8 @@ def test_the_parts_of_a_resumed_run_are_one_run_and_the_later_steps_win(tmp_path
     run = run_of(f"a={first}+{rest}")
     assert list(run.metrics["steps"]) == list(range(1, 16)) and run.steps == 15 and len(run.files) == 2
     assert list(run.metrics["reward"]) == [0.1] * 5 + [0.2] * 10
+    begun = write_lines(tmp_path / "begun.jsonl", [0.2] * 2, first=6)  # what it has not reached again is not its own
+    assert list(run_of(f"a={first}+{begun}").metrics["reward"]) == [0.1] * 5 + [0.2] * 2
     assert "holds two runs that begin at step 1" in refused(f"a={first}+{write_lines(tmp_path / 'c.jsonl', [0.3] * 9)}")
 
 
