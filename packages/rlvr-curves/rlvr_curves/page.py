@@ -199,5 +199,6 @@ def draw(methods: Methods) -> Figure:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
     seeds = style.number_of_seeds(len(runs) for runs in methods.runs.values())
-    style.set_title(figure, f"Mean of {seeds} seeds, band from the lowest to the highest")
+    words = "One run of each method" if seeds == "1" else f"Mean of {seeds} seeds, band from the lowest to the highest"
+    style.set_title(figure, words)
     return figure
