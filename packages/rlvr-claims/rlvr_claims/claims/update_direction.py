@@ -130,7 +130,7 @@ class UpdateDirectionOfCheckpoints(Claim):
         "divergence between their distributions; where the base model's own responses were compared too, both are "
         "pooled, and what tells them apart is measured. The interval is over problems: it holds the spread between "
         "problems and none between trainings, of which a pair is one. Selective replacement, which needs both "
-        "models to sample, is not part of this; `rlvr-bench decode sweep` makes its curves for the same "
+        "models to sample, is not part of this; decoding with two models makes its curves for the same "
         "pair."
     )
 
