@@ -45,7 +45,7 @@ box); in words the two digits of a step, "plus" and its like, the third digit, a
 _OPERATORS = (*OPERATORS, "/", *OPERATOR_WORDS.values())
 _EQUATION = re.compile(r"[-+*/].*=(?: [\d.,]*)?$")
 """A line up to its result: an operation, the sign and, after a space, the digits of the result so far."""
-_BOTH_KINDS = "a directory made by `tokens` or `compare`"
+_BOTH_KINDS = "a directory made by `claims replay` or `claims compare`"
 
 
 def token_class(line: str, text: str) -> str:
