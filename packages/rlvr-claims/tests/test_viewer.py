@@ -225,7 +225,7 @@ def test_what_cannot_be_shown_is_refused_in_a_line(tmp_path: Path, capsys: pytes
         (
             tmp_path / "other",
             [],
-            "is no token table; accepted: a directory made by `claims replay` or `claims compare`",
+            "is no token table; accepted: a directory made by `claims replay` or",
         ),
         (tmp_path / "damaged", [], "is not a parquet file"),
     ):

@@ -35,7 +35,7 @@ def file_of(project: Project, study: str = "config/smoke.yaml", **sections: Any)
 
 def planned(project: Project, file: Path, target: str) -> set[str]:
     """The rules that a target would run."""
-    said = project.run(target, "--snakefile", str(SNAKEFILE), "--dry-run", config=file)
+    said = project.run(target, "--snakefile", str(SNAKEFILE), "--dry-run", "--printshellcmds", config=file)
     return {job.split()[0] for job in jobs_in(said)} - {target}
 
 
