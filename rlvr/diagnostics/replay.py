@@ -22,8 +22,9 @@ from evals.grading import GradingPool
 from rlvr.diagnostics import TABLE_VERSIONS
 from rlvr.diagnostics.policy import Rollout, policy_of, snapshot_directory
 from rlvr.diagnostics.tokens.table import DISPLACEMENT, completed
-from rlvr.engines.local.learner import Learner, PreparedStep, require_same_step
+from rlvr.engines.local.learner import Learner, PreparedStep
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
+from rlvr.engines.local.run import require_same_step
 from rlvr.engines.rollouts import StepRollouts, token_rows
 from rlvr.runs.state import save_tensors
 

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from evals.core.random import generator_for
 from evals.core.training_settings import LocalTraining, Lora
 from evals.generation.checkpoint import Checkpoint
+from rlvr.engines.local.learner import OtherPolicies, Updater
 from rlvr.engines.local.lora import adapted
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, unpack
-from rlvr.engines.local.update import OtherPolicies, Updater
 from rlvr.engines.verl.adapters import ADAPTERS, add_adapters
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import Method
