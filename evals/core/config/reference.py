@@ -20,8 +20,8 @@ _FILES: dict[str, tuple[str, Any]] = {
 _HEAD = """# Reference of all configuration keys
 
 `rlvr-bench reference > docs/configuration.md` writes this page from the records that check the files
-(`evals/core/config/`). The guide is [config/README.md](../config/README.md). Keys in bold are required. A *name* has at most
-64 of a to z, 0 to 9 and _.
+(`evals/core/config/`). The guide is [config/README.md](../config/README.md). Keys in bold are required. A *name* has at
+most 64 of a to z, 0 to 9 and _.
 """
 _NAME = "a name of a to z, 0 to 9 and _, at most 64 of them"
 _SHORT = 10  # words of a line that is written again where only another kind of file has it
