@@ -158,4 +158,3 @@ def clean_state(directory: Annotated[Path, Argument(help="where the study works"
 
 commands.call("ui", "rlvr.report.mlflow.server:browse")
 commands.call("bundle", "rlvr.report.bundle:bundle", arguments=("results", "out"))
-commands.call("site", "rlvr.report.site:site", arguments=("results",))

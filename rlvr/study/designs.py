@@ -19,7 +19,7 @@ RATES = "rates"
 _SEEDS = 8
 """The most seeds that are trained at further rates."""
 _FURTHER = {"rate_half": (0.5, "half the learning rate"), "rate_twice": (2.0, "twice the learning rate")}
-_NOT_AT_RATES = ("diagnostics", "decoding", "controls", "doses", "checkpoint", "beside", "score_at")
+_NOT_AT_RATES = ("controls", "doses", "checkpoint", "beside", "score_at")
 Titles = Mapping[str, str]
 """The title of each method of a study."""
 

@@ -6,25 +6,33 @@ from functools import cached_property
 
 import numpy as np
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, UserError
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference, pooled
 from evals.statistics.resampling import holm_of_known
 from evals.statistics.scaling import FEATURES, Course, estimate_course
-from rlvr.curves.read import AXES, NAMES, Run
+from rlvr_curves.names import NAMES
+from rlvr_curves.runs import Run
 
 LEAST_STEPS = 10
-"""Of a run that a curve with three parameters is fitted to."""
+"""Logged steps of a run that a curve with three parameters is fitted to."""
 _POINTS = 200
 _LAST = 0.9
+_ROUNDING = 1e-6  # of TensorBoard's numbers
 
 
 @dataclass(frozen=True)
 class Methods:
-    """Runs by method, over an axis that all of them have."""
+    """Runs by method, over an axis that all of them have: ``steps``, or what tokens or seconds count."""
 
     runs: Mapping[str, Sequence[Run]]
     axis: str
+
+    @property
+    def unit(self) -> str:
+        """The axis in words, such as ``tokens (prompts and responses)``."""
+        quantity, _, counts = self.axis.partition(": ")
+        return f"{quantity} ({counts})" if counts else quantity
 
     def over(self, method: str, metric: str) -> tuple[FloatArray, FloatArray] | None:
         """The axis [P] as far as all seeds reached, and a metric [S, P] there; None where a seed lacks it."""
@@ -49,7 +57,7 @@ class Methods:
         """The rewards [S] there: means over the last tenth of the axis before, or of the step before."""
         rewards = []
         for run in self.runs[method]:
-            before = run.metrics[run.metrics[self.axis] <= self.end]
+            before = run.metrics[run.metrics[self.axis] <= self.end * (1 + _ROUNDING)]
             before = run.metrics.iloc[:1] if before.empty else before
             last = before[before[self.axis] >= min(_LAST * self.end, before[self.axis].iloc[-1])]
             rewards.append(float(last["reward"].mean()))
@@ -77,13 +85,17 @@ class Methods:
         runs = [run.metrics for run in self.runs[method]]
         steps = min(len(metrics) for metrics in runs)
         if steps < LEAST_STEPS:
-            return f"fewer than {LEAST_STEPS} steps"
+            return f"fewer than {LEAST_STEPS} logged steps"
+        if (first := max(run.first for run in self.runs[method])) > 1:
+            return f"the first reward is that of step {first:g}, so the one before training is not known"
         rewards = np.array([metrics["reward"].to_numpy()[:steps] for metrics in runs])
         compute = np.array([metrics[self.axis].to_numpy()[: steps - 1] for metrics in runs])
+        if self.axis == "steps":  # counted from 0 or 1: what was spent after a step is that many and one
+            compute = compute - compute[:, :1] + 1
         if rewards.min() < 0 or rewards.max() > 1:
             return "rewards outside of 0 to 1"
         if compute.min() <= 0:
-            return f"{self.axis} that begin at 0"
+            return f"{self.axis.partition(': ')[0]} begin at 0; --axis steps"
         course = Course(compute, rewards[:, :, None])
         estimate = estimate_course(course, np.zeros((1, 1), dtype=np.int64), float(rewards[:, -1].mean()))
         variance, freedom = pooled([estimate.seed_variance], [max(len(runs) - 1, 1)])
@@ -112,13 +124,22 @@ class Fit:
 
 
 def methods_of(runs: Sequence[Run], axis: str) -> Methods:
-    """Gather the runs of each method; a run without the axis is an error."""
-    for run in runs:
-        if axis not in run.metrics or run.metrics[axis].isna().any():
-            known = ", ".join(name for name in AXES if name in run.metrics)
-            accepted = f"--axis {known}, or a metric {', '.join([*NAMES[f'{axis}_so_far'], *NAMES[axis]])}"
-            raise InvalidInput(str(run.path), axis, "is in no step, or not in every one", accepted)
+    """Gather the runs of each method; an axis that not all have, or that counts not the same in all, is an error."""
     gathered: dict[str, list[Run]] = {}
     for run in runs:
         gathered.setdefault(run.method, []).append(run)
-    return Methods(gathered, axis)
+    if axis == "steps":
+        return Methods(gathered, axis)
+    for run in runs:
+        if not run.axes(axis):
+            known = ", ".join(dict.fromkeys(["steps", *(other for other in ("tokens", "seconds") if run.axes(other))]))
+            names = ", ".join(row.name for row in NAMES if row.quantity == axis)
+            found = "is in no step, or not in every one, or falls"
+            raise InvalidInput(str(run.path), axis, found, f"--axis {known}, or a metric {names}")
+    shared = [column for column in runs[0].axes(axis) if all(column in run.axes(axis) for run in runs)]
+    if not shared:
+        counted = {column: run for run in runs for column in run.axes(axis)}
+        found = "; ".join(f"{run.path} has {column} ({run.names[column][1]})" for column, run in counted.items())
+        raise UserError(f"--axis {axis}: {found}; accepted: runs that count the same, or --axis steps")
+    order = [f"{row.quantity}: {row.counts}" for row in NAMES]
+    return Methods(gathered, min(shared, key=order.index))

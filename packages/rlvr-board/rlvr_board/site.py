@@ -21,12 +21,11 @@ from evals.core.run_spec import COMPONENT_FILE, parts_in_files
 from evals.results import Results, read_results
 from evals.tables import numbers
 from evals.tables.layout import Table
-from evals.trace.crate import read_author
 from evals.trace.directory import read_verified
-from rlvr.report.comparability import Setup, differing, setup_of
 from rlvr.report.html import fill_template
 from rlvr.report.page import report_content
 from rlvr.report.provenance import read_run_manifest, read_study, studies_of
+from rlvr_board.comparability import Setup, differing, setup_of
 
 _COLUMNS = ("Method", "Versus ", "Verdict", "MDE", "Contrast", "Fell", "Seeds", "Tokens", "CPU")
 _PAGE = "index.html"
@@ -43,7 +42,6 @@ class Entry:
         content: variables of the report's template.
         results, directory: what it found, and results/, where that lies.
         root_hash: of everything in ``directory``.
-        author: who made it, as its crate says.
         made: when its last file was written.
         components: name -> bytes of the user's files that its methods were trained with.
     """
@@ -54,7 +52,6 @@ class Entry:
     results: Results
     directory: Path
     root_hash: str
-    author: str
     made: str
     components: Mapping[str, bytes]
 
@@ -75,16 +72,15 @@ class Row:
     setup: Setup
 
 
-def site(results: Sequence[Path], out: Path) -> list[str]:
-    """Write a board of finished studies: static pages that need no network and no server.
-
-    Every study is checked first, as by verify; one that was altered is refused by name, and nothing is written. Methods
-    stand in one table where task, model, budget and reference method are the same; elsewhere the page says in what they
-    are not comparable. Each study has a page with its curves and its file. The same studies give the same bytes.
+def write_board(results: Sequence[Path], out: Path) -> list[str]:
+    """Write the pages of finished studies; the same studies give the same bytes.
 
     Args:
-        results: directories of studies, their results/, or RO-Crates of these.
+        results: directories of studies, or their results/.
         out: directory of the pages, new or a board.
+
+    Returns:
+        A line for each study, and one for the board.
 
     Raises:
         UserError: a study does not verify, or is not finished.
@@ -107,7 +103,7 @@ def site(results: Sequence[Path], out: Path) -> list[str]:
         built.rename(out)
     return [
         *(f"{entry.name}: verified, root hash {entry.root_hash}" for entry in entries),
-        f"{out / _PAGE}: {len(rows)} comparisons of {len(entries)} studies",
+        f"{out / _PAGE}: studies: {len(entries)}, comparisons: {len(rows)}",
     ]
 
 
@@ -139,8 +135,7 @@ def _read(directory: Path) -> Iterator[Entry]:
         components = dict(_components(manifests, results))
         settings = _with_files_beside(settings, components)
         content = {**content, "notes": notes, "settings": _json(settings)}
-        author = read_author(results)
-        yield Entry(settings["study"], settings, content, read, results, chain.root_hash(), author, made, components)
+        yield Entry(settings["study"], settings, content, read, results, chain.root_hash(), made, components)
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -195,14 +190,13 @@ def _rows(entry: Entry) -> Iterator[Row]:
             continue
         shown = [cells[index] for index in chosen]
         shown[0] += " (control)" if condition.method in controls else ""
-        title, author = entry.content["title"], entry.author or numbers.NOTHING
         version = _version(read_run_manifest(condition.runs[0], entry.directory))
-        header = (*(table.header[index] for index in chosen), "Study", "Made by", "Version")
+        header = (*(table.header[index] for index in chosen), "Study", "Version")
         yield Row(
             entry,
             condition.model,
             header,
-            (*shown, title, author, version),
+            (*shown, entry.content["title"], version),
             setup_of(results, entry.study, entry.directory, condition),
         )
 
@@ -234,19 +228,17 @@ def _board_page(entries: Sequence[Entry], rows: Sequence[Row]) -> str:
                 "differ": [differing(group[0].setup, anchor, ("model", "budget", "reference")) for group in ordered],
             }
         )
-    header = ("Study", "Comparisons", "Made by", "Last file", "Root hash")
+    header = ("Study", "Comparisons", "Last file", "Root hash")
     count = Counter(row.entry.name for row in rows)
     titles = {entry.name: str(entry.content["title"]) for entry in entries}
-    cells = [
-        (titles[entry.name], str(count[entry.name]), entry.author or numbers.NOTHING, entry.made, entry.root_hash)
-        for entry in entries
-    ]
+    cells = [(titles[entry.name], str(count[entry.name]), entry.made, entry.root_hash) for entry in entries]
     notes = [f"{titles[entry.name]}: {note}" for entry in entries for note in entry.content["notes"]]
-    links = tuple((entry.address, "", "", "", "") for entry in entries)
+    links = tuple((entry.address, "", "", "") for entry in entries)
     studies = Table("studies", "Studies", header, tuple(cells), tuple(notes), links)
     return fill_template(
         "board.html.jinja",
         "report.js",
+        "rlvr_board",
         title="Methods and their references",
         kind=_KIND,
         created=max(entry.made for entry in entries),
@@ -259,7 +251,7 @@ def _board_page(entries: Sequence[Entry], rows: Sequence[Row]) -> str:
 def _table(group: Sequence[Row]) -> Table:
     budget = ", ".join(f"{key} {value}" for key, value in group[0].setup["budget"].items())
     title = f"Model {group[0].model}; {budget}"
-    links = tuple((*[""] * (len(row.cells) - 3), row.entry.address, "", "") for row in group)
+    links = tuple((*[""] * (len(row.cells) - 2), row.entry.address, "") for row in group)
     return Table("board", title, group[0].header, tuple(row.cells for row in group), (), links)
 
 
@@ -277,9 +269,9 @@ def _entry_page(entry: Entry) -> str:
     return fill_template(
         "entry.html.jinja",
         "report.js",
+        "rlvr_board",
         created=entry.made,
         root_hash=entry.root_hash,
-        author=entry.author,
         components={name: source.decode("utf-8", "replace") for name, source in entry.components.items()},
         **content,
     )
