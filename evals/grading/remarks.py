@@ -9,6 +9,7 @@ import re
 from itertools import chain, pairwise
 
 from evals.grading import languages
+from evals.grading.assertion import OTHER
 from evals.grading.languages import NEGATIONS, WRONG_WORDS, any_of
 
 _PREFIXED = r"(?:[nmcdhkMGT]|µ|\\mu\s?)?(?:m|g|s|L|l|N|J|W|V|Hz|Pa|eV|mol|bar|cal|Wh|T)"  # SI: "cm", "kJ"
@@ -73,6 +74,11 @@ _WORDS_ASIDE = re.compile(r"(?<=[\d}\s])\s+\(\s*(?P<aside>[A-Za-z]{3,}[A-Za-z\s,
 _LEAD_IN_TEXT = re.compile(r"^\\(?:text|mbox|textrm|mathrm)\s*\{(?P<words>[^{}\d]*)\}\s*(?P<rest>.*)$", re.DOTALL)
 _LEAD = re.compile(r"^(?P<words>[A-Za-z][A-Za-z ,']*?[A-Za-z:])\s+(?P<rest>[-\d\\($.].*)$", re.DOTALL)
 _LEADS_UP = re.compile(r"(?:^|.*\W)(?:is|are|equals|is equal to|becomes)\s*$|.*[:=]\s*$", re.IGNORECASE | re.DOTALL)
+_LEADS_ELSEWHERE = re.compile(
+    rf"\b(?:{languages.DENIALS}|if|whether|bounds?|estimate|approximation|{OTHER})\b|\?"
+    r"|\b(?:twice|thrice|half|double|triple|square|root|negative|inverse|reciprocal)\b.*\b(?:it|that|answer|result|solution)\b",
+    re.IGNORECASE,
+)
 _RELATIONS = {
     r"greater than or equal to|at least|no (?:less|fewer) than|not less than": r"\ge ",
     r"less than or equal to|at most|no more than|not more than|up to": r"\le ",
@@ -86,6 +92,7 @@ _RELATIONS = {
 _STATED = re.compile(
     r"(?<![A-Za-z0-9_.\\^])(?:(?:US|HK|NZ|[AC])?\\?\$|[€£¥₹]|Rs\.?)?\s?(?<![A-Za-z0-9_])[-+\u2212]?(?:\d(?:[\d.,:/]*\d)?|\.\d+)(?:\s?\\?%)?(?![A-Za-z0-9_^])"
 )
+_SENTENCE_END = re.compile(r"[a-z]{3}[.!?]\s|[?!]")
 _OTHER_DENIED = re.compile(r",?\s*\(?(?:and |but )?not\s+\$?[\d.,]+[A-Za-z ]{0,40}\)?\.?$")
 _REMARK_ON_ANOTHER = re.compile(
     r"\s*(?!out\b|to\b|by\b)[A-Za-z]{3,}(?:\s+[A-Za-z]+)*?\s+(?:of|for|with|in|from|per|each)(?:\s+(?:the|a|all))?\s+"
@@ -165,6 +172,8 @@ def stated_number(sentence: str) -> str | None:
     """
     sentence = _OTHER_DENIED.sub("", sentence)
     numbers = list(_STATED.finditer(sentence))
+    if numbers and _SENTENCE_END.search(sentence, 0, numbers[0].start()):
+        return None
     outside = _STATED.sub(" 0 ", sentence)
     if not numbers or _NO_SENTENCE.search(outside) or _CHANGES.search(outside):
         return None
@@ -191,10 +200,7 @@ def without_lead(text: str) -> str:
     for pattern, sign in _RELATIONS.items():
         if re.fullmatch(pattern, words, re.IGNORECASE):
             return sign + rest
-    leads = _LEADS_UP.match(words) and not re.search(
-        rf"\b(?:{languages.DENIALS}|if|whether)\b|\?", words, re.IGNORECASE
-    )
-    return rest if leads else text
+    return rest if _LEADS_UP.match(words) and not _LEADS_ELSEWHERE.search(words) else text
 
 
 def _says_nothing(words: str) -> bool:

@@ -196,6 +196,10 @@ def test_each_rule_finds_what_its_pattern_finds() -> None:
         "\u0130\u0130 So the ANSWER KEY is C. \u0130 It CORRESPONDS TO option D!",
         "The correct choice (B).",
         "that (option D)",
+        "So only B remains.",
+        "Option B fits.",
+        "The closest is B.",
+        "Verdict: B",
         "\u6545\u9009C",
         "\uc815\ub2f5\uc740 B",
     ]
