@@ -12,6 +12,7 @@ from itertools import chain, combinations
 from evals.grading import equations
 from evals.grading.exact import canonical_integer, compact, decide, plain_number
 from evals.grading.normalisation import RELATION
+from evals.grading.remarks import without_unit_symbols
 from evals.grading.structure import (
     Group,
     as_list,
@@ -41,7 +42,6 @@ _OVER_REALS = re.compile(
 )
 _INTEGER_NAME = re.compile(r"(?<![A-Za-z\\])[kmnl](?![A-Za-z(])")
 _INTEGERS = re.compile(r"\\in\s*\\math\w+\s*\{?\s*[ZN]")
-_UNIT_LETTER = re.compile(r"(?<=\d) (?:[mgsLJNWV]|\\Omega)$")
 _TWICE = re.compile(r"(?P<value>[^()]+?)\s+\((?P<other>[^()]+)\)")
 _NUMBERED = re.compile(r"\s*([A-Za-z])_\{?\d+\}?\s*=")
 
@@ -61,6 +61,8 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
         return compare(_REMARK.sub("", answer).strip(), _REMARK.sub("", gold).strip(), leaf)
     if plain_number(gold) is not None:
         answer = _without_unit_or_repetition(answer)
+    elif plain_number(answer) is not None:
+        gold = without_unit_symbols(gold)
     group, gold_group = split_group(answer), split_group(gold)
     proportions = split_top_level(answer, (":",)), split_top_level(gold, (":",))
     if max(map(len, proportions)) > 2 and "=" not in answer + gold:  # 2:3:4, by the ratio of each part to the first
@@ -91,11 +93,11 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
 
 
 def _without_unit_or_repetition(text: str) -> str:
-    r"""Drop a unit of one letter after a number (``7 m``), and the same number in other words (``\frac12 (50%)``)."""
+    r"""Drop the symbols of units after a number (``7 m/s``), and the same number in other words (``\frac12 (50%)``)."""
     twice = _TWICE.fullmatch(text)
     if twice and decide(twice["value"], twice["other"]) and plain_number(twice["other"]) is not None:
         return twice["value"]
-    return _UNIT_LETTER.sub("", text)
+    return without_unit_symbols(text)
 
 
 def _in_the_names_of(gold: str, answer: str) -> str:

@@ -33,6 +33,10 @@ UNITS, NOUNS, PARTICLES, DOUBTS, DENIALS, QUANTITIES, ABOUT = (
 SCALES = {scale: "|".join(words) for scale, words in _LANGUAGES["English"]["scale"].items()}
 """The words that multiply a number, in a font or not, the short ones in a font alone."""
 
+OPPOSITES: list[tuple[str, str]] = _LANGUAGES["English"]["opposite"]
+MEASURES: list[dict[str, str]] = _LANGUAGES["English"]["measure"]
+"""Units of one measure, and how many of its smallest unit each is."""
+
 
 def small_letters(text: str) -> str:
     """The text in small letters, of the same length: the one letter that would become two is replaced before."""

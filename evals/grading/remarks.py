@@ -30,8 +30,16 @@ _TEXT_UNIT = re.compile(  # ``\text{ cm}^2``, ``\frac{\text{m}}{\text{s}}``, ``{
 _IN_FONTS = re.compile(rf"{_GAP}{_IN_FONT}")
 _PLAIN_UNIT = re.compile(
     rf"^(?P<value>[^=]*?(?:\d|%|\}}|\\pi|\)))\s*(?:(?<=\s){_WORD}\.?(?:[\s/-]+[A-Za-z]+\.?)*|"
-    rf"(?:{_PREFIXED}|units?|dollars?|cents?|euros?|yuan)(?<=[A-Za-z]{{2}})(?![A-Za-z])|m(?=\^))"
+    rf"(?:{_PREFIXED}|units?|dollars?|cents?|euros?|yuan|(?:hour|day|minute|second|week|month|year|mile|meter|metre|point)s?|inch(?:es)?|feet|people)(?<=[A-Za-z]{{2}})(?![A-Za-z])|m(?=\^))"
     r"\s*(?:\^\s*\{?\s*\d\s*\}?)?$"
+)
+_SYMBOL = (
+    rf"(?:{_PREFIXED}|{languages.UNITS}|[kM]?\\Omega|\\sec|lm|lx|cd|Wb|Bq|Gy|Sv|rev|bits?|min)"
+    r"(?![A-Za-z])(?:\s*\^\s*\{?\s*-?\d\s*\}?)?"
+)
+_UNIT_SYMBOLS = re.compile(  # ``7 m/s^2``, ``12ft``; one letter after a space alone
+    rf"(?<=[\d}}])(?: \s*|(?=[A-Za-z]{{2}}|[A-Za-z](?:\^\{{?\d\}}?)?\s*/)){_SYMBOL}(?:\s*(?:/|"
+    rf"\\cdot(?![A-Za-z])|\s)\s*\(?\s*{_SYMBOL}\s*\)?)*$"
 )
 _NEEDS_SPACE = frozenset("LlNJWVTACFhK")  # beside a digit they are variables: ``3\mathrm{V}``
 _NAMED = re.compile(rf"[^\W\d_]{{4,}}|{_PREFIXED}|{languages.UNITS}|{languages.NOUNS}")
@@ -163,6 +171,11 @@ def without_plain_unit(text: str, variables: frozenset[str] = frozenset()) -> st
     has_words = re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", value))
     is_unit = not has_words and _is_unit(text[match.end("value") :], variables | letters(value))
     return value.strip() if is_unit else text
+
+
+def without_unit_symbols(text: str) -> str:
+    """The text without symbols of units behind its number, where it stands beside a number: none is a variable then."""
+    return _UNIT_SYMBOLS.sub("", text)
 
 
 def stated_number(sentence: str) -> str | None:

@@ -31,9 +31,7 @@ _IS = (
     rf"{ADVERB}[ \t]{{1,3}}be)(?![a-z])){ADVERB}"
 )
 _VERBS = "|".join(word for word in COPULAS if word.isalpha() and word < "\u0250")
-_MARK = (
-    r"[*_\"']{0,3}[ \t]{0,3}(?:[:\uff1a]|[=-]>|=|\u2192|\\(?:to|[rR]ightarrow)(?![a-z])|(?<=[ \t])[-\u2013](?=[ \t]))[*_]{0,3}"
-)
+_MARK = r"[*_\"']{0,3}[ \t]{0,3}(?:[:\uff1a\u2192]|[=-]>|=|(?<=[ \t])[-\u2013](?=[ \t]))[*_]{0,3}"
 _LINK = rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}{_ARTICLE}{_ANY_NOUN}"
 _RIGHT = rf"(?:[ \t]?{one_of(RIGHT_WORDS)}(?![a-z\u00c0-\u0dff])){{0,2}}"
 _ASIDE = (  # between "answer" and "is"

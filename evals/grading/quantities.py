@@ -1,0 +1,96 @@
+r"""Values that their words decide: several units, opposites, remainders and dates.
+
+``5\text{ ft }6\text{ in}`` is a sum in a common unit, ``12\text{ R }3`` a quotient and a remainder; none is a product.
+"""
+
+import re
+from fractions import Fraction
+
+from evals.grading import languages
+from evals.grading.exact import plain_number
+from evals.grading.remarks import FONT
+
+_NUMBER = r"\$?-?\d[\d,]*(?:\.\d+)?(?:\s+\d+/\d+|/\d+)?"
+_PART = re.compile(
+    rf"\s*(?:,|\band\b|,\s*and\b)?\s*(?P<number>{_NUMBER})[\s-]*(?P<unit>[A-Za-z]+(?: remainder| of)*|['\"])?\.?"
+)
+_DRESS = re.compile(rf"{FONT}|\\(?:[,;:! ]|q?quad(?![A-Za-z]))|[${{}}~\s]|\\(?=\$)")
+_REMAINDER = re.compile(r"r|rem|remainder|with (?:a )?remainder(?: of)?", re.IGNORECASE)
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_NO_UNIT = re.compile(rf"{languages.QUANTITIES}|times|over|to|or|by|than|with", re.IGNORECASE)
+_DATE = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})|(\d{1,2})([-/.])(\d{1,2})\6(\d{4})")
+
+
+def decide_quantities(answer: str, gold: str) -> bool | None:
+    """Compare two answers by their words, where these decide; None where they do not."""
+    ours, theirs = _DRESS.sub(" ", answer).strip(), _DRESS.sub(" ", gold).strip()
+    dates = _DATE.fullmatch(ours), _DATE.fullmatch(theirs)
+    if any(dates):
+        return dates[0] is not None and dates[1] is not None and _numbers(ours) == _numbers(theirs)
+    words, others = ({word.lower() for word in _WORD.findall(side)} for side in (ours, theirs))
+    if words and others and any(_has(words - others, one) and _has(others - words, other) for one, other in _OPPOSITES):
+        return False
+    parts, reference = _parts(ours), _parts(theirs)
+    if parts is None or reference is None or max(len(parts), len(reference)) < 2:
+        one = parts or reference or []
+        return (
+            False
+            if len(one) > 1
+            and (_in_one_unit(one) or one[0][1] == "r")
+            and plain_number(ours if parts is None else theirs)
+            else None
+        )
+    if (sums := _in_one_unit([*parts, *reference])) is not None:
+        return sum(sums[: len(parts)]) == sum(sums[len(parts) :])
+    if (
+        min(len(parts), len(reference)) < 2
+        and "r" not in (parts[0][1], reference[0][1])
+        and not any(map(_in_one_unit, (parts, reference)))
+    ):
+        return None
+    return sorted(parts) == sorted(reference)
+
+
+_OPPOSITES = tuple(
+    pair
+    for one, other in languages.OPPOSITES
+    for pair in ((re.compile(one), re.compile(other)), (re.compile(other), re.compile(one)))
+)
+
+
+def _has(words: set[str], pattern: re.Pattern[str]) -> bool:
+    return any(map(pattern.fullmatch, words))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def _parts(text: str) -> list[tuple[Fraction, str]] | None:
+    """Numbers and the words behind them; None if the text is anything else."""
+    parts: list[tuple[Fraction, str]] = []
+    position = 0
+    while position < len(text):
+        match = _PART.match(text, position)
+        number = match and plain_number(match["number"].lstrip("$"))
+        if not match or number is None:
+            return None
+        unit = match["unit"] or ""
+        unit = "r" if _REMAINDER.fullmatch(unit) else unit
+        known = any(re.fullmatch(pattern, unit) for measure in languages.MEASURES for pattern in measure)
+        if unit not in ("", "r") and (_NO_UNIT.fullmatch(unit) or not (known or len(unit) > 3)):
+            return None
+        parts.append((number.value, unit if known else unit.lower().rstrip("s")))
+        position = match.end()
+    return parts if len(parts) == 1 or all(unit for _, unit in parts[:-1]) else None
+
+
+def _in_one_unit(parts: list[tuple[Fraction, str]]) -> list[Fraction] | None:
+    """The parts in the smallest unit of a measure that has all their units; None if none has."""
+    for measure in languages.MEASURES:
+        factors = [
+            next((size for pattern, size in measure.items() if re.fullmatch(pattern, unit)), None) for _, unit in parts
+        ]
+        if None not in factors:
+            return [value * Fraction(size or 0) for (value, _), size in zip(parts, factors, strict=True)]
+    return None
