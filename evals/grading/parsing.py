@@ -144,10 +144,10 @@ def _bits(node: sympy.Basic, values: Values) -> tuple[float, float]:
 def _own_bits(node: sympy.Basic, sizes: list[float], met: float, values: Values) -> float:
     if isinstance(node, sympy.Pow | sympy.exp):
         base, exponent = (2.0, node.args[0]) if isinstance(node, sympy.exp) else (sizes[0], node.args[1])
-        exponent = values.get(exponent, exponent)
         bound = _power_of_two(sizes[-1])
-        if isinstance(exponent, sympy.Rational) and math.isfinite(bound):
-            bound = max(1.0, float(abs(exponent)))  # a root or an inverse does not make its base longer
+        size = abs(values.get(exponent, exponent) if exponent.is_Atom else exponent.evalf(15, subs=dict(values)))
+        if (size.is_Rational and math.isfinite(bound)) or size.is_Float:
+            bound = max(1.0, float(size))  # a root or an inverse does not make its base longer
         return max(base, 1.0) * bound
     if isinstance(node, sympy.factorial | sympy.gamma | sympy.factorial2 | sympy.subfactorial):
         return _power_of_two(sizes[0]) * max(sizes[0], 1.0)
