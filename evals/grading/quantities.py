@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from evals.grading import languages
 from evals.grading.exact import plain_number
+from evals.grading.normalisation import normalise
 from evals.grading.remarks import FONT
 
 _NUMBER = r"\$?-?\d[\d,]*(?:\.\d+)?(?:\s+\d+/\d+|/\d+)?"
@@ -18,12 +19,16 @@ _DRESS = re.compile(rf"{FONT}|\\(?:[,;:! ]|q?quad(?![A-Za-z]))|[${{}}~\s]|\\(?=\
 _REMAINDER = re.compile(r"r|rem|remainder|with (?:a )?remainder(?: of)?", re.IGNORECASE)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _NO_UNIT = re.compile(rf"{languages.QUANTITIES}|times|over|to|or|by|than|with", re.IGNORECASE)
+_MIXED = re.compile(r"(\d{1,9}) and (\d{1,9})\s?/\s?(\d{1,9})")  # 20 and 1/2
 _DATE = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})|(\d{1,2})([-/.])(\d{1,2})\6(\d{4})")
 
 
 def decide_quantities(answer: str, gold: str) -> bool | None:
     """Compare two answers by their words, where these decide; None where they do not."""
     ours, theirs = _DRESS.sub(" ", answer).strip(), _DRESS.sub(" ", gold).strip()
+    for mixed, other in ((_MIXED.fullmatch(ours), gold), (_MIXED.fullmatch(theirs), answer)):
+        if mixed and (number := plain_number(normalise(other))):
+            return number.value == int(mixed[1]) + Fraction(int(mixed[2]), int(mixed[3]) or 1)
     dates = _DATE.fullmatch(ours), _DATE.fullmatch(theirs)
     if any(dates):
         return dates[0] is not None and dates[1] is not None and _numbers(ours) == _numbers(theirs)

@@ -15,7 +15,7 @@ from evals.grading.languages import NEGATIONS, WRONG_WORDS, any_of
 _PREFIXED = r"(?:[nmcdhkMGT]|µ|\\mu\s?)?(?:m|g|s|L|l|N|J|W|V|Hz|Pa|eV|mol|bar|cal|Wh|T)"  # SI: "cm", "kJ"
 _WORD = rf"(?:[A-Za-z]{{4,}}|(?:{_PREFIXED}|{languages.UNITS}|{languages.NOUNS})(?<=[A-Za-z]{{2}}))(?![A-Za-z])"
 FONT = (
-    r"\\(?:text(?:rm|bf|it|sf|tt|sc|up|md|normal)?|math(?:rm|bf|it|sf|tt|normal)|[mh]box|boldsymbol|bm|rm|bf|it|sf|"
+    r"\\(?:text(?:rm|bf|it|sf|tt|sc|up|md|normal)?|emph|math(?:rm|bf|it|sf|tt|normal)|[mh]box|boldsymbol|bm|rm|bf|it|sf|"
     r"underline)(?![a-zA-Z])"
 )
 _FONT = rf"(?:{FONT}|\\(?:operatorname|unit|si)(?![a-zA-Z]))\s*"

@@ -71,7 +71,9 @@ def _items(text: str) -> list[str]:
     """The parts between semicolons, or else between the commas of what is no number."""
     parts = split_top_level(text, (";",))
     return (
-        parts if len(parts) > 1 or plain_number(text.rpartition("=")[2]) is not None else split_top_level(text, (",",))
+        parts
+        if len(parts) > 1 or plain_number(text.partition("=")[2] or text) is not None
+        else split_top_level(text, (",",))
     )
 
 

@@ -215,7 +215,12 @@ def _exactly(expression: sympy.Expr) -> sympy.Expr:
 def real_set(text: str) -> sympy.Set | None:
     r"""``x<2 \lor x>3`` or ``x>2 \land x<3`` as a set of reals; None for anything else."""
     excluded = ((",", sympy.Intersection),) if r"\neq" in text else ()  # 1 < x < 3, x \neq 2
-    for connective, combine in ((r"\lor", sympy.Union), (r"\land", sympy.Intersection), *excluded):
+    for connective, combine in (
+        (r"\lor", sympy.Union),
+        (r"\land", sympy.Intersection),
+        (r"\setminus", sympy.Complement),
+        *excluded,
+    ):
         if len(parts := split_top_level(text, (connective,))) > 1:
             sets = [real_set(part) or _solutions(part) for part in parts]
             return None if None in sets else combine(*sets)

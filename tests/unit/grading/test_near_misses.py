@@ -103,6 +103,30 @@ x>0 \text{ for some } x | x>0 \text{ for all } x
 0100, 1200 | (0,100), (1,200)
 1, 2, 0 | 1,000, 2,000
 1, 0, 2 | 1,000,000, 2
+\frac{1}{f(3)} | f^{-1}(3)
+(5!)! | 5!!
+((2n-1)!)! | (2n-1)!!
+\vec a\times\vec b | \vec a\cdot\vec b
+\mathbf{a}\times\mathbf{b} | \mathbf{a}\cdot\mathbf{b}
+\vec{b}\times\vec{a} | \vec{a}\times\vec{b}
+a=c | a=b=c
+12\text{ if the answer is not }13 | 12
+5\text{ twelfths} | 5
+5\text{ twos} | 5
+20, 1/2 | 20\frac12
+18 | x>18
+> 18 | 18
+< 18 | x>18
+\ge 18 | x>18
+P(4,3) | (3,4)
+\mathbb{R}\setminus(-\infty,2) | (2,\infty)
+c<b<a | a<b<c
+c>a>b | a<b<c
+a\in[0;1] | 0<a<1
+x(x+1) | x^2
+f(3)=5 | f(2)=5
+\Pr(X=1)=\frac13 | \frac12
+15 | 6!!
 """
 
 EQUAL = r"""
@@ -181,6 +205,28 @@ y'=2x | y'=x+x
 1000; 2000 | 1,000; 2,000
 \pm 1000 | -1,000, 1,000
 x=1000, y=2000 | x=1,000, y=2,000
+f^{-1}(3) | f^{-1}(3)
+15 | 5!!
+48 | 6!!
+(2n-1)!! | \frac{(2n)!}{2^n n!}
+\vec a\times\vec b | \vec{a}\times\vec{b}
+c=b=a | a=b=c
+20 and 1/2 | 20\frac12
+3 and 1/2 | 3,\frac12
+> 18 | x>18
+> 18 | > 18
+P(3,4) | (3,4)
+(3,4) | P(3,4)
+\mathbb{R}\setminus(-\infty,2] | (2,\infty)
+c>b>a | a<b<c
+1>a>0 | 0<a<1
+2x(x) | 2x^2
+a(a) | a^2
+5 | f(2)=5
+\frac12 | \Pr(X=1)=\frac12
+P(X=1)=\frac12 | \frac12
+\emph{6} | 6
+\mathbf{i}-2\mathbf{j} | (1,-2)
 """
 
 
