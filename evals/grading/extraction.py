@@ -56,10 +56,16 @@ _SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|[^.!?\n\d]*\d(?:[^.!?\n]|
 _I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
 # Of sentences, lines and displays; what GSM8K's calculator (``<<5+13=18>>``) gives begins.
 _STATEMENT_ENDS = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|\\(?:begin|end)\{[^{}]*\}|\\[\[\]]|<<[^<>\n]*>>")
+_SEVERAL = re.compile(r"=[^=,]{1,40}(?:,|\band\b)\s*\$?\s*[A-Za-z]\w{0,2}\s*=")  # "x = 6, y = 2"
+_STEP = re.compile(  # "need to subtract 7", "method 2"
+    r"\bneeds? to (?:add|subtract|multiply|divide|find|calculate|compute|check|solve)\b|\b(?:method|step|part|case|"
+    r"equation|problem|option|rule|theorem|lemma|example|figure) \d+\W{0,3}$",
+    re.IGNORECASE,
+)
 _VALUED = re.compile(r"\d|\$[^\s$]|\\\(")
 
 _LEAD_IN = re.compile(
-    r"(?:^|[\s,]|(?<=[a-z])(?=['\u2019]s))(?:is|are|equals?|['\u2019]s|est|es|ist|sont|son|be|get|have|find that)"
+    r"(?:^|[\s,]|(?<=[a-z])(?=['\u2019]s))(?:is|are|equals?|['\u2019]s|est|es|ist|sont|son|be|gets?|have|find that)"
     r"[ \t]*[:=]?(?=\s|\(|$)|[:\uff1a=是为]",
     re.IGNORECASE,
 )
@@ -259,6 +265,9 @@ def _statements(text: str) -> Iterator[str]:
     for sentence in filter(_VALUED.search, reversed(_STATEMENT_ENDS.split(text))):
         *_, position = (match.start() for match in _VALUED.finditer(sentence))
         *_, begin = (0, *(lead.end() for lead in _LEAD_IN.finditer(sentence) if lead.end() <= position))
+        if _SEVERAL.search(sentence) or _STEP.search(sentence):
+            yield ""
+            continue
         is_given = len(sentence) <= _MAX_SENTENCE and _is_given(sentence, begin, begin)
         if not is_given or "?" in sentence or _DENIAL.search(sentence):
             yield ""

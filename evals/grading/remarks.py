@@ -101,6 +101,7 @@ _STATED = re.compile(
     r"(?<![A-Za-z0-9_.\\^])(?:(?:US|HK|NZ|[AC])?\\?\$|[€£¥₹]|Rs\.?)?\s?(?<![A-Za-z0-9_])[-+\u2212]?(?:\d(?:[\d.,:/]*\d)?|\.\d+)(?:\s?\\?%)?(?![A-Za-z0-9_^])"
 )
 _SENTENCE_END = re.compile(r"[a-z]{3}[.!?]\s|[?!]")
+_END_ASIDE = re.compile(r"(?<=[A-Za-z%])\s*\([^()]*\d[^()]*\)[.!]?\s*$")  # 1.5 hours (90 minutes)
 _OTHER_DENIED = re.compile(r",?\s*\(?(?:and |but )?not\s+\$?[\d.,]+[A-Za-z ]{0,40}\)?\.?$")
 _REMARK_ON_ANOTHER = re.compile(
     r"\s*(?!out\b|to\b|by\b)[A-Za-z]{3,}(?:\s+[A-Za-z]+)*?\s+(?:of|for|with|in|from|per|each)(?:\s+(?:the|a|all))?\s+"
@@ -108,7 +109,7 @@ _REMARK_ON_ANOTHER = re.compile(
 _NO_SENTENCE = re.compile(r"(?!\\[$%])[=<>*+|\\{}_~^/]|[1-9]|(?<![A-Za-z'])(?![aAI]\b)[A-Za-z](?![A-Za-z'])")
 _CHANGES = re.compile(
     rf"\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|than|least|most|more|less|fewer|greater|smaller|larger|between|below|under|"
-    rf"above|over|exceeds?|negative|am|pm)\b|[?!]|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
+    rf"above|over|exceeds?|negative|am|pm)\b|\?|\d\s*!|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
     re.IGNORECASE,
 )
 _WHERE = re.compile(r"^(?P<name>[A-Za-z])\s*,?\s+(?:where|with|for)\s+(?P=name)\s*=\s*(?P<value>[^=]+)$")
@@ -184,6 +185,8 @@ def stated_number(sentence: str) -> str | None:
     Other numbers may stand behind it in a remark: "10 bags of 12 apples", "10, not 12".
     """
     sentence = _OTHER_DENIED.sub("", sentence)
+    aside = _END_ASIDE.search(sentence)
+    sentence = sentence[: aside.start()] if aside and not _REFUSED.search(aside[0]) else sentence
     numbers = list(_STATED.finditer(sentence))
     if numbers and _SENTENCE_END.search(sentence, 0, numbers[0].start()):
         return None
