@@ -15,6 +15,7 @@ _TOKEN = re.compile(
 _DEEPER = ("(", "[", "{", r"\{", r"\begin{", r"\langle", r"\lfloor", r"\lceil")
 _SHALLOWER = (")", "]", "}", r"\}", r"\end{", r"\rangle", r"\rfloor", r"\rceil")
 _THOUSANDS = re.compile(r"(?:[^,]*=)?\s*-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\s*")
+_NAME = re.compile(r"^[^,=]*=")
 _THREE_DIGITS = re.compile(r"\d{3}(?!\d)")
 _BRACKETS = ((r"\{", r"\}"), (r"\langle", r"\rangle"), *product("([", ")]"), ("{", "}"))
 _MATRIX = re.compile(
@@ -72,7 +73,7 @@ def _items(text: str) -> list[str]:
     parts = split_top_level(text, (";",))
     return (
         parts
-        if len(parts) > 1 or plain_number(text.partition("=")[2] or text) is not None
+        if len(parts) > 1 or plain_number(_NAME.sub("", text)) is not None
         else split_top_level(text, (",",))
     )
 
