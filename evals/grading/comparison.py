@@ -34,7 +34,7 @@ _APPROXIMATELY = re.compile(r"\\(?:approx|simeq|sim|doteq)(?![a-zA-Z])")
 _REMARK = re.compile(  # a condition, a modulus
     r"^\(\s*[A-J]\s*\)\s+(?=[\d\\])|(?<=\d)\s+[ap]m$|(?<=[\w})])\s*,?\s*(?:\(?\\pmod\s*\{?\w+\}?\)?|\(\s*\\?mod\s+\w+\s*\)"
     r"|\(?(?:\\forall\s*)?[a-z]\s*\\in\s*\\math\w+\s*\{?\s*[ZNQ]\s*\}?\s*(?:[_^]\s*(?:\{\s*)?[+*0>]\s*\}?)?\)?"
-    r"|(?<=\s)(?:for|where|when|if|with)\s(?!.*\b(?:otherwise|else|probability|means?|not)\b)[^,;]+)$",
+    r"|(?<=\s)(?:for|where|when|if|with)\s(?=.*(?<![A-Za-z])[A-Za-z](?![A-Za-z])|.*\b(?:all|any|every|integers?)\b)(?!.*\b(?:otherwise|else|probability|means?|not)\b)[^,;]+)$",
     re.DOTALL,
 )
 _OVER_REALS = re.compile(

@@ -24,7 +24,8 @@ _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark 
     r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]"
     r"|s?(?:[ \t]\([^()\n]{1,40}\)|,[^,.!?:\n]{1,40},|[ \t](?:to|for|of|in|that|which|i|we|you)\b[^.!?:\n]{0,60}?|"
     rf"[ \t](?!(?:{'|'.join(NEGATIONS)})\s)[^\W\d_][^\s\d_.,:;!?$\\(){{}}\[\]]{{1,13}}){{0,2}}"
-    rf"(?:[ \t](?:(?:would|must|should|will) be|{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\n])"
+    rf"(?:[ \t](?:(?:would|must|should|will) be|is equal to|turns out to be|comes out to|"
+    rf"{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\n])"
     rf"{ADVERB}(?:(?:n['\u2019]t|[ \t]not)[ \t][^\n.!?]{{1,40}}?,?[ \t]but(?:[ \t]rather)?(?=[ \t]))?|[ \t]?(?:"
     rf"{'|'.join(word for word in COPULAS if not word.isascii())}|[=:\uff1a])){_VALUE}"
     # or the verb is last, or there is none

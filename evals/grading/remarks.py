@@ -59,7 +59,7 @@ _REFUSED = re.compile(
 )
 _DENIED = re.compile(rf"\b(?:{languages.DENIALS}|or)\b|\?", re.IGNORECASE)
 _SQUARE_UNIT = re.compile(  # "square meters", "feet squared"
-    r"\b(?:squared?|cubed)(?=\s+[A-Za-z]{2})|(?<=[A-Za-z]{2}\s)(?:squared|cubed)\b", re.IGNORECASE
+    r"\b(?:squared?|cubed)(?=\s+(?!roots?\b)[A-Za-z]{2})|(?<=[A-Za-z]{2}\s)(?:squared|cubed)\b", re.IGNORECASE
 )
 _SCALE_WORDS = "|".join(languages.SCALES.values())
 _SCALE = re.compile(
@@ -69,7 +69,7 @@ _SCALE = re.compile(
 )
 _REFUSED_FIRST = re.compile(
     rf"(?:{_SCALE_WORDS}|and|at|over|under|above|below|beyond|almost|nearly|off|too|short|to|by|is|are|was|were|be|"
-    r"does|did|do|has|had|have|can|could|would|should|might|must|exceeds?|times\s+(?!as\b|larger|bigger|more|the\b)\w)\b"
+    r"does|did|do|has|had|have|can|could|would|should|might|must|exceeds?|times\s+(?!as\b|larger|bigger|more|the\b)\w+)\b"
     r"|(?:more|less|fewer|greater|smaller|bigger|larger|higher|lower)\s*$|(?!\w*eed\b)\w{3,}ed\b(?!\s+\w+s\b)",
     re.IGNORECASE,
 )
@@ -108,7 +108,7 @@ _REMARK_ON_ANOTHER = re.compile(
 )
 _NO_SENTENCE = re.compile(r"(?!\\[$%])[=<>*+|\\{}_~^/]|[1-9]|(?<![A-Za-z'])(?![aAI]\b)[A-Za-z](?![A-Za-z'])")
 _CHANGES = re.compile(
-    rf"\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|than|least|most|more|less|fewer|greater|smaller|larger|between|below|under|"
+    rf"\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|is too|than|least|most|more|less|fewer|greater|smaller|larger|between|below|under|"
     rf"above|over|exceeds?|negative|am|pm)\b|\?|\d\s*!|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
     re.IGNORECASE,
 )

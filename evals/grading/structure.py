@@ -71,11 +71,7 @@ def split_group(text: str) -> Group | None:
 def _items(text: str) -> list[str]:
     """The parts between semicolons, or else between the commas of what is no number."""
     parts = split_top_level(text, (";",))
-    return (
-        parts
-        if len(parts) > 1 or plain_number(_NAME.sub("", text)) is not None
-        else split_top_level(text, (",",))
-    )
+    return parts if len(parts) > 1 or plain_number(_NAME.sub("", text)) is not None else split_top_level(text, (",",))
 
 
 def split_top_level(text: str, separators: tuple[str, ...]) -> list[str]:

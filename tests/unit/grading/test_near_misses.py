@@ -127,6 +127,19 @@ x(x+1) | x^2
 f(3)=5 | f(2)=5
 \Pr(X=1)=\frac13 | \frac12
 15 | 6!!
+5\text{ elevenths} | 5
+5\text{ twenties} | 5
+5\text{ square root} | 5
+5\text{ remainder} | 5
+5\text{ in debt} | 5
+5\text{ with remainder two} | 5
+5\text{ basis points} | 5
+5\text{ per mille} | 5
+5\text{ recurring} | 5
+5\text{ times itself} | 5
+5\text{ imaginary} | 5
+5\text{ short} | 5
+5\text{ tops} | 5
 """
 
 EQUAL = r"""
@@ -227,6 +240,11 @@ a(a) | a^2
 P(X=1)=\frac12 | \frac12
 \emph{6} | 6
 \mathbf{i}-2\mathbf{j} | (1,-2)
+5\text{ square meters} | 5
+5\text{ times} | 5
+5\text{ cups in total} | 5
+5\text{ squares} | 5
+5\text{ points each} | 5
 """
 
 
