@@ -19,7 +19,7 @@ _DRESS = re.compile(rf"{FONT}|\\(?:[,;:! ]|q?quad(?![A-Za-z]))|[${{}}~\s]|\\(?=\
 _REMAINDER = re.compile(r"r|rem|remainder|with (?:a )?remainder(?: of)?", re.IGNORECASE)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _NO_UNIT = re.compile(rf"{languages.QUANTITIES}|times|over|to|or|by|than|with", re.IGNORECASE)
-_MIXED = re.compile(r"(\d{1,9}) and (\d{1,9})\s?/\s?(\d{1,9})")  # 20 and 1/2
+_MIXED = re.compile(r"(\d{1,9}) and (\d{1,9}\s?/\s?\d{1,9})")  # 20 and 1/2
 _DATE = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})|(\d{1,2})([-/.])(\d{1,2})\6(\d{4})")
 
 
@@ -28,47 +28,34 @@ def decide_quantities(answer: str, gold: str) -> bool | None:
     ours, theirs = _DRESS.sub(" ", answer).strip(), _DRESS.sub(" ", gold).strip()
     for mixed, other in ((_MIXED.fullmatch(ours), gold), (_MIXED.fullmatch(theirs), answer)):
         if mixed and (number := plain_number(normalise(other))):
-            return number.value == int(mixed[1]) + Fraction(int(mixed[2]), int(mixed[3]) or 1)
-    dates = _DATE.fullmatch(ours), _DATE.fullmatch(theirs)
+            return number == plain_number(f"{mixed[1]} {mixed[2]}")
+    dates = [
+        date and [int(field) for field in re.findall(r"\d+", date[0])] for date in map(_DATE.fullmatch, (ours, theirs))
+    ]
     if any(dates):
-        return dates[0] is not None and dates[1] is not None and _numbers(ours) == _numbers(theirs)
+        return dates[0] == dates[1]
     words, others = ({word.lower() for word in _WORD.findall(side)} for side in (ours, theirs))
-    if words and others and any(_has(words - others, one) and _has(others - words, other) for one, other in _OPPOSITES):
+    own, foreign = " ".join(words - others), " ".join(others - words)
+    if (
+        own
+        and foreign
+        and any(_name(own, foreign, *pair) or _name(foreign, own, *pair) for pair in languages.OPPOSITES)
+    ):
         return False
     parts, reference = _parts(ours), _parts(theirs)
     if parts is None or reference is None or max(len(parts), len(reference)) < 2:
-        one = parts or reference or []
-        return (
-            False
-            if len(one) > 1
-            and (_in_one_unit(one) or one[0][1] == "r")
-            and plain_number(ours if parts is None else theirs)
-            else None
-        )
+        return None
     if (sums := _in_one_unit([*parts, *reference])) is not None:
         return sum(sums[: len(parts)]) == sum(sums[len(parts) :])
-    if (
-        min(len(parts), len(reference)) < 2
-        and "r" not in (parts[0][1], reference[0][1])
-        and not any(map(_in_one_unit, (parts, reference)))
-    ):
+    compound = parts if len(parts) > 1 else reference
+    if min(len(parts), len(reference)) < 2 and compound[0][1] != "r" and _in_one_unit(compound) is None:
         return None
     return sorted(parts) == sorted(reference)
 
 
-_OPPOSITES = tuple(
-    pair
-    for one, other in languages.OPPOSITES
-    for pair in ((re.compile(one), re.compile(other)), (re.compile(other), re.compile(one)))
-)
-
-
-def _has(words: set[str], pattern: re.Pattern[str]) -> bool:
-    return any(map(pattern.fullmatch, words))
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", text)]
+def _name(words: str, others: str, one: str, other: str) -> bool:
+    """Return whether the words have the one word of a pair, and the others its opposite."""
+    return bool(re.search(rf"\b(?:{one})\b", words) and re.search(rf"\b(?:{other})\b", others))
 
 
 def _parts(text: str) -> list[tuple[Fraction, str]] | None:
