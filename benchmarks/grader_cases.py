@@ -3,8 +3,8 @@
 ``python benchmarks/grader_cases.py CASES.jsonl ... [--workers 2] [--output FILE.json] [--wrong]
 [--verdicts DIRECTORY] [--before DIRECTORY]``
 
-A line is a case: ``id``, ``text`` or ``pred``, ``answer`` or ``gold``, ``kind`` or ``form``, ``expected`` (the right verdict) and,
-if the sample was cut off, ``truncated``. A case with ``documented_policy``, ``policy``, ``contested`` or
+A line is a case: ``id``, ``text`` or ``pred``, ``answer`` or ``gold``, ``kind`` or ``form``, ``expected`` (the right
+verdict) and, if the sample was cut off, ``truncated``. A case with ``documented_policy``, ``policy``, ``contested`` or
 ``questionable`` is no core case: what it expects is a convention. The family is what stands before the id's number.
 Of a real output (``benchmarks/real_outputs.py``) nobody may know the right verdict: ``expected`` is null.
 
