@@ -19,7 +19,9 @@ _CLAUSE = re.compile(
     r"[,;:()\u2014\uff0c]|\b(?:so|thus|hence|therefore|but|then|making|giving|means?|implies)\b|\band\b(?! that)"
 )
 _REASON = re.compile(r"[\s*_]*(?:because|since|as|given|although|though|while|when|after|from)\b")
-_DOUBT = re.compile(rf"\b(?:{languages.DOUBTS})\b")
+_DOUBT = re.compile(  # "I doubt", "it is false that", "a mistake to say"
+    rf"\b(?:{languages.DOUBTS})\b|\b(?:{languages.DENIALS})\s+(?:that|to\s+\w+)\b"
+)
 _WRONG = re.compile(any_of(WRONG_WORDS))
 _PLAIN_WORDS = "the|an?|our|my|this|its?|your|final|correct|right|true|actual|exact"
 _OF_THE_ANSWER = re.compile(  # "twice the answer", "the square of the answer"
