@@ -160,9 +160,7 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
 _LAST_LINE = re.compile(
     rf"(?:^|\n)[ \t]{{0,9}}[#>\u2610-\u27bf-]{{0,4}}[ \t]{{0,3}}{_LETTER}[.,:]?{CLOSE}[\s\u2610-\u27bf]*$"
 )
-_BEHIND_NUMBER = re.compile(
-    r"(?:^|\n|[.!?]\s)[^\n(]{0,200}?\d[^\n(]{0,20}\s\((?P<letter>[A-J])\)[.!]?\s*$"
-)  # 12 m (B).
+_BEHIND_NUMBER = re.compile(r"(?:^|\n|[.!?]\s)[^\n(]{0,200}?\d[^\n(]{0,20}\s\((?P<letter>[A-J])\)[.!]?\s*$")
 _FIRST_LINE = re.compile(rf"\s*{OPEN}(?P<letter>[A-J])[.,:]?{CLOSE}[ \t]*\n\s*(?=[A-Z\u00c0-\uffff][^\W\d_]|I\b)")
 _LETTER_LINE = re.compile(r"^\W{0,6}[A-J]\W{0,6}$|^\W{0,6}[A-J][).:]\s", re.MULTILINE)
 _WHOLE_LINE = re.compile(
@@ -234,28 +232,20 @@ def stated(text: str, start: int = 0) -> Iterator[Statement]:
                 continue
             stated = rule.strong and match.groupdict().get("modal") is None
             before = match.start(), match.start("letter")
-            if rule.strong and is_denied(small, *before):
-                continue
-            if rule.strong and ":" in match[0] and _SUBJECT.match(text, match.start()):
-                continue
-            if rule.strong and not _LINKED.search(text, *before) and not is_plain(text, match.start()):
+            if rule.strong and (
+                is_denied(small, *before)
+                or (":" in match[0] and _SUBJECT.match(text, match.start()))
+                or not (_LINKED.search(text, *before) or is_plain(text, match.start()))
+            ):
                 continue
             yield Statement(match.start(), end, match["letter"], SAID if stated else _OWN)
     last = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
-    whole, first, number = (
-        _WHOLE_LINE.match(text),
-        _FIRST_LINE.match(text),
-        _BEHIND_NUMBER.search(text, max(0, len(text) - 300)),
-    )
-    if first and not _LETTER_LINE.search(text, first.end()):
-        yield Statement(first.start("letter"), first.end("letter"), first["letter"], _OWN)
-    if number:
-        yield Statement(number.start("letter"), number.end("letter"), number["letter"], _OWN)
-    if (
-        last
-        and not _LETTER_LINE.search(text, text.rstrip().rfind("\n", 0, max(last.start(), 0)) + 1, last.start())
-        and _is_statement(text, last.end("letter"))
-    ):
+    whole, first = _WHOLE_LINE.match(text), _FIRST_LINE.match(text)
+    alone = first if first and not _LETTER_LINE.search(text, first.end()) else None
+    for match in filter(None, (alone, _BEHIND_NUMBER.search(text, max(0, len(text) - 300)))):
+        yield Statement(match.start("letter"), match.end("letter"), match["letter"], _OWN)
+    listed = last and _LETTER_LINE.search(text, text.rfind("\n", 0, max(last.start(), 0)) + 1, last.start())
+    if last and not listed and _is_statement(text, last.end("letter")):
         yield Statement(last.start(), last.end("letter"), last["letter"], STRONG)
     if whole and not _LISTED.search(text, whole.end("letter")) and _is_statement(text, whole.end("letter")):
         yield Statement(whole.start("letter"), whole.end("letter"), whole["letter"], STRONG)
