@@ -52,7 +52,7 @@ class Lora(Record):
 
 
 class EarlyStop(Record):
-    """The end of a training whose reward no longer rises.
+    """The end of a run whose reward no longer rises.
 
     The mean reward of the last ``window`` rollout steps is compared with its highest value so far. The earliest step to
     end with is ``window + patience``.

@@ -1,4 +1,4 @@
-"""The trial of a user's verifier, before anything depends on it (``rlvr-bench stage try-verifier``)."""
+"""The trial of a user's verifier, before anything depends on it (the rule ``try_verifier``)."""
 
 from pathlib import Path
 

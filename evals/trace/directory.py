@@ -30,7 +30,7 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     """Check every byte of a study's results: all manifests, what they list, and what that was made from.
 
     Needs nothing but the files, so it can be run on a copy and on another machine. A file that no manifest lists is a
-    fault too, but for logs, job files, measured costs, saved states and MLflow's copies. Who edits a file and every
+    fault too, but for logs, measured costs, saved states and MLflow's copies. Who edits a file and every
     manifest on the way passes, for hashes are no signatures, but the root hash is then another: who publishes it with
     the results lets others check that they have the same. With a fault the exit status is 2.
 

@@ -98,7 +98,7 @@ class Schedule(Settings):
 
     seed: Index = Field(description="of the initial weights, or of the order of the solutions")
     steps: Count = Field(description="optimizer steps")
-    batch_size: Count = Field(description="worked solutions in each step; a training from scratch uses each once")
+    batch_size: Count = Field(description="worked solutions in each step; from scratch each is used once")
     learning_rate: Positive = Field(description="peak of a cosine schedule after linear warm-up")
     warmup_steps: Index = Field(description="steps of the warm-up")
     weight_decay: NotNegative = Field(description="AdamW's")
@@ -112,10 +112,10 @@ class Schedule(Settings):
 
 
 class StopAt(Settings):
-    """The accuracy at which the training of a base model ends: models of several sizes then start alike."""
+    """The accuracy at which a base model's training ends: models of several sizes then start alike."""
 
     accuracy: InnerShare = Field(description="share of right responses to the study's `validation` problems, 4 each")
-    every: Count = Field(description="steps between two looks; the training ends at the first one that reaches it")
+    every: Count = Field(description="steps between two measurements; training ends at the first one that reaches it")
 
 
 class BaseTraining(Schedule):
@@ -128,8 +128,8 @@ class BaseTraining(Schedule):
 
     stop_at: StopAt | None = Field(
         default=None,
-        description="an accuracy at which the training ends, `{accuracy: 0.35, every: 100}`; the learning rate falls "
-        "as over all `steps`. A training that does not reach it is an error",
+        description="an accuracy at which training ends, `{accuracy: 0.35, every: 100}`; the learning rate falls "
+        "as over all `steps`. Not to reach it is an error",
     )
 
     @model_validator(mode="after")

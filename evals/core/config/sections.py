@@ -156,7 +156,7 @@ class StudyExecution(Execution, SamplingMachine, Settings):
     """
 
     base_threads: Count = Field(default=1, description="threads of a job that trains a base model")
-    training_threads: Count = Field(default=1, description="threads of a training")
+    training_threads: Count = Field(default=1, description="threads of a run")
     sampling_python: Text | None = Field(
         default=None,
         description="Python of the environment that samples, such as .venv-engines/bin/python for vLLM",

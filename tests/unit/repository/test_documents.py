@@ -155,8 +155,9 @@ def test_changes_of_the_command_line_that_pages_show_are_accepted() -> None:
 @pytest.mark.parametrize("caption", sorted((ROOT / "workflow/report").glob("*.rst")), ids=lambda path: path.stem)
 def test_captions_of_snakemakes_report_are_sentences(caption: Path) -> None:
     template = jinja2.Template(caption.read_text(), undefined=jinja2.StrictUndefined)
-    text = template.render(snakemake={"output": ["results/tables/main.md"], "config": {}})
-    assert text.strip().endswith(".")
+    for name in re.findall(r'^"(\w+)":', caption.read_text(), re.MULTILINE) or ["main"]:
+        text = template.render(snakemake={"output": [f"results/tables/{name}.md"], "config": {}})
+        assert text.strip().endswith(".")
 
 
 def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
