@@ -1,11 +1,12 @@
 """Templates of HTML pages: text of data is escaped, and a name that a page was not given is an error."""
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
 
-def page_template(name: str, package: str) -> Template:
-    """Load the template ``name`` from the folder ``templates`` of a package, with the templates that it includes."""
+def page_template(name: str, *packages: str) -> Template:
+    """Load a template and those that it includes from the first of these packages whose ``templates`` has it."""
+    loader = ChoiceLoader([PackageLoader(package) for package in packages])
     environment = Environment(
-        loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template(name)

@@ -155,7 +155,7 @@ class _Run(Record):
 class ValidationSchedule(Record):
     """The times and sizes of the scores that a training takes on held-out problems."""
 
-    every: Count = Field(description="rollout steps between two scores; the first is before the training")
+    every: Count = Field(description="rollout steps between two scores; the first is before the run")
     samples_per_problem: Count = Field(description="samples of each problem, from random numbers of their own")
 
 
@@ -237,7 +237,7 @@ class TrainingExecution(Record):
     grading_workers: Count = Field(default=1, description="processes for answers that need symbolic comparison")
     rollouts_kept_every: Count | None = Field(
         default=None,
-        description="training steps between two whose rollouts a training keeps, token by token, beside those of step "
+        description="training steps between two whose rollouts a run keeps, token by token, beside those of step "
         "1; the page rollouts/index.html shows them; default: none are kept",
     )
 
@@ -253,7 +253,7 @@ class Execution(TrainingExecution, OneDevice):
 
     gradient_checkpointing: bool = Field(
         default=False,
-        description="whether a training computes layers again for the gradient instead of keeping them: less memory, a "
+        description="whether a run computes layers again for the gradient instead of keeping them: less memory, a "
         "third more time; engine local",
     )
     lock_wait_seconds: NotNegative = Field(

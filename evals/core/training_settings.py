@@ -127,8 +127,8 @@ class TrainingSettings(Record):
     )
     planned_steps: Count | None = Field(
         default=None,
-        description="rollout steps of the training whose beginning this one is: its learning rate falls as in that "
-        "one; default: `steps`",
+        description="rollout steps of the run whose beginning this one is: its learning rate falls as in that one; "
+        "default: `steps`",
     )
     weight_decay: NotNegative = Field(description="AdamW's")
     adam_beta1: _Decay = Field(default=0.9, description="AdamW's decay of the mean gradient")
@@ -141,8 +141,7 @@ class TrainingSettings(Record):
     )
     early_stop: EarlyStop | None = Field(
         default=None,
-        description="end of a training whose mean reward no longer rises (docs/evaluation.md); without it every "
-        "training has all of its steps",
+        description="end of a run whose mean reward no longer rises (docs/evaluation.md)",
     )
     unjudged: Literal["wrong", "left_out"] = Field(
         default="wrong",
@@ -151,8 +150,8 @@ class TrainingSettings(Record):
     )
     unjudged_limit: ShareOrZero = Field(
         default=0.1,
-        description="share of a training's responses so far, beyond 10, on which the grader may fail before the "
-        "training stops; answers that cannot be read do not count; 1: never",
+        description="share of a run's responses so far, beyond 10, on which the grader may fail before the run "
+        "stops; answers that cannot be read do not count; 1: never",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""A whole results directory, checked wherever it lies, and described: ``rlvr-bench verify`` and ``crate``."""
+"""A whole results directory, checked wherever it lies: ``rlvr-bench verify``."""
 
 import json
 import os
@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json
 from evals.trace.chain import Chain, Maker
-from evals.trace.crate import METADATA, check_crate, write_crate
 from evals.trace.rows import print_verdict, refuse
 
 _RESULTS = "results"
@@ -23,7 +21,7 @@ _NO_RESULTS = re.compile(
     r"|(.*/)?problems/[^/]+/disjoint\.json$"
     r"|(.*/)?progress\.json$"
     r"|(studies/[^/]+/(best/)?)?(study|runs|tracking)\.json$"
-    rf"|(mlflow\.db[^/]*|README\.md|{METADATA})$"
+    r"|(mlflow\.db[^/]*|README\.md)$"
 )
 """Files below results/ that are no results: logs, settings, measurements, states to go on from, tools' own files."""
 
@@ -44,11 +42,10 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     Raises:
         UserError: the directory holds no results, or something does not fit.
     """
-    results, chain, faults = _checked(directory)
+    _, chain, faults = _checked(directory)
     computed = chain.root_hash()
     if root_hash and root_hash != computed:
         faults.append(f"{directory}: its root hash is {computed}, not {root_hash}")
-    faults += check_crate(results, computed)
     if as_json:
         elsewhere = [str(path) for path in chain.elsewhere]
         report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": computed}
@@ -65,35 +62,12 @@ def read_verified(directory: Path) -> tuple[Path, Chain]:
         Its results/, and everything behind them.
     """
     if not directory.is_dir():
-        raise UserError(f"{directory}: is no directory; accepted: a study's, its results/, or a crate, unpacked")
+        raise UserError(f"{directory}: is no directory; accepted: a study's, or its results/")
     results, chain, faults = _checked(directory)
-    if faults := [*faults, *check_crate(results, chain.root_hash())]:
+    if faults:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
         raise UserError(f"{directory}: does not verify: {faults[0]}{more}; rlvr-bench verify lists all")
     return results, chain
-
-
-def describe(directory: Path, licence: str, name: str = "", author: str = "") -> None:
-    """Describe a finished study's results as an RO-Crate, in their ro-crate-metadata.json.
-
-    Everything is checked first, as by verify. Of a copy of the directory, verify checks the description too: every file
-    that it names, its SHA-256, and the root hash.
-
-    Args:
-        directory: of the study, or its results/.
-        licence: of the results, an address such as https://spdx.org/licenses/CC-BY-4.0.
-        name: of the crate; default: that of the study.
-        author: who made the results, a name; default: nobody is named.
-
-    Raises:
-        UserError: the directory holds no results, or something does not fit.
-    """
-    results, chain, faults = _checked(directory)
-    refuse(faults)
-    inside = [file for file in chain.files if file.is_relative_to(results) and file.is_file()]
-    study = results / "study.json"
-    name = name or str(read_json(study)["study"] if study.is_file() else results.name)
-    print(write_crate(results, inside, chain, name, licence, author))
 
 
 def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:

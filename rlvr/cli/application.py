@@ -12,7 +12,12 @@ from rlvr.cli.command import Commands
 
 GROUP = "rlvr_bench.commands"
 """The entry points of packages: each is a Typer application, whose commands and groups become those of rlvr-bench."""
-PACKAGES: Mapping[str, Sequence[str]] = {"rlvr-claims": ["claims"], "rlvr-conform": ["conform", "conform-page"]}
+PACKAGES: Mapping[str, Sequence[str]] = {
+    "rlvr-board": ["site"],
+    "rlvr-claims": ["claims"],
+    "rlvr-conform": ["conform", "conform-page"],
+    "rlvr-curves": ["curves"],
+}
 """The commands of the packages of packages/, for who has not installed one."""
 
 
@@ -29,9 +34,9 @@ def commands(words: Sequence[str] = ()) -> Any:
 
         modules = [training]
     else:
-        from rlvr.cli import curves, evaluate, judge, study, training
+        from rlvr.cli import evaluate, judge, study, training
 
-        modules = [evaluate, study, judge, curves, training]
+        modules = [evaluate, study, judge, training]
     for module in modules:
         application.add_typer(module.commands)
     group: Any = typer.main.get_group(application)

@@ -172,7 +172,6 @@ def audit(
 
 commands.call("trace", "evals.trace.rows:trace", ["files"], {"faults_only": "faults", "as_json": "json"})
 commands.call("verify", "evals.trace.directory:verify", ["directory"], {"as_json": "json"})
-commands.call("crate", "evals.trace.directory:describe", ["directory"])
 
 
 @commands.add("eval")

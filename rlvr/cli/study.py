@@ -158,7 +158,6 @@ def clean_state(directory: Annotated[Path, Argument(help="where the study works"
 
 commands.call("ui", "rlvr.report.mlflow.server:browse")
 commands.call("bundle", "rlvr.report.bundle:bundle", arguments=("results", "out"))
-commands.call("site", "rlvr.report.site:site", arguments=("results",))
 
 tokens = Commands(help="Pages of what training does to each token.")
 commands.add_typer(tokens, name="tokens")

@@ -14,7 +14,7 @@ def bundle(results: Path, out: Path) -> None:
     """Pack the reports of all studies below a results directory, and every page, table and figure beside them.
 
     Unpacked, `report.html` opens from disk, with every response one click from its score. Checkpoints, samples and
-    MLflow's runs are left out; `rlvr-bench crate` describes all results for an archive.
+    MLflow's runs are left out.
 
     Args:
         results: results/, where the studies lie.

@@ -22,25 +22,27 @@ def embedded(path: Path) -> str:
         raise UserError(f"{path}: no such file") from None
 
 
-def fill_template(template: str, script: str, **content: Any) -> str:
-    """Fill a template of pages; the style and the script, a file beside it, are added."""
+def fill_template(template: str, script: str, *packages: str, **content: Any) -> str:
+    """Fill a template of the report's or of other packages' pages; the report's style and a script of its are added."""
     files = resources.files("rlvr.report").joinpath("templates")
     path = files.joinpath(script)
-    return page_template(template, "rlvr.report").render(
+    return page_template(template, *packages, "rlvr.report").render(
         style=files.joinpath("report.css").read_text(encoding="utf-8"),
         script=path.read_text(encoding="utf-8") if path.is_file() else "",
         **content,
     )
 
 
-def render_page(template: str, out: Path, inputs: Sequence[Path], **content: Any) -> str:
+def render_page(template: str, out: Path, inputs: Sequence[Path], *packages: str, **content: Any) -> str:
     """Fill a template of pages; the script of its name, the time and the hash of what is behind it are added."""
     created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     script, root_hash = template.replace(".html.jinja", ".js"), root_hash_of(out, inputs)
-    return fill_template(template, script, created=created, root_hash=root_hash, **content)
+    return fill_template(template, script, *packages, created=created, root_hash=root_hash, **content)
 
 
-def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], **content: Any) -> None:
+def write_page(
+    template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], *packages: str, **content: Any
+) -> None:
     """Write a page and its manifest; ``template`` is a file of ``templates/``, ``content`` has its other variables."""
-    write_text(out, render_page(template, out, inputs, notes=notes, **content))
+    write_text(out, render_page(template, out, inputs, *packages, notes=notes, **content))
     write_output_manifest("report", out.with_suffix(""), [out.suffix], inputs, {"notes": list(notes)})

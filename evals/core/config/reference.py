@@ -20,15 +20,17 @@ _FILES: dict[str, tuple[str, Any]] = {
 _HEAD = """# Reference of all configuration keys
 
 `rlvr-bench reference > docs/configuration.md` writes this page from the records that check the files
-(`evals/core/config/`). The guide is [config/README.md](../config/README.md). Keys in bold are required.
+(`evals/core/config/`). The guide is [config/README.md](../config/README.md). Keys in bold are required. A *name* has at
+most 64 of a to z, 0 to 9 and _.
 """
+_NAME = "a name of a to z, 0 to 9 and _, at most 64 of them"
+_SHORT = 10  # words of a line that is written again where only another kind of file has it
 _BOUNDS = {
-    "minimum": "at least {}", "exclusiveMinimum": "above {}", "maximum": "at most {}", "exclusiveMaximum": "below {}",
-    "multipleOf": "a multiple of {}", "minItems": "at least {} items", "maxItems": "at most {} items",
-    "minProperties": "at least {} names",
+    "minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "exclusiveMaximum": "< {}",
+    "multipleOf": "multiple of {}", "minItems": "≥ {} items", "maxItems": "≤ {} items", "minProperties": "≥ {} names",
 }  # fmt: skip
 _TYPES = {
-    "integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "null": "null",
+    "integer": "integer", "number": "number", "string": "text", "boolean": "boolean", "null": "null",
     "object": "mapping",
 }  # fmt: skip
 
@@ -66,13 +68,14 @@ def _without(schema: Schema, key: str) -> Schema:
 
 
 def reference_page() -> str:
-    """Write the page: a table of keys, accepted values and meanings for every mapping of every kind of file."""
+    """Write the page: keys, accepted values and meanings of every mapping of every kind of file."""
     lines = [_HEAD]
     schemas = editor_schemas()
+    written: dict[str, str] = {}
     for name, (title, _) in _FILES.items():
         schema = schemas[name]
         lines.append(f"## {title}\n")
-        lines += _tables(schema, schema.get("$defs", {}))
+        lines += _sections(schema, schema.get("$defs", {}), f"a {name.replace('_', ' ')}", written)
     return "\n".join(lines)
 
 
@@ -88,32 +91,50 @@ def _without_nulls(schema: Any) -> Any:
     return {key: _without_nulls(value) for key, value in kept.items()}
 
 
-def _tables(root: Schema, definitions: dict[str, Schema]) -> Iterator[str]:
-    """Write a table for each mapping, those near the root first; a mapping that recurs has one table."""
+def _sections(root: Schema, definitions: dict[str, Schema], file: str, written: dict[str, str]) -> Iterator[str]:
+    """Write a list of keys for each mapping, those near the root first; a mapping that recurs has one list.
+
+    ``written`` has each line and the place where it stands, so that a key that means the same elsewhere is only named.
+    """
     waiting: list[tuple[str, str, Schema]] = [("", "", root)]
     places: dict[str, str] = {}
     while waiting:
         key_path, form, schema = waiting.pop(0)
-        for mapping in _mappings(schema, definitions):
+        mappings = list(_mappings(schema, definitions))
+        for mapping in mappings:
+            others = [other for other in mappings if other is not mapping]
+            place = f"`{key_path}`{form} of {file}" if key_path else file + _form(mapping, others)
             if key_path:
                 yield f"### `{key_path}`{form}\n"
-            # Without the attributes, which have a table of their own.
+            # Without the attributes, which have lines of their own.
             text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].partition("Attributes:")[0].strip())
             yield text.replace("``", "`").replace("\n\n", "\n") + "\n"
-            yield "| key | value | meaning |\n|---|---|---|"
+            repeated: dict[str, list[str]] = {}
             for key, field in mapping["properties"].items():
                 inner = list(_nested(f"{key_path}.{key}" if key_path else key, field))
                 known = [places[name] for _, name in inner if name in places]
                 for where, name in inner:
                     if name not in places:
                         places[name] = where
-                        others = [definitions[other] for at, other in inner if at == where and other != name]
-                        waiting.append((where, _form(definitions[name], others), definitions[name]))
-                is_required = key in mapping.get("required", ())
-                value = f"the keys of `{known[0]}`" if known else _value(field if is_required else _not_null(field))
-                meaning = "; ".join(filter(None, [field.get("description", ""), _default(field)]))
-                yield f"| {f'**`{key}`**' if is_required else f'`{key}`'} | {value} | {meaning} |"
+                        siblings = [definitions[other] for at, other in inner if at == where and other != name]
+                        waiting.append((where, _form(definitions[name], siblings), definitions[name]))
+                line = _line(key, field, key in mapping.get("required", ()), known)
+                is_elsewhere = file not in written.setdefault(line, place)
+                if written[line] == place or (is_elsewhere and len(line.split()) <= _SHORT):
+                    yield line
+                else:
+                    repeated.setdefault(written[line].removesuffix(f" of {file}"), []).append(f"`{key}`")
+            yield from (f"- as in {place}: {', '.join(keys)}" for place, keys in repeated.items())
             yield ""
+
+
+def _line(key: str, field: Schema, is_required: bool, known: list[str]) -> str:
+    """Write the line of a key: accepted values, what it is if it is left out, and the meaning."""
+    value = f"the keys of `{known[0]}`" if known else _value(field if is_required else _not_null(field))
+    accepted = ", ".join(filter(None, [value, _default(field)]))
+    name = f"**`{key}`**" if is_required else f"`{key}`"
+    meaning = field.get("description", "")
+    return ": ".join(filter(None, [f"- {name} ({accepted})", "" if meaning == value else meaning]))
 
 
 def _not_null(schema: Schema) -> Schema:
@@ -196,5 +217,6 @@ def _value(schema: Schema) -> str:
         kind = "mapping of names"
     else:
         kind = schema.get("x-accepted") or _TYPES.get(str(schema.get("type")), "anything")
+        kind = "name" if kind == _NAME else kind
     bounds = [words.format(schema[key]) for key, words in _BOUNDS.items() if key in schema]
-    return ", ".join([kind, *bounds]).replace("|", "\\|")
+    return ", ".join([kind, *bounds])

@@ -132,18 +132,18 @@ class Statistics(Settings):
 
 
 class BestCheckpoint(Settings):
-    """The policies along every training that its best one is chosen among: those of the highest avg@k on a benchmark.
+    """The checkpoints along every run of which the one with the highest avg@k on a benchmark is reported.
 
     Of equals the earliest is chosen. Other samples than those that are scored decide.
     """
 
-    benchmark: Name = Field(description="benchmark of the study; its own score of the chosen policy is selected on")
+    benchmark: Name = Field(description="benchmark of the study; its own score of the chosen checkpoint is selected on")
     k: Count = Field(description="samples of each of its problems")
-    every: Count = Field(description="steps between two policies; the last one is always among them")
+    every: Count = Field(description="steps between two checkpoints; the last one is always among them")
 
 
 class Checkpoint(Settings):
-    """The policies of a training that are reported beside its last one."""
+    """The checkpoints of a run that are reported beside its last one."""
 
     best: BestCheckpoint = Field(description="the best on one benchmark")
 

@@ -40,9 +40,8 @@ class StudyConfig(Settings):
 
     extends: Text | None = Field(
         default=None,
-        description="another study file, as seen from the directory of this one, which then states what differs: "
-        "single keys of `training`, `evaluation`, `statistics` and `execution`, other sections as a whole; null "
-        "leaves a key out. What belongs to the other's methods goes with them (config/README.md)",
+        description="another study file, as seen from the directory of this one, which then states what differs "
+        "(config/README.md)",
     )
     study: Name = Field(description="name; also that of the MLflow experiment")
     folder: Annotated[str, Matching("studies/[a-z0-9_]{1,64}", "studies/NAME")] | None = Field(
@@ -51,9 +50,7 @@ class StudyConfig(Settings):
         "grades are shared with the study that it extends; default: results/ itself",
     )
     title: Title | None = Field(default=None, description="heading of its tables and its report")
-    paper: Arxiv | None = Field(
-        default=None, description="arXiv identifier of the paper that it follows, for the reader"
-    )
+    paper: Arxiv | None = Field(default=None, description="the paper that it follows")
     question: Text | None = Field(default=None, description="the question that it answers, in a sentence")
     beside: Name | None = Field(
         default=None,
@@ -61,27 +58,24 @@ class StudyConfig(Settings):
     )
     score_at: Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE] | None = Field(
         default=None,
-        description="fractions of the training after which the methods are scored too; with "
-        "`learning_rate_decay_from` these policies are points of the whole schedule, and no trainings that ended there",
+        description="fractions of a run after which its checkpoints are scored too; with "
+        "`learning_rate_decay_from` they are points of the whole schedule, not runs that ended there",
     )
     engine: Literal["local", "verl"] = Field(default="local", description="what trains (verl: docs/paper_scale.md)")
     seeds: StudySeeds = Field(
         default=(),
-        description="training seeds: each determines the order of prompts, the rollouts' random numbers and the "
+        description="training seeds: each decides the order of prompts, the rollouts' random numbers and the "
         "mini-batches. A list, or `{at_most: 16, looks: [4, 6, 8, 11, 16], margin: 2.0}`: seeds from 1 on until every "
         "comparison is certain (docs/evaluation.md)",
     )
     models: Annotated[
         dict[Name, Annotated[FromScratch | HuggingFace | FineTuned | Served, Field(discriminator="source")]],
         Field(min_length=1),
-    ] = Field(
-        description="base models by name; in a file that extends another one `extends: NAME` takes a model of that "
-        "study, and the entry says what differs"
-    )
+    ] = Field(description="base models by name; `extends: NAME` takes a model of the study that is extended")
     problems: Problems | None = Field(default=None, description="problems that the methods train on")
     validation: Validation | None = Field(
         default=None,
-        description="scores along every training, for compute-performance curves (docs/evaluation.md); engine local, "
+        description="scores along every run, for compute-performance curves (docs/evaluation.md); engine local, "
         "drawn problems",
     )
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] = Field(
@@ -94,8 +88,7 @@ class StudyConfig(Settings):
     reference_method: str = Field(default=BASE, description="the method that every other one is compared with")
     controls: Controls | None = Field(
         default=None,
-        description="two methods with known outcomes against the reference method, which tables and report judge the "
-        "study by",
+        description="methods with known outcomes against the reference method",
     )
     doses: Doses | None = Field(
         default=None,
@@ -110,14 +103,14 @@ class StudyConfig(Settings):
     training: TrainingChanges = Field(default={}, description="training settings of every method")
     contrast_steps: Index | None = Field(
         default=None,
-        description="steps of each training, spread over it, at which the angle to the reference method's gradient is "
+        description="steps of each run, spread over it, at which the angle to the reference method's gradient is "
         "measured (docs/evaluation.md); default 4; 0: not measured; engine local",
     )
     evaluation: Evaluation = Field(description="sampling for evaluation")
     checkpoint: Literal["last"] | Checkpoint | None = Field(
         default=None,
-        description="policies that are reported: `last`, each training's last one (the default), or beside it the "
-        "best of those along it (docs/evaluation.md)",
+        description="checkpoints that are reported: `last`, each run's last one (the default), or beside it the best "
+        "of those along it (docs/evaluation.md)",
     )
     statistics: Statistics = Field(description="intervals and tests")
     execution: StudyExecution = Field(default=StudyExecution(), description="where and how jobs are carried out")

@@ -12,7 +12,7 @@ from rlvr_conform.trainer import Process, UserError, adapter_of, python_of
 from rlvr_conform.verdicts import ADVANTAGES, GOOD, Finding, try_losses
 
 MARKS = {"differs": "**differs**", "depends on the cut": "**cut**"}
-TEXT = Path(__file__).with_name("page.md")
+TEXT = Path(__file__).with_name("page.txt")
 
 
 @dataclass(frozen=True)

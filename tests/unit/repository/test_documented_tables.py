@@ -15,7 +15,15 @@ from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("config/*.md")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("config/*.md"),
+        *ROOT.glob("packages/*/*.md"),
+    ]
+)
 DRAWN = "generated"
 
 

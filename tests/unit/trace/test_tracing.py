@@ -3,12 +3,10 @@
 import csv
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -342,51 +340,6 @@ def test_what_is_no_file_and_names_that_no_file_has_are_faults(study: Path, caps
     inputs = {f"results/{name}": "0" * 64, f"results/{name}.manifest.json": "0" * 64}
     Manifest("figure", inputs, {name: "0" * 64}, {}, "f").write(Path("results/figures/long.manifest.json"))
     assert sum(name in fault and "is missing" in fault for fault in verified(capsys, ".")["faults"]) == 3
-
-
-def test_a_crate_says_what_the_specification_asks_for_and_is_verified_elsewhere(
-    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """RO-Crate 1.1, sections "Metadata file descriptor" and "Root Data Entity", and Process Run Crate 0.5."""
-    licence = "https://spdx.org/licenses/CC-BY-4.0"
-    root_hash = verified(capsys, ".")["root_hash"]
-    assert main(["crate", ".", "--licence", licence, "--name", "A study"]) == 0
-    path = Path(capsys.readouterr().out.strip())
-    content = json.loads(path.read_text())
-    graph = {entity["@id"]: entity for entity in content["@graph"]}
-    assert len(graph) == len(content["@graph"]) and all("@type" in entity for entity in graph.values())
-    assert "https://w3id.org/ro/crate/1.1/context" in content["@context"]
-    descriptor, root = graph["ro-crate-metadata.json"], graph["./"]
-    assert descriptor["@type"] == "CreativeWork" and descriptor["about"] == {"@id": "./"}
-    assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
-    assert root["@type"] == "Dataset" and root["name"] == "A study" and root["description"]
-    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", root["datePublished"]) and root["license"] == {"@id": licence}
-    files = {key for key, entity in graph.items() if entity["@type"] == "File"}
-    assert {part["@id"] for part in root["hasPart"]} == files and len(files) > 20
-    assert all((path.parent / graph[key]["name"]).stat().st_size == int(graph[key]["contentSize"]) for key in files)
-    run = graph[root["mentions"]["@id"]]
-    assert run["@type"] == "CreateAction" and datetime.fromisoformat(run["endTime"]).tzinfo
-    assert graph[run["instrument"]["@id"]]["@type"] == "SoftwareApplication"
-    assert {each["@id"] for each in run["result"]} <= files and root["identifier"] == f"sha256:{root_hash}"
-    referred = json.dumps([root["conformsTo"], root["license"], run["instrument"]])
-    assert all(key in graph for key in re.findall(r'"@id": "(.*?)"', referred))
-
-    elsewhere = tmp_path / "elsewhere"
-    shutil.copytree(study, elsewhere)
-    monkeypatch.chdir(tmp_path)
-    assert verified(capsys, str(elsewhere))["faults"] == []
-    crate = elsewhere / path.relative_to(study)
-    crate.write_text(crate.read_text().replace(root_hash, "0" * 64).replace('"contentSize"', '"size"'))
-    (fault,) = verified(capsys, str(elsewhere))["faults"]
-    assert "was written for the root hash" in fault
-    crate.write_text(path.read_text().replace(graph["runs.json"]["sha256"], "0" * 64))
-    assert (
-        "ro-crate-metadata.json: runs.json has other bytes than it says" in verified(capsys, str(elsewhere))["faults"]
-    )
-    crate.write_text(path.read_text().replace('"runs.json"', '"lost.json"'))
-    assert any("there is no such file" in fault for fault in verified(capsys, str(elsewhere))["faults"])
-    (elsewhere / "results/scores").rename(elsewhere / "scores")
-    assert main(["crate", str(elsewhere), "--licence", licence]) == 2, "a broken study is not described"
 
 
 def test_a_manifest_that_cannot_be_read_hides_no_other_fault(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,11 @@
 """The long jobs of decoding. Code paths of arithmetic are chosen before numpy and torch are imported."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from evals.core.config.sections import Statistics
-from evals.core.files import write_json
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.generation.settings import EvaluationSettings
 from rlvr_claims.decoding.settings import Decoding, Grid
@@ -70,8 +67,8 @@ def decode(
     first = next(iter(settings.values()))
     first.choose_code_paths()
     from evals.generation.evaluate import sample_benchmarks
-    from rlvr_claims.decoding.choose import chosen_decoding
     from rlvr_claims.decoding.pair import identities, pair_draw, read_pair
+    from rlvr_claims.decoding.settings import chosen_decoding
 
     way = decoding if isinstance(decoding, Decoding) else chosen_decoding(*decoding, models[1].name)
     pair = read_pair(*models, first.dtype)
@@ -108,17 +105,3 @@ def grade(
             reasons = grade_file(samples / name / "samples.jsonl", texts, out / name, pools[verifier], kind)
             write_audit(samples / name, out / name, texts, out / name / "audit.json", second)
             print(f"{out / name}: {reasons.total()} samples graded", file=sys.stderr)
-
-
-def write_sheet(sheet: Sequence[Mapping[str, Any]], out: Path) -> None:
-    """Write the rows of the run sheet."""
-    write_json(out, list(sheet))
-
-
-def compare(scores: Sequence[Path], reference_method: str, statistics: Statistics, out: Path) -> None:
-    """Compare these very checkpoints by their scores, with all benchmarks alike in the mean."""
-    from evals.core.comparisons import Claim
-    from evals.scores.comparison import Settings, write_comparisons
-
-    alike = statistics.model_copy(update={"weighting": None})
-    write_comparisons(scores, Settings.of(reference_method, alike, claim=Claim.CHECKPOINTS), out, None)
