@@ -289,7 +289,7 @@ class DecodedModels:
         """The function that makes the problems on which thresholds are chosen, and its arguments."""
         if self.taken is not None:
             benchmark = Path(f"results/problems/{self.taken.benchmark}")
-            call = "evals.problems.problem_set:take_problems"
+            call = "rlvr_claims.decoding.jobs:take_problems"
             return {"call": call, "arguments": {"benchmark": benchmark, "count": self.taken.count}}
         assert isinstance(self.settings.problems, DecodingProblems)
         drawn = {"kinds": self._kinds, **self.settings.problems.to_json(), "name": "decoding", "split": "evaluation"}

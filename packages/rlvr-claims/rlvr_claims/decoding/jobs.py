@@ -6,8 +6,12 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from evals.core.errors import InvalidInput
+from evals.core.files import read_jsonl, sha256_file
+from evals.core.manifest import verify_outputs
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.generation.settings import EvaluationSettings
+from evals.problems.problem_set import write_problem_set
 from rlvr_claims.decoding.settings import Decoding, Grid
 
 
@@ -105,3 +109,22 @@ def grade(
             reasons = grade_file(samples / name / "samples.jsonl", texts, out / name, pools[verifier], kind)
             write_audit(samples / name, out / name, texts, out / name / "audit.json", second)
             print(f"{out / name}: {reasons.total()} samples graded", file=sys.stderr)
+
+
+def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
+    """Take the first problems of a benchmark as a set of their own, such as one to choose settings on.
+
+    Args:
+        benchmark: directory of the benchmark's problems.
+        count: how many; default: all.
+    """
+    manifest, path = verify_outputs(benchmark / "manifest.json", "problems"), benchmark / "problems.jsonl"
+    if manifest.parameters.get("gated", False) or len(manifest.outputs) > 1:
+        complaint = "is gated" if manifest.parameters.get("gated", False) else "has tests beside its problems"
+        raise InvalidInput(str(benchmark), "", complaint, "a benchmark of mathematics or choices that is not gated")
+    rows = read_jsonl(path)
+    if count is not None and not 0 < count <= len(rows):
+        raise InvalidInput(str(path), "", f"has {len(rows)} problems, and {count} are to be taken")
+    taken, source = rows[:count], sha256_file(path)
+    content = {"name": out.name, "taken_from": source, "count": len(taken)}
+    write_problem_set(out, taken, content, {str(path): source}, {"rows": len(taken)})
