@@ -1,7 +1,4 @@
-"""The functions behind stages that need a pool, a lock or two models; tests choose their own paths.
-
-A stage itself is carried out from its file, below results/.
-"""
+"""The functions behind jobs that need a pool, a lock or two models; tests choose their own paths."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -9,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
-from evals.core.files import write_json
 
 
 def status(function: Callable[..., Any], *arguments: Any, **named: Any) -> int:
@@ -68,10 +64,3 @@ def sample_benchmark(models: Sequence[Any], problems: Path, settings: Any, out: 
 
     plan = make_plan(models, problems, settings).with_parameters(**pair.get("parameters", {}))
     sample_plan(plan, plan.load_backend, out, pair.get("draws"))
-
-
-def write_job(path: Path, kind: str, **fields: Any) -> Path:
-    """The file of a stage, for a machine with two processes that grade."""
-    machine = {"device": "cpu", "sampling_threads": 1, "grading_workers": 2}
-    write_json(path, {"stage": kind, "machine": machine, **fields})
-    return path

@@ -5,11 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.stages import write_job
-
 LIMIT = 2000  # bytes that a file may have: the operating system then refuses to write on, as on a full disk
 PROBLEMS = "results/problems/x"
 
+DRAW = """
+import sys
+from pathlib import Path
+from rlvr.runs.job import job
+from evals.problems.arithmetic import write_problems
+with job("job.log"):
+    kinds = [{"family": "chain", "operands": 5}]
+    write_problems("x", kinds, "train", int(sys.argv[1]), 1, Path("results/problems/x"))
+"""
 SAVE = """
 import sys, torch
 from pathlib import Path
@@ -38,30 +45,27 @@ def limited(command: list[str], directory: Path | None = None) -> subprocess.Com
     )
 
 
-def draw(directory: Path, count: int) -> subprocess.CompletedProcess[str]:
-    """Draw problems to results/problems/x below a directory, by a job's file."""
-    kinds = [{"family": "chain", "operands": 5}]
-    job = write_job(directory / "job.json", "draw_problems", name="x", kinds=kinds, split="train", count=count, seed=1)
-    return limited(["-m", "rlvr", "stage", str(job)], directory)
+def draw(directory: Path, count: int) -> tuple[int, str]:
+    """Draw problems to results/problems/x below a directory, as a job of the workflow; its status and its log."""
+    status = limited(["-c", DRAW, str(count)], directory).returncode
+    return status, (directory / "job.log").read_text()
 
 
 def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:
-    assert draw(tmp_path, 5).returncode == 0
+    assert draw(tmp_path, 5) == (0, "")
     drawn = tmp_path / PROBLEMS
     before = (drawn / "problems.jsonl").read_bytes()
-    answer = draw(tmp_path, 500)
-    assert answer.returncode == 2
-    assert answer.stderr == f"error: {PROBLEMS}/problems.jsonl: cannot be written: File too large\n"
+    complaint = f"error: {PROBLEMS}/problems.jsonl: cannot be written: File too large\n"
+    assert draw(tmp_path, 500) == (2, complaint)
     assert (drawn / "problems.jsonl").read_bytes() == before
     assert sorted(path.name for path in drawn.iterdir()) == ["manifest.json", "problems.jsonl"]
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("")
-    answer = draw(tmp_path, 5)
-    assert answer.returncode == 2
-    assert answer.stderr.startswith(f"error: {PROBLEMS}/problems.jsonl: cannot be written: Not a directory")
-    assert answer.stderr.count("\n") == 1
+    status, log = draw(tmp_path, 5)
+    assert status == 2 and log.count("\n") == 1
+    assert log.startswith(f"error: {PROBLEMS}/problems.jsonl: cannot be written: Not a directory")
 
 
 def test_a_state_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> None:

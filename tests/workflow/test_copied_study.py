@@ -26,17 +26,35 @@ def test_a_copied_study_repeats_nothing(smoke_study: Project, tmp_path: Path) ->
     assert copied(smoke_study, tmp_path / "another place").planned() == set()
 
 
-def test_results_copied_without_snakemakes_records_are_made_again_where_settings_changed(
+def test_results_without_snakemakes_records_are_kept_or_refused_by_their_manifests(
     smoke_study: Project, tmp_path: Path
 ) -> None:
-    """What made them is known by their jobs' notes."""
+    """Snakemake alone would keep them under any settings."""
     project = copied(smoke_study, tmp_path / "copy")
     shutil.rmtree(project.root / ".snakemake")
     for path in project.root.rglob("*"):
         os.utime(path, (1e9, 1e9))  # for without records inputs have no hashes, and later ones count as changed
-    planned = project.planned(project.changed_config({"statistics.seed": 9}))
-    assert planned >= {"study_file", "compare", "table_main"}
-    assert not any(job.startswith(("train", "sample", "grade", "score", "page_responses")) for job in planned)
+    assert project.planned() == set()
+    for change, file, setting in (
+        ({"statistics.seed": 9}, "comparisons.manifest.json", "seed: 9"),
+        ({"training.learning_rate": 0.001}, "runs/tiny-dapo-s1/manifest.json", "training.learning_rate: 0.001"),
+        ({"evaluation.temperature": 0.5}, "samples/tiny-base/chain_3/manifest.json", "temperature: 0.5"),
+        ({"models.tiny.training.steps": 151}, "base/tiny/manifest.json", "steps: 151"),
+    ):
+        refused = project.snakemake("--dry-run", config=project.changed_config(change))
+        line = refused.stderr.splitlines()[-1]
+        assert refused.returncode != 0 and line.startswith(f"error: results/{file}: was made with other settings"), line
+        assert setting in line and line.endswith(f"rm results/{file}")
+
+
+def test_a_run_of_another_study_that_was_copied_over_ones_own_is_refused(finished_copy: Project) -> None:
+    """Snakemake has a record of the run, whose settings are still those of the study."""
+    results = finished_copy.root / "results/runs"
+    for name in ("manifest.json", "run.json", "metrics.parquet"):
+        shutil.copyfile(results / "tiny-dapo-s2" / name, results / "tiny-dapo-s1" / name)
+    refused = finished_copy.snakemake("--dry-run")
+    assert refused.returncode != 0
+    assert "error: results/runs/tiny-dapo-s1/manifest.json: was made with other settings" in refused.stderr
 
 
 def test_large_inputs_are_compared_by_their_bytes(project_copy: Project, tmp_path: Path) -> None:

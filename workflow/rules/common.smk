@@ -11,7 +11,7 @@ from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
 from rlvr.study.looks import announce_look
 from rlvr.study.machine import OURS, check_machine, require_past, set_job_environment, software
 from rlvr.study.notices import print_notices
-from rlvr.study.rule_values import NO_NAME, by_setting, one_of, options
+from rlvr.study.rule_values import NO_NAME, by_setting, one_of, options, refuse_made_otherwise
 from rlvr.study.source_files import code_of, template_files
 from rlvr.study.studies import FOLDER
 

@@ -2,7 +2,9 @@
 
 from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
+from evals.scores.comparison import Settings
 
+DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields} - {"backend", "dtype"}
 CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
 CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
 GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
@@ -35,6 +37,24 @@ def sampling_of(wildcards):
 def settings_of_samples(wildcards):
     """What decides the samples of a policy."""
     return {**sampling(wildcards).identity(), "of": sampling_of(wildcards), "version": SAMPLER_VERSION}
+
+
+def check_samples(wildcards, texts):
+    """Refuse samples of a policy that were made with other settings than the study asks."""
+    for name, own in sampling_of(wildcards).items():
+        asked = {**sampling(wildcards).identity(), **own.identity()}
+        asked = {key: value for key, value in asked.items() if key in DECISIVE}
+        file = f"results/samples/{{run}}/{name}/manifest.json"
+        refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked, DECISIVE)(wildcards, texts)
+
+
+def check_grades(wildcards, texts):
+    """Refuse grades of a policy that were made by another grader than the study asks."""
+    for name in evaluated_on(wildcards):
+        kind, version = STUDY.grading(name)
+        asked = {"kind": kind, **({"grader_version": version} if isinstance(version, int) else {})}
+        file = f"results/grades/{{run}}/{name}/manifest.json"
+        refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked)(wildcards, texts)
 
 
 def sampling_command(wildcards, threads):
@@ -74,7 +94,7 @@ rule sample:
     resources:
         gpu=lambda w: sampling(w).tensor_parallel_size if MACHINE.device == "cuda" else 0,
     params:
-        *by_setting(settings_of_samples, at_most=60),
+        *by_setting(settings_of_samples, at_most=60, check=check_samples),
         python=lambda w, output: SAMPLING.python,
         command=sampling_command,
     shell:
@@ -105,7 +125,7 @@ rule grade:
         "results/costs/grade/{run}.tsv"
     priority: 30
     params:
-        *by_setting(settings_of_grades, at_most=60),
+        *by_setting(settings_of_grades, at_most=60, check=check_grades),
         call="evals.audit.grade:grade_policy",
         kinds=lambda w, output: {name: STUDY.grading(name)[0] for name in evaluated_on(w)},
         verifiers=lambda w, output: verifiers(evaluated_on(w)),
@@ -168,6 +188,15 @@ def statistics(wildcards):
     }
 
 
+def parameters_of_comparisons(wildcards):
+    """The parameters that the manifest of a comparison has."""
+    asked = statistics(wildcards)
+    settings = Settings.of(**asked)
+    names = {"seed": settings.seed, "bootstrap_resamples": settings.bootstrap_resamples}
+    names |= {"permutations": settings.permutations, "reference_method": settings.reference_method}
+    return names | {"confidence": settings.confidence}
+
+
 def decisions(wildcards):
     """The decisions of the last look at the study of a folder; those of a look itself come later."""
     if is_look(wildcards):
@@ -190,7 +219,13 @@ rule compare:
     log:
         "results/logs/{folder}comparisons.log",
     params:
-        *by_setting(statistics, at_most=20),
+        *by_setting(
+            statistics,
+            at_most=20,
+            check=refuse_made_otherwise(
+                workflow, "results/{folder}comparisons.manifest.json", parameters_of_comparisons
+            ),
+        ),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
         training=lambda w: None if is_look(w) else Path("results/runs"),

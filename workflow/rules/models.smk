@@ -79,7 +79,13 @@ rule base_model:
     priority: 100
     threads: MACHINE.base_threads
     params:
-        *by_setting(lambda w: SCRATCH[w.model].training_settings(), at_most=40),
+        *by_setting(
+            lambda w: SCRATCH[w.model].training_settings(),
+            at_most=40,
+            check=refuse_made_otherwise(
+                workflow, "results/base/{model}/manifest.json", lambda w: SCRATCH[w.model].training_settings()
+            ),
+        ),
         f"version: {BASE_MODEL_VERSION}",
         settings=lambda w, output: SCRATCH[w.model].training_settings(),
     script:

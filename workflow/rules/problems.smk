@@ -32,7 +32,9 @@ rule draw_problems:
         set=one_of(DRAWN),
     priority: 200
     params:
-        *by_setting(drawn, at_most=40),
+        *by_setting(
+            drawn, at_most=40, check=refuse_made_otherwise(workflow, "results/problems/{set}/manifest.json", drawn)
+        ),
         call="evals.problems.arithmetic:write_problems",
         arguments=lambda w, output: drawn(w),
     script:

@@ -10,7 +10,6 @@ from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.methods.component_file import component_copy
 from rlvr.study.machine import devices
-from rlvr.study.rule_values import refuse_made_otherwise
 
 BY_VERL = STUDY.engine == VERL
 LOCAL_VERSIONS = {"engine": LOCAL_ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": INTEGER_VERSION}

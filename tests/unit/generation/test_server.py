@@ -21,7 +21,7 @@ from evals.core.run_spec import Service
 from evals.generation import server_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.served import write_service
-from tests.stages import sample_benchmark, write_job
+from tests.stages import sample_benchmark
 from tests.unit.generation import conftest
 from tests.unit.generation.stand_in_server import StandIn, Trouble, response_to
 
@@ -168,19 +168,11 @@ def test_a_kill_costs_only_what_was_under_way(server: StandIn, problems: Path, t
     out = tmp_path / "results/samples/killed" / problems.name
     write_service(Service(base_url=server.base_url, model="small"), tmp_path / "model")
     sampling = {"seed": 1, "max_new_tokens": 24, "temperature": 0.5, "top_p": 0.9, "sampling_batch_size": 5}
-    job = write_job(
-        tmp_path / "job.json",
-        "sample",
-        policy="killed",
-        source=str(tmp_path / "model"),
-        checkpoint=str(tmp_path / "model/manifest.json"),
-        problems={"small": str(problems / "manifest.json")},
-        disjoint={},
-        sampling={**sampling, "backend": "server", "prompt_form": "chat"},
-        own={"small": {"prompt": "Q{problem}", "samples_per_problem": 4}},
-    )
+    shared = json.dumps({**sampling, "backend": "server", "prompt_form": "chat"})
+    own = json.dumps({str(problems): {"prompt": "Q{problem}", "samples_per_problem": 4}})
+    words = ["sample", str(out.parent), str(tmp_path / "model"), shared, own]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    process = subprocess.Popen([sys.executable, "-m", "rlvr", "stage", str(job)], cwd=tmp_path, env=environment)
+    process = subprocess.Popen([sys.executable, "-m", "rlvr", *words], cwd=tmp_path, env=environment)
     try:
         while len(server.bodies) < 20:
             assert process.poll() is None

@@ -24,7 +24,6 @@ from evals.grading.code.sandboxed import values
 from evals.grading.verdict import Reason
 from evals.problems.problem_set import write_benchmark
 from rlvr.study.source_files import REPOSITORY
-from tests.stages import write_job
 
 FENCE = "```"
 
@@ -185,7 +184,7 @@ def test_an_unknown_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def code_benchmark(root: Path) -> Path:
-    """A benchmark of programs in the project's own format, as ``rlvr-bench stage read-problems`` makes it."""
+    """A benchmark of programs in the project's own format, as the rule `read_problems` makes it."""
     tests = {"kind": "program", "entry_point": "f", "test": "def check(candidate):\n    assert candidate(2) == 4"}
     write_jsonl(root / "own.jsonl", [{"id": name, "problem": f"Square it, {name}.", "tests": tests} for name in "ab"])
     settings = {"name": "squares", "grader": "code", "tests_format": "own", "count": 2, "path": str(root / "own.jsonl")}
@@ -213,23 +212,29 @@ def code_samples(root: Path, problems: Path) -> Path:
 
 
 def grade_command(root: Path, problems: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Carry out the job that grades the samples below ``root``, to root/results/grades/r/squares."""
-    job = write_job(
-        root / "job.json",
-        "grade",
-        policy="r",
-        samples={"squares": str(root / "samples/r/squares/manifest.json")},
-        problems={"squares": str(problems / "problems.jsonl")},
-        grading={"squares": {"kind": "code", "version": "code 1"}},
-    )
+    """Grade the samples below ``root`` as the rule `grade` does, to root/results/grades/r/squares."""
+    assert problems == root / "problems/squares"
     return subprocess.run(
-        [sys.executable, "-m", "rlvr", "stage", str(job)],
+        [sys.executable, "-c", GRADE, str(root)],
         capture_output=True,
         text=True,
         check=False,
         cwd=root,
         env={**os.environ, "PATH": path or os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)},
     )
+
+
+GRADE = """
+import sys
+from pathlib import Path
+from evals.audit.grade import grade_policy
+from evals.core.errors import UserError
+try:
+    grade_policy("r", {"squares": "code"}, {}, 2, Path("results/grades"), Path(sys.argv[1]))
+except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
+"""
 
 
 def test_without_a_sandbox_nothing_is_run(tmp_path: Path) -> None:

@@ -54,4 +54,4 @@ def test_a_group_of_a_package_joins_the_cores_group_of_that_name() -> None:
 
 def test_a_job_of_a_study_loads_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "entry_points", lambda **_: pytest.fail("packages are looked for"))
-    assert set(application.commands(["stage", "x.json"]).commands) == {"stage", "stages"}
+    assert set(application.commands(["train", "run.json"]).commands) == {"train", "sample", "verl"}
