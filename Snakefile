@@ -7,9 +7,11 @@ from rlvr.study.studies import DEFAULT_STUDY, Studies
 min_version("9.25")
 
 # A study given by --configfile is complete in itself: merging it into the default would add the default's methods to it.
-# Another workflow that uses this one as a module gives the study by `configfile:`, or whole by `config:`.
+# Another workflow that uses this one as a module gives the study whole by `config:`, or its file: {"study_file": FILE}.
 with one_line_errors():
-    if config and not workflow.configfiles and dict(config) != dict(workflow.config_settings.config):  # not `--config`
+    if "study_file" in config:
+        STUDIES = Studies.read([config["study_file"]], {})
+    elif config and not workflow.configfiles and dict(config) != dict(workflow.config_settings.config):  # not `--config`
         STUDIES = Studies(config, "config")
     else:
         STUDIES = Studies.read(workflow.configfiles or [DEFAULT_STUDY], workflow.config_settings.config)

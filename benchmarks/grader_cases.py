@@ -3,8 +3,8 @@
 ``python benchmarks/grader_cases.py CASES.jsonl ... [--workers 2] [--output FILE.json] [--wrong]
 [--verdicts DIRECTORY] [--before DIRECTORY]``
 
-A line is a case: ``id``, ``text`` or ``pred``, ``answer`` or ``gold``, ``kind``, ``expected`` (the right verdict) and,
-if the sample was cut off, ``truncated``. A case with ``documented_policy``, ``policy``, ``contested`` or
+A line is a case: ``id``, ``text`` or ``pred``, ``answer`` or ``gold``, ``kind`` or ``form``, ``expected`` (the right
+verdict) and, if the sample was cut off, ``truncated``. A case with ``documented_policy``, ``policy``, ``contested`` or
 ``questionable`` is no core case: what it expects is a convention. The family is what stands before the id's number.
 Of a real output (``benchmarks/real_outputs.py``) nobody may know the right verdict: ``expected`` is null.
 
@@ -30,7 +30,12 @@ Row = dict[str, Any]
 
 def family(row: Row) -> str:
     """The first words of an id: ``adv-choice-137`` is of ``adv-choice``."""
-    return str(row["id"]).rsplit("-", 1)[0]
+    return str(row["id"]).rstrip("0123456789").rstrip("-")
+
+
+def kind_of(row: Row) -> Kind:
+    """The form of a case's text: ``form`` where ``kind`` says what the case is about."""
+    return Kind(row.get("form", row["kind"]))
 
 
 def grade(rows: Sequence[Row], workers: int) -> list[Verdict]:
@@ -39,7 +44,7 @@ def grade(rows: Sequence[Row], workers: int) -> list[Verdict]:
         Case(
             row.get("text", row.get("pred")),
             row.get("gold", row.get("answer")),
-            Kind(row["kind"]),
+            kind_of(row),
             bool(row.get("truncated")),
         )
         for row in rows
@@ -57,7 +62,7 @@ def tally(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[Row]:
         if row["expected"] is None:
             continue
         right = verdict.correct == row["expected"]
-        for name in ((family(row), str(Kind(row["kind"]))), ("all", "")):
+        for name in ((family(row), str(kind_of(row))), ("all", "")):
             counts = groups[name]
             if any(row.get(key) for key in CONVENTIONS):
                 counts["conventions"] += 1
@@ -120,7 +125,7 @@ def main() -> int:
         for row, verdict in zip(rows, verdicts, strict=True):
             if options.wrong and row["expected"] not in (None, verdict.correct):
                 text = str(row.get("text", row.get("pred")))[-200:]
-                gold, kind = row.get("gold", row.get("answer")), row["kind"]
+                gold, kind = row.get("gold", row.get("answer")), kind_of(row)
                 policy = " (convention)" if any(row.get(key) for key in CONVENTIONS) else ""
                 print(f"{row['id']}{policy} {kind}: {text!r} for {gold!r}: {verdict.reason}, {verdict.answer!r}")
         if options.verdicts:

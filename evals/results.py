@@ -17,7 +17,7 @@ from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weig
 from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.clusters import Clusters, joined, label
-from evals.statistics.weighting import weighted_mean, weighting_text, weights_of
+from evals.statistics.weighting import weighting_text, weights_of
 
 
 @dataclass(frozen=True)
@@ -165,11 +165,6 @@ class Results:
         return estimate_average(
             rates, k, is_fixed=is_fixed, confidence=self.confidence, weights=weights, clusters=clusters
         )
-
-    def mean_score(self, condition: Condition, value: Callable[[Score], float]) -> float:
-        """The mean over seeds and benchmarks of a number of a condition's scores."""
-        means = [np.mean([value(self.scores[run.run, name]) for run in condition.runs]) for name in self.benchmarks]
-        return float(weighted_mean(means, self.weights))
 
     def comparison(self, condition: Condition, against: str, benchmark: str = ALL_BENCHMARKS) -> Comparison | None:
         """The comparison of a condition, or None for a method against itself and for the base model."""

@@ -39,8 +39,7 @@ from evals.generation.devices import claim_one
 from evals.grading import GradingPool
 from rlvr.engines.local.clock import peak_memory, time_on
 from rlvr.engines.local.learner import Learner
-from rlvr.engines.local.memory import largest_passes
-from rlvr.engines.local.memory_sum import products
+from rlvr.engines.local.memory import largest_passes, products
 from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA

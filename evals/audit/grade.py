@@ -13,7 +13,12 @@ from evals.grading.verdict import VERIFIER, Reason
 
 
 def grade_policy(
-    run: str, kinds: Mapping[str, str], verifiers: Mapping[str, str], workers: int, out: Path, results: Path = Path("results")
+    run: str,
+    kinds: Mapping[str, str],
+    verifiers: Mapping[str, str],
+    workers: int,
+    out: Path,
+    results: Path = Path("results"),
 ) -> None:
     """Grade and audit the samples of a policy, one benchmark after the other, into ``out``/RUN/BENCHMARK.
 

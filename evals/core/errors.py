@@ -83,6 +83,12 @@ class NotAccepted(ValueError):
         self.found, self.accepted, self.key = found, accepted, key
 
 
+def refuse(is_refused: object, found: str, accepted: str = "", key: str = "") -> None:
+    """Raise :class:`NotAccepted` of the other arguments if the first one is true."""
+    if is_refused:
+        raise NotAccepted(found, accepted, key)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message; its type's name if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -8,14 +8,15 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
-
-from tokenizers import Tokenizer
+from typing import TYPE_CHECKING, Any
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import read_json
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.settings import Turn
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _ANSWER = "ANSWER"
 _TEMPLATE_SECONDS = 10

@@ -12,6 +12,7 @@ from itertools import chain, combinations
 from evals.grading import equations
 from evals.grading.exact import canonical_integer, compact, decide, plain_number
 from evals.grading.normalisation import RELATION
+from evals.grading.remarks import without_unit_symbols
 from evals.grading.structure import (
     Group,
     as_list,
@@ -33,7 +34,7 @@ _APPROXIMATELY = re.compile(r"\\(?:approx|simeq|sim|doteq)(?![a-zA-Z])")
 _REMARK = re.compile(  # a condition, a modulus
     r"^\(\s*[A-J]\s*\)\s+(?=[\d\\])|(?<=\d)\s+[ap]m$|(?<=[\w})])\s*,?\s*(?:\(?\\pmod\s*\{?\w+\}?\)?|\(\s*\\?mod\s+\w+\s*\)"
     r"|\(?(?:\\forall\s*)?[a-z]\s*\\in\s*\\math\w+\s*\{?\s*[ZNQ]\s*\}?\s*(?:[_^]\s*(?:\{\s*)?[+*0>]\s*\}?)?\)?"
-    r"|(?<=\s)(?:for|where|when|if|with)\s(?!.*\b(?:otherwise|else)\b)[^,;]+)$",
+    r"|(?<=\s)(?:for|where|when|if|with)\s(?=.*(?<![A-Za-z])[A-Za-z](?![A-Za-z])|.*\b(?:all|any|every|integers?)\b)(?!.*\b(?:otherwise|else|probability|means?|not)\b)[^,;]+)$",
     re.DOTALL,
 )
 _OVER_REALS = re.compile(
@@ -41,7 +42,9 @@ _OVER_REALS = re.compile(
 )
 _INTEGER_NAME = re.compile(r"(?<![A-Za-z\\])[kmnl](?![A-Za-z(])")
 _INTEGERS = re.compile(r"\\in\s*\\math\w+\s*\{?\s*[ZN]")
-_UNIT_LETTER = re.compile(r"(?<=\d) (?:[mgsLJNWV]|\\Omega)$")
+_RELATED = re.compile(r"^\\?[A-Za-z]+\s*(?=[<>]|\\[lg]e(?![a-z]))")
+_TUPLE = re.compile(r"\([^()]*,[^()]*\)$")
+_POINT = re.compile(r"^[A-Z]\s*(?=\([^()]*,[^()]*\)$)")
 _TWICE = re.compile(r"(?P<value>[^()]+?)\s+\((?P<other>[^()]+)\)")
 _NUMBERED = re.compile(r"\s*([A-Za-z])_\{?\d+\}?\s*=")
 
@@ -61,6 +64,14 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
         return compare(_REMARK.sub("", answer).strip(), _REMARK.sub("", gold).strip(), leaf)
     if plain_number(gold) is not None:
         answer = _without_unit_or_repetition(answer)
+    elif plain_number(answer) is not None:
+        gold = without_unit_symbols(gold)
+    if RELATION.match(answer) or RELATION.match(gold):  # ``> 3`` beside ``x > 3``
+        answer, gold = (_RELATED.sub("", side) for side in (answer, gold))
+    if _TUPLE.match(answer) or _TUPLE.match(gold):  # ``(3,4)`` beside ``P(3,4)``
+        answer, gold = (_POINT.sub("", side) for side in (answer, gold))
+    if r"\setminus" in answer + gold:
+        return leaf(answer, gold)
     group, gold_group = split_group(answer), split_group(gold)
     proportions = split_top_level(answer, (":",)), split_top_level(gold, (":",))
     if max(map(len, proportions)) > 2 and "=" not in answer + gold:  # 2:3:4, by the ratio of each part to the first
@@ -91,11 +102,11 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
 
 
 def _without_unit_or_repetition(text: str) -> str:
-    r"""Drop a unit of one letter after a number (``7 m``), and the same number in other words (``\frac12 (50%)``)."""
+    r"""Drop the symbols of units after a number (``7 m/s``), and the same number in other words (``\frac12 (50%)``)."""
     twice = _TWICE.fullmatch(text)
     if twice and decide(twice["value"], twice["other"]) and plain_number(twice["other"]) is not None:
         return twice["value"]
-    return _UNIT_LETTER.sub("", text)
+    return without_unit_symbols(text)
 
 
 def _in_the_names_of(gold: str, answer: str) -> str:
@@ -215,6 +226,8 @@ def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: st
         mine, other = (re.compile(rf"(?<![A-Za-z\\]){variable}(?![A-Za-z])") for variable in variables)
         if not other.search(ours[-1]):
             ours = [mine.sub(variables[1], side) for side in ours]
+    if len(theirs) > 2 and all(map(equations.is_label, theirs)):  # a = b = c
+        return _unordered(ours, theirs, leaf)
     if equations.is_label(theirs[0]) and compact(ours[0]) == compact(theirs[0]):
         return compare(ours[-1], theirs[-1], leaf)
     return leaf(answer, gold)

@@ -12,6 +12,7 @@ _LETTER_COMMAND = re.compile(
     r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|angle|overline|triangle|sigma|rho|tau|epsilon)"
 )
 _CALL = re.compile(r"\\?[A-Za-z]+\s*\([^()]*\)")
+_VALUE_OF = re.compile(r"(?:\\Pr|(?:\\math\w+\s*)?\{?[PE]\}?|[f-hF-H])\s*\([^()]*\)")  # f(2), P(X=1)
 NOT = re.compile(r"\bnot\b", re.IGNORECASE)
 _SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*\}|\w)")
 
@@ -19,6 +20,8 @@ _SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*\}|\w)")
 def is_label(text: str) -> bool:
     r"""Return whether the left side of an equation only names the right one: ``x``, ``f(x)``, ``|AB|``."""
     bare = _SUBSCRIPT.sub("", text)
+    if _VALUE_OF.fullmatch(text.strip()):
+        return True
     if NOT.search(bare):
         return False
     return not re.search(r"[\d+\-^]|\\(?:pi|sqrt|sum|int|prod|lim)(?![a-zA-Z])", bare) and has_letters(bare)

@@ -7,6 +7,7 @@ Nothing is guessed: a sample without a marked answer has none, however right its
 import re
 from collections.abc import Iterator
 
+from evals.grading.assertion import ADVERB, is_denied, is_of_another
 from evals.grading.boxes import REVISION, boxes, last_boxes
 from evals.grading.languages import ANSWER_WORDS, COPULAS, LAST_COPULAS, NEGATIONS, small_letters
 from evals.grading.remarks import stated_number
@@ -21,16 +22,18 @@ _MARKS = {  # by what the text then has to hold; fast where they begin with it; 
 _VALUE = r"(?=[ \t*_]*(?:[-+.\d$\\(\[{€£¥₹√π\u2212\n]|[:\uff1a]))"  # and no words as in "is near 7"
 _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark of the word for "answer" of any language
     r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]"
-    r"|s?(?:[ \t]\([^()\n]{1,40}\)|[ \t](?:to|for|of|in|that|which|i|we|you)\b[^.!?:\n]{0,60}?|"
+    r"|s?(?:[ \t]\([^()\n]{1,40}\)|,[^,.!?:\n]{1,40},|[ \t](?:to|for|of|in|that|which|i|we|you)\b[^.!?:\n]{0,60}?|"
     rf"[ \t](?!(?:{'|'.join(NEGATIONS)})\s)[^\W\d_][^\s\d_.,:;!?$\\(){{}}\[\]]{{1,13}}){{0,2}}"
-    rf"(?:[ \t](?:(?:would|must|should|will) be|{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\])|[ \t]?(?:"
+    rf"(?:[ \t](?:(?:would|must|should|will) be|is equal to|turns out to be|comes out to|"
+    rf"{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\n])"
+    rf"{ADVERB}(?:(?:n['\u2019]t|[ \t]not)[ \t][^\n.!?]{{1,40}}?,?[ \t]but(?:[ \t]rather)?(?=[ \t]))?|[ \t]?(?:"
     rf"{'|'.join(word for word in COPULAS if not word.isascii())}|[=:\uff1a])){_VALUE}"
     # or the verb is last, or there is none
     rf"|(?<=[\u0600-\u0dff])[ \t]{_VALUE}(?=(?:[^\n]*(?:{'|'.join(LAST_COPULAS)})|[-+]?\d[\d.,]*)"
     r"[.\u0964\u3002]?[ \t]*(?:\n|$))"
 )
-_SUPPOSED = re.compile(r"\b(?:if|whether|suppos\w+|assum\w+|thought|unless|doubt|not|until|guess\w*)\b[^.!?\n]*$")
 _NUMERIC_GOLD = re.compile(r"answer is\s+([-+]?[\d.][\d.,\s+\-*/^()]*)$")
+_BEFORE = 200  # characters before a mark that may take it back
 _TAIL = 1_000  # characters at the end of a text in which "the answer is" and marks of other languages are looked for
 _HEADING = re.compile(  # ``### Final Answer`` alone on its line, ``**Answer.** 7``
     r"^[ \t>]*(?:(?:#{1,6}[ \t]*|\*\*|__)[*_]{0,2}(?:the )?(?:final )?answer[ \t]*[*_]{0,4}[ \t]*$"
@@ -46,7 +49,7 @@ _EMPHASIS = re.compile(  # ``**56** apples``, and not ``2**3``
 )
 _VERB_LAST = re.compile(rf"(?:\s?(?:{'|'.join(LAST_COPULAS)}))?[.\u0964\u3002]?$")
 _HTML = re.compile(r"</?(?:b|i|u|em|strong|br|p|span|div|code|mark|answer|final_answer)\s*/?>", re.IGNORECASE)
-_ORNAMENTS = " \t\r\n*_`>\u2192\u25a0\u25a1\u25aa\u220e\ufe0f" + "".join(
+_ORNAMENTS = " \t\r\n*_`\u2192\u25a0\u25a1\u25aa\u220e\ufe0f" + "".join(
     map(chr, (*range(0x2600, 0x27C0), *range(0x1F300, 0x1FB00)))
 )
 _MORE = re.compile(r"\b(?:or|also|another|other|both|either|alternatively|second)\b", re.IGNORECASE)
@@ -54,10 +57,16 @@ _SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|[^.!?\n\d]*\d(?:[^.!?\n]|
 _I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
 # Of sentences, lines and displays; what GSM8K's calculator (``<<5+13=18>>``) gives begins.
 _STATEMENT_ENDS = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|\\(?:begin|end)\{[^{}]*\}|\\[\[\]]|<<[^<>\n]*>>")
+_SEVERAL = re.compile(r"=[^=,]{1,40}(?:,|\band\b)\s*\$?\s*[A-Za-z]\w{0,2}\s*=")  # "x = 6, y = 2"
+_STEP = re.compile(  # "need to subtract 7", "method 2"
+    r"\bneeds? to (?:add|subtract|multiply|divide|find|calculate|compute|check|solve)\b|\b(?:method|step|part|case|"
+    r"equation|problem|option|rule|theorem|lemma|example|figure) \d+\W{0,3}$",
+    re.IGNORECASE,
+)
 _VALUED = re.compile(r"\d|\$[^\s$]|\\\(")
 
 _LEAD_IN = re.compile(
-    r"(?:^|[\s,]|(?<=[a-z])(?=['\u2019]s))(?:is|are|equals?|['\u2019]s|est|es|ist|sont|son|be|get|have|find that)"
+    r"(?:^|[\s,]|(?<=[a-z])(?=['\u2019]s))(?:is|are|equals?|['\u2019]s|est|es|ist|sont|son|be|gets?|have|find that)"
     r"[ \t]*[:=]?(?=\s|\(|$)|[:\uff1a=是为]",
     re.IGNORECASE,
 )
@@ -150,7 +159,8 @@ def _last_mark(text: str) -> int:
     ends = [0]
     for word, pattern in _MARKS.items():
         if word[0] in text and word in text:
-            ends += (match.end() for match in pattern.finditer(text))
+            spans = ((match.start() - word.isascii(), match.end()) for match in reversed([*pattern.finditer(text)]))
+            ends.append(next((end for begin, end in spans if _is_given(text, begin, end)), 0))
     start = max(0, len(text) - _TAIL)
     tail = small_letters(text[start:])
     for word in ANSWER_WORDS:
@@ -158,15 +168,22 @@ def _last_mark(text: str) -> int:
         while (begin := tail.rfind(word, 0, begin)) >= 0:
             joined = "" < tail[max(begin - 1, 0) : begin] < "\u0590" and tail[begin - 1].isalpha()  # "reanswer"
             statement = _AFTER_ANSWER.match(tail, begin + len(word))
-            if statement and not joined and not _SUPPOSED.search(tail, max(0, begin - 60), begin):
+            if statement and not joined and _is_given(tail, begin, statement.end()):
                 ends.append(start + statement.end())
                 break  # the last one is enough
     return max(ends)
 
 
+def _is_given(text: str, begin: int, end: int) -> bool:
+    """Return whether the mark of a final answer there is of the answer that the text gives."""
+    start = max(0, begin - _BEFORE)
+    small = small_letters(text[start:end])
+    return not (is_denied(small, begin - start, end - start) or is_of_another(small, begin - start, end - start))
+
+
 def _first_line(text: str) -> str:
     """The first line that is not empty, or the formula that is displayed there; of sentences after a value nothing."""
-    rest = text.lstrip(" \t\r\n:*_>")
+    rest = re.sub(r"^[ \t:*_]*\n[\s:*_>]*|^[\s:*_]+", "", text)  # of a quotation the sign begins a line
     rest = _FENCE.sub("", rest, count=1) if "```" in rest[:200] else rest
     display = _DISPLAY.match(rest)
     line = _I_HOPE.split(display[0] if display else rest.split("\n", 1)[0])[0]
@@ -194,6 +211,10 @@ _NOT_PROSE = re.compile(
 _DENIAL = re.compile(  # what is denied is the last value
     r"\b(?:not|cannot|can't|isn't|never|nor|neither|unsure|doubt)\b\D{0,60}[\d.,/]{0,60}\D{0,12}$", re.IGNORECASE
 )
+_CONTRAST = re.compile(  # "not 12 but 15", "15, rather than 12"
+    r"not [^.!?,]{1,40},? but (?:rather )?(?P<answer>.+)|"
+    r"(?P<first>[^.!?,]{1,40}),? (?:rather than|instead of) [^.!?,]{1,40}\.?$"
+)
 _MAX_SENTENCE = 4_000  # an answer or one sentence; longer text is searched for nothing but boxes
 
 
@@ -213,6 +234,8 @@ def sentence_answer(text: str, marked: bool = False) -> str:
         return sentence_answer(line, marked=True)
     formulas = [match for match in _MATH.finditer(text) if not (match["inline"] and _PROSE.search(match["inline"]))]
     outside = _MATH.sub(" ", text) if formulas else text
+    if contrast := _CONTRAST.match(text):
+        return sentence_answer(contrast["answer"] or contrast["first"], marked)
     if _DENIAL.search(_MATH.sub(" 0 ", text)):
         return (marked and stated_number(text)) or text
     if formulas and not _is_prose(outside):
@@ -243,8 +266,11 @@ def _statements(text: str) -> Iterator[str]:
     for sentence in filter(_VALUED.search, reversed(_STATEMENT_ENDS.split(text))):
         *_, position = (match.start() for match in _VALUED.finditer(sentence))
         *_, begin = (0, *(lead.end() for lead in _LEAD_IN.finditer(sentence) if lead.end() <= position))
-        supposed = _SUPPOSED.search(small_letters(sentence), max(0, begin - 60), begin)
-        if supposed or len(sentence) > _MAX_SENTENCE or "?" in sentence or _DENIAL.search(sentence):
+        if _SEVERAL.search(sentence) or _STEP.search(sentence):
+            yield ""
+            continue
+        is_given = len(sentence) <= _MAX_SENTENCE and _is_given(sentence, begin, begin)
+        if not is_given or "?" in sentence or _DENIAL.search(sentence):
             yield ""
             continue
         rest = sentence[begin:].strip().rstrip(" .\\")

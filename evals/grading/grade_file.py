@@ -31,6 +31,8 @@ def grade_file(
 ) -> Counter[str]:
     """Grade a file of samples; write ``grades.jsonl``, a row per sample in the same order, and ``manifest.json``.
 
+    Equal samples have equal rows: the seconds that grading took stand in the manifest.
+
     Args:
         samples: ``samples.jsonl``, with its manifest beside it.
         problems: ``problems.jsonl``; of programs, with its manifest and ``tests.jsonl`` beside it.
@@ -161,7 +163,6 @@ def _judged(verdict: Verdict) -> Row:
         "correct": verdict.correct,
         "answer": verdict.answer,
         "reason": verdict.reason.value,
-        "seconds": round(verdict.seconds, 6),
         **{key: value for key, value in of_verifier.items() if value is not None},
     }
 
@@ -195,5 +196,6 @@ def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> N
             for line, row in batch
         )
         for (line, _), verdict in zip(batch, verdicts, strict=True):
-            target.write(json.dumps({"id": line.id, **_judged(verdict)}) + "\n")
+            row = {"id": line.id, **_judged(verdict), "seconds": round(verdict.seconds, 6)}
+            target.write(json.dumps(row) + "\n")
         target.flush()

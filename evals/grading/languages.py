@@ -25,12 +25,17 @@ EXAMPLE_WORDS = _words("example")
 """An example with a number is a task; another may be one of the answer."""
 ORDERS = _words("order")
 """What may stand before the word for a task."""
-UNITS, NOUNS, PARTICLES, DENIALS, QUANTITIES, ABOUT = (
-    "|".join(_words(kind)) for kind in ("unit", "noun", "particle", "denial", "quantity", "about")
+UNITS, NOUNS, PARTICLES, DOUBTS, DENIALS, QUANTITIES, ABOUT = (
+    "|".join(chain(*map(_words, kinds.split("+"))))
+    for kinds in ("unit", "noun", "particle", "doubt", "doubt+denial", "quantity", "about")
 )
 """Patterns of words beside a value: units and nouns of at most three letters, what joins them, and what changes it."""
 SCALES = {scale: "|".join(words) for scale, words in _LANGUAGES["English"]["scale"].items()}
 """The words that multiply a number, in a font or not, the short ones in a font alone."""
+
+OPPOSITES: list[tuple[str, str]] = _LANGUAGES["English"]["opposite"]
+MEASURES: list[dict[str, str]] = _LANGUAGES["English"]["measure"]
+"""Units of one measure, and how many of its smallest unit each is."""
 
 
 def small_letters(text: str) -> str:

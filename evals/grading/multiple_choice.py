@@ -10,28 +10,43 @@ from collections.abc import Iterator
 
 from evals.grading.boxes import boxes
 from evals.grading.remarks import FONT
-from evals.grading.statements import OPEN, REJECTED, STRONG, Statement, stated, weighed
+from evals.grading.statements import CLOSE, OPEN, REJECTED, STRONG, Statement, stated, weighed
 
 LETTERS = "ABCDEFGHIJ"
 """Options are named A to J; no benchmark here has more."""
 
 _FULL_WIDTH = {0xFF21 + index: letter for index, letter in enumerate(LETTERS)} | {0xFF08: "(", 0xFF09: ")"}
-_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(
+    r"<(?P<tag>(?:final_)?answer)>(?P<inside>(?:(?!</?(?:final_)?answer>).){0,4000})</(?P=tag)>",
+    re.DOTALL | re.IGNORECASE,
+)
+_HTML = re.compile(r"</?(?:b|i|u|em|strong|span|mark)>", re.IGNORECASE)
+_SMALL = re.compile(  # marked as an option's letter, and nothing beside it
+    r"(?P<mark>boxed\{(?:\\text\w{0,6}\{)?\(?|<(?:final_)?answer>\s{0,3}\(?|"
+    r"(?i:answer|option|choice|letter)(?:\s(?i:is|must be|"
+    r"should be))?[ \t]{0,3}[*]{0,2}[:=]?[*]{0,2}[ \t]{0,3}[($*\"\\]{0,4})"
+    r"(?P<letter>[a-j])(?=\)?\}|\)?\s{0,3}</|[.)$*\"\\]{0,5}\s{0,9}(?:$|\n))"
+)
 _OTHER = (
     r"[({$*\\\s]{0,4}(?:boxed\{\s{0,2}\(?)?(?:\\?text\w{0,6}\{\(?)?(?:(?:[Oo]ption|[Cc]hoice)\s{1,3})?"
     r"\(?[A-HJ](?![A-Za-z'])"
 )
 _AND = r",?\s{0,4}(?:\\text\s{0,2}\{\s{0,2})?WORD(?:\s{0,2}\})?"
+_OR = _AND.replace("WORD", "(?:or|/|and/or)")
 _HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence that goes on are none of the options
-    rf"(?:[)\]}}$*\s]|\.(?!\s)){{0,6}}(?:{_AND.replace('WORD', '(?:or|/|and/or)')}\s{{0,4}}"
+    rf"(?:[)\]}}$*\s]|\.(?!\s)){{0,6}}\(?(?:{_OR}\s{{0,4}}"
     r"(?:maybe |perhaps |possibly |even |(?:the )?(?:correct |final )?answer (?:is|could be|may be|might be) )?"
-    rf"{_OTHER}|(?:(?:[,;+&]|\\&|{_AND.replace('WORD', 'and')}|\s|(?<=[)])(?=[(]))\s{{0,4}}{_OTHER}[)\]}}.$*]{{0,6}})"
-    r"{1,9}\s{0,4}(?:$|\n|are\b))"
+    rf"{_OTHER}|(?:(?:[,;+&|]|\\&|{_AND.replace('WORD', 'and')}|\s|(?<=[)])(?=[(]))\s{{0,4}}{_OTHER}[)\]}}.$*]{{0,6}})"
+    rf"{{1,9}}(?:\s{{0,4}}(?:$|\n|are\b|(?<=[.] ))|{_OR}\s{{0,4}}{_OTHER}))"
 )
 _DENIED = re.compile(  # in one sentence: what "this" is in the next one is not known, where no statement is before it
     rf"(?<![A-Za-z]){OPEN}(?P<letter>[A-J])(?=(?i:{REJECTED.pattern}))(?!\s{{0,3}}\?|\W{{1,6}}(?i:wait|no|hmm+|but|oh|sorry|"
     r"actually|on|that|this|it|which)\b)|(?i:\b(?:eliminates?|reject|exclude|discard|rule[sd]? out|not|isn't|can't be|"
     rf"cannot be)\s{{1,3}}(?:(?:option|choice|answer)\s{{1,3}})?){OPEN}(?P<option>[A-J])(?![A-Za-z'])"
+)
+_JOINED = re.compile(  # "A is correct and B is correct", one box beside another
+    rf"{CLOSE}(?:\s{{1,3}}is\s{{1,3}}(?:also\s{{1,3}})?(?:correct|right|true|the answer)[.\s]{{0,4}})?[ \t]{{0,3}}"
+    r"(?:[,;&|/]|\b(?:and|or)\b){0,2}[ \t]{0,3}(?:the\s)?"
 )
 _REVISES = re.compile(
     r"\b(?:wait|hmm+|actually|rather|instead|oops|sorry|correct(?:ion|ing)|reconsider\w*|re-?(?:check|examin|evaluat|"
@@ -67,6 +82,9 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
     """
     if not text.isascii():
         text = text.translate(_FULL_WIDTH)
+    text = _SMALL.sub(
+        lambda small: small["mark"] + small["letter"].upper(), _HTML.sub("", text) if "<" in text else text
+    )
     statements = marked = [*_boxed(text), *_tagged(text)]
     if not truncated:
         tail = max(0, len(text) - _TAIL)
@@ -79,9 +97,15 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
     if len({statement.letter for statement in statements}) > 1:
         statements = [weighed(text, statement) for statement in statements]
     chosen: Statement | None = None
+    last: Statement | None = None
     hedged_until = 0
     for statement in sorted(statements):
         if statement.begin < hedged_until:
+            continue
+        joined = last and last.letter != statement.letter and _JOINED.fullmatch(text, last.end, statement.begin)
+        last = statement
+        if joined:
+            chosen = None
             continue
         since = max(chosen.end, statement.begin - _REVISION_WITHIN) if chosen else 0
         if chosen and chosen.strength > statement.strength and not _REVISES.search(text, since, statement.end):
@@ -113,7 +137,7 @@ def _tagged(text: str) -> Iterator[Statement]:
     if "<" not in text:
         return
     for tag in _TAG.finditer(text):
-        letter = choice_letter(tag[1].strip())
+        letter = choice_letter(tag["inside"].strip())
         if letter:
             yield Statement(tag.start(), tag.end(), letter, STRONG)
 

@@ -19,7 +19,9 @@ _NESTING = dict.fromkeys("{([", 1) | dict.fromkeys("})]", -1)
 _DOUBLED_COMMAND = re.compile(r"\\\\(?=[a-zA-Z{}()\[\]])")
 _THOUSANDS_GAP = re.compile(r"(?<=\d)(?:,\\!\s*|\\!,|\\,|(?:\\text\w*)?\{\s*,\s*\}|\\ )(?=\d{3})")
 _BRACED_COMMA = re.compile(r"\{\s*,\s*\}")
-_GROUPED_DIGITS = re.compile(r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)")  # 1_234_567, as Python writes it
+_GROUPED_DIGITS = re.compile(
+    r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)|(?<![\w.])\d{1,3}(?:'\d{3})+(?![\w'])"
+)  # 1_234, 1'234
 _NO_CONTENT = re.compile(
     r"\\(?:label|tag\*?|ref|eqref)\s*\{[^{}]*\}|\\(?:therefore|because|blacksquare|qed|checkmark|notag|"
     r"nonumber)(?![a-zA-Z])"
@@ -126,6 +128,9 @@ _CHOOSE_IN_WORDS = re.compile(r"(?<![\w)}\]])(\w+) choose (\w+)(?!\w)")
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|boldsymbol|bm|hat|vec)\s*(?:\{\s*(?:\\(?:hat|vec|mathbf)\s*\{)?\s*\\?([ijk])(?:math)?\s*\}{1,2})"
 )
+_VECTOR = r"\\(?:vec|overrightarrow|mathbf|boldsymbol|bm)\s*\{?\s*([A-Za-z]+)(?![A-Za-z])\s*\}?"
+_CROSS = re.compile(rf"{_VECTOR}\s*\\times\s*{_VECTOR}")
+_PAIR = re.compile(r"([(\[][^()\[\],;]*);([^()\[\],;]*[)\]])")  # (0;1)
 _COMPONENT = re.compile(r"\s*([+-]?)\s*([^@+-]*|\([^()@]*\))\s*@([ijk])")
 _NO_SOLUTION = re.compile(r"^\s*(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?\s*$", re.IGNORECASE)
 _ABSENT = re.compile(r"^\s*DNE\s*$")
@@ -145,6 +150,7 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
     ``variables``: the letters of the reference answer, which are no units.
     """
     text = text.strip()
+    text = text[:-1] if text.endswith("$.") else text
     for opening, closing in (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)")):  # around the whole text
         if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
             text = text[len(opening) : -len(closing)].strip()
@@ -157,13 +163,13 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
     text = _ANGLE_FONT.sub(r"\1\2", _SCRIPT.sub(_script, text.replace(r"\backslash", r"\setminus")))
     if _SIMILAR.search(text):  # the order of the letters says which points correspond
         text = _FIGURE.sub(r"\\theta_{\g<0>}", text)
-    text = _components(_TRIANGLE.sub("", text))
+    text = _components(_CROSS.sub(r"\\theta_{\1X\2}", _TRIANGLE.sub("", text)))
     text = _CHOSEN_FROM.sub(r"\\binom{\1}{\2}", _RATIO.sub(":", _PERCENT.sub("%", text)))
     text = without_lead(_CURRENCY.sub("", _WRAPPED.sub(r"\1\2", text)))
     text = text.replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
     text = _OPERATOR.sub(_function_name, _QUANTITY.sub(r"\1", _NO_CONTENT.sub(" ", text)))
     text = _COLON.sub(":", _ORDINAL.sub("", _ROW_SPACING.sub(r"\1", _COLOUR.sub("", text))))
-    text = _GROUPED_DIGITS.sub(lambda match: match[0].replace("_", ""), text)
+    text = _GROUPED_DIGITS.sub(lambda match: re.sub(r"\D", "", match[0]), text)
     text = _BRACED_COMMA.sub(",", _THOUSANDS_GAP.sub("", _SIZE.sub("", text)))
     text = _ANGLE.sub(_angle, _ARC.sub(_degrees_of_arc, text))
     if _TRIGONOMETRIC.search(text):
@@ -179,7 +185,7 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
     text = _LT_GT.sub(lambda match: "<" if match.group(1) == "lt" else ">", text)
     text = _PERCENT.sub("%", text.rstrip(_TRAILING))
     text = _join_parts(without_plain_unit(text, variables))
-    text = _matrix(latex_of_ascii(text))
+    text = _matrix(latex_of_ascii(_ascending(_PAIR.sub(r"\1,\2", text))))
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
     text = _SHORT_FRACTION.sub(r"\\frac{\1\2}{\3\4}", _FRACTION.sub(r"\\frac", text))
     text = _CHOOSE_IN_WORDS.sub(r"\\binom{\1}{\2}", _SHORT_ROOT.sub(r"\1{\2}", text))
@@ -195,6 +201,14 @@ def _function_name(match: re.Match[str]) -> str:
     """LaTeX's command for a function that it has, else the name."""
     name = match[1] or match[2]
     return rf"\{name} " if FUNCTION.fullmatch(name) or name in ("max", "min", "gcd", "lcm", "det") else name
+
+
+def _ascending(text: str) -> str:
+    """``c > b > a`` as ``a < b < c``."""
+    sides = re.split(r"\s*(>|\\ge )\s*", text)
+    if len(sides) < 5 or re.search(r"<|\\le |,|\\l(?:and|or)|=", text):
+        return text
+    return "".join({">": " < ", r"\ge ": r" \le "}.get(side, side) for side in reversed(sides))
 
 
 def _script(match: re.Match[str]) -> str:

@@ -23,6 +23,11 @@ _NORMALIZATION = NormalizationConfig(
 _CONVERSION = ConversionConfig(lowercase_symbols=False)  # R and r are two variables
 _TRANSPOSED = r"(?:T|\\(?:top|intercal|dagger)(?![A-Za-z]))"
 _SPELLINGS = (
+    (
+        re.compile(r"(?<![A-Za-z\\])([A-Za-z])\((?=[^()]*(?<![A-Za-z\\])\1(?![A-Za-z]))"),
+        r"\1\\cdot (",
+    ),  # x(x) is no function
+    (re.compile(r"(?<![A-Za-z\\])([f-hF-H])\s*\^\s*\{\s*-1\s*\}\s*(?=\()"), r"\1_{-1}"),  # the inverse function
     (re.compile(r"(\^\s*(?:\{[^{}]*\}|\w))\s*(_\s*(?:\{[^{}]*\}|\w))"), r"\2\1"),  # v^2_0
     (re.compile(rf"\^\s*(?:{_TRANSPOSED}|\{{\s*{_TRANSPOSED}\s*\}})"), r"^{T_{0}}"),  # which the grammar drops
     (re.compile(r"(?<![A-Za-z\\])E(?=\s*_)"), r"\\Xi "),  # to the grammar E is part of a number
@@ -54,6 +59,12 @@ class _Reader(_Latex2Sympy):  # type: ignore[misc]
         if getattr(left, "is_Matrix", False) or getattr(right, "is_Matrix", False):
             return self.mat_mul_flat(left, right)
         return self.mul_flat(left, right)
+
+    def convert_postfix(self, postfix: Any) -> Any:
+        value = super().convert_postfix(postfix)
+        if sum(operation.BANG() is not None for operation in postfix.postfix_op()) == 2:  # 5!! is no (5!)!
+            return sympy.factorial2(value.args[0].args[0], evaluate=False)
+        return value
 
     def parse(self, latex_str: str) -> Any:
         if _GROUPED.fullmatch(latex_str):  # ``1,000`` is one number, ``0,111`` a decimal
@@ -144,10 +155,10 @@ def _bits(node: sympy.Basic, values: Values) -> tuple[float, float]:
 def _own_bits(node: sympy.Basic, sizes: list[float], met: float, values: Values) -> float:
     if isinstance(node, sympy.Pow | sympy.exp):
         base, exponent = (2.0, node.args[0]) if isinstance(node, sympy.exp) else (sizes[0], node.args[1])
-        exponent = values.get(exponent, exponent)
         bound = _power_of_two(sizes[-1])
-        if isinstance(exponent, sympy.Rational) and math.isfinite(bound):
-            bound = max(1.0, float(abs(exponent)))  # a root or an inverse does not make its base longer
+        size = abs(values.get(exponent, exponent) if exponent.is_Atom else exponent.evalf(15, subs=dict(values)))
+        if (size.is_Rational and math.isfinite(bound)) or size.is_Float:
+            bound = max(1.0, float(size))  # a root or an inverse does not make its base longer
         return max(base, 1.0) * bound
     if isinstance(node, sympy.factorial | sympy.gamma | sympy.factorial2 | sympy.subfactorial):
         return _power_of_two(sizes[0]) * max(sizes[0], 1.0)

@@ -17,7 +17,7 @@ Point = dict[sympy.Symbol, sympy.Rational]
 STEPS = (sympy.floor, sympy.ceiling, sympy.Mod, sympy.sign)
 _CORNERS = (*STEPS, sympy.Abs, sympy.Max, sympy.Min, sympy.Piecewise)
 _SUMS = (sympy.Sum, sympy.Product)
-_OF_INTEGERS = (sympy.factorial, sympy.binomial, *_SUMS)
+_OF_INTEGERS = (sympy.factorial, sympy.factorial2, sympy.binomial, *_SUMS)
 _GROWING = (sympy.exp, sympy.sinh, sympy.cosh, sympy.tanh)
 _NAMES_OF_REALS = frozenset("xyztuvw")
 

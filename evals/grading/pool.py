@@ -21,6 +21,7 @@ from evals.grading.comparison import compare
 from evals.grading.exact import canonical_integer, decide
 from evals.grading.extraction import extract_answer, extract_gold
 from evals.grading.normalisation import is_readable, normalise
+from evals.grading.quantities import decide_quantities
 from evals.grading.remarks import letters
 from evals.grading.verdict import Case, Kind, Reason, Verdict
 
@@ -151,6 +152,8 @@ def examine(case: Case) -> Verdict | Undecided:
         outcome = answer.strip() == gold.strip() or Reason.UNPARSABLE
     elif not is_readable(gold):
         outcome = Reason.INVALID_GOLD
+    elif (decision := decide_quantities(answer, gold)) is not None:
+        outcome = decision
     else:
         theirs = normalise(gold)
         ours = normalise(answer, letters(theirs))

@@ -9,12 +9,13 @@ import re
 from itertools import chain, pairwise
 
 from evals.grading import languages
+from evals.grading.assertion import OTHER
 from evals.grading.languages import NEGATIONS, WRONG_WORDS, any_of
 
 _PREFIXED = r"(?:[nmcdhkMGT]|µ|\\mu\s?)?(?:m|g|s|L|l|N|J|W|V|Hz|Pa|eV|mol|bar|cal|Wh|T)"  # SI: "cm", "kJ"
 _WORD = rf"(?:[A-Za-z]{{4,}}|(?:{_PREFIXED}|{languages.UNITS}|{languages.NOUNS})(?<=[A-Za-z]{{2}}))(?![A-Za-z])"
 FONT = (
-    r"\\(?:text(?:rm|bf|it|sf|tt|sc|up|md|normal)?|math(?:rm|bf|it|sf|tt|normal)|[mh]box|boldsymbol|bm|rm|bf|it|sf|"
+    r"\\(?:text(?:rm|bf|it|sf|tt|sc|up|md|normal)?|emph|math(?:rm|bf|it|sf|tt|normal)|[mh]box|boldsymbol|bm|rm|bf|it|sf|"
     r"underline)(?![a-zA-Z])"
 )
 _FONT = rf"(?:{FONT}|\\(?:operatorname|unit|si)(?![a-zA-Z]))\s*"
@@ -29,8 +30,16 @@ _TEXT_UNIT = re.compile(  # ``\text{ cm}^2``, ``\frac{\text{m}}{\text{s}}``, ``{
 _IN_FONTS = re.compile(rf"{_GAP}{_IN_FONT}")
 _PLAIN_UNIT = re.compile(
     rf"^(?P<value>[^=]*?(?:\d|%|\}}|\\pi|\)))\s*(?:(?<=\s){_WORD}\.?(?:[\s/-]+[A-Za-z]+\.?)*|"
-    rf"(?:{_PREFIXED}|units?|dollars?|cents?|euros?|yuan)(?<=[A-Za-z]{{2}})(?![A-Za-z])|m(?=\^))"
+    rf"(?:{_PREFIXED}|units?|dollars?|cents?|euros?|yuan|(?:hour|day|minute|second|week|month|year|mile|meter|metre|point)s?|inch(?:es)?|feet|people)(?<=[A-Za-z]{{2}})(?![A-Za-z])|m(?=\^))"
     r"\s*(?:\^\s*\{?\s*\d\s*\}?)?$"
+)
+_SYMBOL = (
+    rf"(?:{_PREFIXED}|{languages.UNITS}|[kM]?\\Omega|\\sec|lm|lx|cd|Wb|Bq|Gy|Sv|rev|bits?|min)"
+    r"(?![A-Za-z])(?:\s*\^\s*\{?\s*-?\d\s*\}?)?"
+)
+_UNIT_SYMBOLS = re.compile(  # ``7 m/s^2``, ``12ft``; one letter after a space alone
+    rf"(?<=[\d}}])(?: \s*|(?=[A-Za-z]{{2}}|[A-Za-z](?:\^\{{?\d\}}?)?\s*/)){_SYMBOL}(?:\s*(?:/|"
+    rf"\\cdot(?![A-Za-z])|\s)\s*\(?\s*{_SYMBOL}\s*\)?)*$"
 )
 _NEEDS_SPACE = frozenset("LlNJWVTACFhK")  # beside a digit they are variables: ``3\mathrm{V}``
 _NAMED = re.compile(rf"[^\W\d_]{{4,}}|{_PREFIXED}|{languages.UNITS}|{languages.NOUNS}")
@@ -50,7 +59,7 @@ _REFUSED = re.compile(
 )
 _DENIED = re.compile(rf"\b(?:{languages.DENIALS}|or)\b|\?", re.IGNORECASE)
 _SQUARE_UNIT = re.compile(  # "square meters", "feet squared"
-    r"\b(?:squared?|cubed)(?=\s+[A-Za-z]{2})|(?<=[A-Za-z]{2}\s)(?:squared|cubed)\b", re.IGNORECASE
+    r"\b(?:squared?|cubed)(?=\s+(?!roots?\b)[A-Za-z]{2})|(?<=[A-Za-z]{2}\s)(?:squared|cubed)\b", re.IGNORECASE
 )
 _SCALE_WORDS = "|".join(languages.SCALES.values())
 _SCALE = re.compile(
@@ -60,7 +69,7 @@ _SCALE = re.compile(
 )
 _REFUSED_FIRST = re.compile(
     rf"(?:{_SCALE_WORDS}|and|at|over|under|above|below|beyond|almost|nearly|off|too|short|to|by|is|are|was|were|be|"
-    r"does|did|do|has|had|have|can|could|would|should|might|must|exceeds?|times\s+(?!as\b|larger|bigger|more|the\b)\w)\b"
+    r"does|did|do|has|had|have|can|could|would|should|might|must|exceeds?|times\s+(?!as\b|larger|bigger|more|the\b)\w+)\b"
     r"|(?:more|less|fewer|greater|smaller|bigger|larger|higher|lower)\s*$|(?!\w*eed\b)\w{3,}ed\b(?!\s+\w+s\b)",
     re.IGNORECASE,
 )
@@ -73,6 +82,11 @@ _WORDS_ASIDE = re.compile(r"(?<=[\d}\s])\s+\(\s*(?P<aside>[A-Za-z]{3,}[A-Za-z\s,
 _LEAD_IN_TEXT = re.compile(r"^\\(?:text|mbox|textrm|mathrm)\s*\{(?P<words>[^{}\d]*)\}\s*(?P<rest>.*)$", re.DOTALL)
 _LEAD = re.compile(r"^(?P<words>[A-Za-z][A-Za-z ,']*?[A-Za-z:])\s+(?P<rest>[-\d\\($.].*)$", re.DOTALL)
 _LEADS_UP = re.compile(r"(?:^|.*\W)(?:is|are|equals|is equal to|becomes)\s*$|.*[:=]\s*$", re.IGNORECASE | re.DOTALL)
+_LEADS_ELSEWHERE = re.compile(
+    rf"\b(?:{languages.DENIALS}|if|whether|bounds?|estimate|approximation|{OTHER})\b|\?"
+    r"|\b(?:twice|thrice|half|double|triple|square|root|negative|inverse|reciprocal)\b.*\b(?:it|that|answer|result|solution)\b",
+    re.IGNORECASE,
+)
 _RELATIONS = {
     r"greater than or equal to|at least|no (?:less|fewer) than|not less than": r"\ge ",
     r"less than or equal to|at most|no more than|not more than|up to": r"\le ",
@@ -86,14 +100,17 @@ _RELATIONS = {
 _STATED = re.compile(
     r"(?<![A-Za-z0-9_.\\^])(?:(?:US|HK|NZ|[AC])?\\?\$|[€£¥₹]|Rs\.?)?\s?(?<![A-Za-z0-9_])[-+\u2212]?(?:\d(?:[\d.,:/]*\d)?|\.\d+)(?:\s?\\?%)?(?![A-Za-z0-9_^])"
 )
+_SENTENCE_END = re.compile(r"[a-z]{3}[.!?]\s|[?!]")
+_END_ASIDE = re.compile(r"(?<=[A-Za-z%])\s*\([^()]*\d[^()]*\)[.!]?\s*$")  # 1.5 hours (90 minutes)
 _OTHER_DENIED = re.compile(r",?\s*\(?(?:and |but )?not\s+\$?[\d.,]+[A-Za-z ]{0,40}\)?\.?$")
 _REMARK_ON_ANOTHER = re.compile(
     r"\s*(?!out\b|to\b|by\b)[A-Za-z]{3,}(?:\s+[A-Za-z]+)*?\s+(?:of|for|with|in|from|per|each)(?:\s+(?:the|a|all))?\s+"
 )
 _NO_SENTENCE = re.compile(r"(?!\\[$%])[=<>*+|\\{}_~^/]|[1-9]|(?<![A-Za-z'])(?![aAI]\b)[A-Za-z](?![A-Za-z'])")
 _CHANGES = re.compile(
-    rf"\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|than|least|most|more|less|fewer|greater|smaller|larger|between|below|under|"
-    rf"above|over|exceeds?|negative|am|pm)\b|[?!]|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
+    rf"\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|is too|than|least|most|more|less|fewer|greater|smaller|"
+    r"larger|between|below|under|above|over|exceeds?|negative|am|pm)"
+    rf"\b|\?|\d\s*!|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
     re.IGNORECASE,
 )
 _WHERE = re.compile(r"^(?P<name>[A-Za-z])\s*,?\s+(?:where|with|for)\s+(?P=name)\s*=\s*(?P<value>[^=]+)$")
@@ -158,13 +175,22 @@ def without_plain_unit(text: str, variables: frozenset[str] = frozenset()) -> st
     return value.strip() if is_unit else text
 
 
+def without_unit_symbols(text: str) -> str:
+    """The text without symbols of units behind its number, where it stands beside a number: none is a variable then."""
+    return _UNIT_SYMBOLS.sub("", text)
+
+
 def stated_number(sentence: str) -> str | None:
     """The number that a sentence in words states ("Josh made $70,000 in profit"), if no other word changes it.
 
     Other numbers may stand behind it in a remark: "10 bags of 12 apples", "10, not 12".
     """
     sentence = _OTHER_DENIED.sub("", sentence)
+    aside = _END_ASIDE.search(sentence)
+    sentence = sentence[: aside.start()] if aside and not _REFUSED.search(aside[0]) else sentence
     numbers = list(_STATED.finditer(sentence))
+    if numbers and _SENTENCE_END.search(sentence, 0, numbers[0].start()):
+        return None
     outside = _STATED.sub(" 0 ", sentence)
     if not numbers or _NO_SENTENCE.search(outside) or _CHANGES.search(outside):
         return None
@@ -191,10 +217,7 @@ def without_lead(text: str) -> str:
     for pattern, sign in _RELATIONS.items():
         if re.fullmatch(pattern, words, re.IGNORECASE):
             return sign + rest
-    leads = _LEADS_UP.match(words) and not re.search(
-        rf"\b(?:{languages.DENIALS}|if|whether)\b|\?", words, re.IGNORECASE
-    )
-    return rest if leads else text
+    return rest if _LEADS_UP.match(words) and not _LEADS_ELSEWHERE.search(words) else text
 
 
 def _says_nothing(words: str) -> bool:

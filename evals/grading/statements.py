@@ -9,41 +9,40 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evals.grading import languages
+from evals.grading.assertion import ADVERB, is_denied, is_of_another, is_plain
 from evals.grading.languages import COPULAS, NEGATIONS, OPTION_WORDS, RIGHT_WORDS, WRONG_WORDS, any_of, one_of
 
 OPEN = (
-    r"[\\$({*\[\"'`\u201c\u300c\u3010]{0,6}"
+    r"(?:[\\$({*\[\"'`\u201c\u300c\u3010]|__){0,6}(?:(?<=[(\[{]) )?"
     r"(?:(?:text\w{0,6}|mathrm|mathbf|boxed)\{ {0,2}(?:[Oo]ption |[Cc]hoice )?\(?)?"
 )
-CLOSE = r"[)\]}$*\"'`\u201d\u300d\u3011]{0,6}"
+CLOSE = r"(?: (?=[)\]}]))?(?:\\[)\]]|[)\]}$*\"'`\u201d\u300d\u3011]|__){0,6}"
 _CLOSING = re.compile(CLOSE)
 _LETTER = rf"{OPEN}(?P<letter>[A-J])(?![A-Za-z\u00c0-\u024f]){CLOSE}"
-_NOUN = r"(?:(?:option|choice|answer|letter|alternative)\b[ \t]{0,3})?"
+_NOUN = r"(?:(?:option|choice|answer|letter|alternative|statement)\b[ \t]{0,3})?"
 _ANY_NOUN = rf"(?:{one_of(OPTION_WORDS)}(?![^\W\d_])[ \t]{{0,3}}[:\uff1a]?[ \t]{{0,2}})?"
 _ARTICLE = (
     rf"(?:(?:the|la|le|die)[ \t]{{1,3}}|(?:{'|'.join(languages.ARTICLES)})[ \t]{{0,3}}(?={one_of(OPTION_WORDS)}))?"
 )
-_ADVERB = (
-    r"(?:,?[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|"
-    r"actually|also|still|obviously|for sure|certainly|only|both|just|donc|alors|por (?:lo )?tanto|entonces|quindi|"
-    r"dunque|portanto|daher|somit|folglich|dus|,)\b,?)?"
-)
 _IS = (
     rf"(?:(?:{'|'.join(word for word in COPULAS if not word.isascii())})|(?:{'|'.join(filter(str.isascii, COPULAS))}|"
-    r"(?:must|(?P<modal>would|could|might|may|should)|will|has to|have to|can only)\b"
-    rf"{_ADVERB}[ \t]{{1,3}}be)(?![a-z])){_ADVERB}"
+    r"(?:must|(?P<modal>would|could|might|may|should|appears to|seems to)|will|has to|have to|can only|"
+    r"turn(?:s|ed) out to|happens to)\b"
+    rf"{ADVERB}[ \t]{{1,3}}be)(?![a-z])){ADVERB}"
 )
 _VERBS = "|".join(word for word in COPULAS if word.isalpha() and word < "\u0250")
-_MARK = r"[*_\"']{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
+_MARK = r"[*_\"']{0,3}[ \t]{0,3}(?:[:\uff1a\u2192]|[=-]>|=|(?<=[ \t])[-\u2013](?=[ \t]))[*_]{0,3}"
 _LINK = rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}{_ARTICLE}{_ANY_NOUN}"
 _RIGHT = rf"(?:[ \t]?{one_of(RIGHT_WORDS)}(?![a-z\u00c0-\u0dff])){{0,2}}"
 _ASIDE = (  # between "answer" and "is"
     r"(?:[ \t]{1,3}(?:to|for|of|among|from|in|that|which|I|we|you|corresponding|here|choice|option|"
     r"letter|(?:\([^()\n]{1,30}\)))\b[^.!?:;\n]{0,60}?[ \t])?"
 )
-_CONCLUDING = "actually|rather|instead|thus|so|therefore|hence|only|that|then|conclude"
+_FITS = r"\s{1,4}(?:fits|works|remains|matches|survives|satisfies|holds|agrees|qualifies|stands|is left|can be)\b"
+_CONCLUDING = "think|believe|actually|rather|instead|thus|so|therefore|hence|only|that|then|conclude"
 _IS_RIGHT = (
-    rf"(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}(?:[ \t]?[:\u2013-][ \t]?(?i:correct|true)\b|"
+    rf"(?i:(?:only\s{{1,3}})?(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}(?:[ \t]?[:\u2013-][ \t]?(?i:correct|true)\b|"
+    rf"(?<!\bthe )\s{{1,4}}(?:it is(?=[.!]|\s*$))|"
     r"\s{1,4}(?:is|must be|has to be|would be|seems|appears to be)\s{1,3}(?:(?:thus|therefore|clearly|indeed|also|"
     r"definitely)\s{1,3})?(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:one that\s{1,3})?"
     r"(?:correct|right|best|true|accurate|answer|works|fits|appropriate|suitable|valid)\b)"
@@ -112,15 +111,36 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
         rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
     ),
     _rule(
-        "it|this|that",
-        r"\bWORDS(?i:(?:'s|\u2019s|[ \t](?:is|must be|has to be|should be|can only be))(?:[ \t]for sure)?"
-        rf"{_ADVERB}\s{{1,4}}(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
+        "it|this|that|which",
+        r"\bWORDS(?i:(?:'s|\u2019s|[ \t](?:is|must be|has to be|should be|can only be|"
+        r"turns out to be))(?:[ \t]for sure)?"
+        rf"{ADVERB}\s{{1,4}}(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
     ),
-    _rule("", rf"[.!?\n;:]\s{{0,4}}(?=[^\w\s]|[A-J]|(?i:[aclot])){_IS_RIGHT}"),
+    _rule("", rf"(?:(?<=[.!?\n;:,])|\band\b)\s{{0,4}}(?=[^\w\s]|[A-J]|(?i:[acolst])){_IS_RIGHT}"),
+    _rule("only", rf"\bWORDS\s{{1,3}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_FITS}"),
+    _rule("option|choice|alternative", rf"(?:^|(?<=[.!?,] )|(?<=\n))WORDS\s{{1,3}}{_LETTER}{_FITS}"),
+    _rule(
+        "leaves|leaving",
+        rf"\bWORDS(?i:\s{{1,3}}us)?(?i:\s{{1,3}}with)?(?i:\s{{1,3}}only)?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}",
+    ),
+    _rule(
+        "ans|verdict|conclusion|result|solution|final|correct",
+        rf"\bWORDS\.?(?:(?<=\.)|(?<!\.){_MARK})\s{{0,4}}{_ANY_NOUN}{_LETTER}{_END}",
+        strong=True,
+    ),
+    _rule(
+        "closest|nearest|remaining one|one that",
+        rf"\bWORDS\b[^.!?;:\n]{{0,40}}?\s(?:is|must\s{{1,3}}be)\s{{1,3}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_END}",
+    ),
+    _rule(
+        "corresponds to|matches|agrees with|i believe|i think|i say",
+        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_END}",
+    ),
     _rule(_CONCLUDING, rf"(?:^|\bWORDS[,:]?\s{{1,4}}){_IS_RIGHT}"),
     _rule(
-        "thus|so|therefore|hence|no|rather|instead|actually",
-        rf"\b(?:(?i:thus|so|therefore|hence)|No|Rather|Instead|Actually),?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN})"
+        "thus|so|therefore|hence|by elimination|by process of elimination|no|rather|instead|actually",
+        rf"\b(?:(?i:thus|so|therefore|hence|by (?:process of )?elimination:?)|No|Rather|Instead|"
+        rf"Actually),?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN})"
         rf"{_LETTER}{_END}",
     ),
     _rule(
@@ -128,8 +148,8 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
         rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}",
     ),
     _rule(
-        "(|or",
-        r"(?:[(]\s{0,2}|\bor\s{1,4})(?i:option|choice|answer)\s{1,4}[(]?(?P<letter>[A-J])[).*]{1,4}\s{0,9}(?:$|\n\n)",
+        "(|or|,",
+        r"(?:[(]\s{0,2}|\bor\s{1,4}|,\s{1,3})(?i:option|choice|answer)\s{1,4}[(]?(?P<letter>[A-J])[).*]{1,4}\s{0,9}(?:$|\n\n)",
     ),
     _rule(
         "\u6545|\u5e94|\u9009|\uc815\ub2f5\uc740",
@@ -137,10 +157,15 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
         rf"{_LETTER}",
     ),
 )
-_LAST_LINE = re.compile(rf"(?:^|\n)[ \t]{{0,9}}[#>-]{{0,4}}[ \t]{{0,3}}{_LETTER}[.,:]?{CLOSE}\s*$")
+_LAST_LINE = re.compile(
+    rf"(?:^|\n)[ \t]{{0,9}}[#>\u2610-\u27bf-]{{0,4}}[ \t]{{0,3}}{_LETTER}[.,:]?{CLOSE}[\s\u2610-\u27bf]*$"
+)
+_BEHIND_NUMBER = re.compile(r"(?:^|\n|[.!?]\s)[^\n(]{0,200}?\d[^\n(]{0,20}\s\((?P<letter>[A-J])\)[.!]?\s*$")
+_FIRST_LINE = re.compile(rf"\s*{OPEN}(?P<letter>[A-J])[.,:]?{CLOSE}[ \t]*\n\s*(?=[A-Z\u00c0-\uffff][^\W\d_]|I\b)")
+_LETTER_LINE = re.compile(r"^\W{0,6}[A-J]\W{0,6}$|^\W{0,6}[A-J][).:]\s", re.MULTILINE)
 _WHOLE_LINE = re.compile(
     rf"\s*(?i:(?:the\s{{1,3}})?{_NOUN}){OPEN}(?P<letter>[A-J])(?:[)\]}}$*\"'`\u201d\u300d\u3011]{{1,6}}|"
-    rf"[.:,\u3002\uff0c\u4e0d]|\s*$)[^\n]*(?:\n\s*)?$"
+    rf"[.:,\u3002\uff0c\u4e0d]|\s(?:because|since)\b|[\s\u2610-\u27bf]*$)[^\n]*(?:\n\s*)?$"
 )
 
 _LISTED = re.compile(r"[(\s][A-J][).:]\s")
@@ -150,7 +175,7 @@ _MAY_FOLLOW = re.compile(
     r"[)\]}.:,;!?]\s{0,3}[^\s=+^_*/\\]|\s{1,3}[-\u2013\u2014]+\s{1,3}(?:\w{2}|a\s)"
     r"|\s{1,3}[(\[<\"'\u201c\uff08]|\s{1,3}[A-Z][a-z]|\s{1,4}(?:because|since|as|is|was|are|due|for|which|with|and|or|but|"
     r"not|given|by|over|from|that|this|it|so|where|when|if|has|have|follows|would|will|must|here|there|therefore|thus|in|"
-    r"on|to|at|after|instead|rather|cannot|can|could|does|fails|isn't|seems|only|based|according|among|were|non|pas|et|"
+    r"on|to|at|after|instead|rather|cannot|can|could|does|fails|fits|works|remains|matches|survives|stands|holds|isn't|seems|only|based|according|among|were|non|pas|et|"
     r"car|parce|no|porque|nicht|weil|und|da)\b|\s{0,2}[\u0400-\u1fff\u3040-\ud7ff]",  # letters that no formula has
 )
 _DENIED_BEFORE = re.compile(  # in small letters, for without regard to case it takes far longer
@@ -161,16 +186,8 @@ _DENIED_BEFORE = re.compile(  # in small letters, for without regard to case it 
     r"|\b(?:mistake|error|trap|temptation)\s{1,3}(?:is|was|would\s{1,3}be)\s{1,3}to|\btempt(?:ing|ed)\s{1,3}to"
     r"|\b(?:one|some|many|someone|somebody|students?|people|they)\s{1,3}(?:(?:might|may|could|would|will|often)\s{1,3})?"
     r"(?:think|say|believe|assume|argue|claim|guess|conclude|choose|pick|select)s?(?:\s{1,3}(?:that|the|correct))*"
+    r"|\b(?:some|many|few|most|(?:some|any|every|no)\s?(?:one|body)|students?|people|they)(?:\s(?:would|might|may|will|often))?"
     r"|[\u4e0d\u975e]|\u6392\u9664)\s{0,3}$"
-)
-_PLAINLY = re.compile(  # the sentence begins with "the answer", or concludes; others say whose it is, or of what
-    r"(?:^|[.!?:;\n\u3002\uff0c\uff1a][\s*_#>(\[-]*|\b(?:so|thus|hence|therefore|then|conclude|means|implies|shows|is|and),?"
-    r"(?:\s+that)?,?\s+|[^\x00-\u036f]\s*)[*_\"]{0,3}"
-    rf"(?:(?:{'|'.join(languages.ARTICLES)}|our|my|this|{'|'.join(filter(str.isalpha, COPULAS))})\s+){{0,2}}"
-    rf"(?:(?:{one_of(RIGHT_WORDS)}|right|best|most|appropriate|likely|only|single|closest|expected|required|true|"
-    r"proper|suggested|chosen|selected|actual|accurate|suitable|multiple|choice|answer|remaining|reasonable|plausible|"
-    r"logical|nearest|optimal|preferred|resulting|ultimate|overall|given)\s+){0,3}$",
-    re.IGNORECASE,
 )
 _ON_A_CONDITION = re.compile(
     rf"{CLOSE}[ \t]{{0,3}}[,(]?[ \t]{{0,2}}(?:only|just|except)?[ \t]{{0,2}}\b(?:if|unless|when|provided|assuming|"
@@ -194,13 +211,12 @@ REJECTED = re.compile(  # "is wrong", "cannot be", "no es", "गलत है"; 
     rf"{any_of(word for word in (*NEGATIONS, *WRONG_WORDS) if word[0] >= 'Ͱ' and word not in '不非')})",
     re.IGNORECASE,
 )
-_OF_ANOTHER = re.compile(
-    r"\b(?:similar|other|another|different|previous|next|last|related|modified|harder|part|first|initially|once)\b",
-    re.IGNORECASE,
-)
+_OF_A_PART = re.compile(r"\b(?:next|last|part|first|initially|once)\b", re.IGNORECASE)
+_LINKED = re.compile(r"[^\w\s]|\s(?:\w+\s){1,9}")
 _SUBJECT = re.compile(  # "answer A is for those who", of which nothing says that it is right
-    rf"answer (?:choice |option )?{OPEN}[A-J]{CLOSE}\s{{1,3}}(?:is|was|has|does|gives|seems|describes|ignores)\b"
-    r"(?!\s{1,3}(?:(?:the|also|thus|therefore|indeed|clearly|most|only)\s{1,3}){0,3}(?:correct|right|best|answer|true|one)\b)",
+    rf"answer(?: choice| option)?:? {OPEN}[A-J]{CLOSE}\s{{1,3}}(?:is|was|has|does|gives|seems|describes|ignores)\b"
+    r"(?!\s{1,3}(?:(?:the|also|thus|therefore|indeed|clearly|most|only)\s{1,3}){0,3}(?:correct|right|best|answer|true|one|only|"
+    r"closest|nearest|most|option|choice|what|because|since|as|supported|consistent|likely|valid|accurate|appropriate)\b)",
     re.IGNORECASE,
 )
 _REMARK_WITHIN = 140  # characters before a statement that may make it a remark
@@ -214,14 +230,22 @@ def stated(text: str, start: int = 0) -> Iterator[Statement]:
             end = match.end("letter")
             if not _is_statement(text, end) or _DENIED_BEFORE.search(small, max(0, match.start() - 60), match.start()):
                 continue
-            stated = rule.strong and match["modal"] is None
-            before = text[max(0, match.start() - 20) : match.start()]
-            if stated and before.rstrip().lower().endswith(WRONG_WORDS):
+            stated = rule.strong and match.groupdict().get("modal") is None
+            before = match.start(), match.start("letter")
+            if rule.strong and (
+                is_denied(small, *before)
+                or (":" in match[0] and _SUBJECT.match(text, match.start()))
+                or not (_LINKED.search(text, *before) or is_plain(text, match.start()))
+            ):
                 continue
             yield Statement(match.start(), end, match["letter"], SAID if stated else _OWN)
     last = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
-    whole = _WHOLE_LINE.match(text)
-    if last and _is_statement(text, last.end("letter")):
+    whole, first = _WHOLE_LINE.match(text), _FIRST_LINE.match(text)
+    alone = first if first and not _LETTER_LINE.search(text, first.end()) else None
+    for match in filter(None, (alone, _BEHIND_NUMBER.search(text, max(0, len(text) - 300)))):
+        yield Statement(match.start("letter"), match.end("letter"), match["letter"], _OWN)
+    listed = last and _LETTER_LINE.search(text, text.rfind("\n", 0, max(last.start(), 0)) + 1, last.start())
+    if last and not listed and _is_statement(text, last.end("letter")):
         yield Statement(last.start(), last.end("letter"), last["letter"], STRONG)
     if whole and not _LISTED.search(text, whole.end("letter")) and _is_statement(text, whole.end("letter")):
         yield Statement(whole.start("letter"), whole.end("letter"), whole["letter"], STRONG)
@@ -232,10 +256,10 @@ def weighed(text: str, statement: Statement) -> Statement:
     if statement.strength != SAID:
         return statement
     start = max(0, statement.begin - _REMARK_WITHIN)
-    before = text[max(start, *(text.rfind(end, start, statement.begin) for end in ".!?:;\n")) : statement.begin]
-    of_another = _OF_ANOTHER.search(text, *statement[:2]) or _SUBJECT.match(text, statement.begin)
-    plain = _PLAINLY.search(before) and not (of_another or _ON_A_CONDITION.match(text, statement.end))
-    return statement._replace(strength=STRONG if plain else _REMARK)
+    small = languages.small_letters(text[start : statement.end])
+    of_another = is_of_another(small, statement.begin - start, len(small)) or _OF_A_PART.search(text, *statement[:2])
+    remark = of_another or _SUBJECT.match(text, statement.begin) or _ON_A_CONDITION.match(text, statement.end)
+    return statement._replace(strength=_REMARK if remark or not is_plain(text, statement.begin) else STRONG)
 
 
 def _is_statement(text: str, end: int) -> bool:

@@ -14,6 +14,9 @@ _TOKEN = re.compile(
 )
 _DEEPER = ("(", "[", "{", r"\{", r"\begin{", r"\langle", r"\lfloor", r"\lceil")
 _SHALLOWER = (")", "]", "}", r"\}", r"\end{", r"\rangle", r"\rfloor", r"\rceil")
+_THOUSANDS = re.compile(r"(?:[^,]*=)?\s*-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\s*")
+_NAME = re.compile(r"^[^,=]*=")
+_THREE_DIGITS = re.compile(r"\d{3}(?!\d)")
 _BRACKETS = ((r"\{", r"\}"), (r"\langle", r"\rangle"), *product("([", ")]"), ("{", "}"))
 _MATRIX = re.compile(
     r"^[(\[]?\s*\\begin\{(?P<name>[pb]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?"
@@ -43,7 +46,7 @@ class Group:
 
 def as_list(text: str) -> Group:
     """Read a text beside a group: ``1,234`` is two numbers where the other side has parts, one number elsewhere."""
-    return Group("", "", tuple(item for item in split_top_level(text, (",",)) if item))
+    return Group("", "", tuple(filter(None, split_top_level(text, (",",)))))
 
 
 def split_group(text: str) -> Group | None:
@@ -68,7 +71,7 @@ def split_group(text: str) -> Group | None:
 def _items(text: str) -> list[str]:
     """The parts between semicolons, or else between the commas of what is no number."""
     parts = split_top_level(text, (";",))
-    return parts if len(parts) > 1 or plain_number(text) is not None else split_top_level(text, (",",))
+    return parts if len(parts) > 1 or plain_number(_NAME.sub("", text)) is not None else split_top_level(text, (",",))
 
 
 def split_top_level(text: str, separators: tuple[str, ...]) -> list[str]:
@@ -82,9 +85,14 @@ def split_top_level(text: str, separators: tuple[str, ...]) -> list[str]:
         elif token.startswith(_SHALLOWER):
             depth -= 1
         elif depth == 0 and token in separators:
-            parts.append(text[start : match.start()].strip())
+            parts.append(text[start : match.start()])
             start = match.end()
-    return [*parts, text[start:].strip()]
+    parts.append(text[start:])
+    if separators == (",",) and any(part[:1].isspace() for part in parts[1:]):  # ``1,000, 2,000`` are two numbers
+        for index in range(len(parts) - 1, 0, -1):
+            if _THOUSANDS.fullmatch(f"{parts[index - 1]},{parts[index]}") and _THREE_DIGITS.match(parts[index]):
+                parts[index - 1 : index + 1] = [f"{parts[index - 1]},{parts[index]}"]
+    return [part.strip() for part in parts]
 
 
 def is_bracketed(text: str) -> bool:

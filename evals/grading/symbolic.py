@@ -150,7 +150,7 @@ def _at(expression: sympy.Expr, values: Point) -> sympy.Expr | None:
     """The value at a point; None if it has no finite value there, or one too large to be worked out."""
     if not is_workable(expression, values):
         return None
-    value = _value(expression.subs(values).doit())
+    value = _value(*_at_values(expression, values))
     return value if value.is_number and value.is_finite and not value.has(sympy.nan, sympy.zoo) else None
 
 
@@ -164,7 +164,19 @@ def _operands(expression: sympy.Expr) -> list[sympy.Expr]:
 
 def _is_negative(operand: sympy.Expr, values: Point) -> bool:
     """Return whether the operand of a root or logarithm is negative at a point, or is not known not to be."""
-    return not is_workable(operand, values) or operand.subs(values).doit().evalf().is_negative is not False
+    if not is_workable(operand, values):
+        return True
+    expression, substituted = _at_values(operand, values)
+    return expression.evalf(subs=substituted).is_negative is not False
+
+
+def _at_values(expression: sympy.Expr, values: Point) -> tuple[sympy.Expr, Point | None]:
+    """The expression with the values of a point; with those left for ``evalf`` that would be raised to fractions."""
+    if all(value.is_Integer for value in values.values()) or not any(
+        power.exp.free_symbols for power in expression.atoms(sympy.Pow, sympy.exp)
+    ):
+        return expression.subs(values).doit(), None
+    return expression, values
 
 
 def _same_constant(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
@@ -181,11 +193,11 @@ def _same_constant(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
     return _agree(*values)
 
 
-def _value(expression: sympy.Expr) -> sympy.Expr:
+def _value(expression: sympy.Expr, values: Point | None = None) -> sympy.Expr:
     """The value to :data:`PRECISION` digits; what cancels to less precision than any real value has is zero."""
-    value = expression.evalf(PRECISION)
+    value = expression.evalf(PRECISION, subs=values)
     if any(part._prec < _LEAST_PRECISION for part in value.atoms(sympy.Float)):
-        value = expression.evalf(PRECISION, maxn=_MOST_DIGITS)
+        value = expression.evalf(PRECISION, subs=values, maxn=_MOST_DIGITS)
     return value.xreplace({part: sympy.S.Zero for part in value.atoms(sympy.Float) if part._prec < _LEAST_PRECISION})
 
 
@@ -203,7 +215,12 @@ def _exactly(expression: sympy.Expr) -> sympy.Expr:
 def real_set(text: str) -> sympy.Set | None:
     r"""``x<2 \lor x>3`` or ``x>2 \land x<3`` as a set of reals; None for anything else."""
     excluded = ((",", sympy.Intersection),) if r"\neq" in text else ()  # 1 < x < 3, x \neq 2
-    for connective, combine in ((r"\lor", sympy.Union), (r"\land", sympy.Intersection), *excluded):
+    for connective, combine in (
+        (r"\lor", sympy.Union),
+        (r"\land", sympy.Intersection),
+        (r"\setminus", sympy.Complement),
+        *excluded,
+    ):
         if len(parts := split_top_level(text, (connective,))) > 1:
             sets = [real_set(part) or _solutions(part) for part in parts]
             return None if None in sets else combine(*sets)

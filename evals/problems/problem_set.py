@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.config.problem_sets import BenchmarkProblems
-from evals.core.errors import InvalidInput, UserError
-from evals.core.files import fingerprint, read_jsonl, sha256_bytes, sha256_file, write_jsonl
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, sha256_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import read_rows
 from evals.core.records import Gold, Problem
@@ -81,25 +81,6 @@ def write_benchmark(content: Mapping[str, Any], out: Path) -> None:
         "excluded": read.excluded,
     }
     write_problem_set(out, rows, content, Source(settings).inputs, details, *([out / TESTS_FILE] if read.tests else []))
-
-
-def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
-    """Take the first problems of a benchmark as a set of their own, such as one to choose settings on.
-
-    Args:
-        benchmark: directory of the benchmark's problems.
-        count: how many; default: all.
-    """
-    manifest, path = verify_outputs(benchmark / "manifest.json", "problems"), benchmark / "problems.jsonl"
-    if manifest.parameters.get("gated", False) or len(manifest.outputs) > 1:
-        complaint = "is gated" if manifest.parameters.get("gated", False) else "has tests beside its problems"
-        raise InvalidInput(str(benchmark), "", complaint, "a benchmark of mathematics or choices that is not gated")
-    rows = read_jsonl(path)
-    if count is not None and not 0 < count <= len(rows):
-        raise InvalidInput(str(path), "", f"has {len(rows)} problems, and {count} are to be taken")
-    taken, source = rows[:count], sha256_file(path)
-    content = {"name": out.name, "taken_from": source, "count": len(taken)}
-    write_problem_set(out, taken, content, {str(path): source}, {"rows": len(taken)})
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ LEVEL, DRAWS = 0.05, 10_000
 Files = Sequence[Path]
 Row = Mapping[str, Any]
 Columns = list[Column[Any]]
+_TESTED = ("p_value_holm", "minimum_detectable_effect", "verdict")
 _RATES = (
     "A seed's rate is the one with the highest mean score on held-out problems over the other seeds. Benchmarks have "
     "no part in it, nor has the seed itself, so that intervals and verdicts at the best rates hold as they stand. The "
@@ -47,15 +48,16 @@ _DOSES = (
 
 @dataclass(frozen=True)
 class Sheet:
-    """The scores of some runs, each under the model and method that it counts as."""
+    """The scores of some runs, each under the model and method that it counts as, and the ways in which they came."""
 
+    ways: Sequence[Way]
     benchmarks: Sequence[BenchmarkCounts]
     settings: Settings
 
     @classmethod
-    def read(cls, scores: Files, reference_method: str, statistics: Statistics) -> "Sheet":
+    def read(cls, scores: Files, ways: Sequence[Way], reference_method: str, statistics: Statistics) -> "Sheet":
         """Read the scores of all runs, each under its own method."""
-        return cls(read_counts(scores), Settings.of(reference_method, statistics))
+        return cls(ways, read_counts(scores), Settings.of(reference_method, statistics))
 
     @property
     def methods(self) -> Mapping[str, tuple[str, str]]:
@@ -65,10 +67,6 @@ class Sheet:
     @property
     def models(self) -> list[str]:
         return list(dict.fromkeys(model for model, _ in self.methods.values()))
-
-    @property
-    def average_header(self) -> str:
-        return f"avg@{self.benchmarks[0].k} (%)"
 
     @cached_property
     def weights(self) -> list[float]:
@@ -86,9 +84,8 @@ class Sheet:
     @cached_property
     def versus(self) -> dict[str, Comparison]:
         """The comparisons with the reference method over all benchmarks, by method; Holm runs over them."""
-        if len({method for _, method in self.methods.values()}) < 2:
-            return {}
-        rows = compare(self.benchmarks, self.settings).comparisons
+        several = len({method for _, method in self.methods.values()}) > 1
+        rows = compare(self.benchmarks, self.settings).comparisons if several else ()
         return {row.method: row for row in rows if row.benchmark == ALL_BENCHMARKS}
 
     def mean(self, model: str, method: str) -> float:
@@ -96,12 +93,14 @@ class Sheet:
         return float(weighted_mean([counts.arm(model, method)[0].mean() for counts in self.benchmarks], self.weights))
 
     def average(self, model: str, method: str) -> Average:
-        """The same with its interval."""
-        accuracies = [counts.arm(model, method)[0] for counts in self.benchmarks]
-        samples, clusters = [counts.k for counts in self.benchmarks], [counts.clusters for counts in self.benchmarks]
-        level, weights = self.settings.confidence, self.weights
+        """The mean score with its interval."""
         return estimate_average(
-            accuracies, samples, is_fixed=False, confidence=level, weights=weights, clusters=clusters
+            [counts.arm(model, method)[0] for counts in self.benchmarks],
+            [counts.k for counts in self.benchmarks],
+            is_fixed=False,
+            confidence=self.settings.confidence,
+            weights=self.weights,
+            clusters=[counts.clusters for counts in self.benchmarks],
         )
 
     def combine(self, arms: Sequence[tuple[str, str]], coefficients: npt.ArrayLike, blocks: bool) -> Difference:
@@ -118,9 +117,10 @@ class Sheet:
 
     def write(self, out: Path, tables: Sequence[Table], rows: Sequence[Row], read: Iterable[Path] = ()) -> None:
         """Write the tables, each with the note on extraction, and the CSV file, which the figure is drawn from."""
-        files, note = [counts.path for counts in self.benchmarks], extraction_note(self.benchmarks)
+        note, reference = extraction_note(self.benchmarks), self.settings.reference_method
         noted = [replace(table, notes=(*table.notes, *filter(None, [note]))) for table in tables]
-        write_table(out, noted, frame(rows), [*files, *read])
+        parameters = {"reference_method": reference, "sheet": [way.identity() for way in self.ways]}
+        write_table(out, noted, frame(rows), [*(counts.path for counts in self.benchmarks), *read], parameters)
 
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
@@ -128,36 +128,30 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame([{key: row[key] for key in row if key[0] != "_"} for row in rows], dtype=object)
 
 
-def tested_cells(tested: Any, *names: str, prefix: str = "") -> dict[str, Any]:
+def cells_of(tested: Any, *names: str, prefix: str = "") -> dict[str, Any]:
     """What a comparison or an effect has in the CSV file: empty where there is none."""
+    known = {name: getattr(tested, name, None) for name in ("difference", *names, *_TESTED)}
     interval = interval_columns(getattr(tested, "confidence_interval", None), prefix)
-    return {"difference": getattr(tested, "difference", None), **interval} | {
-        name: getattr(tested, name, None) for name in (*names, "p_value_holm", "minimum_detectable_effect", "verdict")
-    }
+    return {"difference": known.pop("difference"), **interval, **known}
 
 
 def tested(header: str, value: Callable[[Any], Any]) -> Columns:
     """A comparison or an effect: the difference with its interval, p-value, MDE and verdict."""
+    p_value, effect, _ = _TESTED
     return [
         Column(header, value, difference_text),
-        Column("p (Holm)", lambda row: getattr(value(row), "p_value_holm", None), numbers.p_value),
-        Column("MDE (pp)", lambda row: getattr(value(row), "minimum_detectable_effect", None), numbers.percent),
+        Column("p (Holm)", lambda row: getattr(value(row), p_value, None), numbers.p_value),
+        Column("MDE (pp)", lambda row: getattr(value(row), effect, None), numbers.percent),
         Column("Verdict", lambda row: getattr(value(row), "verdict", numbers.NOTHING)),
     ]
 
 
 def across(
-    name: str,
-    title: str,
-    heading: str,
-    places: Mapping[str, Mapping[str, Any]],
-    columns: Callable[..., Columns],
-    *notes: str,
-) -> Table:
-    """A table with a row for each name, and the columns of each place, such as a dose, whose values are by name."""
-    names = list(dict.fromkeys(name for values in places.values() for name in values))
+    heading: Column[str], places: Mapping[str, Mapping[str, Any]], columns: Callable[..., Columns]
+) -> tuple[Columns, list[str]]:
+    """A row for each name, and the columns of each place, such as a model or a dose, whose values are by name."""
     listed = [column for place, values in places.items() for column in columns(place, values.get)]
-    return make_table(name, title, [Column[str](heading, str), *listed], names, notes)
+    return [heading, *listed], list(dict.fromkeys(name for values in places.values() for name in values))
 
 
 def write_rates_table(
@@ -165,66 +159,57 @@ def write_rates_table(
 ) -> None:
     """Write verdicts at the study's learning rate, each method's first, beside those at each one's own best.
 
-    Neither the benchmarks nor a seed's own luck has a part in the choice of its rate, so that the comparison at the
-    best rates needs no correction for it. ``training`` has the directories of the runs.
+    Neither the benchmarks nor a seed's own luck has a part in the choice of its rate. ``training`` has the directories
+    of the runs.
     """
-    study, rows, notes, files = Sheet.read(scores, reference_method, statistics), list[Row](), [_RATES], list[Path]()
+    study, rows, notes = Sheet.read(scores, sheet, reference_method, statistics), list[Row](), [_RATES]
     methods = {way.method: [other for other in sheet if other.method == way.method] for way in sheet}
+    held_out = {run: training / run / "validation.parquet" for run in study.methods}
+    scored = {run: _last_score(path) for run, path in held_out.items()}
     for model in study.models:
         seeds = [run.rpartition("-")[2] for run, known in study.methods.items() if known == (model, reference_method)]
         if len(seeds) < 2:
             raise UserError(f"scores: {model} has one seed; accepted: 2 or more, for each seed's rate is the others'")
-        held_out = dict[str, list[float]]()
-        for name in (way.name for way in sheet):
-            paths = [training / f"{model}-{name}-{seed}" / "validation.parquet" for seed in seeds]
-            files, held_out[name] = [*files, *paths], [_last_score(path) for path in paths]
-        chosen = {method: _chosen([way.name for way in ways], held_out) for method, ways in methods.items()}
+        by_name = {way.name: [scored[f"{model}-{way.name}-{seed}"] for seed in seeds] for way in sheet}
+        best = {method: _best(ways, by_name) for method, ways in methods.items()}
         views = []
-        for choice in ({method: [ways[0].name] * len(seeds) for method, ways in methods.items()}, chosen):
+        for choice in ({method: [ways[0].name] * len(seeds) for method, ways in methods.items()}, best):
             runs = [(method, run) for method, names in choice.items() for run in zip(names, seeds, strict=True)]
             views.append(study.of({f"{model}-{name}-{seed}": (model, method) for method, (name, seed) in runs}))
         for method, ways in methods.items():
-            by_rate = {f"{way.rates[model]:g}": way.name for way in sorted(ways, key=lambda way: way.rates[model])}
-            means = {rate: numbers.percent(fmean(held_out[name])) for rate, name in by_rate.items()}
-            counts = {rate: chosen[method].count(name) for rate, name in by_rate.items()}
             title = f"{ways[0].title} ({model})" if len(study.models) > 1 else ways[0].title
-            common, best = (view.versus.get(method) for view in views)
-            first, second = (getattr(versus, "verdict", "reference") for versus in (common, best))
-            averages = dict(
-                zip(("average", "average_at_best"), (view.mean(model, method) for view in views), strict=True)
-            )
-            rows.append(
-                {
-                    **{"_title": title, "model": model, "method": method, "_held_out": _listed(means)},
-                    **{"seeds_by_rate": _listed(counts), **averages, "verdict_1": first, "verdict_2": second},
-                    **{
-                        "difference": getattr(common, "difference", None),
-                        "difference_at_best": getattr(best, "difference", None),
-                    },
-                    **{"_common": common, "_best": best},
-                }
-            )
+            rates = {way.name: f"{way.rates[model]:g}" for way in sorted(ways, key=lambda way: way.rates[model])}
+            means = {name: numbers.percent(fmean(by_name[name])) for name in rates}
+            counts = {name: best[method].count(name) for name in rates}
+            versus = [view.versus.get(method) for view in views]
+            first, second = (getattr(row, "verdict", "reference") for row in versus)
+            gains = [getattr(row, "difference", None) for row in versus]
+            row: dict[str, Any] = {"_title": title, "model": model, "method": method, "_versus": versus}
+            row["_held_out"] = ", ".join(f"{rate}: {means[name]}" for name, rate in rates.items())
+            row["seeds_by_rate"] = ", ".join(f"{rate}: {counts[name]}" for name, rate in rates.items())
+            row |= zip(("average", "average_at_best"), (view.mean(model, method) for view in views), strict=True)
+            row |= {"verdict_1": first, "verdict_2": second, "difference": gains[0], "difference_at_best": gains[1]}
+            rows.append(row)
             said, tried = list[str](), [*counts.values()]
-            if common and best:
+            if all(versus):
                 same = "and" if first == second else "but"
                 said = [f"{first} at the study's rate, {same} {second} where both have their best"]
             if 2 * max(tried[0], tried[-1]) > len(seeds):
                 said.append("most seeds chose a rate at the end of those tried, one beyond may be better")
             notes += [f"{title}: {'; '.join(said)}."] if said else []
-    reference = methods[reference_method][0].title
     columns: Columns = [
         Column("Method", itemgetter("_title")),
         Column("Held out, by rate (%)", itemgetter("_held_out")),
         Column("Seeds that chose it", itemgetter("seeds_by_rate")),
-        Column(study.average_header, itemgetter("average"), numbers.percent),
+        Column(f"avg@{study.benchmarks[0].k} (%)", itemgetter("average"), numbers.percent),
         Column("at its best rates", itemgetter("average_at_best"), numbers.percent),
-        Column(f"Versus {reference} (pp)", itemgetter("_common"), difference_text),
-        Column("both at their best", itemgetter("_best"), difference_text),
+        Column(f"Versus {methods[reference_method][0].title} (pp)", lambda row: difference_text(row["_versus"][0])),
+        Column("both at their best", lambda row: difference_text(row["_versus"][1])),
         Column("Verdict at the study's rate", itemgetter("verdict_1")),
         Column("Verdict at the best rates", itemgetter("verdict_2")),
     ]
     table = make_table("rates", "Every method at the best of its learning rates", columns, rows, notes)
-    study.write(out, [table], rows, files)
+    study.write(out, [table], rows, held_out.values())
 
 
 def _last_score(path: Path) -> float:
@@ -233,14 +218,11 @@ def _last_score(path: Path) -> float:
     return float(sum(row["correct_counts"]) / (len(row["correct_counts"]) * row["samples_per_problem"]))
 
 
-def _chosen(names: Sequence[str], held_out: Mapping[str, Sequence[float]]) -> list[str]:
+def _best(ways: Sequence[Way], scores: Mapping[str, Sequence[float]]) -> list[str]:
     """For each seed the name with the highest mean score of the other seeds; of equals the first."""
-    others = {name: [fmean(np.delete(held_out[name], seed)) for seed in range(len(held_out[name]))] for name in names}
-    return [max(names, key=lambda name: others[name][seed]) for seed in range(len(others[names[0]]))]
-
-
-def _listed(of_rates: Mapping[str, Any]) -> str:
-    return ", ".join(f"{rate}: {value}" for rate, value in of_rates.items())
+    known = {way.name: scores[way.name] for way in ways}
+    others = {name: [fmean(np.delete(values, seed)) for seed in range(len(values))] for name, values in known.items()}
+    return [max(others, key=lambda name: others[name][seed]) for seed in range(len(next(iter(others.values()))))]
 
 
 def write_doses_table(
@@ -251,14 +233,13 @@ def write_doses_table(
     The methods under a dose are compared with the plain one under that dose, as a study of their own. What a dose does
     to the plain one is its comparison with no dose; the doses of a kind are one family.
     """
-    study = Sheet.read(scores, reference_method, statistics)
+    study = Sheet.read(scores, sheet, reference_method, statistics)
     (model,) = study.models
     metrics = {run: training / run / "metrics.parquet" for run in study.methods}
-    divergences = {run: float(read_parquet(path)["rollout_kl"].mean()) for run, path in metrics.items()}
-    distances = {
-        way.name: fmean(divergences[run] for run, (_, name) in study.methods.items() if name == way.name)
-        for way in sheet
-    }
+    by_method: dict[str, list[float]] = {}
+    for run, path in metrics.items():
+        by_method.setdefault(study.methods[run][1], []).append(float(read_parquet(path)["rollout_kl"].mean()))
+    distances = {name: fmean(values) for name, values in by_method.items()}
 
     def rows_of(kind: str, dose: str, of_dose: Comparison | None = None) -> list[Row]:
         ways = [way for way in sheet if (way.kind, way.dose) == (kind, dose)]
@@ -267,55 +248,42 @@ def write_doses_table(
             average, none = view.average(model, way.method), of_dose if way.method == reference_method else None
             versus = view.versus.get(way.method, none)
             against = "" if versus is None else "no dose" if versus is none else "plain"
-            cells = {
-                "kind": kind,
-                "dose": dose,
-                "method": way.method,
-                "title": way.title,
-                "distance": distances[way.name],
-            }
-            cells |= {"average": average.value, **interval_columns(average.confidence_interval), "against": against}
-            rows.append({**cells, **tested_cells(versus, prefix="difference_"), "_average": average, "_versus": versus})
+            row = {"kind": kind, "dose": dose, "method": way.method, "title": way.title}
+            measured: dict[str, Any] = {"distance": distances[way.name], "average": average.value, "_average": average}
+            measured |= interval_columns(average.confidence_interval)
+            compared = {"against": against, **cells_of(versus, prefix="difference_"), "_versus": versus}
+            rows.append({**row, **measured, **compared})
         return rows
 
-    rows = undosed = rows_of("", "")
     plain = [way for way in sheet if way.method == reference_method]
-    title, tables = plain[0].title, list[Table]()
+    titles, title, versus = {way.method: way.title for way in sheet}, plain[0].title, itemgetter("_versus")
+    average = Column[Row](f"avg@{study.benchmarks[0].k} (%)", itemgetter("_average"), average_text)
+    undosed, of_kinds, tables = rows_of("", ""), list[Row](), list[Table]()
     for kind in dict.fromkeys(way.kind for way in plain if way.kind):
         doses = sorted((way for way in plain if way.kind == kind), key=lambda way: distances[way.name])
         versus_none = study.named({reference_method: reference_method, **{way.name: way.dose for way in doses}}).versus
-        of_kind = [row for way in doses for row in rows_of(kind, way.dose, versus_none[way.dose])]
-        places = {
-            way.dose: {
-                row["title"]: row["_versus"] for row in of_kind if (row["dose"], row["against"]) == (way.dose, "plain")
-            }
-            for way in doses
-        }
-        heading = f"{kind}: points over {title} under the same dose"
-        tables.append(
-            across(
-                f"doses_{kind}",
-                heading,
-                "Method",
-                places,
-                lambda dose, value: [Column(dose, value, _gain)],
-                _fall(kind, title, of_kind),
-            )
+        rows = [row for way in doses for row in rows_of(kind, way.dose, versus_none[way.dose])]
+        places: dict[str, dict[str, Comparison]] = {way.dose: {} for way in doses}
+        for row in rows:
+            if row["against"] == "plain":
+                places[row["dose"]][row["method"]] = row["_versus"]
+        laid_out = across(
+            Column("Method", titles.__getitem__), places, lambda dose, value: [Column(dose, value, _gain)]
         )
-        rows = [*rows, *of_kind]
-    average, versus = Column[Row](study.average_header, itemgetter("_average"), average_text), itemgetter("_versus")
-    dose = Column[Row]("Dose", lambda row: f"{row['kind']} {row['dose']}".strip() or "none")
-    kl = Column[Row]("KL", itemgetter("distance"), "{:.1e}".format)
-    of_plain = [row for row in rows if row["method"] == reference_method]
-    tables.insert(
-        0,
-        make_table(
-            "doses", f"{title}, by dose", [dose, kl, average, *tested("Versus none (pp)", versus)], of_plain, [_DOSES]
-        ),
-    )
-    columns = [Column[Row]("Method", itemgetter("title")), average, *tested(f"Versus {title} (pp)", versus)]
+        heading = f"{kind}: points over {title} under the same dose"
+        tables.append(make_table(f"doses_{kind}", heading, *laid_out, [_fall(kind, title, rows)]))
+        of_kinds += rows
+    columns: Columns = [
+        Column("Dose", lambda row: f"{row['kind']} {row['dose']}".strip() or "none"),
+        Column("KL", itemgetter("distance"), "{:.1e}".format),
+        average,
+        *tested("Versus none (pp)", versus),
+    ]
+    of_plain = [row for row in (*undosed, *of_kinds) if row["method"] == reference_method]
+    tables.insert(0, make_table("doses", f"{title}, by dose", columns, of_plain, [_DOSES]))
+    columns = [Column("Method", itemgetter("title")), average, *tested(f"Versus {title} (pp)", versus)]
     tables.append(make_table("doses_none", "Without a dose", columns, undosed))
-    study.write(out, tables, rows, metrics.values())
+    study.write(out, tables, [*undosed, *of_kinds], metrics.values())
 
 
 def _gain(comparison: Comparison | None) -> str:
@@ -328,10 +296,9 @@ def _fall(kind: str, plain: str, rows: Sequence[Row]) -> str:
     fallen = [row for row in rows if (row["against"], row["verdict"]) == ("no dose", Verdict.WORSE)]
     if not fallen:
         return f"At no dose of {kind} is {plain} distinguishable from no dose."
-    there = [row for row in rows if (row["dose"], row["against"]) == (fallen[0]["dose"], "plain")]
-    said = [f"{plain} falls at {kind} {fallen[0]['dose']} ({difference_text(fallen[0]['_versus'])} points)"]
+    said, first = "", fallen[0]
     for verdict in (Verdict.BETTER, Verdict.WORSE):
-        said.append(
-            f"{verdict} there: {', '.join(row['title'] for row in there if row['verdict'] == verdict) or 'none'}"
-        )
-    return f"{'; '.join(said)}."
+        key = first["dose"], "plain", verdict
+        titles = [row["title"] for row in rows if (row["dose"], row["against"], row["verdict"]) == key]
+        said += f"; {verdict} there: {', '.join(titles) or 'none'}"
+    return f"{plain} falls at {kind} {first['dose']} ({difference_text(first['_versus'])} points){said}."

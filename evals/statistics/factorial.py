@@ -222,39 +222,26 @@ class Design:
 
     def describe(self) -> list[str]:
         """The design in sentences: its size, its fraction, what is excluded and what is aliased with what."""
-        every, sizes = int(np.prod([len(of) for of in self.factors.values()])), []
-        for factor, of in self.factors.items():
-            sizes.append(f"{factor} ({', '.join(of)})")
+        every = int(np.prod([len(of) for of in self.factors.values()]))
+        sizes = [f"{factor} ({', '.join(of)})" for factor, of in self.factors.items()]
         lines = [f"{len(self.cells)} of {every} cells of {'; '.join(sizes)}."]
         if left_out := every - len(self.possible):
-            pairs = [
-                " with ".join(f"{name} {levels[name]}" for name in self.names if name in levels)
-                for levels in self.excluded
-            ]
-            lines.append(f"Excluded, as no method can have it: {'; '.join(pairs)} ({left_out} cells).")
-        if self.words:
-            generated = [f"{factor} = {' · '.join(of)}" for factor, of in self.generators.items()]
-            relation = " = ".join(" · ".join(sorted(word, key=self.names.index)) for word in self.words)
-            lines.append(f"Generators: {'; '.join(generated)}. I = {relation}: resolution {self.resolution}.")
-        else:
-            lines.append("All possible cells: no fraction.")
-        together = [[term for term in effect.aliases if len(term) < 3] for effect in self.effects]
-        chains = [
-            " = ".join(map(self.label, (effect.term, *terms)))
-            for effect, terms in zip(self.effects, together, strict=True)
-            if terms
-        ]
+            known = [[f"{name} {levels[name]}" for name in self.names if name in levels] for levels in self.excluded]
+            pairs = "; ".join(map(" with ".join, known))
+            lines.append(f"Excluded, as no method can have it: {pairs} ({left_out} cells).")
+        generated = "; ".join(f"{factor} = {' · '.join(of)}" for factor, of in self.generators.items())
+        relation = " = ".join(" · ".join(sorted(word, key=self.names.index)) for word in self.words)
+        fraction = f"Generators: {generated}. I = {relation}: resolution {self.resolution}."
+        lines.append(fraction if self.words else "All possible cells: no fraction.")
         main = sum(len(effect.term) == 1 for effect in self.effects)
         lines.append(f"{main} main effects and {len(self.effects) - main} two-way interactions are estimated.")
-        if chains:
-            lines.append(f"Aliased, only their sum is known: {'; '.join(chains)}.")
-        else:
-            lines.append("None of them is aliased with another one.")
-        higher = [effect for effect in self.effects if any(len(term) == 3 for term in effect.aliases)]
-        if higher:
-            lines.append(
-                f"Aliased with three-way interactions, which are taken to be 0: {len(higher)}; the table names them."
-            )
+        together = [(effect.term, *(term for term in effect.aliases if len(term) < 3)) for effect in self.effects]
+        chains = "; ".join(" = ".join(map(self.label, terms)) for terms in together if len(terms) > 1)
+        alone = "None of them is aliased with another one."
+        lines.append(f"Aliased, only their sum is known: {chains}." if chains else alone)
+        if higher := sum(any(len(term) == 3 for term in effect.aliases) for effect in self.effects):
+            taken = "which are taken to be 0"
+            lines.append(f"Aliased with three-way interactions, {taken}: {higher}; the table names them.")
         return lines
 
 

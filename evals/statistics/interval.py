@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from evals.statistics.accuracy import FloatArray, check_counts, clustered_standard_error
+from evals.statistics.accuracy import FloatArray, check_counts
 from evals.statistics.clusters import Clusters, cluster_sums, cluster_values
 from evals.statistics.weighting import weighted_mean, weights_or_alike
 
@@ -40,34 +40,6 @@ def t_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
     mean, problems = values.mean(axis=-1), values.shape[-1]
     reach = _t_quantile(problems, confidence) * values.std(axis=-1, ddof=1) / np.sqrt(problems)
     return mean - reach, mean + reach
-
-
-def wilson_interval(accuracies: npt.ArrayLike, samples: int, confidence: float = 0.95) -> Ends:
-    """Wilson's score interval [...] with the effective sample size of clustered data, from accuracies [..., N].
-
-    The effective sample size is ``p (1 - p) / SE^2``, never more than N * k; the quantile is Student's with N - 1
-    degrees of freedom (Kott and Carr 1997, Journal of Official Statistics 13; Dean and Pagano 2015, Journal of Survey
-    Statistics and Methodology 3). NaN where all accuracies are equal to 0 or to 1.
-    """
-    values = np.asarray(accuracies, dtype=np.float64)
-    mean, problems = values.mean(axis=-1), values.shape[-1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        effective = np.minimum(mean * (1.0 - mean) / clustered_standard_error(values) ** 2, problems * samples)
-        return _score_ends(mean, effective, _t_quantile(problems, confidence))
-
-
-def hall_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
-    """The t interval corrected for skewness by Hall's cubic transformation [...], from accuracies [..., N].
-
-    Hall 1992, "On the removal of skewness by transformation", Journal of the Royal Statistical Society B 54. With no
-    skewness it is the t interval. NaN where all accuracies are equal.
-    """
-    values = np.asarray(accuracies, dtype=np.float64)
-    mean, problems = values.mean(axis=-1), values.shape[-1]
-    deviations = values - mean[..., None]
-    with np.errstate(invalid="ignore"):
-        skewness = (deviations**3).mean(axis=-1) / (deviations**2).mean(axis=-1) ** 1.5 / np.sqrt(problems)
-        return _skewness_free(mean, clustered_standard_error(values), skewness, _t_quantile(problems, confidence))
 
 
 def _t_quantile(problems: int, confidence: float) -> FloatArray:

@@ -5,18 +5,22 @@ between them says nothing without the one that a study would have with its own r
 methods whose order is certain in both studies can be said to be inverted.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtr
 
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.difference import pooled
+from evals.statistics.difference import Difference
+from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import holm
 from evals.statistics.robust import percentile_interval
+
+_PARTS = ("estimate", "problem_variance", "problem_freedom", "seed_variance", "seed_freedom")
+"""The fields of a difference that its p-value is of."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,6 @@ class Means:
         means, freedoms = [seeds.mean() for seeds in values], [len(seeds) - 1.0 for seeds in values]
         return cls(np.array(means), np.array(errors), np.array(freedoms))
 
-    def pair(self, first: int, second: int) -> tuple[float, float]:
-        """The difference of two methods as a t value, and its degrees of freedom (Welch); 0 without a spread."""
-        rows = [first, second]
-        variance, freedom = pooled([*(self.errors[rows] ** 2)], [*self.freedoms[rows]])
-        difference = self.means[first] - self.means[second]
-        return float(difference / np.sqrt(variance)) if variance > 0.0 else 0.0, float(freedom)
-
 
 def kendall_tau(one: npt.ArrayLike, other: npt.ArrayLike) -> FloatArray:
     """Kendall's tau [...] of values [..., M]: the share of pairs in the same order less that of pairs in the other.
@@ -61,7 +58,7 @@ def tau_interval(
     """The interval of the tau that two studies without noise would have.
 
     Of each study the true means are drawn: a mean plus its standard error times Student's t of its seeds. They are
-    further apart than the truth, so that the interval lies low where methods are nearly equal.
+    further apart than the truth, so that the interval lies low where methods are nearly equal: it leaves 1 out there.
     """
     drawn = [
         study.means + study.errors * generator.standard_t(study.freedoms, size=(draws, len(study.means)))
@@ -72,24 +69,36 @@ def tau_interval(
 
 
 def repeated_tau(study: Means, generator: np.random.Generator, draws: int) -> tuple[float, float]:
-    """The tau of a study with its own repetition by other seeds: the median, and what 95 % of repetitions exceed."""
-    again = study.means + study.errors * generator.standard_normal((draws, len(study.means)))
-    median, least = np.quantile(kendall_tau(study.means, again), [0.5, 0.05])
+    """The tau of a study with its own repetition by other seeds: the median, and what 95 % of repetitions exceed.
+
+    Both have noise, the study that is at hand and its repetition: either's means are drawn, with Student's t.
+    """
+    noise = generator.standard_t(study.freedoms, size=(2, draws, len(study.means)))
+    median, least = np.quantile(kendall_tau(*(study.means + study.errors * noise)), [0.5, 0.05])
     return float(median), float(least)
 
 
-def inversions(studies: Sequence[Means]) -> dict[tuple[int, int, int, int], float]:
-    """The p-value of every inversion, corrected over all (Holm): (study, study, method, method) -> p-value.
+def inversions(studies: Sequence[Sequence[Difference]]) -> dict[tuple[int, int, int], float]:
+    """The p-value of every inversion, corrected over all (Holm): (study, study, pair of methods) -> p-value.
 
-    Methods that have one order in a study and the other in another are inverted if both differences are certain. The
-    larger of their two-sided p-values holds the level whatever the truth is (an intersection-union test; Berger 1982,
-    Technometrics 24). Methods in the same order have 1.
+    Every study has the differences of the same pairs, over problems and seeds. Methods that have one order in a study
+    and the other in another are inverted if both differences are certain. The larger of their two-sided p-values holds
+    the level whatever the truth is (an intersection-union test; Berger 1982, Technometrics 24). Methods in the same
+    order have 1.
     """
-    p_values = {}
+    stacked = [Difference(*(np.array([getattr(pair, part) for pair in study]) for part in _PARTS)) for study in studies]
+    known, larger = [study.p_values() for study in stacked], {}
     for one, other in combinations(range(len(studies)), 2):
-        for first, second in combinations(range(len(studies[one].means)), 2):
-            tests = [studies[study].pair(first, second) for study in (one, other)]
-            is_inverted = tests[0][0] * tests[1][0] < 0.0
-            larger = max(float(2.0 * stdtr(freedom, -abs(value))) for value, freedom in tests)
-            p_values[one, other, first, second] = larger if is_inverted else 1.0
-    return dict(zip(p_values, holm([*p_values.values()]).tolist(), strict=True))
+        is_inverted = stacked[one].estimate * stacked[other].estimate < 0.0
+        for pair, p_value in enumerate(np.where(is_inverted, np.maximum(known[one], known[other]), 1.0)):
+            larger[one, other, pair] = float(p_value)
+    return dict(zip(larger, holm([*larger.values()]).tolist(), strict=True))
+
+
+def smallest_inversion(one: Difference, other: Difference, tests: int, alpha: float = 0.05) -> float:
+    """The difference, one way in a study and the other way in another, that four of five such pairs of studies find.
+
+    Both have to be certain at the level of the first of so many ``tests`` (Holm).
+    """
+    power = math.sqrt(0.8)  # each of the two
+    return max(float(minimum_detectable_effect(pair, alpha / tests, power)) for pair in (one, other))

@@ -130,12 +130,6 @@ def _markdown_table(table: Table) -> str:
     return "\n".join([f"## {table.title}", "", *body, *(f"\n{note}" for note in notes)]) + "\n"
 
 
-def markdown_lines(table: Table) -> list[str]:
-    """Header, rule and rows in GitHub Markdown without padding, for long cells; no title and no notes."""
-    rows = [[cell.replace("|", r"\|") for cell in row] for row in table.rows]
-    return [_line(row) for row in (table.header, ["---"] * len(table.header), *rows)]
-
-
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -16,13 +17,19 @@ from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
+from evals.core.sampling import SamplingParameters
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.plan import encode_prompts
+from evals.generation.sampler import sample
+from evals.generation.thinking import case_of
+from evals.grading import GradingPool
 from rlvr.base_model import VERSION
-from rlvr.base_model.held_out import held_out_accuracy
 from rlvr.base_model.tokenizer import build_tokenizer, build_word_tokenizer
 from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, training_tensors
 from rlvr.runs.termination import save_when_due, termination
 
 _IGNORED = -100  # cross_entropy's label for positions that carry no loss
+_SAMPLES = 4  # responses to each held-out problem
 
 
 class BaseModelSettings(BaseTraining):
@@ -148,3 +155,26 @@ def _loss(model: Qwen3ForCausalLM, batch: Sequence[_Sequence]) -> Tensor:
     # The padding is on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
     logits = model(tokens[:, :-1], use_cache=False).logits
     return functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED)
+
+
+def held_out_accuracy(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: Sequence[Mapping[str, str]], longest: int
+) -> float:
+    """The share of right responses, of at most ``longest`` tokens each, drawn at temperature 1.
+
+    A problem has the same random numbers at every look, so that looks differ by the model alone.
+    """
+    with TemporaryDirectory() as directory, GradingPool(1) as pool:
+        save_checkpoint(model, tokenizer, Path(directory))
+        checkpoint = Checkpoint.of(Path(directory))
+        prompts = encode_prompts(checkpoint, [problem["problem"] + "\n" for problem in problems], "base")
+        identities = [[f"base model/{row}/{number}" for number in range(_SAMPLES)] for row in range(len(problems))]
+        parameters = SamplingParameters(max_new_tokens=longest, temperature=1.0)
+        responses = sample(checkpoint.decoder("cpu"), prompts, identities, parameters, checkpoint.end_tokens)
+        cases = [
+            case_of(checkpoint.tokenizer, prompt, response.tokens, response.finished, problem["answer"])
+            for problem, prompt, of_problem in zip(problems, prompts, responses, strict=True)
+            for response in of_problem
+        ]
+        verdicts = pool.grade(cases)
+    return sum(verdict.correct for verdict in verdicts) / len(verdicts)

@@ -1,6 +1,7 @@
 """The one command of the project: ``rlvr-bench``, or ``python -m rlvr`` where only the source is there."""
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -31,25 +32,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         status = commands(words)(args=words, prog_name="rlvr-bench", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except BrokenPipeError:  # a reader, such as head, left before the end; Python would complain again when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (typer.TyperException, UserError) as error:
         message = str(error) if isinstance(error, UserError) else describe(error)
-        print(f"error: {message}", file=sys.stderr)
-        return 2
     except (BlockingIOError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and str(error) != "can't start new thread":
             raise
-        print(
-            "error: the machine starts no further process or thread; accepted: a higher limit, ulimit -u",
-            file=sys.stderr,
-        )
-        return 2
+        message = "the machine starts no further process or thread; accepted: a higher limit, ulimit -u"
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", "rlvr", "evals"):
             raise
-        print(f"error: this command needs {package}; install what a study is run with: '.[train]'", file=sys.stderr)
-        return 2
-    return status if isinstance(status, int) else 0
+        message = f"this command needs {package}; install what a study is run with: '.[train]'"
+    print(f"error: {message}", file=sys.stderr)
+    return 2
 
 
 def _namesake() -> str | None:

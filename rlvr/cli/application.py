@@ -34,9 +34,9 @@ def commands(words: Sequence[str] = ()) -> Any:
 
         modules = [training]
     else:
-        from rlvr.cli import evaluate, judge, study, tokens, training
+        from rlvr.cli import evaluate, judge, study, training
 
-        modules = [evaluate, study, judge, training, tokens]
+        modules = [evaluate, study, judge, training]
     for module in modules:
         application.add_typer(module.commands)
     group: Any = typer.main.get_group(application)

@@ -3,9 +3,7 @@
 import dataclasses
 import functools
 import inspect
-import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,7 +20,7 @@ from rlvr.cli.options import HELP
 F = TypeVar("F", bound=Callable[..., None])
 
 
-def _short_help(command: Any) -> str:
+def _short_help(command: Any, limit: int = 0) -> str:
     """The first sentence of a command's help, whole, for the list of commands; Click would cut it."""
     text = " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
     return re.split(r"(?<=[\w)])\.(?:\s|$)", text, maxsplit=1)[0]
@@ -31,38 +29,21 @@ def _short_help(command: Any) -> str:
 class Command(TyperCommand):
     """A command whose options of several values take all words up to the next option: ``--scores a.json b.json``."""
 
+    get_short_help_str = _short_help
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words after repeating the option before each of its values, as Typer wants it."""
-        several = {
-            name
-            for option in self.params
-            if isinstance(option, TyperOption) and option.multiple
-            for name in option.opts
-        }
+        several = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
         return super().parse_args(ctx, list(_repeated(args, several)))
-
-    def get_short_help_str(self, limit: int = 0) -> str:
-        return _short_help(self)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; a reader of its output, such as head, may leave before the end."""
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError:  # Python would complain again when it exits
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        return result
 
 
 class Group(TyperGroup):
     """Commands under one name, listed in the order of their declaration; without one, the help is shown."""
 
+    get_short_help_str = _short_help
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ([] if self.invoke_without_command else ["--help"]))
-
-    def get_short_help_str(self, limit: int = 0) -> str:
-        return _short_help(self)
 
 
 def _repeated(words: Iterable[str], several: set[str]) -> Iterable[str]:
@@ -103,13 +84,7 @@ class Commands(typer.Typer):
 
         return declare
 
-    def call(
-        self,
-        name: str,
-        target: str,
-        arguments: Sequence[str] = (),
-        options: Mapping[str, str] = {},
-    ) -> None:
+    def call(self, name: str, target: str, arguments: Sequence[str] = (), options: Mapping[str, str] = {}) -> None:
         """Declare the function ``target``, module:name, as a command, with its docstring as the help.
 
         It is imported when the command is used, before its options are known: not for what first chooses the code
@@ -129,7 +104,7 @@ class Commands(typer.Typer):
 
             def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
                 called = getattr(import_module(module), function)
-                application = typer.Typer(add_completion=False, rich_markup_mode=None)
+                application = Commands()
                 application.command()(_command_function(called, arguments, options))
                 made = typer.main.get_command(application)
                 self.params, self.callback = made.params, made.callback
@@ -142,26 +117,20 @@ def _docstring(module: str, function: str) -> str:
     """A docstring up to its sections, read from the source: a list of commands imports none of their modules."""
     spec = find_spec(module)
     source = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
-    described = re.search(
-        rf'^def {function}\(.*?\n    """(.*?)(?:\n\n    (?:Args|Returns|Raises):\n|""")',
-        source,
-        re.DOTALL | re.MULTILINE,
-    )
+    pattern = rf'^def {function}\(.*?\n    """(.*?)(?:\n\n    (?:Args|Returns|Raises):\n|""")'
+    described = re.search(pattern, source, re.DOTALL | re.MULTILINE)
     return inspect.cleandoc(described[1]).replace("``", "") if described else ""
 
 
 def _command_function(
-    function: Callable[..., Any],
-    arguments: Sequence[str] = (),
-    options: Mapping[str, str] = {},
+    function: Callable[..., Any], arguments: Sequence[str] = (), options: Mapping[str, str] = {}
 ) -> Callable[..., None]:
     """The function with options for its parameters; for a dataclass or a record its fields.
 
     An option's help is that of its annotation, of the docstring of the function or dataclass, or the one in ``HELP``.
     """
-    flat: list[inspect.Parameter] = []
-    makers: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
-    texts = _texts(function)
+    flat, texts = list[inspect.Parameter](), _texts(function)
+    makers = dict[str, Callable[[Mapping[str, Any]], Any]]()
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         kind, option = parameter.annotation, options.get(name, name)
         if dataclasses.is_dataclass(kind) or hasattr(kind, "model_fields"):

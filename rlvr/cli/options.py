@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Paths = list[Path]
 Words = list[str]
-Device = Literal["cpu", "cuda"]
 RunFile = Annotated[Path, Argument(help="run.json, the resolved run")]
 
 
@@ -73,22 +72,12 @@ class Printed:
 
 
 HELP = {
-    "batch_size": "responses in one forward pass",
     "confidence": "of the intervals",
-    "device": "that it runs on",
-    "grading_workers": "processes that grade",
     "memory_limit": "MiB per worker",
     "out": "file or directory that is written; of a table or figure without the ending",
     "permutations": "random sign flips",
-    "problems": "problems.jsonl of the benchmark",
-    "prompt": "template with {problem} in it",
-    "prompt_form": "plain text, or chat template",
     "resamples": "bootstrap replicates",
-    "results": "results/, where runs, samples and grades lie",
     "seed": "of the random numbers",
-    "steps": "rollout steps, from 1; default: all that were kept",
-    "temperature": "of the samples",
-    "threads": "that torch keeps to; of a run the same as in its training",
     "time_limit": "seconds per comparison",
     "weighting": "of the mean over benchmarks: benchmarks or problems (all alike), or NAME=WEIGHT,NAME=WEIGHT",
     "workers": "worker processes; default: one per available core",

@@ -1,4 +1,4 @@
-"""A study as a whole: its plan, its methods, its rehearsal, its runs in MLflow."""
+"""A study as a whole: its plan, its methods, its rehearsal, its runs in MLflow, pages of its token tables."""
 
 import shutil
 from pathlib import Path
@@ -158,3 +158,7 @@ def clean_state(directory: Annotated[Path, Argument(help="where the study works"
 
 commands.call("ui", "rlvr.report.mlflow.server:browse")
 commands.call("bundle", "rlvr.report.bundle:bundle", arguments=("results", "out"))
+
+tokens = Commands(help="Pages of what training does to each token.")
+commands.add_typer(tokens, name="tokens")
+tokens.call("show", "rlvr.tokens.view:write_page", ["table"], {"problems": "problem", "count": "groups"})

@@ -51,7 +51,7 @@ def train(
 
     if device_memory is not None:
         from evals.core.run_spec import LocalRun
-        from rlvr.engines.local.memory_sum import print_sum
+        from rlvr.engines.local.memory import print_sum
 
         print_sum(LocalRun.read(run_file), execution, device_memory << 20)
         return

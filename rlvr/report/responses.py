@@ -45,7 +45,7 @@ def write_responses_page(
         results: results/, where problems, samples and grades are.
         out: the page; the texts go to the directory texts/ beside it.
         benchmarks: of the study, each with a directory beside that of this page.
-        tokens: directories RUN/BENCHMARK made by `rlvr-bench tokens compare`, whose responses are shown in colour.
+        tokens: directories RUN/BENCHMARK made by `rlvr-bench claims compare`, whose responses are shown in colour.
         report: the report's address, from the page; default: there is none.
         rollouts: the address of the trainings' rollouts, likewise.
 

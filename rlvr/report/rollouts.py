@@ -54,7 +54,7 @@ def write_rollouts_page(
         results: results/, where runs and problems are.
         out: the page; the texts go to the directory texts/ beside it.
         benchmarks: of the study, each with a page in responses/, beside this page's directory.
-        replayed: directories RUN made by `rlvr-bench tokens replay`; a step that is replayed has more to colour by.
+        replayed: directories RUN made by `rlvr-bench claims replay`; a step that is replayed has more to colour by.
 
     Raises:
         UserError: an input is missing or malformed.

@@ -19,6 +19,7 @@ from rlvr.methods.component_file import component_copy
 from rlvr.methods.components import AGGREGATION, BATCHING_KINDS, KINDS, component_of, composition, defaults
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.source_files import CONFIG
+from rlvr.study.study_file import merged
 
 CATALOGUE = CONFIG / "methods.yaml"
 
@@ -128,12 +129,8 @@ def entry_that_changes(parent: str, changes: Mapping[str, Any], catalogue: Mappi
 def _resolve(name: Any, catalogue: Mapping[str, Entry], source: str, below: tuple[str, ...]) -> Entry:
     """Merge everything that an entry extends into it."""
     if not isinstance(name, str) or name not in catalogue:
-        raise InvalidInput(
-            source,
-            "",
-            f"{name!r} is no method of the catalogue",
-            f"{', '.join(catalogue)}, or a new name with `extends`",
-        )
+        accepted = f"{', '.join(catalogue)}, or a new name with `extends`"
+        raise InvalidInput(source, "", f"{name!r} is no method of the catalogue", accepted)
     if name in below:
         raise InvalidInput(source, "", f"{' -> '.join([*below, name])} extend one another in a circle")
     entry = catalogue[name]
@@ -173,11 +170,6 @@ def _with_defaults(entry: Entry) -> Entry:
 
 def combined(parent: Entry, changes: Mapping[str, Any]) -> Entry:
     """Change ``parent``: a component of the same name and file field by field, another one is replaced."""
-    merged = deepcopy(parent)
-    for key, value in changes.items():
-        old = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(old, dict):
-            is_same = all(value.get(part) in (None, old.get(part)) for part in ("name", "file"))
-            value = combined(old, value) if is_same else value
-        merged[key] = deepcopy(value)
-    return merged
+    return merged(
+        parent, changes, lambda old, new: all(new.get(key) in (None, old.get(key)) for key in ("name", "file"))
+    )

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 from evals.core.config.methods import Factorial, MethodChanges
@@ -16,30 +17,22 @@ from rlvr.study.catalogue import combined, load_catalogue, resolve_method, varia
 
 RATES = "rates"
 """The name that the methods of a study at half, once and twice their learning rate are asked for by."""
-_SEEDS = 8
-"""The most seeds that are trained at further rates."""
+_SEEDS = 8  # at most are trained at further rates
 _FURTHER = {"rate_half": (0.5, "half the learning rate"), "rate_twice": (2.0, "twice the learning rate")}
 _NOT_AT_RATES = ("controls", "doses", "checkpoint", "beside", "score_at")
-Titles = Mapping[str, str]
-"""The title of each method of a study."""
 
 
-def sheet_of(config: StudyConfig, titles: Titles) -> tuple[Way, ...]:
+def sheet_of(config: StudyConfig, titles: Mapping[str, str]) -> tuple[Way, ...]:
     """List the ways in which a study with doses, with a factorial, or at several rates trains its methods."""
     if config.doses is not None:
-        plain = [Way(name=name, method=name, title=titles[name]) for name in _undosed(config)]
-        dosed = (
-            Way(name=name, method=method, title=titles[method], kind=kind, dose=str(dose))
-            for method, kind, dose, name in _dosed(config)
-        )
-        return (*plain, *dosed)
-    if config.factorial is not None:
-        cells, levels = {name: cell for cell, name in _cells(config).items()}, Design.of(config.factorial).levels
-        named = (*cells, *config.control_methods)
         return tuple(
-            Way(name=name, method=name, title=titles[name], levels=levels(cells[name]) if name in cells else {})
-            for name in named
+            Way(name=name, method=method, title=titles[method], kind=kind, dose=str(dose))
+            for name, (method, kind, dose) in _dosed(config).items()
         )
+    if config.factorial is not None:
+        levels = {name: Design.of(config.factorial).levels(cell) for cell, name in _cells(config).items()}
+        levels |= {name: {} for name in config.control_methods}
+        return tuple(Way(name=name, method=name, title=titles[name], levels=of) for name, of in levels.items())
     ways = []
     for name in config.methods:
         method = re.sub(rf"_({'|'.join(_FURTHER)})$", "", name)
@@ -49,55 +42,56 @@ def sheet_of(config: StudyConfig, titles: Titles) -> tuple[Way, ...]:
 
 
 def with_design(config: StudyConfig, source: str) -> StudyConfig:
-    """Add the methods under each dose, or put the cells of a factorial in the place of the one method.
-
-    UserError where they could not be compared.
-    """
+    """Add the methods under each dose, or put a factorial's cells in the place of the method; UserError if refused."""
     if config.doses is not None:
         config = _with_doses(config, source)
     return config if config.factorial is None else _with_factorial(config, source)
 
 
-def _refuse(source: str, key: str, cases: Iterable[tuple[Any, str, str]]) -> None:
+def _refuse(source: str, key: str, *cases: tuple[Any, str, str]) -> None:
+    """Refuse a study in the first of the cases that it is."""
     for refused, message, accepted in cases:
         if refused:
             raise InvalidInput(source, key, message, accepted)
+
+
+def _never(config: StudyConfig, given: str) -> tuple[tuple[Any, str, str], ...]:
+    """What neither doses nor a factorial can stand beside."""
+    model, looks = config.changing_model, isinstance(config.seeds, SeedsByLooks)
+    beside = (model, f"{given} beside models.{model}.methods", "changes of the study's methods")
+    return beside, (looks, f"{given} with looks", "a list of seeds")
 
 
 def _with_doses(config: StudyConfig, source: str) -> StudyConfig:
     trainings = {"training": config.training}
     trainings |= {f"models.{name}.training": model.method_training for name, model in config.models.items()}
     sampling = next((key for key, training in trainings.items() if "sampler" in training), "")
-    changing, looks = config.changing_model, isinstance(config.seeds, SeedsByLooks)
-    cases = (
+    _refuse(
+        *(source, "doses"),
         (not config.methods, "are given without methods", "a study with methods"),
         (config.engine == VERL, "are given with engine verl", "none with it: its sampler is vLLM"),
         (len(config.models) > 1, f"are given in a study of {len(config.models)} models", "one model"),
-        (changing, f"are given beside models.{changing}.methods", "changes of the study's methods"),
         (sampling, f"are given beside {sampling}.sampler", "one of both"),
-        (looks, "are given with looks", "a list of seeds"),
+        *_never(config, "are given"),
     )
-    _refuse(source, "doses", cases)
     methods = dict(config.methods)
-    for method, kind, dose, name in _dosed(config):
-        changes = config.methods[method]
-        entry = resolve_method(method, changes.of_entry, load_catalogue(), f"{source}: methods.{method}")
-        stated, words = changes.model_dump(exclude_unset=True), f"{kind} {dose}"
-        methods[name] = MethodChanges(**variant(method, stated, entry["title"], words, {"sampler": {kind: dose}}))
+    for name, (method, kind, dose) in _dosed(config).items():
+        if kind:
+            changes, words = config.methods[method], f"{kind} {dose}"
+            entry = resolve_method(method, changes.of_entry, load_catalogue(), f"{source}: methods.{method}")
+            stated = changes.model_dump(exclude_unset=True)
+            methods[name] = MethodChanges(**variant(method, stated, entry["title"], words, {"sampler": {kind: dose}}))
     return config.model_copy(update={"methods": methods})
 
 
-def _undosed(config: StudyConfig) -> list[str]:
-    return [name for name, changes in config.methods.items() if "sampler" not in changes.training]
-
-
-def _dosed(config: StudyConfig) -> Iterator[tuple[str, str, Any, str]]:
-    """Every method but controls under each dose: the method, kind, dose, and the method's name under it."""
+def _dosed(config: StudyConfig) -> dict[str, tuple[str, str, Any]]:
+    """The methods without a dose, and all but controls under each: name -> method, kind and dose."""
+    plain = [name for name, changes in config.methods.items() if "sampler" not in changes.training]
+    ways: dict[str, tuple[str, str, Any]] = {name: (name, "", "") for name in plain}
     for kind, doses in config.doses.to_json().items() if config.doses else ():
-        for dose in doses:
-            for method in _undosed(config):
-                if method not in config.control_methods:
-                    yield method, kind, dose, re.sub(r"\W", "_", f"{method}_{kind}_{dose}")
+        for dose, method in product(doses, (name for name in plain if name not in config.control_methods)):
+            ways[re.sub(r"\W", "_", f"{method}_{kind}_{dose}")] = method, kind, dose
+    return ways
 
 
 def _with_factorial(config: StudyConfig, source: str) -> StudyConfig:
@@ -105,15 +99,14 @@ def _with_factorial(config: StudyConfig, source: str) -> StudyConfig:
     cells, reference = _cells(config), config.reference_method
     if set(cells.values()) <= set(config.methods):  # as results/study.json has it
         return config
-    varied, changing, seeds = config.varied_methods, config.changing_model, list(config.training_seeds)
-    cases = (
+    varied, seeds = config.varied_methods, list(config.training_seeds)
+    _refuse(
+        *(source, "factorial"),
         (config.doses is not None, "is given beside doses", "one of both"),
         (varied != [reference], f"is given beside the methods {', '.join(varied) or 'none'}", "one, and controls"),
-        (changing, f"is given beside models.{changing}.methods", "changes of the study's method"),
-        (isinstance(config.seeds, SeedsByLooks), "is given with looks", "a list of seeds"),
+        *_never(config, "is given"),
         (len(seeds) < 2, f"is given with seeds {seeds}", "2 or more"),
     )
-    _refuse(source, "factorial", cases)
     try:
         Design.of(config.factorial).check(config.factorial.parts.values())
     except NotAccepted as error:
@@ -155,22 +148,19 @@ def describe(factorial: Factorial, seeds: int) -> Iterator[str]:
         yield f"standard errors of {name}: {min(errors):.2f} to {max(errors):.2f} of that of one training's score"
 
 
-def at_rates(config: StudyConfig, content: Mapping[str, Any], titles: Titles, source: str) -> dict[str, Any]:
+def at_rates(config: StudyConfig, content: Mapping[str, Any], titles: Mapping[str, str], source: str) -> dict[str, Any]:
     """Write the study of the methods of ``content``, whose configuration is ``config``, at three learning rates each.
 
     Controls are left out: they are there to be found, and no candidates. UserError where no rate could be chosen.
     """
-    seeds, changing, asked = config.training_seeds, config.changing_model, "for `snakemake rates`"
-    held_out = f"a study with it, {asked}: rates are chosen by scores on held-out problems"
-    _refuse(source, "methods", [(not titles, "are none", f"a study with methods, {asked}")])
-    _refuse(source, "validation", [(config.validation is None, "is not there", held_out)])
-    _refuse(
-        source,
-        "seeds",
-        [(len(seeds) < 2, f"are {list(seeds)}", f"2 or more, {asked}: a seed's rate is chosen by the others")],
-    )
-    _refuse(source, f"models.{changing}.methods", [(changing, "is given", f"changes of the study's methods, {asked}")])
-    _refuse(source, "factorial", [(config.factorial is not None, "is given", f"a study without it, {asked}")])
+    seeds, model, asked = config.training_seeds, config.changing_model, ", for `snakemake rates`"
+    lacks, chosen = config.validation is None, ": rates are chosen by scores on held-out problems"
+    _refuse(source, "methods", (not titles, "are none", f"a study with methods{asked}"))
+    _refuse(source, "validation", (lacks, "is not there", f"a study with it{asked}{chosen}"))
+    few = f"2 or more{asked}: a seed's rate is chosen by the others"
+    _refuse(source, "seeds", (len(seeds) < 2, f"are {list(seeds)}", few))
+    _refuse(source, f"models.{model}.methods", (model, "is given", f"changes of the study's methods{asked}"))
+    _refuse(source, "factorial", (config.factorial is not None, "is given", f"a study without it{asked}"))
     methods: dict[str, Any] = {}
     for method, changes in content["methods"].items():
         if method not in config.control_methods:

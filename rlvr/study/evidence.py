@@ -1,4 +1,4 @@
-"""What a report says of the evidence that the numbers of a study give, and the settings behind them in papers' terms."""
+"""What a report says of the evidence that a study gives, and the settings behind its numbers in papers' terms."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from typing import Any
 import pandas as pd
 
 from evals.core.comparisons import Comparison, Comparisons, Contrast, Verdict
-from evals.core.errors import NotAccepted, UserError
+from evals.core.errors import UserError
 from evals.core.records import ALL_BENCHMARKS
 from evals.scores.contrast import MeasuredRun, estimate_contrast
-from rlvr.methods.component_file import components_in
 from rlvr.methods.components import part_with
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue
 from rlvr.study.evaluation import run_study
+from rlvr.study.method_pages import declared_in
 from rlvr.study.new_study import write_new_study
 from rlvr.study.source_files import CONFIG
 from rlvr.study.study import Study
@@ -57,20 +57,14 @@ class Named:
 
 def find_component(file: Path, name: str | None = None) -> Named:
     """Find the component of a file; of several, the one called ``name``."""
-    try:
-        declared = components_in(file)
-    except NotAccepted as error:
-        raise UserError(str(error).removeprefix("is ")) from None
-    components = [Named(file, kind, declared_name) for kind, names in declared.items() for declared_name in names]
+    components = [Named(file, kind, of_kind) for kind, names in declared_in(file).items() for of_kind in names]
     chosen = [component for component in components if name in (None, component.name)]
     if len(chosen) == 1:
         return chosen[0]
     names = ", ".join(component.name for component in components)
     accepted = f"--name with one of {names}" if names else "a class with @component(NAME) (docs/your_method.md)"
-    called = f" called {name}" if name else ""
-    raise UserError(
-        f"{file}: has {len(chosen) or 'no'} component{'s' * (len(chosen) > 1)}{called}; accepted: {accepted}"
-    )
+    number = f"{len(chosen) or 'no'} component{'s' * (len(chosen) > 1)}{f' called {name}' if name else ''}"
+    raise UserError(f"{file}: has {number}; accepted: {accepted}")
 
 
 def read_base(study: Path | None, model: str | None, gpus: int, out: Path) -> dict[str, Any]:
@@ -136,21 +130,20 @@ class Judgement:
 
     def content(self, seeds: Any) -> dict[str, Any]:
         """The study: reference, component and both controls."""
-        title = self.component.title
-        if isinstance(self.against, str):
-            parent, of_reference = self.against, {"extends": self.against}
-            title_of_reference = load_catalogue().get(parent, {}).get("title", parent)
+        title, against = self.component.title, self.against
+        if isinstance(against, str):
+            of_reference = {"extends": against}
+            title_of_reference = load_catalogue().get(against, {}).get("title", against)
         else:
-            parent, title_of_reference = _EXTENDED, self.against.title
-            of_reference = {"extends": parent, "title": title_of_reference, **self.against.changes}
-        random_weights = {"token_weights": load_catalogue()[_RANDOM_WEIGHTS]["token_weights"]}
+            title_of_reference = against.title
+            of_reference = {"extends": _EXTENDED, "title": title_of_reference, **against.changes}
+        weights = load_catalogue()[_RANDOM_WEIGHTS]["token_weights"]
+        random = {**of_reference, "title": f"{title_of_reference}, random weights", "token_weights": weights}
         half = {"training": {"steps": self.base["training"]["steps"] // 2}}
         methods = {
-            self.reference: {} if isinstance(self.against, str) else of_reference,
-            self.method: {"extends": parent, "title": title, **self.component.changes},
-            self.harmless: {}
-            if self.harmless == _RANDOM_WEIGHTS
-            else {**of_reference, "title": f"{title_of_reference}, random weights", **random_weights},
+            self.reference: {} if isinstance(against, str) else of_reference,
+            self.method: {"extends": of_reference["extends"], "title": title, **self.component.changes},
+            self.harmless: {} if self.harmless == _RANDOM_WEIGHTS else random,
             self.harmful: {**of_reference, "title": f"{title_of_reference}, half the steps", **half},
         }
         judged = {
@@ -167,15 +160,12 @@ class Judgement:
 
     def check(self) -> None:
         """Refuse names that would mean two things, and what the study refuses, before anything is run."""
-        others = [self.reference, self.harmful, self.harmless]
-        in_files = [(self.component, others)]
-        if isinstance(self.against, Named):
-            in_files.append((self.against, [self.method]))
+        in_files = [(self.component, [self.reference, self.harmful, self.harmless])]
+        in_files += [(self.against, [self.method])] if isinstance(self.against, Named) else []
         for component, taken in in_files:
             if component.name in (*load_catalogue(), *taken):
-                accepted = "another name in @component"
-                message = f"its component has the name {component.name} of another method; accepted: {accepted}"
-                raise UserError(f"{component.file}: {message}")
+                message = f"its component has the name {component.name} of another method"
+                raise UserError(f"{component.file}: {message}; accepted: another name in @component")
         Study.resolve(self.content([1]), "rlvr-bench judge")
 
     def passes_checks(self) -> bool:
@@ -212,9 +202,8 @@ class Judgement:
         for number, seeds in enumerate(looks):
             before, added = time.monotonic(), seeds - (looks[number - 1] if number else 0)
             if self.minutes is not None and before - started + added * seconds_of_seed > 60 * self.minutes:
-                print(
-                    f"a look at {seeds} seeds would end after the {self.minutes:g} minutes (--minutes)", file=sys.stderr
-                )
+                late = f"a look at {seeds} seeds would end after the {self.minutes:g} minutes (--minutes)"
+                print(late, file=sys.stderr)
                 break
             design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin}
             run_study(self.content(design), self.out, self.cores)
@@ -252,11 +241,8 @@ def contrast_words(contrast: Contrast | None, reference: str) -> str:
 
 def verdict_line(row: Comparison, table: pd.DataFrame, minutes: float) -> str:
     """Say the verdict in one line, with contrast, falls and cost from the main table."""
-    words = {
-        Verdict.BETTER: "better than",
-        Verdict.WORSE: "worse than",
-        Verdict.EQUIVALENT: "equivalent to",
-    }.get(row.verdict, "not decided against")
+    known = {Verdict.BETTER: "better than", Verdict.WORSE: "worse than", Verdict.EQUIVALENT: "equivalent to"}
+    words = known.get(row.verdict, "not decided against")
     interval = row.confidence_interval
     between = f" [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]" if interval else ""
     effect = row.minimum_detectable_effect

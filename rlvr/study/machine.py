@@ -73,7 +73,7 @@ def model_files(key: str, model: Existing, may_be_missing: bool) -> list[str]:
 
 
 def devices(study: Study, run: str) -> dict[str, Any]:
-    """The nodes and GPUs of a job that trains a run: those of the run, which starts Ray on them, but for a Ray cluster that runs.
+    """The nodes and GPUs of a job that trains a run, which starts Ray on them where no Ray cluster runs.
 
     On several nodes Slurm is told the GPUs of each, for so many in all would not do.
     """

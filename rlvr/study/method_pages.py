@@ -15,25 +15,17 @@ from rlvr.study.catalogue import Entry, resolve_method
 
 _WIDTH = 110
 _PAGES = Path(__file__).resolve().parents[2] / "docs" / "methods"
-_LABELS = (
-    ("reward_shaping", "Reward shaping"),
-    ("advantage", "Advantage"),
-    ("token_weights", "Token weights"),
-    ("loss", "Policy loss"),
-    ("correction", "Correction of the sampler"),
-    ("kl", "KL to a reference policy"),
-    ("entropy_bonus", "Entropy bonus"),
-    ("assignment", "Mini-batches"),
-    ("selection", "Batch selection"),
+_LABELS = (  # of each kind of component, with what a method does that has none
+    ("reward_shaping", "Reward shaping", "rewards as they are"),
+    ("advantage", "Advantage", ""),
+    ("token_weights", "Token weights", "1 for every token"),
+    ("loss", "Policy loss", ""),
+    ("correction", "Correction of the sampler", "the sampler's probabilities are not looked at"),
+    ("kl", "KL to a reference policy", "no term"),
+    ("entropy_bonus", "Entropy bonus", "no term"),
+    ("assignment", "Mini-batches", ""),
+    ("selection", "Batch selection", "every rollout that is sampled"),
 )
-_NOTHING = {
-    "reward_shaping": "rewards as they are",
-    "token_weights": "1 for every token",
-    "correction": "the sampler's probabilities are not looked at",
-    "kl": "no term",
-    "entropy_bonus": "no term",
-    "selection": "every rollout that is sampled",
-}
 
 
 def list_methods(catalogue: Mapping[str, Entry]) -> Iterator[str]:
@@ -58,16 +50,14 @@ def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
         lineage.append(catalogue[lineage[-1]]["extends"])
     if len(lineage) > 1:
         yield f"  from {', which extends '.join(lineage[1:])}"
-    for kind, label in _LABELS:
+    for kind, label, without in _LABELS:
         component = entry["batching"][kind] if kind in entry["batching"] else entry[kind]
         yield ""
-        if component is None:
+        if component is None or (declared := component_of(kind, component)) is None:
             yield f"{label}: none"
-            yield from _wrapped(_NOTHING[kind], "  ")
-            continue
-        declared = component_of(kind, component)
-        assert declared is not None, "the entry is resolved"
-        yield from _component(label, declared, component)
+            yield from _wrapped(without, "  ")
+        else:
+            yield from _component(label, declared, component)
     yield ""
     yield "Choices, where paper and code differ or are silent"
     yield from _wrapped(entry["choices"], "  ")
@@ -76,16 +66,20 @@ def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
             yield f"Explained in docs/methods/{page.name}"
 
 
-def show_file(file: Path) -> Iterator[str]:
-    """Describe the components that a file of the user's declares, as an entry of a study names them."""
+def declared_in(file: Path) -> Mapping[str, Mapping[str, type[Component]]]:
+    """Find the components of a file of the user's by kind and name; what is wrong with it is a :class:`UserError`."""
     try:
-        declared = components_in(file)
+        return components_in(file)
     except NotAccepted as error:
         raise UserError(str(error).removeprefix("is ")) from None
-    if not declared:
+
+
+def show_file(file: Path) -> Iterator[str]:
+    """Describe the components that a file of the user's declares, as an entry of a study names them."""
+    if not (declared := declared_in(file)):
         raise UserError(f"{file}: declares no component; accepted: a class with @component(NAME) (docs/your_method.md)")
     yield str(file)
-    for kind, label in (*_LABELS, (AGGREGATION, "Aggregation of token losses")):
+    for kind, label, _ in (*_LABELS, (AGGREGATION, "Aggregation of token losses", "")):
         for name, component in declared.get(kind, {}).items():
             yield ""
             yield from _component(label, component, defaults(component))

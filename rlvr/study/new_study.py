@@ -55,8 +55,7 @@ training:
   # By its name {size:g} billion parameters: with gradients and moments {needed:.0f} GB. So adapters are trained.
   lora: {{rank: 32, alpha: 64}}
 """
-_OF_VERL = """
-training:
+_OF_VERL = """\
   micro_batch_size: null  # the local engine's; verl takes tokens_per_device
   micro_batch_tokens: null
   sampling_batch_size: null
@@ -93,20 +92,19 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
     directory = Path(model).expanduser()
     is_local = directory.is_dir() or model.startswith((".", "/", "~"))
     if is_local and not (directory / "config.json").is_file():
-        raise UserError(
-            f"--model: {model} has no config.json; a checkpoint directory or OWNER/NAME on the Hub is accepted"
-        )
+        accepted = "a checkpoint directory or OWNER/NAME on the Hub is accepted"
+        raise UserError(f"--model: {model} has no config.json; {accepted}")
     name = re.sub(r"\W+", "_", directory.resolve().name if is_local else model.rpartition("/")[2]).strip("_").lower()
     form = prompt or ("chat" if is_local and _is_chat_model(directory) else "base")
     instruction = r"{problem}\nPlease reason step by step, and put your final answer within \\boxed{}."
     named = _SIZE.search(model.rpartition("/")[2])
     size = float(named[1]) if named else 0.0
-    where_from = f"path: {directory.resolve()}  # its bytes are part of every result's identity"
-    if not is_local:
+    if is_local:
+        where_from = f"path: {directory.resolve()}  # its bytes are part of every result's identity"
+    else:
         commit = newest_commit(model)
-        where_from = f"id: {model}\n    " + (
-            f"revision: {commit}" if commit else "# revision: COMMIT  # else main of that day"
-        )
+        revision = f"revision: {commit}" if commit else "# revision: COMMIT  # else main of that day"
+        where_from = f"id: {model}\n    {revision}"
     text = _STUDY.format(
         title=f"{model}: three methods on {f'{gpus} GPUs' if gpus > 1 else 'one GPU' if gpus else 'the CPU'}.",
         file=out,
@@ -118,16 +116,12 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
         prompt=form,
         instruction=f'"{instruction}"' if form == "chat" else rf'"{instruction}\n"',
     )
-    lora = (
-        _LORA.format(size=size, needed=_BYTES_TRAINED * size) if _BYTES_TRAINED * size > memory * max(gpus, 1) else ""
-    )
-    if gpus > 1:
-        of_verl = _OF_VERL.replace("GPUS", str(gpus))
-        text += lora + of_verl.removeprefix("\ntraining:\n") if lora else of_verl
+    if (needed := _BYTES_TRAINED * size) > memory * max(gpus, 1):
+        training = _LORA.format(size=size, needed=needed)
     else:
-        text += lora
-    if gpus == 0:
-        text += "\nexecution: {device: cpu}\n"
+        training = "\ntraining:\n" if gpus > 1 else ""
+    of_machine = _OF_VERL.replace("GPUS", str(gpus)) if gpus > 1 else "" if gpus else "\nexecution: {device: cpu}\n"
+    text += training + of_machine
     write_text(out, text)
     try:
         return Study.read(out)

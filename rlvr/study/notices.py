@@ -23,24 +23,26 @@ _RESULTS, _REHEARSALS = Path("results"), Path("results/rehearsal")
 def print_notices(study: Study, looks: Mapping[str, PlannedLook]) -> None:
     """Print everything; a plan may be made where no job is to be run."""
     announce_look(study, looks, logging.getLogger("snakemake.logging"))
+    for line in notices(study):
+        print(line, file=sys.stderr)
+
+
+def notices(study: Study) -> Iterator[str]:
+    """Say what a plan of a study cannot show: what this machine lacks, the design, the hours, the prompts."""
     has_gpu = any(any(Path("/dev").glob(name)) for name in _GPU_DEVICES)
     if study.config.execution.device == "cuda" and not has_gpu:
-        print(
-            "warning: execution.device is cuda, and this machine shows no GPU: jobs started here will fail",
-            file=sys.stderr,
-        )
+        yield "warning: execution.device is cuda, and this machine shows no GPU: jobs started here will fail"
     if has_gpu and version("torch").endswith("+cpu"):
-        print(
+        yield (
             "warning: this machine has a GPU, and torch is a build for CPUs; `make` without the index of CPU builds "
-            "(PIP_EXTRA_INDEX_URL) installs another, after `rm -r .venv`",
-            file=sys.stderr,
+            "(PIP_EXTRA_INDEX_URL) installs another, after `rm -r .venv`"
         )
     if study.config.factorial is not None:
-        print(*describe(study.config.factorial, len(study.config.training_seeds)), sep="\n", file=sys.stderr)
+        yield from describe(study.config.factorial, len(study.config.training_seeds))
     if study.methods and (len(study.config.models) > 1 or not study.models_from_scratch):
-        print(*hours(study, _RESULTS), sep="\n", file=sys.stderr)
+        yield from hours(study, _RESULTS)
     if study.methods and not study.models_from_scratch:
-        print(*prompts(study), sep="\n", file=sys.stderr)
+        yield from prompts(study)
 
 
 def hours(study: Study, results: Path) -> Iterator[str]:

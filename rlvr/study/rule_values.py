@@ -1,4 +1,4 @@
-"""The values of Snakemake's rules that no rule can say by itself: settings one by one, patterns of names, errors in one line."""
+"""The values of Snakemake's rules: settings one by one, checks of results, patterns of names, errors in one line."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ def by_setting(
                 raise ValueError(f"{len(texts[key])} settings, more than the {at_most} of the rule")
         return texts[key][index] if index < len(texts[key]) else ""
 
-    return [lambda wildcards, index=index: text(index, wildcards) for index in range(at_most)]
+    def slot(index: int) -> Callable[[Any], str]:
+        return lambda wildcards: text(index, wildcards)
+
+    return [slot(index) for index in range(at_most)]
 
 
 def setting_texts(settings: Mapping[str, Any] | Record, before: str = "") -> Iterator[str]:

@@ -36,7 +36,8 @@ def code_of(*modules: str) -> list[str]:
 def template_files(page: str) -> list[str]:
     """The files of a page's templates: its own, those of all pages, and its script."""
     names = ("base.html.jinja", "macros.html.jinja", "report.css", f"{page}.html.jinja", f"{page}.js")
-    return [as_input(REPOSITORY / "rlvr/report/templates" / name) for name in names]
+    files = [REPOSITORY / "rlvr/report/templates" / name for name in names]
+    return [as_input(file) for file in files if file.is_file()]
 
 
 def as_input(path: Path) -> str:

@@ -247,7 +247,7 @@ class Studies:
             if run in self.policies:
                 owner, other = self.policies[run]
                 is_same = policy.directory == other.directory
-                if not is_same or trained.seed and not trains_as(owner.folder, trained.model, trained.method):
+                if not is_same or (trained.seed and not trains_as(owner.folder, trained.model, trained.method)):
                     self._refuse(policy, other, source, self.sources[owner.folder])
             added[run] = (study, policy)
         self.by_folder[study.folder], self.sources[study.folder] = study, source

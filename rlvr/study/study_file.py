@@ -1,6 +1,6 @@
 """The content of study files: what one extends, several one over the other, and changes of the command line."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,7 @@ def _model(name: str, model: Any, study: Mapping[str, Any], path: Path) -> Any:
     if not isinstance(extended, str) or extended not in known:
         accepted = ", ".join(map(str, known)) or "a model of the study that this file extends, which has none"
         raise InvalidInput(str(path), f"models.{name}.extends", f"is {extended!r}", accepted)
-    merged = deepcopy(known[extended])
-    _merge(merged, {key: value for key, value in model.items() if key != "extends"})
-    return merged
+    return merged(known[extended], {key: value for key, value in model.items() if key != "extends"})
 
 
 def _extended(path: Path, name: str) -> Path:
@@ -79,23 +77,19 @@ def extend(study: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, An
     these only where the reference method is the same. What random rewards gain says nothing of other methods and is
     left to the study that has it.
     """
-    merged = deepcopy(dict(study))
+    taken = deepcopy(dict(study))
     if isinstance(methods := content.get("methods"), dict):
-        controls, reference = merged.get("controls"), merged.get("reference_method")
-        merged = {key: value for key, value in merged.items() if key not in _OF_METHODS}
+        controls, reference = taken.get("controls"), taken.get("reference_method")
+        taken = {key: value for key, value in taken.items() if key not in _OF_METHODS}
         same = content.get("reference_method", reference) == reference
         if same and isinstance(controls, dict) and "controls" not in content:
             controls = {kind: method for kind, method in controls.items() if kind != "random_rewards"}
             added = {name: changes for name, changes in study["methods"].items() if name in controls.values()}
             content = {**content, "methods": {**methods, **added, **methods}, "controls": controls}
-    for key, value in content.items():
-        if key in EXTENDED_BY_KEY and isinstance(value, dict) and isinstance(merged.get(key, {}), dict):
-            _merge(merged.setdefault(key, {}), value)
-            _leave_out_nulls(merged[key], value)
-        else:
-            merged[key] = value
-    _leave_out_nulls(merged, content)
-    return merged
+    for key in EXTENDED_BY_KEY:
+        if isinstance(value := content.get(key), dict) and isinstance(old := taken.get(key, {}), dict):
+            content = {**content, key: _without_nulls(merged(old, value), value)}
+    return _without_nulls({**taken, **content}, content)
 
 
 def _read_files_named_in(content: dict[str, Any], path: Path) -> None:
@@ -155,9 +149,8 @@ def read_study(files: Iterable[str | Path], changes: Mapping[str, Any]) -> dict[
     """
     content: dict[str, Any] = {}
     for path in files:
-        _merge(content, read_study_file(Path(path)))
-    _merge(content, {key: _typed(value, f"--config {key}") for key, value in changes.items()})
-    return content
+        content = merged(content, read_study_file(Path(path)))
+    return merged(content, {key: _typed(value, f"--config {key}") for key, value in changes.items()})
 
 
 def read_extended(files: Sequence[str | Path], changes: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -167,19 +160,24 @@ def read_extended(files: Sequence[str | Path], changes: Mapping[str, Any]) -> di
     return None if extended is None else read_study([_extended(path, extended)], changes)
 
 
-def _merge(content: dict[str, Any], changes: Mapping[str, Any]) -> None:
+def merged(
+    content: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    is_same: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda old, new: True,
+) -> dict[str, Any]:
+    """Put ``changes`` on top of ``content``: a mapping key by key if it ``is_same``, anything else in place of it."""
+    result = deepcopy(dict(content))
     for key, value in changes.items():
-        if isinstance(value, Mapping) and isinstance(content.get(key), dict):
-            _merge(content[key], value)
-        else:
-            content[key] = value
+        old = result.get(key)
+        if isinstance(value, Mapping) and isinstance(old, dict) and is_same(old, value):
+            value = merged(old, value, is_same)
+        result[key] = deepcopy(value)
+    return result
 
 
-def _leave_out_nulls(merged: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Take the keys out of ``merged`` that ``changes`` sets to null; what was null before stays."""
-    for key, value in changes.items():
-        if value is None:
-            del merged[key]
+def _without_nulls(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the keys out of ``content`` that ``changes`` sets to null; what was null before stays."""
+    return {key: value for key, value in content.items() if key not in changes or changes[key] is not None}
 
 
 def _typed(value: Any, source: str) -> Any:

@@ -45,7 +45,7 @@ box); in words the two digits of a step, "plus" and its like, the third digit, a
 _OPERATORS = (*OPERATORS, "/", *OPERATOR_WORDS.values())
 _EQUATION = re.compile(r"[-+*/].*=(?: [\d.,]*)?$")
 """A line up to its result: an operation, the sign and, after a space, the digits of the result so far."""
-_BOTH_KINDS = "a directory made by `tokens` or `compare`"
+_BOTH_KINDS = "a directory made by `claims replay` or `claims compare`"
 
 
 def token_class(line: str, text: str) -> str:
@@ -109,7 +109,7 @@ def read_recorded(
     """Read the columns of :func:`read_token_table`, or some, that were recorded, without those that are worked out."""
     path = directory / "tokens.parquet"
     if is_comparison(directory):
-        raise InvalidInput(str(path), "", "compares two checkpoints", "a directory made by `tokens`")
+        raise InvalidInput(str(path), "", "compares two checkpoints", "a directory made by `claims replay`")
     kept = [name for name in parquet.read_schema(path).names if name in columns]
     return pd.read_parquet(path, columns=kept, filters=None if step is None else [("step", "==", step)])
 

@@ -183,7 +183,7 @@ def write_page(
     """Write a token table as text: a page with problems' responses in colour.
 
     Args:
-        table: directory made by `tokens replay` or `tokens compare`, or a run's rollouts/step-N.
+        table: directory made by `claims replay` or `claims compare`, or a run's rollouts/step-N.
         step: one of the steps kept, where there are several; a comparison has none.
         problems: ids; default: the first ones with right and wrong responses.
         count: how many problems, where none is named.

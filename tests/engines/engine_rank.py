@@ -35,6 +35,7 @@ class RankBatch:
     rows: Tensor  # [B] int64, their places in the whole batch
     sampler: Sequence[Sequence[float]]  # what the log-probs of others differ by from the policy's before the update
     reference: Sequence[Sequence[float]]
+    counted: Sequence[bool]  # false of what is left out
 
     def select(self, rows: slice) -> RankBatch:
         return RankBatch(*(getattr(self, each.name)[rows] for each in fields(self)))
@@ -104,7 +105,8 @@ class EngineRank:
     def _data(self, batch: RankBatch, more: dict[str, Tensor], settings: dict[str, Any]) -> Any:
         """The batch as verl's workers are handed it."""
         whole = [[*prompt, *response] for prompt, response in zip(batch.prompts, batch.responses, strict=True)]
-        ones = [[1] * len(response) for response in batch.responses]
+        of_rows = zip(batch.responses, batch.counted, strict=True)
+        ones = [[int(counted)] * len(response) for response, counted in of_rows]
         tensors = {
             "prompts": nested(batch.prompts),
             "responses": nested(batch.responses),

@@ -26,6 +26,7 @@ from rlvr.study.study import Study
 ROOT = Path(__file__).parents[2]
 VOCABULARY, PROMPTS, SAMPLES, UPDATES, LEARNING_RATE = 43, 6, 4, 2, 3e-4
 ADAPTED = "delta_with_adapters"
+LEFT_OUT = ("delta_left_out", "kl_cov_left_out")
 # Token weights without hidden states are the trainer's, not the engine's: test_verl_methods.py.
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "dapo": {},
@@ -57,15 +58,18 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 
 
 class Variation(NamedTuple):
-    """What is changed in the catalogue's entry, and the adapters."""
+    """What is changed in the catalogue's entry, the adapters, and whether responses are left out."""
 
     changes: Mapping[str, Any]
     lora: Mapping[str, Any] | None = None
+    leaves_out: bool = False
 
 
 CASES: Mapping[str, Variation] = {
     **{name: Variation(changes) for name, changes in METHODS.items()},
     ADAPTED: Variation({"extends": "delta"}, lora={"rank": 3, "alpha": 6}),
+    LEFT_OUT[0]: Variation({"extends": "delta"}, leaves_out=True),
+    LEFT_OUT[1]: Variation({"extends": "kl_cov", "loss": {"aggregation": "prompt-mean"}}, leaves_out=True),
 }
 
 
@@ -104,6 +108,9 @@ def case_of(name: str) -> Case:
     resolved = {piece: entry.get(piece) for piece in ("version", *composition().model_fields)}
     method = compose(resolved)
     batch = recorded(method)
+    if CASES[name].leaves_out:  # one of each prompt's, and the whole of the last prompt
+        batch["counted"] = [row % SAMPLES != 1 and row < (PROMPTS - 1) * SAMPLES for row in range(PROMPTS * SAMPLES)]
+        batch["advantages"] = [a * c for a, c in zip(batch["advantages"], batch["counted"], strict=True)]
     return Case(name, CASES[name], resolved, method, batch)
 
 
@@ -133,6 +140,7 @@ def recorded(method: Method) -> dict[str, Any]:
         "groups": groups.tolist(),
         "advantages": method.advantage(rewards, groups, lengths).tolist(),
         "mini_batches": [part.tolist() for part in parts],
+        "counted": [True] * len(groups),
     }
 
 

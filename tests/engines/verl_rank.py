@@ -112,7 +112,7 @@ def compute(path: Path) -> None:
         torch.tensor(given["groups"])[own],
         mini_batch_ids(mini_batches, len(layout))[own],
         layout.argsort()[own],
-        *([given[name][row] for row in own] for name in ("sampler", "reference")),
+        *([given[name][row] for row in own] for name in ("sampler", "reference", "counted")),
     )
     scores = one.score(batch)
     weighted = [advantage * weights for advantage, weights in zip(batch.advantages, scores.weights, strict=True)]

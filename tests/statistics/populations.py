@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from evals.statistics import interval
+from evals.statistics.accuracy import clustered_standard_error
 
 Counts = npt.NDArray[np.int64]
 Intervals = Callable[[Counts, int], interval.Ends]
@@ -75,3 +76,33 @@ def measure_coverage(
     known = ~(np.isnan(low) | np.isnan(high))
     covered = ((low <= population.accuracy) & (population.accuracy <= high))[known]
     return Coverage(float(known.mean()), float(covered.mean()) if known.any() else np.nan)
+
+
+def wilson_interval(accuracies: npt.ArrayLike, samples: int, confidence: float = 0.95) -> interval.Ends:
+    """Wilson's score interval [...] with the effective sample size of clustered data, from accuracies [..., N].
+
+    The effective sample size is ``p (1 - p) / SE^2``, never more than N * k; the quantile is Student's with N - 1
+    degrees of freedom (Kott and Carr 1997, Journal of Official Statistics 13; Dean and Pagano 2015, Journal of Survey
+    Statistics and Methodology 3). NaN where all accuracies are equal to 0 or to 1.
+    """
+    values = np.asarray(accuracies, dtype=np.float64)
+    mean, problems = values.mean(axis=-1), values.shape[-1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effective = np.minimum(mean * (1.0 - mean) / clustered_standard_error(values) ** 2, problems * samples)
+        return interval._score_ends(mean, effective, interval._t_quantile(problems, confidence))
+
+
+def hall_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> interval.Ends:
+    """The t interval corrected for skewness by Hall's cubic transformation [...], from accuracies [..., N].
+
+    Hall 1992, "On the removal of skewness by transformation", Journal of the Royal Statistical Society B 54. With no
+    skewness it is the t interval. NaN where all accuracies are equal.
+    """
+    values = np.asarray(accuracies, dtype=np.float64)
+    mean, problems = values.mean(axis=-1), values.shape[-1]
+    deviations = values - mean[..., None]
+    with np.errstate(invalid="ignore"):
+        skewness = (deviations**3).mean(axis=-1) / (deviations**2).mean(axis=-1) ** 1.5 / np.sqrt(problems)
+        return interval._skewness_free(
+            mean, clustered_standard_error(values), skewness, interval._t_quantile(problems, confidence)
+        )

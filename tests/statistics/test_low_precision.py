@@ -9,12 +9,13 @@ import pytest
 from evals.statistics.accuracy import clustered_standard_error
 from evals.statistics.average import estimate_average
 from evals.statistics.difference import estimate_difference
-from evals.statistics.interval import hall_interval, suite_intervals, t_interval, wilson_interval
+from evals.statistics.interval import suite_intervals, t_interval
 from evals.statistics.power import Design
 from evals.statistics.resampling import bootstrap_differences, holm, sign_flip_p_values
 from evals.statistics.robust import interquartile_mean, performance_profile, stratified_bootstrap
 from evals.statistics.scaling import fit_curves
 from evals.statistics.weighting import weighted_mean
+from tests.statistics.populations import hall_interval, wilson_interval
 
 DRAWS = np.random.default_rng(1).multinomial(30, np.full(30, 1 / 30), size=9)
 SEEDS = np.random.default_rng(2).integers(0, 2, (9, 2, 30))

@@ -6,14 +6,12 @@ from scipy import stats
 
 from evals.statistics.average import estimate_average
 from evals.statistics.interval import (
-    hall_interval,
     score_interval,
     score_intervals,
     suite_intervals,
     t_interval,
-    wilson_interval,
 )
-from tests.statistics.populations import Population, measure_coverage, t_intervals
+from tests.statistics.populations import Population, hall_interval, measure_coverage, t_intervals, wilson_interval
 
 REPLICATES = 4_000
 MEANS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 0.98, 0.99)

@@ -56,6 +56,7 @@ def of_study(name):
 for name in asked_names():
 
     rule:
+        """A study of config/studies beside the one at hand: the file of its name says what it asks."""
         name:
             name
         input:

@@ -1,6 +1,6 @@
 """Calls the function that a rule names, ``module:function``, with the rule's named inputs and params, and its output.
 
-Inputs are paths, and ``out`` is the first output: the directory of a manifest, and a table or figure without its ending.
+Inputs are paths. ``out`` is the first output: the directory of a manifest, a table or figure without its ending.
 A function that takes ``results`` gets the run sheet, scores and comparisons read and checked as one.
 """
 

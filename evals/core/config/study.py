@@ -24,10 +24,10 @@ from evals.core.config.sections import (
     Validation,
 )
 from evals.core.config.settings import Settings, require
-from evals.core.errors import InvalidInput, NotAccepted
+from evals.core.errors import InvalidInput, refuse
 from evals.core.numbers import Index, InnerShare
 from evals.core.records import BASE
-from evals.core.run_spec import LOCAL, LOCAL_DTYPES, VERL
+from evals.core.run_spec import LOCAL_DTYPES, VERL
 from evals.core.training_settings import LocalTraining, VerlTraining
 from evals.core.values import UNIQUE, Arxiv, Matching, Name, Text, Title
 
@@ -176,99 +176,82 @@ class StudyConfig(Settings):
 
     @model_validator(mode="after")
     def _check_whole(self) -> StudyConfig:
-        if self.extends is not None:  # reading a file resolves it
-            raise NotAccepted("is not in a file", "a key of a study file alone", "extends")
-        if self.evaluation.backend == "server":
-            raise NotAccepted(
-                "is server", "local, transformers, vllm; a model of source server has its own", "evaluation.backend"
-            )
+        methods, benchmarks = ", ".join(self.methods), ", ".join(self.benchmarks)
+        refuse(self.extends is not None, "is not in a file", "a key of a study file alone", "extends")  # resolved there
+        accepted = "local, transformers, vllm; a model of source server has its own"
+        refuse(self.evaluation.backend == "server", "is server", accepted, "evaluation.backend")
         for name, model in self.models.items():
             self._check_model(f"models.{name}", model)
-        if not self.methods and self.reference_method != BASE:
-            message = f"is {self.reference_method!r} in a study without methods, which only evaluates its models"
-            raise NotAccepted(message, "a method that `methods` has, or no reference_method", "reference_method")
-        if not self.methods and self.score_at is not None:
-            raise NotAccepted("is given in a study without methods, which trains nothing", "none", "score_at")
         weighting = self.statistics.weighting
-        if isinstance(weighting, dict) and set(weighting) != set(self.benchmarks):
-            message, accepted = (
-                f"has {', '.join(weighting)}",
-                f"the benchmarks, each once: {', '.join(self.benchmarks)}",
-            )
-            raise NotAccepted(message, accepted, "statistics.weighting")
+        others = isinstance(weighting, dict) and set(weighting) != set(self.benchmarks)
+        accepted = f"the benchmarks, each once: {benchmarks}"
+        refuse(others, f"has {', '.join(weighting or ())}", accepted, "statistics.weighting")
         for name in self.evaluation.samples_of:
-            if name not in self.benchmarks or self.methods:
-                message = "is in a study with methods" if self.methods else "is no benchmark of the study"
-                accepted = "samples_per_problem alone" if self.methods else ", ".join(self.benchmarks)
-                raise NotAccepted(message, accepted, f"evaluation.samples_of.{name}")
+            key = f"evaluation.samples_of.{name}"
+            refuse(self.methods, "is in a study with methods", "samples_per_problem alone", key)
+            refuse(name not in self.benchmarks, "is no benchmark of the study", benchmarks, key)
         if self.methods:
             require(self, ("seeds", "problems", "reference_method", "training"))
-            self._check_training()
-            if self.reference_method not in self.methods:
-                raise NotAccepted(f"is {self.reference_method!r}", ", ".join(self.methods), "reference_method")
+            kind = VerlTraining if self.engine == VERL else LocalTraining
+            required = [name for name, field in kind.model_fields.items() if field.is_required()]
+            lacking = [name for name in required if name not in self.training]
+            refuse(lacking, f"lacks {', '.join(lacking)}", key="training")
+            known = self.reference_method in self.methods
+            refuse(not known, f"is {self.reference_method!r}", methods, "reference_method")
             self._check_controls()
             self._check_engine()
-            self._check_validation()
-        if self.best_checkpoint is not None:
-            self._check_best(self.best_checkpoint)
-        return self
-
-    def _check_training(self) -> None:
-        kind = VerlTraining if self.engine == VERL else LocalTraining
-        required = [name for name, field in kind.model_fields.items() if field.is_required()]
-        if lacking := [name for name in required if name not in self.training]:
-            raise NotAccepted(f"lacks {', '.join(lacking)}", key="training")
-
-    def _check_best(self, best: BestCheckpoint) -> None:
-        if not self.methods:
-            raise NotAccepted("is given in a study without methods, which trains nothing", "none", "checkpoint.best")
-        if best.benchmark not in self.benchmarks:
-            raise NotAccepted(f"is {best.benchmark!r}", ", ".join(self.benchmarks), "checkpoint.best.benchmark")
-        interval = self.execution.checkpoint_interval
-        if self.engine == VERL and best.every % interval:
+        else:
+            found = f"is {self.reference_method!r} in a study without methods, which only evaluates its models"
+            accepted = "a method that `methods` has, or no reference_method"
+            refuse(self.reference_method != BASE, found, accepted, "reference_method")
+            given = {"score_at": self.score_at, "checkpoint.best": self.best_checkpoint}
+            for key, value in given.items():
+                refuse(value is not None, "is given in a study without methods, which trains nothing", "none", key)
+        if (best := self.best_checkpoint) is not None:
+            known, interval = best.benchmark in self.benchmarks, self.execution.checkpoint_interval
+            refuse(not known, f"is {best.benchmark!r}", benchmarks, "checkpoint.best.benchmark")
             accepted = f"with engine verl a multiple of execution.checkpoint_interval, {interval}"
-            raise NotAccepted(f"is {best.every}", accepted, "checkpoint.best.every")
+            is_between = self.engine == VERL and best.every % interval
+            refuse(is_between, f"is {best.every}", accepted, "checkpoint.best.every")
+        return self
 
     def _check_controls(self) -> None:
         """Check that the controls are two methods that are compared with the reference method."""
-        compared = [method for method in self.methods if method != self.reference_method]
-        for key, method in dict(self.controls or {}).items():
-            if method is not None and method not in compared:
-                raise NotAccepted(f"is {method!r}", ", ".join(compared), f"controls.{key}")
-        if self.controls and self.controls.positive == self.controls.negative:
-            raise NotAccepted("is the positive control too", "another method", "controls.negative")
+        compared, controls = [method for method in self.methods if method != self.reference_method], self.controls
+        for key, method in dict(controls or {}).items():
+            is_other = method is not None and method not in compared
+            refuse(is_other, f"is {method!r}", ", ".join(compared), f"controls.{key}")
+        is_one = controls and controls.positive == controls.negative
+        refuse(is_one, "is the positive control too", "another method", "controls.negative")
 
     def _check_model(self, key: str, model: Model) -> None:
         if isinstance(model, FromScratch):
-            if model.training.stop_at is not None and (self.validation is None or not self.methods):
-                message = "is given in a study without validation problems"
-                raise NotAccepted(message, "a study with methods and `validation`", f"{key}.training.stop_at")
+            looks = model.training.stop_at is not None and (self.validation is None or not self.methods)
+            accepted, found = "a study with methods and `validation`", "is given in a study without validation problems"
+            refuse(looks, found, accepted, f"{key}.training.stop_at")
             return self._check_context(key, model)
         if isinstance(model, Served):
-            if self.methods:
-                raise NotAccepted("is server in a study with methods", "a study that only evaluates", f"{key}.source")
-            return None
-        if (self.methods or isinstance(model, FineTuned)) and model.system_prompt is not None:
-            message = "is given to a model that is trained, whose training would lack it"
-            raise NotAccepted(message, "none", f"{key}.system_prompt")
-        accepted = ", ".join(LOCAL_DTYPES)
-        trains = isinstance(model, FineTuned) or (self.methods and self.engine == LOCAL)
-        if trains and model.dtype not in LOCAL_DTYPES:
-            raise NotAccepted(f"is {model.dtype} in a study trained by engine local", accepted, f"{key}.dtype")
-        if model.head_dtype is not None and self.evaluation.backend != "local":
-            message = f"is {model.head_dtype} with evaluation.backend {self.evaluation.backend}"
-            raise NotAccepted(message, "none, or backend local", f"{key}.head_dtype")
-        if model.head_dtype is not None and self.methods and self.engine == VERL:
-            raise NotAccepted("is a setting of engine local", "none with engine verl", f"{key}.head_dtype")
-        if model.cluster and self.engine == LOCAL:
-            raise NotAccepted("is a setting of engine verl", "none with engine local", f"{key}.cluster")
-        if self.evaluation.backend == "local" and model.dtype not in LOCAL_DTYPES:
-            message = f"is {model.dtype} with evaluation.backend local"
-            raise NotAccepted(message, f"{accepted}, or backend transformers or vllm", f"{key}.dtype")
+            found, accepted = "is server in a study with methods", "a study that only evaluates"
+            return refuse(self.methods, found, accepted, f"{key}.source")
+        is_trained, by_verl = bool(self.methods) or isinstance(model, FineTuned), self.engine == VERL
+        backend, dtypes = self.evaluation.backend, ", ".join(LOCAL_DTYPES)
+        found = "is given to a model that is trained, whose training would lack it"
+        refuse(is_trained and model.system_prompt is not None, found, "none", f"{key}.system_prompt")
+        if model.dtype not in LOCAL_DTYPES:
+            by_local = isinstance(model, FineTuned) or (self.methods and not by_verl)
+            refuse(by_local, f"is {model.dtype} in a study trained by engine local", dtypes, f"{key}.dtype")
+            found, accepted = f"is {model.dtype} with evaluation.backend local", "or backend transformers or vllm"
+            refuse(backend == "local", found, f"{dtypes}, {accepted}", f"{key}.dtype")
+        if model.head_dtype is not None:
+            found = f"is {model.head_dtype} with evaluation.backend {backend}"
+            refuse(backend != "local", found, "none, or backend local", f"{key}.head_dtype")
+            is_ignored = self.methods and by_verl
+            refuse(is_ignored, "is a setting of engine local", "none with engine verl", f"{key}.head_dtype")
+        is_ignored = model.cluster and not by_verl
+        refuse(is_ignored, "is a setting of engine verl", "none with engine local", f"{key}.cluster")
         for method in model.methods or {}:
-            if method not in self.methods:
-                accepted = ", ".join(self.methods)
-                raise NotAccepted("is no method of the study", accepted, f"{key}.methods.{method}")
+            found, accepted = "is no method of the study", ", ".join(self.methods)
+            refuse(method not in self.methods, found, accepted, f"{key}.methods.{method}")
         return None
 
     def _check_context(self, key: str, model: FromScratch) -> None:
@@ -276,23 +259,26 @@ class StudyConfig(Settings):
         context = model.architecture.max_position_embeddings
         longest_of = {"training": self.training.get("max_new_tokens", 0), "evaluation": self.evaluation.max_new_tokens}
         for stage, longest in longest_of.items():
-            if longest >= context:
-                message = (
-                    f"is {longest}, and {key}.architecture.max_position_embeddings, for prompt and response, {context}"
-                )
-                raise NotAccepted(message, f"at most {context - 1}", f"{stage}.max_new_tokens")
+            found = f"is {longest}, and {key}.architecture.max_position_embeddings, for prompt and response, {context}"
+            refuse(longest >= context, found, f"at most {context - 1}", f"{stage}.max_new_tokens")
 
     def _check_engine(self) -> None:
         """Check that the study has what its engine needs, and nothing that the engine would ignore."""
+        execution, steps, is_validated = self.execution, self.contrast_steps, self.validation is not None
         if self.engine == VERL:
-            if self.contrast_steps:
-                raise NotAccepted(f"is {self.contrast_steps}", "0, or none, with engine verl", "contrast_steps")
-            require(self.execution, ("cluster", "training_python"), "execution")
-        elif self.execution.cluster is not None:
-            raise NotAccepted("is a setting of engine verl", "none with engine local", "execution.cluster")
-        elif "training_python" in self.execution.model_fields_set and not self.samples_rollouts_by_vllm:
+            refuse(steps, f"is {steps}", "0, or none, with engine verl", "contrast_steps")
+            require(execution, ("cluster", "training_python"), "execution")
+            refuse(is_validated, "is a setting of engine local", "none with engine verl", "validation")
+        else:
+            is_ignored = execution.cluster is not None
+            refuse(is_ignored, "is a setting of engine verl", "none with engine local", "execution.cluster")
+            is_ignored = "training_python" in execution.model_fields_set and not self.samples_rollouts_by_vllm
+            found = "names an environment of verl or vLLM"
             accepted = "none with engine local, unless training.sampling_backend is vllm"
-            raise NotAccepted("names an environment of verl or vLLM", accepted, "execution.training_python")
+            refuse(is_ignored, found, accepted, "execution.training_python")
+        is_published, accepted = not isinstance(self.problems, DrawnProblems), "none with a published set"
+        found = "draws more problems like those of the training"
+        refuse(is_validated and is_published, found, accepted, "validation")
 
     @property
     def samples_rollouts_by_vllm(self) -> bool:
@@ -300,13 +286,3 @@ class StudyConfig(Settings):
         of_models = [model.method_training for model in self.models.values()]
         changes = [self.training, *of_models, *(method.training for method in self.methods.values())]
         return any(changed.get("sampling_backend") == "vllm" for changed in changes)
-
-    def _check_validation(self) -> None:
-        if self.validation is None:
-            return
-        if self.engine == VERL:
-            raise NotAccepted("is a setting of engine local", "none with engine verl", "validation")
-        if not isinstance(self.problems, DrawnProblems):
-            raise NotAccepted(
-                "draws more problems like those of the training", "none with a published set", "validation"
-            )

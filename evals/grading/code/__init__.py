@@ -3,5 +3,5 @@
 VERSION = 5
 """Raised whenever the same program and tests could get another verdict."""
 
-VERIFIER_VERSION = 1
+VERIFIER_VERSION = 2
 """Raised whenever the same verifier, problem and response could get another reward."""

@@ -171,7 +171,7 @@ class _Conversation:
 
 def _verdict(case: Case, answer: Mapping[str, Any] | None, seconds: float) -> Verdict:
     if answer is None:
-        return Verdict.of(None, Reason.WORKER_DIED, seconds, 0.0, "its sandbox ended")
+        return Verdict.of(None, Reason.MISMATCH, seconds, 0.0, "its sandbox ended")  # by what the response does
     reward = answer.get("reward")
     if isinstance(reward, float) and 0 <= reward <= 1:
         return Verdict.of(case.prediction, Reason.MATCH if reward == 1 else Reason.MISMATCH, seconds, reward)

@@ -24,6 +24,7 @@ class Rollouts:
         samples: checkpoint: responses to each.
         updates: checkpoint: optimizer steps per rollout batch.
         max_new_tokens: checkpoint: longest response.
+        temperature: of the samples.
         learning_rate: checkpoint: AdamW's.
     """
 

@@ -1,7 +1,7 @@
 """Commands that measure what training does to single tokens, and the papers' claims: ``rlvr-bench claims ...``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
@@ -10,7 +10,7 @@ from evals.core.files import read_json
 from evals.core.sampling import SamplingMachine
 from evals.generation import arithmetic
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Device, Paths, RunFile, Words
+from rlvr.cli.options import Paths, RunFile, Words
 from rlvr.engines.train_run import is_portable
 from rlvr_claims.checkpoint_contrast import Rollouts
 from rlvr_claims.claims.base import claim_names
@@ -20,6 +20,10 @@ app = Commands()
 """What rlvr-bench finds: the group `claims`."""
 app.add_typer(commands, name="claims")
 
+Device = Annotated[Literal["cpu", "cuda"], Option(help="that it runs on")]
+Steps = Annotated[list[int], Option(help="rollout steps, from 1; default: all that were kept")]
+Threads = Annotated[int, Option(help="that torch keeps to; of a run the same as in its training")]
+Workers = Annotated[int, Option(help="processes that grade")]
 _COMPARISON = "directory made by `compare`, of any two checkpoints: for " + " and ".join(
     claim_names(of_checkpoints=True)
 )
@@ -36,7 +40,7 @@ def replay(
     threads: Annotated[int, Option(help="the run's own, for the same rounding")],
     out: Path,
     device: Device = "cpu",
-    grading_workers: int = 1,
+    grading_workers: Workers = 1,
 ) -> None:
     """Replay a finished run and write its token table, and the policy before each step wanted."""
     arithmetic.set_up(threads, is_portable(read_json(run_file), device))
@@ -48,8 +52,8 @@ def replay(
 @commands.add("probe")
 def probe(
     table: Annotated[Path, Argument(help="directory made by `replay`, which also takes the result")],
-    steps: list[int] = [],
-    threads: int = 1,
+    steps: Steps = [],
+    threads: Threads = 1,
 ) -> None:
     """Measure what null, joint, one-sided and head-only updates would do to each token of a table."""
     arithmetic.set_up(threads)
@@ -68,9 +72,9 @@ def contrast(
     out: Annotated[Path, Option(help="directory for contrast.parquet")],
     rollouts: Rollouts,
     steps: Annotated[list[int], Option(help="rollout steps, from 1")] = [1],
-    threads: int = 1,
+    threads: Threads = 1,
     device: Device = "cpu",
-    grading_workers: int = 1,
+    grading_workers: Workers = 1,
     problems: Annotated[Path | None, Option(help="checkpoint: JSON lines with id, problem and answer; needed")] = None,
     reference: Annotated[
         str, Option(help="checkpoint: the method that trains it and that others are held to")
@@ -109,14 +113,14 @@ def measure(
     comparison: Annotated[Path | None, Option(help=_COMPARISON)] = None,
     base_comparison: Annotated[Path | None, Option(help=_BASE_COMPARISON)] = None,
     contrast_tables: Annotated[Paths, Option(help="as --tables, of runs of DelTA")] = [],
-    steps: list[int] = [],
-    results: Path = Path("results"),
+    steps: Steps = [],
+    results: Annotated[Path, Option(help="results/, where runs, samples and grades lie")] = Path("results"),
     runs: Annotated[Words, Option(help="further runs, whose metrics are read")] = [],
     benchmarks: Annotated[Words, Option(help="benchmarks that evaluation is looked at on")] = [],
     benchmark_problems: Annotated[
         int | None, Option(min=1, help="of the benchmark: the first so many are sampled; default: all")
     ] = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> None:
     """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
     arithmetic.set_up(threads)

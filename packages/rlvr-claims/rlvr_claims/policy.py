@@ -105,7 +105,7 @@ class PolicySnapshot:
         if self.run.dtype != "float32":
             raise UserError(
                 f"{self.unit}: its token table has no column {DISPLACEMENT}, which runs in {self.run.dtype} need; "
-                "accepted: the table of a new `rlvr-bench tokens replay`"
+                "accepted: the table of a new `rlvr-bench claims replay`"
             )
         return self.column("new_log_prob") - self.column("old_log_prob")
 

@@ -19,8 +19,9 @@ from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.progress import Progress
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
-from rlvr.engines.local.learner import Learner, PreparedStep, require_same_step
+from rlvr.engines.local.learner import Learner, PreparedStep
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
+from rlvr.engines.local.run import require_same_step
 from rlvr.engines.rollouts import StepRollouts, token_rows
 from rlvr.runs.state import save_tensors
 from rlvr.tokens.table import DISPLACEMENT, completed

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from evals.core.comparisons import Claim
 from evals.core.config.problem_sets import GeneratedBenchmark
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
@@ -19,7 +20,6 @@ from evals.generation.backend import BACKENDS
 from evals.grading.verdict import CODE, VERIFIER, Kind
 from rlvr.study.studies import Studies
 from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, Study
-from rlvr.study.study_file import read_study_file
 from rlvr_claims import TABLE_VERSIONS
 from rlvr_claims.claims.base import Need, claims_left_out, find_claim, measurable_claims
 from rlvr_claims.decoding import SCHEMES
@@ -50,7 +50,7 @@ def read_file(path: Path) -> tuple[ClaimsFile, Path, Studies]:
     if not extended.is_file():
         accepted = "a study's file, as seen from the directory of this one"
         raise InvalidInput(str(path), "extends", f"is {settings.extends}, and there is no such file", accepted)
-    studies = Studies(read_study_file(extended), str(extended))
+    studies = Studies.read([extended], {})
     if studies.main.folder or not studies.main.methods:
         found = "compares no methods" if not studies.main.methods else f"has the folder {studies.main.folder}"
         raise InvalidInput(str(path), "extends", f"is {settings.extends}, which {found}", "a study that trains")
@@ -105,13 +105,11 @@ class MeasuredRuns:
 
     def policy(self, run: str, key: str = "") -> tuple[str, str]:
         """The directory of a run, or of a policy along one, and the file that stands for it."""
-        if run in self.studies.runs:
-            return f"results/runs/{run}", f"results/runs/{run}/manifest.json"
-        for along in self.studies.earlier.values():
-            for policy in along:
-                if policy.run.run == run:
-                    return policy.directory, policy.manifest
-        raise InvalidInput("", key, f"no study has the run {run}", "methods of some study")
+        try:
+            policy = self.studies.policy(run)[1]
+        except UserError:
+            raise InvalidInput("", key, f"no study has the run {run}", "methods of some study") from None
+        return policy.directory, policy.file
 
     @cached_property
     def replayed(self) -> list[str]:
@@ -120,7 +118,7 @@ class MeasuredRuns:
 
     def table_version(self, run: str) -> int:
         """The version of a run's token table and probes."""
-        return TABLE_VERSIONS[self.studies.runs[run][0].resolved_run(run).get("dtype", "float32")]
+        return TABLE_VERSIONS[self.studies.policy(run)[0].resolved_run(run).get("dtype", "float32")]
 
     @cached_property
     def token_pages(self) -> list[str]:
@@ -241,6 +239,13 @@ class DecodedModels:
         bases = [run for run in self.study.runs if run.seed is None]
         return [*bases, *self.trained, *(row.run for row in self.decoded.values())]
 
+    @property
+    def compared_by(self) -> dict[str, Any]:
+        """How they are compared: these very checkpoints, with all benchmarks alike in the mean."""
+        config = self.study.config
+        alike = config.statistics.model_copy(update={"weighting": None})
+        return {"reference_method": config.reference_method, "statistics": alike, "claim": Claim.CHECKPOINTS}
+
     def models(self, run: str) -> tuple[str, str]:
         """The directories of the base and of the trained model of a run, or of one that is decoded."""
         trained = self.decoded[run].trained if run in self.decoded else self.study.run(run)
@@ -284,7 +289,7 @@ class DecodedModels:
         """The function that makes the problems on which thresholds are chosen, and its arguments."""
         if self.taken is not None:
             benchmark = Path(f"results/problems/{self.taken.benchmark}")
-            call = "evals.problems.problem_set:take_problems"
+            call = "rlvr_claims.decoding.jobs:take_problems"
             return {"call": call, "arguments": {"benchmark": benchmark, "count": self.taken.count}}
         assert isinstance(self.settings.problems, DecodingProblems)
         drawn = {"kinds": self._kinds, **self.settings.problems.to_json(), "name": "decoding", "split": "evaluation"}

@@ -9,7 +9,6 @@ import pytest
 
 from evals.core.files import write_parquet
 from evals.core.manifest import Manifest, hash_files
-from rlvr.cli import main
 from rlvr.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND
 from rlvr_claims.claims.base import claim_names
 from rlvr_claims.claims.claim import draw_claim
@@ -25,7 +24,7 @@ from rlvr_claims.claims.findings import (
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.token_flipping import TokenFlippingOfCheckpoints
 from rlvr_claims.claims.update_direction import UpdateDirectionOfCheckpoints, by_problem
-from tests.checkpoint_pair import make_pair
+from tests.checkpoint_pair import main, make_pair
 
 BY_HAND = {
     # Problem -> whether right, base probability and log-prob difference of each token.

@@ -16,8 +16,7 @@ from rlvr.base_model.train import initial_model
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.state import save_checkpoint
 from rlvr.tokens.table import COMPARISON_COLUMNS, read_comparison
-from rlvr_claims.compare import compare_checkpoints
-from rlvr_claims.model_pair import ModelPair
+from rlvr_claims.compare import ModelPair, compare_checkpoints
 from tests.checkpoint_pair import ARCHITECTURE, SAMPLES, Pair, make_pair
 from tests.commands import rlvr_bench
 from tests.unit.engine.test_claimed_devices import locks

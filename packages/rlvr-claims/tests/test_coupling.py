@@ -6,10 +6,9 @@ import pandas as pd
 import torch
 
 from rlvr_claims.claims.masking_effect import coupling_strength, full_effects, growth, head_effects, mask_sets
-from rlvr_claims.head import HeadView
 from rlvr_claims.measures import flips
 from rlvr_claims.policy import PolicySnapshot
-from rlvr_claims.probes import log_probs_of, score_gradient, stepped
+from rlvr_claims.probes import HeadView, log_probs_of, score_gradient, stepped
 
 TEMPERATURE = 0.7
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import rlvr_claims.compare
-import rlvr_claims.model_pair
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from rlvr.tokens.table import MODEL_COLUMNS
-from rlvr_claims.claims.selective_replacement import separation
-from rlvr_claims.compare import _tokens, compare_checkpoints
-from rlvr_claims.model_pair import (
+from rlvr_claims.claims.update_direction import separation
+from rlvr_claims.compare import (
     ModelPair,
+    _tokens,
+    compare_checkpoints,
     over_likeliest,
     over_vocabulary,
 )
@@ -64,7 +64,7 @@ def test_a_pair_says_what_the_whole_distributions_say(
     snapshots: list[PolicySnapshot], monkeypatch: pytest.MonkeyPatch, elements: int
 ) -> None:
     """However the tokens are cut into chunks."""
-    monkeypatch.setattr(rlvr_claims.model_pair, "_CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(rlvr_claims.compare, "_CHUNK_ELEMENTS", elements)
     base, trained, temperature = snapshots[0].model, snapshots[1].model, 0.7
     tokens = snapshots[0].tokens.select(torch.arange(3))
     found = ModelPair(base, trained, temperature).compare(tokens)

@@ -13,19 +13,23 @@ from evals.core.files import read_json, write_json
 from evals.core.run_spec import LocalRun
 from evals.core.yaml_file import read_yaml
 from rlvr.engines.local.train import train
-from rlvr.study.studies import resolve_studies
+from rlvr.study.studies import Studies
 from rlvr_claims.claims.claim import draw_claim
-from rlvr_claims.claims.conditions import (
+from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, Findings
+from rlvr_claims.claims.inputs import Inputs, RunMetrics
+from rlvr_claims.claims.learning_tax import (
     PRESERVED,
     RANDOM,
     STABLE,
     UNSTABLE,
+    LearningTax,
     beginnings_of,
     conditions_of,
+    in_blocks,
+    mean_drift,
+    reward_at,
+    solution_changes,
 )
-from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, Findings
-from rlvr_claims.claims.inputs import Inputs, RunMetrics
-from rlvr_claims.claims.learning_tax import LearningTax, in_blocks, mean_drift, reward_at, solution_changes
 from rlvr_claims.policy import PolicySnapshot
 from rlvr_claims.probes import log_probs_of
 from tests.replayed_run import EXECUTION
@@ -35,16 +39,15 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 
 def test_the_shipped_runs_make_three_objectives_two_batchings_and_two_rates() -> None:
     """Read off the settings that the runs would have, not off their names."""
-    studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
+    studies = Studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
     methods = read_yaml(Path(__file__).parents[1] / "config/config.yaml")["claims"]["compared"]
     runs = {}
-    policies = {each.run.run: each for found in studies.earlier.values() for each in found}
     for method in methods:
         name = f"tiny-{method}-s1"
-        trained = policies[name].trained.run if name in policies else name
-        content = studies.runs[trained][0].resolved_run(trained)
-        if name in policies:
-            content["training"]["steps"] = policies[name].step
+        study, policy = studies.policy(name)
+        content = study.resolved_run(policy.trained.run)
+        if policy.step is not None:
+            content["training"]["steps"] = policy.step
         runs[name] = _run(content)
     whole = beginnings_of(runs)
     for name, longest in whole.items():
@@ -63,9 +66,9 @@ def _run(content: Any) -> RunMetrics:
 
 def test_a_run_is_the_beginning_of_one_that_has_only_more_steps() -> None:
     """Another seed, rate or method is another run; of three lengths the longest is what the others begin."""
-    studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
-    content = studies.runs["tiny-grpo_long-s1"][0].resolved_run("tiny-grpo_long-s1")
-    other = studies.runs["tiny-gspo_long-s1"][0].resolved_run("tiny-gspo_long-s1")
+    studies = Studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
+    content = studies.policy("tiny-grpo_long-s1")[0].resolved_run("tiny-grpo_long-s1")
+    other = studies.policy("tiny-gspo_long-s1")[0].resolved_run("tiny-gspo_long-s1")
 
     def with_steps(steps: int, **changes: Any) -> RunMetrics:
         return _run(

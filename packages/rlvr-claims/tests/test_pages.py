@@ -34,7 +34,7 @@ def findings(tmp_path: Path) -> list[Path]:
 
 
 def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings: list[Path], tmp_path: Path) -> None:
-    rollouts = tmp_path / "diagnostics" / "tiny-dapo-s1" / "step-10.html"
+    rollouts = tmp_path / "tokens" / "tiny-dapo-s1" / "step-10.html"
     rollouts.parent.mkdir(parents=True)
     rollouts.write_text("<html></html>")
     out = tmp_path / "claims.html"
@@ -49,7 +49,7 @@ def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings
     assert page.count("data:image/svg+xml;base64,") == 2
     # Both claims have one statement of each verdict; what has no statement has no verdict.
     assert re.search(r">All</th><td>2</td><td>2</td><td>2</td>", page)
-    assert 'href="diagnostics/tiny-dapo-s1/step-10.html"' in page
+    assert 'href="tokens/tiny-dapo-s1/step-10.html"' in page
     assert not re.search(r"<script|(?:src|href)=\"(?:https?:)?//", page)
     assert set(verify_outputs(out.with_name("claims.manifest.json"), "report").inputs) == {
         *map(str, findings), *(str(tmp_path / f"{name}.svg") for name in ("one", "two")), str(rollouts),

@@ -14,11 +14,11 @@ from rlvr.tokens.table import read_token_table
 from rlvr_claims.policy import read_snapshots
 from rlvr_claims.replay import write_token_table
 from tests.unit.engine import stand_in
-from tests.unit.engine.conftest import MakeRun, make_run, study_files
+from tests.unit.engine.conftest import MakeRun, llama, make_run, study_files
 from tests.unit.engine.test_early_stop import EXECUTION, STEPS, stopped
 from tests.unit.engine.test_stand_in import library, on_stand_in, run_of
 
-__all__ = ["library", "make_run", "run_of", "stopped", "study_files"]
+__all__ = ["library", "llama", "make_run", "run_of", "stopped", "study_files"]
 
 
 def test_rollouts_that_a_training_kept_are_those_of_its_replay(make_run: MakeRun, tmp_path: Path) -> None:

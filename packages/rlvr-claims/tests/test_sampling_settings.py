@@ -14,8 +14,14 @@ from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import load_tokenizer
 from evals.grading import GradingPool
-from rlvr_claims.claims.benchmark_samples import SAMPLES, requests_for
-from rlvr_claims.claims.sampling_settings import BASE, SETTINGS, SamplingSettings, accuracy_by_problem
+from rlvr_claims.claims.sampling_settings import (
+    BASE,
+    SAMPLES,
+    SETTINGS,
+    SamplingSettings,
+    accuracy_by_problem,
+    requests_for,
+)
 from tests.unit.engine.conftest import llama
 
 __all__ = ["llama"]

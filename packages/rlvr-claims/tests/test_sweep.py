@@ -15,9 +15,16 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.generation.checkpoint import Checkpoint
-from rlvr_claims.decoding.choose import choose, chosen_decoding, read_sweeps, write_choice
 from rlvr_claims.decoding.figure import Place, draw, fraction_needed, place
-from rlvr_claims.decoding.settings import Decoding, Sweep, SweepPoint
+from rlvr_claims.decoding.settings import (
+    Decoding,
+    Sweep,
+    SweepPoint,
+    choose,
+    chosen_decoding,
+    read_sweeps,
+    write_choice,
+)
 from rlvr_claims.decoding.sweep import threshold
 from rlvr_claims.decoding.table import scheme_in
 from tests.decoded import decode_sample, decode_sweep

@@ -5,16 +5,20 @@ import math
 import numpy as np
 import pytest
 
-from rlvr_claims.claims.tabular_extrapolation import BY_TOKEN, NATURAL, WHOLE, arms_of, gain
-from rlvr_claims.policy import PolicySnapshot
-from rlvr_claims.tabular import (
+from rlvr_claims.claims.tabular_extrapolation import (
+    BY_TOKEN,
+    NATURAL,
+    WHOLE,
+    arms_of,
     expected_reward,
     extrapolated,
     extrapolated_by_token,
+    gain,
     log_softmax,
     natural_gradient_step,
     policy_gradient_step,
 )
+from rlvr_claims.policy import PolicySnapshot
 
 HALVES, REWARDS = np.log([0.5, 0.5]), np.array([1.0, 0.0])
 

@@ -11,7 +11,7 @@ from evals.core.sampling import SamplingParameters
 from evals.generation.plan import encode_prompts
 from evals.generation.request import Request, Response
 from evals.grading import GradingPool
-from rlvr_claims.claims.benchmark_samples import SAMPLES, accuracies
+from rlvr_claims.claims.sampling_settings import SAMPLES, accuracies
 from rlvr_claims.counterfactual import Place, token_values
 from tests.unit.generation.test_thinking import PROBLEM, RESPONSES, a_model
 

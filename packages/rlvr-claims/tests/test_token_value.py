@@ -17,15 +17,18 @@ from evals.grading import GradingPool
 from rlvr_claims import counterfactual
 from rlvr_claims.claims import delta_coefficients
 from rlvr_claims.claims.learning_tax import log_odds, mean_drift
-from rlvr_claims.claims.token_value import gap, gaps_of_top, sampling_error, shares_boosted
-from rlvr_claims.counterfactual import Place, TokenValue, token_values
-from rlvr_claims.partial_updates import (
+from rlvr_claims.claims.token_value import (
     COMPOSITIONS,
     coefficients_of_smaller_groups,
     compositions_of,
     displacements_by_block,
+    gap,
+    gaps_of_top,
     parts_of_batch,
+    sampling_error,
+    shares_boosted,
 )
+from rlvr_claims.counterfactual import Place, TokenValue, token_values
 from rlvr_claims.policy import PolicySnapshot
 from rlvr_claims.probes import log_probs_of, score_gradient, stepped
 

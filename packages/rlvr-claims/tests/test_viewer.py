@@ -217,8 +217,16 @@ def test_what_cannot_be_shown_is_refused_in_a_line(tmp_path: Path, capsys: pytes
     for directory, options, words in (
         (out, ["--step", "1"], f"--step: is 1; accepted: none, for {out} compares two checkpoints"),
         (out, ["--problem", "three"], "--problem: is 'three', which the table does not have; accepted: one, two"),
-        (tmp_path, [], f"{tmp_path}/tokens.parquet: no such file; accepted: a directory made by `tokens` or `compare`"),
-        (tmp_path / "other", [], "is no token table; accepted: a directory made by `tokens` or `compare`"),
+        (
+            tmp_path,
+            [],
+            f"{tmp_path}/tokens.parquet: no such file; accepted: a directory made by `claims replay` or",
+        ),
+        (
+            tmp_path / "other",
+            [],
+            "is no token table; accepted: a directory made by `claims replay` or",
+        ),
         (tmp_path / "damaged", [], "is not a parquet file"),
     ):
         if directory.name == "other":

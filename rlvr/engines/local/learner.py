@@ -1,58 +1,60 @@
-"""A training in progress: the model, the optimizer, the position, and the steps that change them."""
+"""One step of a training, from top to bottom: sample, grade, advantages, token weights, and the optimizer steps."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from evals.core.errors import UserError
-from evals.core.files import read_jsonl
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
-from evals.generation.chat import end_tokens, ends_in_words
-from evals.generation.checkpoint import Checkpoint
-from evals.generation.devices import claim_one
-from evals.generation.sampler import Sampler
+from evals.core.training_settings import LocalTraining
 from evals.grading import GradingPool, Verdict
+from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.clock import StepClock, peak_memory
 from rlvr.engines.local.policy import (
     Policy,
     TokenBatch,
-    load_policy,
     response_states,
-    same_bytes,
     score_in_chunks,
+    token_log_probs,
+    token_scores,
     unpack,
 )
-from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems, sampling_of
-from rlvr.engines.local.sampler_dose import DosedDraw, DosedSampler
-from rlvr.engines.local.update import OtherPolicies, Updater
-from rlvr.engines.local.vllm_rollouts import VllmRollouts
+from rlvr.engines.local.rollout import Rollouts
+from rlvr.engines.local.run import RunInProgress
+from rlvr.engines.local.sampler_dose import DosedDraw
 from rlvr.engines.unjudged import count_unjudged, require_judged, require_some, training_rewards
+from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.assignments import mini_batch_ids
-from rlvr.methods.method import compose
-from rlvr.methods.reference_kl import LossTerm, RewardTerm
-from rlvr.methods.rollout_batch import RolloutBatch, rollout_kl, rollout_metrics, sampler_metrics
-from rlvr.runs.state import State, StateStore, load_training_tensors, training_tensors
-
-_COMPARED = ("reward_mean", "response_length_mean", "entropy", "loss", "grad_norm", "tokens_generated")
-_TOLERANCE = 1e-4
-"""The largest relative difference of a repeated step's metric; the same number of threads on one machine gives 0."""
+from rlvr.methods.losses.base import Tokens
+from rlvr.methods.method import Method
+from rlvr.methods.reference_kl import RewardTerm
+from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics, sampler_metrics
 
 
-@dataclass
-class Position:
-    """The position of a run. Random numbers are functions of it, so it is all that has to be saved of them."""
+@dataclass(frozen=True)
+class OtherPolicies:
+    """What the loss of some methods needs beside the current policy and the one before the update; all [B, T]."""
 
-    step: int = 0  # rollout steps done
-    prompts_used: int = 0  # training problems taken from the run's order
-    updates: int = 0  # optimizer steps done
-    metrics: list[dict[str, float]] = field(default_factory=list)  # one row per rollout step
-    validation: list[dict[str, Any]] = field(default_factory=list)  # one row per score on the validation problems
+    sampler_log_probs: Tensor | None = None  # of what drew the tokens; None where that is the policy before the update
+    reference_log_probs: Tensor | None = None
+    entropy_coefficient: float = 0.0
+
+    def of(self, rows: Tensor, width: int) -> dict[str, Any]:
+        """The fields of :class:`Tokens` for the first ``width`` tokens of some rollouts."""
+        sampler, reference = self.sampler_log_probs, self.reference_log_probs
+        return {
+            "given_sampler_log_probs": None if sampler is None else sampler[rows, :width],
+            "given_reference_log_probs": None if reference is None else reference[rows, :width],
+            "entropy_coefficient": self.entropy_coefficient,
+        }
+
+
+NO_OTHERS = OtherPolicies()
 
 
 @dataclass(frozen=True)
@@ -71,90 +73,14 @@ class PreparedStep:
     others: OtherPolicies
 
 
-class Learner:
-    """One run in progress."""
+class Learner(RunInProgress):
+    """One run in progress, step by step."""
 
     def __init__(self, run: LocalRun, device: str, gradient_checkpointing: bool = False) -> None:
-        claim_one(device)
-        checkpoint, training = Checkpoint(run.base / "checkpoint"), run.training
-        self.method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
-        self.run = run
-        self.position = Position()
-        self.tokenizer = checkpoint.tokenizer
-        problems = read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer"))
-        self.order = PromptOrder(problems, run.seed)
-        prompts = encode_problems(checkpoint, run, problems)
-        if run.validation is not None:
-            self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
-            prompts |= encode_problems(checkpoint, run, self._held_out)
-        self.longest_prompt = max(prompts.values(), key=len)
-        self._load = partial(load_policy, checkpoint, device, run.dtype, head_dtype=run.head_dtype)
-        self.model = self._load(gradient_checkpointing, training.share_prompts)
-        if training.lora is not None:
-            from rlvr.engines.local.lora import adapted  # which imports peft and transformers
-
-            self.model = adapted(self.model, checkpoint, training.lora, run.seed)
-        ends = end_tokens(checkpoint, run.prompt_form, run.chat_template_kwargs)
-        print(f"{run.run}: responses end with {ends_in_words(ends)}", flush=True)
-        self._vllm: VllmRollouts | None = None
-        if training.sampling_backend == "vllm":
-            self._vllm = VllmRollouts(checkpoint, run, device, len(self.longest_prompt), list(ends))
-        # In half precision the sampler's numbers, of other shapes, differ from the trainer's by more than a last digit.
-        dose = training.sampler_dose
-        self._scored_by_trainer = run.dtype != "float32" or self._vllm is not None or dose is not None
-        self._dosed = DosedSampler(dose, self._load()) if dose is not None else None
-        self._is_cut = self._vllm is None and min(training.top_p, dose.top_p if dose else 1.0) < 1.0
-        self._sampler = RolloutSampler(
-            self.tokenizer, prompts, training.samples_per_prompt, sampling_of(training), list(ends)
-        )
-        self.updater = Updater(self.model, self.method, training, run.seed)
-        self._reference: Policy | None = None
-        self._scores_by_reference = False
-        if self.method.kl is not None:
-            self.load_reference(for_loss=isinstance(self.method.kl, LossTerm))
+        super().__init__(run, device, gradient_checkpointing)
+        self.updater = Updater(self.model, self.method, run.training, run.seed)
         self.keep: Callable[[PreparedStep], None] = lambda prepared: None
         """Called with every step after its update."""
-
-    def load_reference(self, for_loss: bool = True) -> None:
-        """Load the reference policy, which the training starts from; with ``for_loss`` it scores what is trained on."""
-        if self._reference is None:
-            self._reference = self._load()
-        self._scores_by_reference |= for_loss
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """What a manifest says of how the policy was computed."""
-        training, device, backend = self.run.training, self.model.device.type, self.model.backend
-        betas = [training.adam_beta1, training.adam_beta2]
-        return {
-            **{"model_computed_by": backend, "sampled_by": self._vllm.name if self._vllm else backend},
-            **{"same_bytes": same_bytes(device, self.run.dtype, backend, self._vllm is not None), "device": device},
-            "optimizer": {"name": "AdamW", "betas": betas, "epsilon": training.adam_epsilon},
-        }
-
-    def _sampler_of_policy(self) -> Sampler:
-        """The sampler of the present policy."""
-        return self._vllm.sampler(self.model) if self._vllm else self.model.sampler()
-
-    def token_text(self, token: int) -> str:
-        """Return the text of one token alone."""
-        return str(self.tokenizer.decode([token], skip_special_tokens=False))
-
-    def restore(self, state: State) -> None:
-        """Continue from a saved state."""
-        load_training_tensors(self.model, self.updater.optimizer, state.tensors)
-        if self._dosed is not None:
-            self._dosed.restore(state.tensors)
-        self.position = Position(state.step, **state.values)
-
-    def save(self, store: StateStore) -> None:
-        """Save everything that :meth:`restore` needs."""
-        position = self.position
-        values = {"prompts_used": position.prompts_used, "updates": position.updates, "metrics": position.metrics}
-        if self.run.validation is not None:
-            values["validation"] = position.validation
-        past = self._dosed.state() if self._dosed is not None else {}
-        store.save(position.step, training_tensors(self.model, self.updater.optimizer) | past, values)
 
     def step(self, pool: GradingPool) -> dict[str, float]:
         """One rollout batch and its optimizer steps; returns the step's metrics."""
@@ -233,18 +159,57 @@ class Learner:
             rollouts, problems, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock, others
         )
 
-    def _log_probs_by(self, policy: Policy, tokens: TokenBatch) -> Tensor:
-        """The log-probabilities [N] of the response tokens under another policy than the current one, or again."""
-        training = self.run.training
-        size, most_tokens = training.micro_batch_size, training.scored_tokens
-        return score_in_chunks(policy, tokens, training.temperature, size, None, most_tokens)[0]
+    def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, Tensor, dict[str, float]]:
+        """Sample prompts, and more of them for as long as the method's selection asks for more.
 
-    def _log_probs_by_policy(self, drawn: Rollouts) -> Tensor:
-        """The log-probabilities [N] of sampled tokens under the policy: the sampler's where they are the trainer's."""
-        if self._scored_by_trainer:
-            return self._log_probs_by(self.model, drawn.tokens)
-        mask = drawn.tokens.response_mask
-        return drawn.log_probs[:, : mask.shape[1]][mask.to(drawn.log_probs.device)]
+        Returns:
+            Rollouts to train on, with their rewards [B], which of them count [B], and their advantages [B]; metrics of
+            everything that was sampled.
+        """
+        training, position, method = self.run.training, self.position, self.method
+        sampler, rollout_sampler = self._sampler_of_policy(), self._sampler
+        if self._dosed is not None and training.sampler_dose is not None:
+            sampler = self._dosed.sampler(self.model)
+            rollout_sampler = replace(rollout_sampler, draw=partial(DosedDraw, dose=training.sampler_dose))
+        parts: list[Rollouts] = []
+        verdicts: list[Verdict] = []
+        penalty_parts: list[Tensor] = []
+        while True:
+            with clock.time("rollout"):
+                problems = self.order.take(position.prompts_used, training.prompts_per_step)
+                stream, first_group = f"rollout/{self.run.seed}/{position.step}", len(parts) * training.prompts_per_step
+                part = rollout_sampler.roll_out(sampler, problems, stream, first_group)
+            position.prompts_used += training.prompts_per_step
+            with clock.time("reward"):
+                verdicts += part.verdicts(pool)
+            if isinstance(method.kl, RewardTerm):
+                with clock.time("reference"):
+                    penalty_parts.append(self._penalties(method.kl, part))
+            parts.append(part)
+            rollouts = Rollouts.join(parts)
+            groups, lengths, truncated = rollouts.group_ids, rollouts.lengths, rollouts.truncated
+            rewards, counted = training_rewards(verdicts, groups, training.unjudged)
+            # Advantages are of whole groups, hence computed before anything is dropped.
+            penalties = torch.cat(penalty_parts) if penalty_parts else None
+            longest = training.max_new_tokens
+            generator = generator_for("rewards", self.run.seed, position.step)
+            advantages = method.advantages(rewards, groups, lengths, longest, counted, penalties, generator)
+            unjudged = count_unjudged(verdict.reason for verdict in verdicts)
+            kept = None
+            if method.selection is not None:
+                size, rounds = training.rollouts_per_step, len(parts)
+                selection = method.select(rewards, groups, size, rounds, self.run.seed, position.step)
+                if selection is None:
+                    continue
+                kept = selection.indices
+            require_some(self.run.run, position.step + 1, counted if kept is None else counted[kept])
+            metrics = rollout_metrics(rewards, groups, lengths, truncated, counted, kept) | unjudged
+            if kept is None:
+                return rollouts, rewards, counted, advantages, metrics
+            if self._vllm is None:
+                tokens = int(lengths[counted].sum())
+                metrics["entropy_sampled"] = float(rollouts.entropies[counted].double().sum()) / tokens
+            return rollouts.select(kept), rewards[kept], counted[kept], advantages[kept], metrics
 
     def _penalties(self, term: RewardTerm, part: Rollouts) -> Tensor:
         """What the divergence from the reference policy takes from each reward [B] of sampled rollouts."""
@@ -318,88 +283,132 @@ class Learner:
         scored, drawn, weights = (values[rows][mask] for values in of_tokens)
         return sampler_metrics(scored, drawn, mask.sum(dim=1), weights)
 
-    def validate(self, pool: GradingPool) -> None:
-        """Score the present policy on the validation problems, if it is due and not done; no step notices it."""
-        settings, step, scores = self.run.validation, self.position.step, self.position.validation
-        if settings is None or step % settings.every or (scores and scores[-1]["step"] == step):
-            return
-        # Of the whole distribution, whatever rollouts are drawn from: scores along trainings can then be compared.
-        parameters = self._sampler.parameters.model_copy(update={"top_p": 1.0})
-        sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem, parameters=parameters)
-        rollouts = sampler.roll_out(self._sampler_of_policy(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
-        right = torch.tensor([verdict.reward == 1 for verdict in rollouts.verdicts(pool)])
-        correct = right.view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
-        counts = {"correct_counts": correct.tolist(), "samples_per_problem": settings.samples_per_problem}
-        scores.append({"step": step, **counts, "base_kl": self._base_kl(rollouts)})
 
-    def _base_kl(self, drawn: Rollouts) -> float:
-        """Estimate KL(policy || base model) in nats a token, from responses that the policy drew."""
-        if self.position.updates == 0:
-            return 0.0
-        # Where both numbers are the trainer's, passes of one shape round alike.
-        shared = self.run.training.share_prompts or not self._scored_by_trainer
-        by_base = self._log_probs_by(self._reference or self._load(share_prompts=shared), drawn.tokens)
-        return rollout_kl(by_base, self._log_probs_by_policy(drawn).to(by_base.device))
+class Updater:
+    """AdamW with linear warm-up and decay and gradient clipping; one optimizer step per mini-batch.
 
-    def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, Tensor, dict[str, float]]:
-        """Sample prompts, and more of them for as long as the method's selection asks for more.
+    Attributes:
+        observer: called with the number of each mini-batch of a call, from 0, when the parameters have the gradients of
+            its loss, not clipped yet; it changes nothing.
+        log_probs: [B, T] of the last call's tokens, each under the policy of its own optimizer step; 0 at padding.
+        slopes: [B, T], the derivatives of the sum of the token losses with respect to them, where there is an observer.
+    """
 
-        Returns:
-            Rollouts to train on, with their rewards [B], which of them count [B], and their advantages [B]; metrics of
-            everything that was sampled.
+    observer: Callable[[int], None] | None = None
+    log_probs: Tensor
+    slopes: Tensor
+
+    def __init__(self, model: Policy, method: Method, training: LocalTraining, seed: int) -> None:
+        betas = training.adam_beta1, training.adam_beta2
+        self.optimizer = AdamW(model.parameters(), training.weight_decay, betas, training.adam_epsilon)
+        self._model, self._training, self._seed = model, training, seed
+        self._method = method
+
+    def update(
+        self,
+        tokens: TokenBatch,
+        old_log_probs: Tensor,
+        weighted_advantages: Tensor,
+        group_ids: Tensor,
+        mini_batches: Sequence[Tensor],
+        steps_done: int,
+        updates_done: int,
+        others: OtherPolicies = NO_OTHERS,
+    ) -> dict[str, float]:
+        """One optimizer step for each of ``mini_batches``, the rollout indices.
+
+        ``steps_done`` rollout steps and ``updates_done`` optimizer steps were done before them.
+        ``old_log_probs`` [B, T] are those of the policy that sampled, ``weighted_advantages`` [B, T] advantages times
+        token weights. Returns the loss's metrics averaged over the tokens of each mini-batch, and all over the
+        mini-batches.
         """
-        training, position, method = self.run.training, self.position, self.method
-        sampler, rollout_sampler = self._sampler_of_policy(), self._sampler
-        if self._dosed is not None and training.sampler_dose is not None:
-            sampler = self._dosed.sampler(self.model)
-            rollout_sampler = replace(rollout_sampler, draw=partial(DosedDraw, dose=training.sampler_dose))
-        parts: list[Rollouts] = []
-        verdicts: list[Verdict] = []
-        penalty_parts: list[Tensor] = []
-        while True:
-            with clock.time("rollout"):
-                problems = self.order.take(position.prompts_used, training.prompts_per_step)
-                stream, first_group = f"rollout/{self.run.seed}/{position.step}", len(parts) * training.prompts_per_step
-                part = rollout_sampler.roll_out(sampler, problems, stream, first_group)
-            position.prompts_used += training.prompts_per_step
-            with clock.time("reward"):
-                verdicts += part.verdicts(pool)
-            if isinstance(method.kl, RewardTerm):
-                with clock.time("reference"):
-                    penalty_parts.append(self._penalties(method.kl, part))
-            parts.append(part)
-            rollouts = Rollouts.join(parts)
-            groups, lengths, truncated = rollouts.group_ids, rollouts.lengths, rollouts.truncated
-            rewards, counted = training_rewards(verdicts, groups, training.unjudged)
-            # Advantages are of whole groups, hence computed before anything is dropped.
-            penalties = torch.cat(penalty_parts) if penalty_parts else None
-            longest = training.max_new_tokens
-            generator = generator_for("rewards", self.run.seed, position.step)
-            advantages = method.advantages(rewards, groups, lengths, longest, counted, penalties, generator)
-            unjudged = count_unjudged(verdict.reason for verdict in verdicts)
-            kept = None
-            if method.selection is not None:
-                size, rounds = training.rollouts_per_step, len(parts)
-                selection = method.select(rewards, groups, size, rounds, self.run.seed, position.step)
-                if selection is None:
-                    continue
-                kept = selection.indices
-            require_some(self.run.run, position.step + 1, counted if kept is None else counted[kept])
-            metrics = rollout_metrics(rewards, groups, lengths, truncated, counted, kept) | unjudged
-            if kept is None:
-                return rollouts, rewards, counted, advantages, metrics
-            if self._vllm is None:
-                tokens = int(lengths[counted].sum())
-                metrics["entropy_sampled"] = float(rollouts.entropies[counted].double().sum()) / tokens
-            return rollouts.select(kept), rewards[kept], counted[kept], advantages[kept], metrics
+        rows = []
+        self.log_probs, self.slopes = torch.zeros_like(old_log_probs), torch.zeros_like(old_log_probs)
+        for number, indices in enumerate(mini_batches, start=updates_done):
+            learning_rate = self._training.learning_rate_of(steps_done, number)
+            given = tokens, old_log_probs, weighted_advantages, group_ids, others
+            backward = partial(self._backward, given, indices, number)
+            totals, scale = self.optimizer.add_gradients(backward, self._model.dtype)
+            if self.observer is not None:
+                self.observer(number - updates_done)
+            norm = self.optimizer.clip(self._training.gradient_clip, f"update {number + 1}")
+            self.optimizer.step(learning_rate)
+            rows.append({**totals, "grad_norm": norm, **scale, "learning_rate": learning_rate})
+        return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
+    def _backward(
+        self,
+        given: tuple[TokenBatch, Tensor, Tensor, Tensor, OtherPolicies],
+        indices: Tensor,
+        number: int,
+        scale: float,
+    ) -> dict[str, float]:
+        """Add the gradients of ``scale`` times the loss of the mini-batch ``indices``; returns the loss, and metrics.
 
-def require_same_step(run: str, repeated: Mapping[str, float], recorded: Mapping[str, float]) -> None:
-    """Check that a repeated step has the metrics that the run wrote down."""
-    for name in _COMPARED:
-        if abs(repeated[name] - recorded[name]) > _TOLERANCE * max(1.0, abs(recorded[name])):
-            raise UserError(
-                f"{run}: step {repeated['step']:.0f} has {name} {repeated[name]:.6g} when it is repeated and "
-                f"{recorded[name]:.6g} in the run's metrics; use the run's number of threads and device, and code of "
-                "its versions"
+        The mini-batch is that of the training's update ``number``.
+        """
+        tokens, old_log_probs, weighted_advantages, group_ids, others = given
+        generator = generator_for("loss", self._seed, number)
+        mini_batch = tokens.select(indices)
+        normaliser = Normaliser.of(mini_batch.response_mask, group_ids[indices])
+        # Only losses that look at single rollouts may be cut into micro-batches freely.
+        is_divisible = self._method.loss.coupling == "rollout"
+        limits = self._training.micro_batch_size, self._training.micro_batch_tokens
+        parts = [indices[places] for places in mini_batch.passes(*limits, self._model.padded)]
+        totals: dict[str, float] = {"loss": 0.0}
+        for part in parts if is_divisible else [indices]:
+            batch = tokens.select(part)
+            mask = batch.response_mask.to(self._model.device)
+            width = mask.shape[1]
+            old, weighted = old_log_probs[part, :width], weighted_advantages[part, :width]
+            # Rollouts of advantage 0 rarely have a slope: they are scored without a graph, or again below.
+            silent = ~weighted.any(dim=1)
+            silent &= ~silent.all() & (not self._method.has_loss_terms)
+            loud_tokens, silent_tokens = mask & ~silent[:, None], mask & silent[:, None]
+            loud, loud_entropies = self._score(batch, ~silent)
+            log_probs = torch.zeros_like(old).masked_scatter_(loud_tokens, loud.detach())
+            if silent.any():
+                with torch.no_grad():
+                    log_probs.masked_scatter_(silent_tokens, self._score(batch, silent)[0])
+            leaves = [log_probs.requires_grad_()]
+            if loud_entropies is not None:
+                leaves.append(unpack(loud_entropies.detach(), loud_tokens).requires_grad_())
+            token_loss, metrics = self._method.token_loss(
+                Tokens(
+                    log_probs,
+                    old,
+                    weighted,
+                    mask,
+                    group_ids[part],
+                    generator,
+                    given_entropies=leaves[-1] if len(leaves) > 1 else None,
+                    **others.of(part, width),
+                )
             )
+            self.log_probs[part, :width] = log_probs.detach()
+            if self.observer is not None:
+                self.slopes[part, :width] = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
+            loss = self._method.aggregation(token_loss, mask, normaliser, group_ids[part])
+            slopes, *of_entropies = torch.autograd.grad(loss, leaves)
+            # A sum, because a backward pass from anything but a scalar imports half a second of torch's compiler.
+            surrogate = (loud * slopes[loud_tokens]).sum()
+            if loud_entropies is not None:
+                surrogate = surrogate + (loud_entropies * of_entropies[0][loud_tokens]).sum()
+            (surrogate * scale).backward()
+            if slopes[silent_tokens].any():  # as where a loss has terms without advantages
+                (self._score(batch, silent)[0] * slopes[silent_tokens] * scale).sum().backward()
+            totals["loss"] += loss.item()
+            for name, values in metrics.items():
+                mean = float(values.detach()[mask].sum()) / max(1, normaliser.tokens)
+                totals[name] = totals.get(name, 0.0) + mean
+        return totals
+
+    def _score(self, batch: TokenBatch, chosen: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The log-probabilities of the response tokens of the rollouts at ``chosen`` [b] bool, packed; and entropies.
+
+        Entropies, which a method with a bonus for them has, carry a gradient too.
+        """
+        rollouts, temperature = batch.select(chosen.nonzero()[:, 0]), self._training.temperature
+        if self._method.entropy_bonus is None:
+            return token_log_probs(self._model, rollouts, temperature), None
+        return token_scores(self._model, rollouts, temperature)

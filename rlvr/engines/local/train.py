@@ -21,8 +21,9 @@ from evals.grading import GradingPool
 from rlvr.engines import option_versions
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.contrast import ContrastLearner
-from rlvr.engines.local.learner import Learner, PreparedStep, require_same_step
+from rlvr.engines.local.learner import Learner, PreparedStep
 from rlvr.engines.local.memory import check_memory, largest_passes
+from rlvr.engines.local.run import require_same_step
 from rlvr.engines.result import (
     Training,
     checkpoint_directory,

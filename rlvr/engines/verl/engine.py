@@ -190,6 +190,8 @@ class MethodEngine(FSDPEngineWithLMHead):
             log_probs=response_from_nested(of_model["log_probs"], mask).values().float(),
             entropies=response_from_nested(of_model["entropy"], mask).values().float(),
         )
+        if not bool((counted := mask.values().bool().cpu()).all()):  # no copy of all states where none is left out
+            hidden = hidden[counted.nonzero()[:, 0].to(device)]
         head: Any = self.module.get_output_embeddings().weight.detach()
         batch = RolloutBatch(
             advantages=rollouts.joined("advantages").to(device),
@@ -204,7 +206,7 @@ class MethodEngine(FSDPEngineWithLMHead):
             first_metrics=tensordict_utils.get(data, Field.FIRST_METRICS) or {},
             # [V, D], put together from its shards.
             head_weight=(head.full_tensor() if hasattr(head, "full_tensor") else head).to(device),
-            hidden_states=hidden[mask.values().bool().to(device)],
+            hidden_states=hidden,
             share=self._ranks.share([int(part["mask"].sum()) for part in rollouts.parts]),
         )
         assert current.method.token_weights is not None

@@ -18,9 +18,8 @@ from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
-from rlvr.base_model.held_out import held_out_accuracy
 from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import _loss, _Sequence, initial_model, train_base_model
+from rlvr.base_model.train import _loss, _Sequence, held_out_accuracy, initial_model, train_base_model
 from rlvr.runs.state import save_checkpoint
 from tests.unit.engine.conftest import ARCHITECTURE, BASE_SETTINGS, KINDS
 

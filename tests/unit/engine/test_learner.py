@@ -17,10 +17,9 @@ from evals.core.files import read_jsonl
 from evals.core.run_spec import LocalRun
 from evals.generation.sampler import sample
 from evals.grading import GradingPool, Reason, Verdict
-from rlvr.engines.local.learner import Learner
+from rlvr.engines.local.learner import Learner, Updater
 from rlvr.engines.local.policy import TokenBatch, response_states
 from rlvr.engines.local.rollout import PromptOrder, Rollouts
-from rlvr.engines.local.update import Updater
 from rlvr.methods.losses.base import Tokens
 from tests.unit.engine.conftest import MakeRun
 

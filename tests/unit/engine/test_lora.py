@@ -20,10 +20,9 @@ from evals.core.files import sha256_file
 from evals.core.training_settings import Lora
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.contrast import gradients
-from rlvr.engines.local.learner import Learner
+from rlvr.engines.local.learner import Learner, Updater
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks, unpack
 from rlvr.engines.local.train import train
-from rlvr.engines.local.update import Updater
 from rlvr.methods.method import compose
 from rlvr.runs.state import save_trained
 from tests.unit.engine.conftest import EXECUTION, MakeRun

@@ -14,8 +14,7 @@ from evals.core.run_spec import Execution
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local import memory
 from rlvr.engines.local.learner import Learner
-from rlvr.engines.local.memory import check_memory, largest_passes, pass_lengths
-from rlvr.engines.local.memory_sum import products
+from rlvr.engines.local.memory import check_memory, largest_passes, pass_lengths, products
 from rlvr.engines.local.train import train
 from rlvr.methods.method import compose
 from tests.commands import rlvr_bench

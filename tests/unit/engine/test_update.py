@@ -10,8 +10,8 @@ import torch
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.adamw import AdamW
+from rlvr.engines.local.learner import OtherPolicies, Updater
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, token_log_probs, token_scores, unpack
-from rlvr.engines.local.update import OtherPolicies, Updater
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.assignments import RandomSplit

@@ -114,7 +114,6 @@ def test_grades_follow_the_contract(study: Path) -> None:
         "correct",
         "answer",
         "reason",
-        "seconds",
         "tokens",
         "finish_reason",
     ]

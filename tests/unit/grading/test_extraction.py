@@ -196,6 +196,10 @@ def test_each_rule_finds_what_its_pattern_finds() -> None:
         "\u0130\u0130 So the ANSWER KEY is C. \u0130 It CORRESPONDS TO option D!",
         "The correct choice (B).",
         "that (option D)",
+        "So only B remains.",
+        "Option B fits.",
+        "The closest is B.",
+        "Verdict: B",
         "\u6545\u9009C",
         "\uc815\ub2f5\uc740 B",
     ]
@@ -291,3 +295,19 @@ def test_a_letter_in_a_font_is_a_variable(letter: str, number: int, font: str) -
 def test_a_task_that_the_model_made_up_has_no_part(word: str, number: int, form: str) -> None:
     text = f"It is \\boxed{{18}}.\n\n{form.format(word.capitalize(), number)}\nand \\boxed{{7}}"
     assert extract_answer(text, Kind.COMPLETION, truncated=True) == "18"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("We still need to subtract 7.", None),
+        ("I used method 2.", None),
+        ("So x=6, y=2.", None),
+        ("Each of the 4 friends gets 25 marbles.", "25"),
+        ("She paid $694 in total!", "$694"),
+        ("It takes 1.5 hours (90 minutes).", "1.5"),
+    ],
+)
+def test_the_last_sentence_states_one_value(text: str, answer: str | None) -> None:
+    expected = answer or Reason.NO_ANSWER
+    assert extract_answer(text, Kind.LAST_STATEMENT, truncated=False) == expected

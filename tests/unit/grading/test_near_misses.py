@@ -51,6 +51,95 @@ f(y)=x^2+1 | f(x)=x^2+1
 0.1212... | \frac{1}{8}
 -3 | -3,0
 \frac{1}{3}E_{1}+\frac{2}{3}E_{2} | \frac{1}{3}E_{2}+\frac{2}{3}E_{1}
+6\text{ feet }5\text{ inches} | 5\text{ feet }6\text{ inches}
+3\text{ hours }20\text{ minutes} | 2\text{ hours }30\text{ minutes}
+5\text{ m }20\text{ cm} | 2\text{ m }50\text{ cm}
+3 R 12 | 12 R 3
+36 R 1 | 12 R 3
+3\text{ R }12 | 12\text{ R }3
+36 | 12\text{ remainder }3
+10\text{ m west} | 10\text{ m east}
+5\%\text{ decrease} | 5\%\text{ increase}
+x=3\text{ minimum} | x=3\text{ maximum}
+5\text{ losses} | 5\text{ wins}
+5\text{ years younger} | 5\text{ years older}
+5\text{ minutes early} | 5\text{ minutes late}
+3\text{ units down} | 3\text{ units up}
+150 | 2 hours 30 minutes
+2.5 | 2 hours 30 minutes
+30 | 5 ft 6 in
+4 lb 3 oz | 3 lb 4 oz
+2020 | 2024-03-01
+3/1/2023 | 03/01/2024
+x>0 \text{ for some } x | x>0 \text{ for all } x
+20 dollars 5 cents | 5 dollars 20 cents
+10 m south | 10 m north
+2\text{ weeks }3\text{ days} | 3\text{ weeks }2\text{ days}
+5 x | 5
+5x | 5
+5 n | 5
+5 ab | 5
+5m | 5
+5 m + 1 | 5
+5/m | 5
+5 km^2 x | 5
+6 m/s | 5
+5 x | 5 m
+5 | 5m
+5k | 5
+2\pi | 2
+5 a/b | 5
+5 i | 5
+5e | 5
+5 e | 5
+5 x/s | 5
+5 | 5x
+1 | m/s
+5! | 5
+0, 1, 2 | 1,000, 2,000
+6, 12, 345, 789 | 12,345, 6,789
+1,000 | 1,000, 2,000
+1,200 | 1,200 and 3,400
+0100, 1200 | (0,100), (1,200)
+1, 2, 0 | 1,000, 2,000
+1, 0, 2 | 1,000,000, 2
+\frac{1}{f(3)} | f^{-1}(3)
+(5!)! | 5!!
+((2n-1)!)! | (2n-1)!!
+\vec a\times\vec b | \vec a\cdot\vec b
+\mathbf{a}\times\mathbf{b} | \mathbf{a}\cdot\mathbf{b}
+\vec{b}\times\vec{a} | \vec{a}\times\vec{b}
+a=c | a=b=c
+12\text{ if the answer is not }13 | 12
+5\text{ twelfths} | 5
+5\text{ twos} | 5
+20, 1/2 | 20\frac12
+18 | x>18
+> 18 | 18
+< 18 | x>18
+\ge 18 | x>18
+P(4,3) | (3,4)
+\mathbb{R}\setminus(-\infty,2) | (2,\infty)
+c<b<a | a<b<c
+c>a>b | a<b<c
+a\in[0;1] | 0<a<1
+x(x+1) | x^2
+f(3)=5 | f(2)=5
+\Pr(X=1)=\frac13 | \frac12
+15 | 6!!
+5\text{ elevenths} | 5
+5\text{ twenties} | 5
+5\text{ square root} | 5
+5\text{ remainder} | 5
+5\text{ in debt} | 5
+5\text{ with remainder two} | 5
+5\text{ basis points} | 5
+5\text{ per mille} | 5
+5\text{ recurring} | 5
+5\text{ times itself} | 5
+5\text{ imaginary} | 5
+5\text{ short} | 5
+5\text{ tops} | 5
 """
 
 EQUAL = r"""
@@ -90,6 +179,72 @@ y'=2x | y'=x+x
 \sin{30^\circ} | \frac{1}{2}
 \sin(30^{\circ}) | 0.5
 204_5 | 204
+2\text{ hours }30\text{ minutes} | 2 hours 30 minutes
+2.5\text{ hours} | 2 hours 30 minutes
+150\text{ minutes} | 2 hours 30 minutes
+2\text{ h }30\text{ min} | 2 hours and 30 minutes
+66\text{ inches} | 5\text{ feet }6\text{ inches}
+5'6" | 5\text{ feet }6\text{ inches}
+5\text{ feet, }6\text{ inches} | 5\text{ ft }6\text{ in}
+2.5\text{ m} | 2\text{ m }50\text{ cm}
+12\text{ remainder }3 | 12\text{ R }3
+12 r 3 | 12 R 3
+12R3 | 12 R 3
+10\text{ m} | 10\text{ m east}
+10\text{ meters east} | 10\text{ m east}
+10 | 10\text{ m}
+5\% | 5\%\text{ increase}
+2024-3-1 | 2024-03-01
+3\text{ pounds }4\text{ ounces} | 3 lb 4 oz
+3.20 | \$3.20
+5 | 5\text{ wins}
+3\text{ boys, }2\text{ girls} | 3\text{ boys and }2\text{ girls}
+6ab | 2 a 3 b
+12\text{ kids} | 12\text{ students}
+5 J/K | 5
+5 kg m/s | 5
+5 sec | 5
+2000, 1000 | 1,000, 2,000
+1200, 3400 | \$1,200, \$3,400
+1,200 and 3,400 | 1200, 3400
+6789, 12345 | 12,345, 6,789
+1000000, 2000 | 1,000,000, 2,000
+(1000, 2000) | (1,000, 2,000)
+\{2000,1000\} | \{1,000, 2,000\}
+(1, 200), (0, 100) | (0,100), (1,200)
+2, 1234.5 | 1,234.5, 2
+1,2,345 | 1, 2, 345
+3,2,1 | 1, 2, 3
+1000; 2000 | 1,000; 2,000
+\pm 1000 | -1,000, 1,000
+x=1000, y=2000 | x=1,000, y=2,000
+f^{-1}(3) | f^{-1}(3)
+15 | 5!!
+48 | 6!!
+(2n-1)!! | \frac{(2n)!}{2^n n!}
+\vec a\times\vec b | \vec{a}\times\vec{b}
+c=b=a | a=b=c
+20 and 1/2 | 20\frac12
+3 and 1/2 | 3,\frac12
+> 18 | x>18
+> 18 | > 18
+P(3,4) | (3,4)
+(3,4) | P(3,4)
+\mathbb{R}\setminus(-\infty,2] | (2,\infty)
+c>b>a | a<b<c
+1>a>0 | 0<a<1
+2x(x) | 2x^2
+a(a) | a^2
+5 | f(2)=5
+\frac12 | \Pr(X=1)=\frac12
+P(X=1)=\frac12 | \frac12
+\emph{6} | 6
+\mathbf{i}-2\mathbf{j} | (1,-2)
+5\text{ square meters} | 5
+5\text{ times} | 5
+5\text{ cups in total} | 5
+5\text{ squares} | 5
+5\text{ points each} | 5
 """
 
 

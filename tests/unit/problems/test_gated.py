@@ -21,7 +21,7 @@ from evals.grading import Case, GradingPool, Kind
 from evals.grading.multiple_choice import LETTERS
 from evals.problems.benchmark import permutation, with_options
 from evals.problems.disjoint import check_disjoint
-from evals.problems.problem_set import load, take_problems, write_benchmark
+from evals.problems.problem_set import load, write_benchmark
 from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
 from tests.stages import grade, sample_benchmark, status
 
@@ -91,8 +91,6 @@ def test_nothing_that_is_written_or_said_holds_a_text_or_the_token(
     write_jsonl(samples, rows)
     Manifest("samples", {}, hash_files(samples.parent, samples), {}, "f").write(samples.parent / "manifest.json")
     grade(samples, problems / "problems.jsonl", results / "grades", "choice")
-    assert status(take_problems, problems, results / "few") == 2
-    assert "is gated" in capfd.readouterr().err
     shutil.rmtree(tmp_path / "cache")
     (source / "train.jsonl").write_text(json.dumps({"Question": f"other {SECRET}"}) + "\n")
     assert status(check_disjoint, problems, results / "again.json") == 2

@@ -4,7 +4,6 @@ import json
 import random
 import re
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ from evals.problems.arithmetic import (
     write_problems,
 )
 from evals.problems.disjoint import Evaluated, MaskedTexts, check_disjoint, masked_words
-from evals.problems.problem_set import load, render_prompt, take_problems
+from evals.problems.problem_set import load, render_prompt
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 
 
@@ -292,24 +291,3 @@ def test_a_real_benchmark_is_compared_nearly_word_for_word_though_it_has_a_famil
     write_jsonl(tmp_path / "train.jsonl", [{"id": "t", "problem": "Solve this. " + AN_EVALUATED_PROBLEM}])
     with pytest.raises(UserError, match="problem aime_2024-1 is nearly"):
         check_disjoint(tmp_path / "b", tmp_path / "disjoint.json", [tmp_path / "train.jsonl"])
-
-
-def test_the_first_problems_of_a_benchmark_are_a_set_of_their_own(tmp_path: Path) -> None:
-    write_problems("b", [{"family": "chain", "operands": 3}], "evaluation", 5, 1, tmp_path / "b")
-    take = partial(take_problems, tmp_path / "b", tmp_path / "few")
-    take(3)
-    assert load(tmp_path / "few").problems == load(tmp_path / "b").problems[:3]
-    take()
-    assert load(tmp_path / "few").problems == load(tmp_path / "b").problems
-    for count in (6, 0, -1):
-        with pytest.raises(UserError, match=f"has 5 problems, and {count} are to be taken"):
-            take(count)
-
-
-def test_a_benchmark_with_tests_beside_it_is_not_taken_from(tmp_path: Path) -> None:
-    for name in ("problems", "tests"):
-        write_jsonl(tmp_path / "b" / f"{name}.jsonl", [{"id": "p", "problem": "Add.", "answer": "1"}])
-    outputs = hash_files(tmp_path / "b", *(tmp_path / "b").iterdir())
-    Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
-    with pytest.raises(UserError, match="has tests beside its problems"):
-        take_problems(tmp_path / "b", tmp_path / "few")

@@ -46,9 +46,11 @@ def jobs_of(content: Mapping[str, Any] | Studies, *targets: str) -> dict[str, Jo
     if isinstance(content, Studies):
         content = content._content
     jobs: dict[str, Job] = {}
-    with tempfile.TemporaryDirectory() as name, _inside(Path(name)), SnakemakeApi(
-        OutputSettings(quiet={Quietness.ALL}, dryrun=True)
-    ) as api:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _inside(Path(name)),
+        SnakemakeApi(OutputSettings(quiet={Quietness.ALL}, dryrun=True)) as api,
+    ):
         Path("study.json").write_text(json.dumps(content))
         workflow = api.workflow(
             resource_settings=ResourceSettings(cores=1),

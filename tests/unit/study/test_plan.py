@@ -7,7 +7,6 @@ import pytest
 
 from evals.core.config.base_models import HuggingFace
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import write_text
 from evals.core.records import conditions_of
 from evals.core.yaml_file import read_yaml
 from evals.grading.code import VERIFIER_VERSION

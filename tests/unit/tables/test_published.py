@@ -10,8 +10,8 @@ import pytest
 from evals.core.errors import InvalidInput
 from evals.core.records import BASE
 from evals.results import Results
-from evals.statistics.interval import wilson_interval
 from evals.tables.published import AVERAGES, Published, compare_with_papers, read_reference, write_paper_vs_ours_table
+from tests.statistics.populations import wilson_interval
 from tests.unit.synthetic_results import Study, full_size_results
 
 REFERENCE = Path(__file__).resolve().parents[3] / "config" / "reference"

@@ -242,3 +242,42 @@ def test_a_divergence_is_taken_from_the_rewards_before_they_become_advantages(
     torch.testing.assert_close(torch.stack([row[0] for row in found.unbind()]), expected)
     without = update(1, tmp_path, monkeypatch, "grpo_no_kl", **values)
     assert [row[0].item() for row in without.unbind()] == pytest.approx([0.7, -0.7, 0.0])
+
+
+def test_what_is_left_out_has_no_part_in_a_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tokens keep their places, as verl needs them, and are true nowhere."""
+    mask = rows(torch.tensor([[1, 1, 0], [0, 0, 0], [1, 0, 0]]))
+    entropy = rows(torch.tensor([[0.25, 0.25, 0.0], [9.0, 9.0, 9.0], [0.25, 0.0, 0.0]]))
+    found = update(1, tmp_path, monkeypatch, "dapo", response_mask=mask, entropy=entropy).unbind()
+    assert [len(row) for row in found] == LENGTHS and not found[1].any() and bool(found[0].all())
+    assert read_steps(tmp_path / "state" / ("a" * 16), 1)[0]["entropy"] == 0.25
+    write_manifest(tmp_path, "a" * 64)
+    assert set(pd.read_parquet(dict(kept_steps(tmp_path))[1] / "tokens.parquet")["reward"]) == {1.0, 0.0}
+    assert len(read_token_table(dict(kept_steps(tmp_path))[1])) == 3
+
+
+def test_the_mask_of_what_is_left_out_is_put_to_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put: dict[str, Any] = {}
+
+    class Base:
+        global_steps = 1
+        actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0]})
+
+        def __init__(self, config: Any) -> None:
+            pass
+
+    def kv_batch_put(keys: list[str], partition_id: str, fields: dict[str, Any]) -> None:
+        put.update(fields)
+
+    run = make_run("dapo", prompts_per_step=2, samples_per_prompt=2, updates_per_step=2, unjudged="left_out")
+    trainer = import_with_verl(monkeypatch, "trainer", PPOTrainer=Base, kv_batch_put=kv_batch_put)
+    monkeypatch.setattr(trainer, "current_run", lambda: CurrentRun.of(run, make_cluster()))
+    order: list[int] = []
+    tags = [{"reward": 1.0, "advantage": 0.5, "counted": row != 2, "response_len": row + 1} for row in range(4)]
+    batch = SimpleNamespace(
+        keys=["a_0_0", "a_1_0", "b_0_0", "b_1_0"], tags=tags, partition_id="train", extra_info={}, reorder=order.extend
+    )
+    config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path)))
+    trainer.MethodTrainer(config)._balance_batch(batch, {})
+    masks = dict(zip(order, (row.tolist() for row in put["response_mask"].unbind()), strict=True))
+    assert masks == {0: [1], 1: [1, 1], 2: [0, 0, 0], 3: [1] * 4}

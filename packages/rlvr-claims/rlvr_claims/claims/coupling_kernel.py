@@ -13,9 +13,8 @@ from rlvr_claims.claims.claim import Claim
 from rlvr_claims.claims.findings import Findings, Measurement, by_unit, measure
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import SERIES, Estimates, Layout, Level, Panel, panel
-from rlvr_claims.head import HeadView
 from rlvr_claims.measures import rank_correlation
-from rlvr_claims.probes import head_view
+from rlvr_claims.probes import HeadView, head_view
 
 _EDGES = (0.0, 0.5, 0.9, 0.99, 1.0)  # edges of bins of the tokens' probability: a pair is in a bin if both tokens are
 _BINS = {f"{low:g} to {high:g}": (low, high) for low, high in pairwise(_EDGES)}

@@ -15,7 +15,7 @@ from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
 from evals.core.record import Record
 from evals.statistics.interval import t_interval
-from evals.tables.layout import Table, markdown, markdown_lines
+from evals.tables.layout import Table, markdown
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported here", "contradicted here", "not distinguishable"
 NOT_MEASURED = "not measured"
@@ -175,7 +175,7 @@ def write_table(
     rows = []
     for number, (name, summary) in enumerate(summaries.items(), start=1):
         table = summary.table(number)
-        parts += [f"## {table.title}", "", *markdown_lines(table)]
+        parts += [f"## {table.title}", "", *_markdown_lines(table)]
         parts += ["", f"![{summary.title}]({figures}/{name}.png)", "", summary.method, ""]
         rows += [{"claim": name, **measurement.to_json()} for measurement in summary.measurements]
     write_text(out.with_name(f"{out.name}.md"), "\n".join(parts))
@@ -212,3 +212,9 @@ def summary_table(claims: Collection[Summary], left_out: Sequence[str] = ()) -> 
 
 def _number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3g}"
+
+
+def _markdown_lines(table: Table) -> list[str]:
+    """Header, rule and rows in GitHub Markdown without padding, for long cells; no title and no notes."""
+    rows = [[cell.replace("|", r"\|") for cell in row] for row in table.rows]
+    return [f"| {' | '.join(cells)} |" for cells in (table.header, ["---"] * len(table.header), *rows)]

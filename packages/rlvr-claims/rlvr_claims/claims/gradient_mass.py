@@ -13,9 +13,8 @@ from rlvr_claims.claims.findings import Findings, Measurement, beside, by_unit, 
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, QUIET, SERIES, Layout, Means, panel
 from rlvr_claims.counterfactual import SIDES
-from rlvr_claims.head import HeadView
 from rlvr_claims.policy import PolicySnapshot
-from rlvr_claims.probes import head_view
+from rlvr_claims.probes import HeadView, head_view
 
 UNLIKELY = 0.5  # probability below which a token counts as unlikely
 _EDGES = torch.linspace(0, 1, 11, dtype=torch.float64)

@@ -19,10 +19,9 @@ from rlvr_claims.claims.claim import Claim
 from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import SERIES, Dots, Estimates, Layout, Level, Means, panel
-from rlvr_claims.head import HeadView
 from rlvr_claims.measures import rank_correlation
 from rlvr_claims.policy import PolicySnapshot
-from rlvr_claims.probes import Gradient, gradient_of_few, head_view, score_gradient, stepped
+from rlvr_claims.probes import Gradient, HeadView, gradient_of_few, head_view, score_gradient, stepped
 
 SETS = ("random", "same token", "low confidence", "both")
 _SIZE = 8  # tokens in every set

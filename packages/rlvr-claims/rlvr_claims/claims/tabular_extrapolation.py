@@ -5,7 +5,7 @@ probability by exp(step size x reward) and a constant, so to extrapolate is to t
 fall, and stays only where all responses have one reward.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,64 @@ from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import SERIES, Layout, Level, Means, panel
 from rlvr_claims.measures import FloatArray
 from rlvr_claims.policy import PolicySnapshot
-from rlvr_claims.tabular import (
-    Responses,
-    expected_reward,
-    extrapolated,
-    extrapolated_by_token,
-    log_softmax,
-    natural_gradient_step,
-    policy_gradient_step,
-)
+
+Responses = Sequence[tuple[int, ...]]
+"""A different responses, as token ids; none is the beginning of another."""
+
+
+# The policy is a table of log-probabilities log pi [A] of A responses, so that every expectation is a sum over them.
+
+
+def log_softmax(values: FloatArray) -> FloatArray:
+    """Return values [A] less the logarithm of the sum of their exponentials."""
+    return np.asarray(values - np.logaddexp.reduce(values))
+
+
+def expected_reward(log_policy: FloatArray, rewards: FloatArray) -> float:
+    """Return sum_y pi(y) R(y) of [A] and [A]."""
+    return float(np.exp(log_policy) @ rewards)
+
+
+def natural_gradient_step(log_policy: FloatArray, rewards: FloatArray, step_size: float) -> FloatArray:
+    """Return log pi [A] after a step of natural policy gradient on the logits: they move by the advantages."""
+    return log_softmax(log_policy + step_size * (rewards - expected_reward(log_policy, rewards)))
+
+
+def policy_gradient_step(log_policy: FloatArray, rewards: FloatArray, step_size: float) -> FloatArray:
+    """Return log pi [A] after a step of plain policy gradient: the logits move by probability times advantage."""
+    advantages = rewards - expected_reward(log_policy, rewards)
+    return log_softmax(log_policy + step_size * np.exp(log_policy) * advantages)
+
+
+def extrapolated(log_base: FloatArray, log_trained: FloatArray, gamma: float) -> FloatArray:
+    """Return log pi [A] of the policy proportional to trained^(1 + gamma) / base^gamma, of whole responses."""
+    return log_softmax((1.0 + gamma) * log_trained - gamma * log_base)
+
+
+def extrapolated_by_token(
+    responses: Responses, log_base: FloatArray, log_trained: FloatArray, gamma: float
+) -> FloatArray:
+    """Return log pi [A] of the policy that extrapolates each next token's distribution, as decoding does.
+
+    The conditional probability of a token is the mass of the responses that go on with it over that of those that
+    share what is before it.
+    """
+    shared: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    masses: dict[tuple[int, ...], FloatArray] = {}  # beginning -> log mass under base and trained policy
+    both = np.stack([log_base, log_trained])
+    for number, response in enumerate(responses):
+        for length in range(len(response) + 1):
+            beginning = response[:length]
+            masses[beginning] = np.logaddexp(masses.get(beginning, np.full(2, -np.inf)), both[:, number])
+            if length:
+                shared.setdefault(response[: length - 1], set()).add(beginning)
+    pushed: dict[tuple[int, ...], float] = {}
+    for before, nexts in shared.items():
+        ordered = sorted(nexts)
+        base, trained = np.array([masses[arm] - masses[before] for arm in ordered]).T
+        pushed |= dict(zip(ordered, extrapolated(base, trained, gamma).tolist(), strict=True))
+    return np.array([sum(pushed[arm[: length + 1]] for length in range(len(arm))) for arm in responses])
+
 
 _STEPS, _STEP_SIZE = 4, 0.25
 _GAMMAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from evals.figures import style
 from evals.figures.style import COLOURS, MARKERS, NEUTRAL
 from evals.statistics.difference import estimate_difference
-from rlvr_claims.decoding.choose import read_sweeps
-from rlvr_claims.decoding.settings import Sweep
+from rlvr_claims.decoding.settings import Sweep, read_sweeps
 from rlvr_claims.settings import Criterion
 
 TITLES: dict[Criterion, str] = {

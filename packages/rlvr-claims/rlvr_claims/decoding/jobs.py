@@ -1,16 +1,17 @@
 """The long jobs of decoding. Code paths of arithmetic are chosen before numpy and torch are imported."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from evals.core.config.sections import Statistics
-from evals.core.files import write_json
+from evals.core.errors import InvalidInput
+from evals.core.files import read_jsonl, sha256_file
+from evals.core.manifest import verify_outputs
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.generation.settings import EvaluationSettings
+from evals.problems.problem_set import write_problem_set
 from rlvr_claims.decoding.settings import Decoding, Grid
 
 
@@ -70,8 +71,8 @@ def decode(
     first = next(iter(settings.values()))
     first.choose_code_paths()
     from evals.generation.evaluate import sample_benchmarks
-    from rlvr_claims.decoding.choose import chosen_decoding
     from rlvr_claims.decoding.pair import identities, pair_draw, read_pair
+    from rlvr_claims.decoding.settings import chosen_decoding
 
     way = decoding if isinstance(decoding, Decoding) else chosen_decoding(*decoding, models[1].name)
     pair = read_pair(*models, first.dtype)
@@ -110,15 +111,20 @@ def grade(
             print(f"{out / name}: {reasons.total()} samples graded", file=sys.stderr)
 
 
-def write_sheet(sheet: Sequence[Mapping[str, Any]], out: Path) -> None:
-    """Write the rows of the run sheet."""
-    write_json(out, list(sheet))
+def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
+    """Take the first problems of a benchmark as a set of their own, such as one to choose settings on.
 
-
-def compare(scores: Sequence[Path], reference_method: str, statistics: Statistics, out: Path) -> None:
-    """Compare these very checkpoints by their scores, with all benchmarks alike in the mean."""
-    from evals.core.comparisons import Claim
-    from evals.scores.comparison import Settings, write_comparisons
-
-    alike = statistics.model_copy(update={"weighting": None})
-    write_comparisons(scores, Settings.of(reference_method, alike, claim=Claim.CHECKPOINTS), out, None)
+    Args:
+        benchmark: directory of the benchmark's problems.
+        count: how many; default: all.
+    """
+    manifest, path = verify_outputs(benchmark / "manifest.json", "problems"), benchmark / "problems.jsonl"
+    if manifest.parameters.get("gated", False) or len(manifest.outputs) > 1:
+        complaint = "is gated" if manifest.parameters.get("gated", False) else "has tests beside its problems"
+        raise InvalidInput(str(benchmark), "", complaint, "a benchmark of mathematics or choices that is not gated")
+    rows = read_jsonl(path)
+    if count is not None and not 0 < count <= len(rows):
+        raise InvalidInput(str(path), "", f"has {len(rows)} problems, and {count} are to be taken")
+    taken, source = rows[:count], sha256_file(path)
+    content = {"name": out.name, "taken_from": source, "count": len(taken)}
+    write_problem_set(out, taken, content, {str(path): source}, {"rows": len(taken)})

@@ -1,0 +1,86 @@
+"""Whether a sentence gives an answer as its own: not where it denies, doubts or supposes it, or speaks of another one.
+
+The same for numbers ("the answer is 18") and for options ("the answer is C").
+"""
+
+import re
+
+from evals.grading import languages
+from evals.grading.languages import COPULAS, RIGHT_WORDS, WRONG_WORDS, any_of, one_of
+
+ADVERB = (
+    r"(?:,?[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|"
+    r"actually|also|still|obviously|for sure|certainly|only|both|just|exactly|precisely|donc|alors|por (?:lo )?tanto|"
+    r"entonces|quindi|dunque|portanto|daher|somit|folglich|dus|,)\b,?)?"
+)
+_WITHIN = 140  # characters before a statement, of its sentence
+_NEAR = 60  # the same, where "if" is of the statement
+_CLAUSE = re.compile(
+    r"[,;:()\u2014\uff0c]|\b(?:so|thus|hence|therefore|but|then|making|giving|means?|implies)\b|\band\b(?! that)"
+)
+_REASON = re.compile(r"[\s*_]*(?:because|since|as|given|although|though|while|when|after|from)\b")
+_DOUBT = re.compile(  # "I doubt", "it is false that", "a mistake to say"
+    rf"\b(?:{languages.DOUBTS})\b|\b(?:{languages.DENIALS})\s+(?:that|to\s+\w+)\b"
+)
+_WRONG = re.compile(any_of(WRONG_WORDS))
+_PLAIN_WORDS = "the|an?|our|my|this|its?|your|final|correct|right|true|actual|exact"
+_OF_THE_ANSWER = re.compile(  # "twice the answer", "the square of the answer"
+    rf"\b(?:(?<!value )(?<!form )(?<!calculation )of|to|than|from|by|plus|minus|between|into|twice|"
+    r"thrice|half|double|triple|times)"
+    rf"\s+(?:(?:{_PLAIN_WORDS})\s+){{0,3}}$"
+)
+_SUPPOSED = re.compile(r"\b(?:if|whether|suppos\w+|assum\w+|thought|unless|until|guess\w*)\b[^.!?\n]*$")
+_SAID_BY_OTHERS = re.compile(
+    r"\b(?:one|some|many|most|few|someone|somebody|everyone|students?|people|they|he|she)\s+(?:(?:might|may|could|would|will|"
+    r"often)\s+)?(?:think|say|believe|assume|argue|claim|guess|conclude|suggest|insist|answer)s?(?:\s+(?:that|the|correct|final))*\s*$"
+)
+OTHER = "similar|other|another|different|previous|prior|earlier|former|related|modified|harder"
+_ANOTHER = re.compile(
+    rf"\b(?:{OTHER}|initial|original|old|common|tempting|typical|naive|rejected|his|her|their|(?!(?:let|here|that|it|what|there|today|question|problem)\b)\w+['\u2019]s)\s+"
+    r"(?:\w+\s+){0,2}$"
+)
+_OF_ANOTHER = re.compile(rf"\b(?:{OTHER})\b")
+_PLAINLY = re.compile(  # the sentence begins with "the answer", or concludes; others say whose it is, or of what
+    r"(?:^|[.!?:;\n\u3002\uff0c\uff1a][\s*_#>(\[-]*|\b(?:so|thus|hence|therefore|then|conclude|means|implies|shows|is|and),?"
+    r"(?:\s+that)?,?\s+|[^\x00-\u036f]\s*)[*_\"]{0,3}"
+    rf"(?:(?:{'|'.join(languages.ARTICLES)}|our|my|this|{'|'.join(filter(str.isalpha, COPULAS))})\s+){{0,2}}"
+    rf"(?:(?:{one_of(RIGHT_WORDS)}|right|best|most|appropriate|likely|only|single|closest|expected|required|true|"
+    r"proper|suggested|chosen|selected|actual|accurate|suitable|multiple|choice|answer|remaining|reasonable|plausible|"
+    r"logical|nearest|optimal|preferred|resulting|ultimate|overall|given)\s+){0,3}$",
+    re.IGNORECASE,
+)
+
+
+def _before(text: str, begin: int) -> str:
+    """The beginning of the sentence, up to ``begin``."""
+    start = max(0, begin - _WITHIN)
+    return text[max(start, *(text.rfind(end, start, begin) + 1 for end in ".!?;\n")) : begin]
+
+
+def is_denied(small: str, begin: int, end: int) -> bool:
+    """Return whether a sentence denies what it says from ``begin`` to ``end``, or says it of something else.
+
+    ``small``: the text in small letters. Two doubts are none: "there is no doubt that".
+    """
+    before = _before(small, begin)
+    clause = before[max((boundary.end() for boundary in _CLAUSE.finditer(before)), default=0) :]
+    if not _REASON.match(clause) and len(_DOUBT.findall(clause)) % 2:
+        return True
+    if before.rstrip().endswith(WRONG_WORDS) or _WRONG.search(small, begin, end):
+        return True
+    return _OF_THE_ANSWER.search(before) is not None
+
+
+def is_of_another(small: str, begin: int, end: int) -> bool:
+    """Return whether a sentence supposes what it says, or speaks of another answer or of somebody else's."""
+    before = _before(small, begin)
+    by_others = any(pattern.search(before) for pattern in (_SAID_BY_OTHERS, _ANOTHER))
+    supposed = _SUPPOSED.search(before, max(0, len(before) - _NEAR))
+    return by_others or supposed is not None or _OF_ANOTHER.search(small, begin, end) is not None
+
+
+def is_plain(text: str, begin: int) -> bool:
+    """Return whether a sentence says of nothing else whose answer it is, or what it is an answer to."""
+    start = max(0, begin - _WITHIN)
+    before = text[max(start, *(text.rfind(end, start, begin) for end in ".!?:;\n")) : begin]
+    return _PLAINLY.search(before) is not None
