@@ -11,9 +11,8 @@ min_version("9.25")
 with one_line_errors():
     if "study_file" in config:
         STUDIES = Studies.read([config["study_file"]], {})
-    elif (
-        config and not workflow.configfiles and dict(config) != dict(workflow.config_settings.config)
-    ):  # not `--config`
+    elif config and not workflow.configfiles and dict(config) != workflow.config_settings.config:
+        # More than what `--config` changes of the default study.
         STUDIES = Studies(config, "config")
     else:
         STUDIES = Studies.read(workflow.configfiles or [DEFAULT_STUDY], workflow.config_settings.config)

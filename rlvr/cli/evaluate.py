@@ -81,12 +81,12 @@ def compare(
     confidence: float = 0.95,
     weighting: str = "benchmarks",
 ) -> None:
-    """Compare two policies, or two methods with several seeds each, on the same problems, paired by problem.
+    """Compare two checkpoints, or two methods with several seeds each, on the same problems, paired by problem.
 
     A and B are files or directories as score takes them. Several seeds of one method: the directories of its runs,
     separated by commas, or a quoted pattern such as 'results/grades/tiny-dapo-s*'. One seed on each side compares
     these two checkpoints; two or more on a side compare methods, whose seeds add to the uncertainty. A side with a
-    single seed is then taken as one given policy, as a base model is. Files belong together where they have the same
+    single seed is then taken as a given checkpoint, as a base model is. Files belong together where they have the same
     problems; Holm runs over the benchmarks, and the row "all" is their mean.
     """
     from evals.scores.comparison import Settings
@@ -117,7 +117,7 @@ def power(
         float | None, Option(help="spread over problems of the true difference (typical: 0.15)")
     ] = None,
     sampling_variance: Annotated[
-        float | None, Option(help="mean of p (1 - p) over problems, summed over both policies (typical: 0.3)")
+        float | None, Option(help="mean of p (1 - p) over problems, summed over both checkpoints (typical: 0.3)")
     ] = None,
     seed_sd: Annotated[float, Option(help="spread of a method's score over seeds")] = 0.0,
     seeds: Annotated[int, Option(help="training seeds of each method; 0 compares two checkpoints")] = 0,
@@ -131,7 +131,7 @@ def power(
 
     Two of --effect, --problems and --samples decide what is worked out: problems and samples give the minimum
     detectable effect; effect and samples the number of problems; effect and problems the number of samples. How
-    strongly two policies differ from problem to problem comes from a pilot (--pilot A B, graded samples of the same
+    strongly two checkpoints differ from problem to problem comes from a pilot (--pilot A B, graded samples of the same
     problems), or is given by --effect-sd and --sampling-variance. Differences are fractions of one: 0.05 is 5 points.
     """
     from evals.scores.plan import Size, make_design, print_plan

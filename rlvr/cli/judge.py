@@ -30,9 +30,9 @@ def judge(
     margin: Annotated[float, Option(help="points; a difference within it is equivalent")] = 2.0,
     seeds: Annotated[int, Option(help="at most", min=2)] = 16,
     minutes: Annotated[float, Option(help="no look at the seeds is begun that would end later", min=0)] = 10,
-    out: Annotated[
-        Path, Option(help="directory of all results; another file judged there shares its trainings")
-    ] = Path("judge"),
+    out: Annotated[Path, Option(help="directory of all results; another file judged there shares its runs")] = Path(
+        "judge"
+    ),
     cores: Annotated[int | None, Option(help="for all jobs together; default: all", min=1, show_default=False)] = None,
     go_on: Annotated[bool, Option("--go-on", help="train on where a check fails, or nothing can differ")] = False,
     checks_only: Annotated[bool, Option("--checks-only", help="end after the checks, which take seconds")] = False,

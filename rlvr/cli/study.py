@@ -61,7 +61,7 @@ def init(
     from rlvr.study.new_study import write_new_study
 
     study = write_new_study(out, model, gpus, memory, prompt)
-    print(f"{out}: {len(study.trained_runs)} trainings; plan it with: snakemake -n --configfile {out} --directory DIR")
+    print(f"{out}: {len(study.trained_runs)} runs; plan it with: snakemake -n --configfile {out} --directory DIR")
     if any(each.id and not each.revision for each in study.existing_models.values()):
         print(
             "the Hub did not answer, so no revision is pinned: write the commit that you mean below models in the file"

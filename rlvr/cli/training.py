@@ -34,13 +34,12 @@ def train(
     cluster: Cluster = None,
     python: Python = "python",
     checkpoints_at: Annotated[
-        list[int], Option(help="steps after which the policy is kept too, in checkpoints/step-N of the run's directory")
+        list[int],
+        Option(help="steps after which the checkpoint is kept too, in checkpoints/step-N of the run's directory"),
     ] = [],
     device_memory: Annotated[
         int | None,
-        Option(
-            help="local: MiB of a device that need not be here; print what the training takes there by a sum, and end"
-        ),
+        Option(help="local: MiB of a device that need not be here; print what the run takes there by a sum, and end"),
     ] = None,
 ) -> None:
     """Train, or continue, one run by the engine that run.json names.

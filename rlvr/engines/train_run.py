@@ -31,7 +31,7 @@ def train_run(
     Args:
         threads: that torch keeps to; the local engine needs it.
         python: of verl's environment.
-        kept_steps: steps after which the policy is kept too.
+        kept_steps: steps after which the checkpoint is kept too.
         out: directory of a run by the local engine; None for that of ``run_file``.
         cluster_file: where verl trains; None for cluster.json beside ``run_file``.
     """

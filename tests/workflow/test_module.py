@@ -1,9 +1,11 @@
 """The workflow as a part of another one, and in the process of a job on another machine."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+from evals.core.yaml_file import read_yaml
 from tests.workflow.conftest import Project, commands_of, jobs_in
 from tests.workflow.snakemake_fork import run_in_fork
 
@@ -55,3 +57,12 @@ def test_the_process_of_a_job_on_a_cluster_plans_its_job_alone(project_copy: Pro
     assert answer.returncode == 0, answer.stderr
     assert "train tiny-dapo-s1" in jobs_in(answer.stdout + answer.stderr)
     assert "hours" not in answer.stderr and "Stops when certain" not in answer.stderr
+
+
+def test_a_change_on_the_command_line_alone_is_one_of_the_default_study(project_copy: Project) -> None:
+    """Without a file of a study there is nothing else in the configuration, as in another workflow's module."""
+    words = ["runs", "--dry-run", "--cores", "1", "--scheduler", "greedy", "--config", "seeds=[1, 2]"]
+    planned = run_in_fork(words, project_copy.root, commands_of(project_copy.root))
+    assert planned.returncode == 0, planned.stderr
+    methods = read_yaml(project_copy.root / "config/config.yaml")["methods"]
+    assert re.search(r"^train +(\d+)$", planned.stdout + planned.stderr, re.MULTILINE)[1] == str(2 * len(methods))

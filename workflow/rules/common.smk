@@ -46,7 +46,7 @@ def study_of(folder):
 
 
 def policy(run):
-    """The policy that a run id stands for."""
+    """The checkpoint that a run id stands for."""
     with one_line_errors():
         return STUDIES.policy(run)[1]
 

@@ -1,4 +1,4 @@
-"""Evaluation of policies: samples and grades of all benchmarks, one job each a policy; scores; comparisons; looks."""
+"""Evaluation of checkpoints: samples and grades of all benchmarks, a job each; scores; comparisons; looks."""
 
 from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
@@ -11,7 +11,7 @@ GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
 
 
 def evaluated_on(wildcards):
-    """The benchmarks that a policy is evaluated on."""
+    """The benchmarks that a checkpoint is evaluated on."""
     return CHOOSING if policy(wildcards.run).chooses else BENCHMARKS
 
 
@@ -35,7 +35,7 @@ def sampling_of(wildcards):
 
 
 def settings_of_samples(wildcards):
-    """What decides the samples of a policy."""
+    """What decides the samples of a checkpoint."""
     return {**sampling(wildcards).identity(), "of": sampling_of(wildcards), "version": SAMPLER_VERSION}
 
 
@@ -58,14 +58,14 @@ def check_grades(wildcards, texts):
 
 
 def sampling_command(wildcards, threads):
-    """The words of the command that samples a policy: settings as JSON, and options of the machine."""
+    """The words of the command that samples a checkpoint: settings as JSON, and options of the machine."""
     own = {f"results/problems/{name}": of.identity() for name, of in sampling_of(wildcards).items()}
     settings = [policy(wildcards.run).directory, canonical_json(sampling(wildcards).identity()), canonical_json(own)]
     return [*settings, *options(MACHINE, SamplingMachine)]
 
 
 def settings_of_grades(wildcards):
-    """What decides the grades of a policy."""
+    """What decides the grades of a checkpoint."""
     return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, "audit": AUDIT_VERSION}
 
 
@@ -75,7 +75,7 @@ def verifiers(names):
 
 
 rule sample:
-    """The responses of a policy to all benchmarks. Finished batches lie in state/ beside them, which Snakemake leaves."""
+    """The responses of a checkpoint to all benchmarks. Finished batches lie in state/ beside them."""
     input:
         lambda w: policy(w.run).file,
         expand("results/problems/{set}/{file}.json", set=BENCHMARKS, file=("manifest", "disjoint")),
@@ -101,7 +101,7 @@ rule sample:
         "exec {params.python} -m rlvr sample results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
 
 
-use rule sample as sample_candidate with:  # a policy that the best one of its run is chosen among
+use rule sample as sample_candidate with:  # a checkpoint that the best one of its run is chosen among
     input:
         lambda w: policy(w.run).file,
         expand("results/problems/{set}/{file}.json", set=CHOOSING, file=("manifest", "disjoint")),
@@ -112,7 +112,7 @@ use rule sample as sample_candidate with:  # a policy that the best one of its r
 
 
 rule grade:
-    """A verdict on every response of a policy to all benchmarks, and the audit of the verdicts."""
+    """A verdict on every response of a checkpoint to all benchmarks, and the audit of the verdicts."""
     input:
         expand("results/samples/{{run}}/{b}/manifest.json", b=BENCHMARKS),
         expand("results/problems/{b}/problems.jsonl", b=BENCHMARKS),

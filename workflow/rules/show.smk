@@ -218,7 +218,7 @@ rule table_sizes:
 
 
 rule table_checkpoints:
-    """The best policies of the runs beside the last ones."""
+    """The best checkpoints of the runs beside the last ones."""
     input:
         code_of("evals.tables.checkpoints"),
         **RESULTS,
@@ -237,7 +237,7 @@ rule table_checkpoints:
 
 
 def best_runs(wildcards):
-    """The best policies of a folder's runs."""
+    """The best checkpoints of a folder's runs."""
     return [row.run for row in compared(f"{wildcards.folder}best/") if row.seed is not None]
 
 
@@ -439,7 +439,7 @@ rule figure_reward_curves:
 
 
 rule figure_score_curves:
-    """The scores of the policies along the runs."""
+    """The scores of the checkpoints along the runs."""
     input:
         code_of("rlvr.report.curves"),
         scores=expand("results/{{folder}}{part}scores/{b}.json", part=("", "steps/"), b=BENCHMARKS),
@@ -458,7 +458,7 @@ rule figure_score_curves:
 
 
 rule figure_validation_curves:
-    """The scores by which best policies were chosen."""
+    """The scores by which best checkpoints were chosen."""
     input:
         code_of("rlvr.report.curves"),
         choices=lambda w: expand("results/runs/{run}/chosen.json", run=best_runs(w)),

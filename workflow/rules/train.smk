@@ -1,4 +1,4 @@
-"""Training: the runs, policies that are kept along them, and the best one of each."""
+"""Training: the runs, checkpoints that are kept along them, and the best one of each."""
 
 from evals.core.files import canonical_json
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution
@@ -36,7 +36,7 @@ def on_device(name):
 
 
 def checkpoints_at(steps):
-    """The options of the training command that keep policies along the run."""
+    """The options of the training command that keep checkpoints along the run."""
     return [word for step in steps for word in ("--checkpoints-at", str(step))]
 
 
@@ -112,7 +112,7 @@ rule train:
 
 
 rule policy_at_step:
-    """A policy along a run, which a study is scored at. One that was not kept is made by repeating the run up to there."""
+    """A checkpoint along a run. One that was not kept is made by repeating the run up to there."""
     input:
         "results/runs/{run}/manifest.json",
     output:
@@ -143,7 +143,7 @@ rule policy_at_step:
         "{params.kept} > {log:q} 2>&1"
 
 
-use rule policy_at_step as candidates with:  # the policies along a run that the best one is chosen among, by one job
+use rule policy_at_step as candidates with:  # the checkpoints along a run that the best one is chosen among, by one job
     output:
         "results/runs/{run}/candidates.kept",
     log:
@@ -158,13 +158,13 @@ use rule policy_at_step as candidates with:  # the policies along a run that the
 
 
 def grades_of_candidates(wildcards):
-    """The grades by which the best policy of a run is chosen."""
+    """The grades by which the best checkpoint of a run is chosen."""
     candidates = [row.run.run for row in policy(wildcards.run).candidates]
     return expand("results/grades/{run}/{b}/manifest.json", run=candidates, b=BEST_CHOICE.benchmark)
 
 
 rule best_policy:
-    """The best policy of a run, laid out as a run; checkpoint/ has its files, by hard links."""
+    """The best checkpoint of a run, laid out as a run; checkpoint/ has its files, by hard links."""
     input:
         grades_of_candidates,
     output:

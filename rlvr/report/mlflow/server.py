@@ -21,7 +21,7 @@ _VIEWS = {"curves": (CURVES, "CHART"), "scores": (SCORES, "TABLE"), "responses":
 
 
 def browse(results: Path, port: int = 5000) -> None:
-    """Show the runs in MLflow's web interface, on this machine only; trainings under way grow there.
+    """Show the runs in MLflow's web interface, on this machine only; runs under way grow there.
 
     With a tracking server in ``MLFLOW_TRACKING_URI`` the runs are brought there, and its addresses are printed.
 

@@ -97,7 +97,7 @@ def test_a_local_checkpoint_gives_the_form_of_its_prompts(
     tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert rlvr_bench("init")([str(tmp_path / "mine.yaml"), "--model", str(checkpoint)]) == 0
-    assert "6 trainings; plan it with: snakemake -n" in capsys.readouterr().out
+    assert "6 runs; plan it with: snakemake -n" in capsys.readouterr().out
     content = read_study_file(tmp_path / "mine.yaml")
     assert content["models"]["my_model_0_6b"] == {
         "source": "hugging_face", "path": str(checkpoint), "prompt_form": "chat", "dtype": "bfloat16"

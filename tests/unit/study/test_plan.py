@@ -416,7 +416,7 @@ def test_a_study_of_several_sizes_has_their_table_and_figure(smoke: dict[str, An
     several = jobs_of({**smoke, "models": {"other": stopping, "tiny": tiny}, "validation": validation})
     bases = {path for path in several["table_sizes"].inputs if path.startswith("results/base/")}
     assert bases == {"results/base/other/manifest.json", "results/base/tiny/manifest.json"}
-    assert "results/tables/sizes.csv" in several["figure_sizes"].inputs
+    assert "results/tables/sizes.csv" in several["figure_design sizes"].inputs
     assert several["report_html"].params["own_figures"] == ["sizes"]
     held_out = "results/problems/validation/problems.jsonl"
     assert held_out in several["base_model other"].inputs and held_out not in several["base_model tiny"].inputs
