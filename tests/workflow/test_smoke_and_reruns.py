@@ -15,8 +15,10 @@ from tests.workflow.conftest import JOB, Project, jobs_in
 RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2))]
 RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
 BENCHMARKS = ["chain_3", "variables_4"]
-TABLES = {f"table_{name}" for name in ("main", "by_seed", "robust", "efficiency", "paper_vs_ours")}
-FIGURES_OF_SCORES = {f"figure_{name}" for name in ("scores", "differences", "profiles", "cost_curves")}
+TABLES = {"table_main", "table_of_scores by_seed", "table_paper_vs_ours"}
+TABLES |= {f"table_of_training {name}" for name in ("robust", "efficiency")}
+FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences", "figure_profiles"}
+FIGURES_OF_SCORES |= {"figure_of_training cost_curves"}
 AFTER_SCORES = {
     "compare",
     *(f"page_responses {name}" for name in BENCHMARKS),
@@ -155,7 +157,7 @@ def test_a_benchmark_and_a_seed_more_are_all_that_is_made(smoke_study: Project) 
 
 def test_figure_code_redraws_figures_and_what_shows_them(smoke_study: Project) -> None:
     with edited(smoke_study.root / "evals/figures/results.py", '"""', '"""An edit. '):
-        drawn = {"figure_scores", "figure_differences", "figure_profiles"}
+        drawn = {"figure_of_scores scores", "figure_of_scores differences", "figure_profiles"}
         assert smoke_study.planned() == drawn | {"report_html", "track"}
 
 
