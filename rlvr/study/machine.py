@@ -135,6 +135,18 @@ def software(study: Study, job: str) -> Software:
     return Software(python, *brought)
 
 
+def require_container(asked: Iterable[Any], softwares: Iterable[Software]) -> None:
+    """Refuse ``--sdm apptainer`` where jobs need a container that is not there.
+
+    Args:
+        asked: the methods of deployment that Snakemake was asked for.
+    """
+    names = {getattr(method, "name", "") for method in asked}
+    if "APPTAINER" in names and any(software.container for software in softwares) and not CONTAINER.exists():
+        recipe = _ENVIRONMENTS / "verl.dockerfile"
+        raise UserError(f"--sdm apptainer: {CONTAINER}: no such container; {recipe} says how to make it")
+
+
 def require_past(files: Iterable[str]) -> None:
     """Refuse files that were written after now, as where a clock was set back.
 

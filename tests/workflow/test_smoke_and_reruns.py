@@ -141,7 +141,7 @@ def test_a_coefficient_reruns_its_method_and_what_follows(smoke_study: Project) 
     expected |= {"page_rollouts", "figure_training_curves", "study_file"}
     said = smoke_study.run("--dry-run", "--printshellcmds", config=config)
     assert jobs_in(said) == expected | AFTER_SCORES
-    changed = "before: <nothing exclusive> now: 'resolved.method.token_weights.lambda_max: 1.3'"
+    changed = "before: <nothing exclusive> now: 'method.token_weights.lambda_max: 1.3'"
     assert said.count(changed) == len(trained)
 
 

@@ -32,8 +32,7 @@ case "$1 $2" in
     *) echo "not expected: $*" >&2; exit 1 ;;
 esac
 """
-PYTHON = """\
-#!/bin/bash
+PYTHON = r"""#!/bin/bash
 echo "$PYTHONPATH: $*" >> PREFIX/called
 exec REAL "${@//\"backend\":\"vllm\"/\"backend\":\"transformers\"}"
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
 from rlvr.study.looks import announce_look
-from rlvr.study.machine import OURS, check_machine, require_past, set_job_environment, software
+from rlvr.study.machine import OURS, check_machine, require_container, require_past, set_job_environment, software
 from rlvr.study.notices import print_notices
 from rlvr.study.rule_values import NO_NAME, by_setting, one_of, options, refuse_made_otherwise
 from rlvr.study.source_files import code_of, template_files
@@ -27,6 +27,7 @@ with one_line_errors():
     TRAINING, SAMPLING = software(STUDY, "training"), software(STUDY, "sampling")
     if workflow.is_main_process:
         check_machine(STUDY)
+        require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
         require_past(map(str, Path("results").rglob("*manifest.json")))
         print_notices(STUDIES.left(STUDY.folder), STUDIES.looks(STUDY.folder))
 set_job_environment()
