@@ -135,6 +135,12 @@ def software(study: Study, job: str) -> Software:
     return Software(python, *brought)
 
 
+def name_environments(rules: Iterable[Any]) -> None:
+    """Let rules that name no environment run where Snakemake does: `snakemake --lint` asks each to decide."""
+    for rule in rules:
+        rule.conda_env = rule.conda_env or OURS.conda
+
+
 def require_container(asked: Iterable[Any], softwares: Iterable[Software]) -> None:
     """Refuse ``--sdm apptainer`` where jobs need a container that is not there.
 

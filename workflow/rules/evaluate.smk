@@ -1,78 +1,5 @@
 """Evaluation of checkpoints: samples and grades of all benchmarks, a job each; scores; comparisons; looks."""
 
-from evals.audit import VERSION as AUDIT_VERSION
-from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
-from evals.scores.comparison import Settings
-
-DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields} - {"backend", "dtype"}
-CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
-CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
-GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
-
-
-def evaluated_on(wildcards):
-    """The benchmarks that a checkpoint is evaluated on."""
-    return CHOOSING if policy(wildcards.run).chooses else BENCHMARKS
-
-
-def sampling(wildcards):
-    """What decides a policy's samples on all benchmarks alike; those of a candidate are others than those that are scored."""
-    row = policy(wildcards.run)
-    settings = STUDY.sampling(row.run.model)
-    return settings.model_copy(update={"seed": settings.seed + 1}) if row.chooses else settings
-
-
-def sampling_of(wildcards):
-    """What each benchmark has of its own, by its name."""
-    row = policy(wildcards.run)
-    return {
-        name: OfBenchmark(
-            prompt=STUDY.prompt(name, row.run.model),
-            samples_per_problem=BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name),
-        )
-        for name in evaluated_on(wildcards)
-    }
-
-
-def settings_of_samples(wildcards):
-    """What decides the samples of a checkpoint."""
-    return {**sampling(wildcards).identity(), "of": sampling_of(wildcards), "version": SAMPLER_VERSION}
-
-
-def check_samples(wildcards, texts):
-    """Refuse samples of a policy that were made with other settings than the study asks."""
-    for name, own in sampling_of(wildcards).items():
-        asked = {**sampling(wildcards).identity(), **own.identity()}
-        asked = {key: value for key, value in asked.items() if key in DECISIVE}
-        file = f"results/samples/{{run}}/{name}/manifest.json"
-        refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked, DECISIVE)(wildcards, texts)
-
-
-def check_grades(wildcards, texts):
-    """Refuse grades of a policy that were made by another grader than the study asks."""
-    for name in evaluated_on(wildcards):
-        kind, version = STUDY.grading(name)
-        asked = {"kind": kind, **({"grader_version": version} if isinstance(version, int) else {})}
-        file = f"results/grades/{{run}}/{name}/manifest.json"
-        refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked)(wildcards, texts)
-
-
-def sampling_command(wildcards, threads):
-    """The words of the command that samples a checkpoint: settings as JSON, and options of the machine."""
-    own = {f"results/problems/{name}": of.identity() for name, of in sampling_of(wildcards).items()}
-    settings = [policy(wildcards.run).directory, canonical_json(sampling(wildcards).identity()), canonical_json(own)]
-    return [*settings, *options(MACHINE, SamplingMachine)]
-
-
-def settings_of_grades(wildcards):
-    """What decides the grades of a checkpoint."""
-    return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, "audit": AUDIT_VERSION}
-
-
-def verifiers(names):
-    """The study's copies of a user's functions that grade benchmarks."""
-    return {name: f"results/verifiers/{name}/{VERIFIER_FILE}" for name in names if name in STUDY.verifiers}
-
 
 rule sample:
     """The responses of a checkpoint to all benchmarks. Finished batches lie in state/ beside them."""
@@ -166,44 +93,9 @@ rule score:
     params:
         call="evals.scores.score:write_scores",
         benchmark=lambda w: w.benchmark,
-        grades=lambda w, input: [Path(path).parent for path in input if path.endswith(f"/{w.benchmark}/manifest.json")],
+        grades=lambda w, input: [Path(path).parent for path in input if path.startswith("results/grades/")],
     script:
         "../scripts/call.py"
-
-
-def is_look(wildcards):
-    """Whether a folder is that of a look, which compares scores alone."""
-    return wildcards.folder in STUDIES.looks(wildcards.folder)
-
-
-def statistics(wildcards):
-    """The statistics of a comparison: at a look its intervals have the level of the look, and controls are not named."""
-    config = study_of(wildcards.folder).config
-    look = STUDIES.looks(wildcards.folder).get(wildcards.folder)
-    return {
-        "reference_method": config.reference_method,
-        "statistics": CONFIG.statistics,
-        "controls": None if look else config.controls,
-        "confidence": 1.0 - look.level if look else 0.95,
-    }
-
-
-def parameters_of_comparisons(wildcards):
-    """The parameters that the manifest of a comparison has."""
-    asked = statistics(wildcards)
-    settings = Settings.of(**asked)
-    names = {"seed": settings.seed, "bootstrap_resamples": settings.bootstrap_resamples}
-    names |= {"permutations": settings.permutations, "reference_method": settings.reference_method}
-    return names | {"confidence": settings.confidence}
-
-
-def decisions(wildcards):
-    """The decisions of the last look at the study of a folder; those of a look itself come later."""
-    if is_look(wildcards):
-        return []
-    compared(wildcards.folder)
-    taken = [name for name, look in STUDIES.looks(wildcards.folder).items() if look.is_due]
-    return [f"results/{name}decisions.json" for name in taken[-1:]]
 
 
 rule compare:
@@ -231,11 +123,6 @@ rule compare:
         training=lambda w: None if is_look(w) else Path("results/runs"),
     script:
         "../scripts/call.py"
-
-
-def look_of(name):
-    """Make the function of a value of a look."""
-    return lambda wildcards: getattr(STUDIES.looks(wildcards.folder)[wildcards.folder], name)
 
 
 checkpoint look:

@@ -1,46 +1,5 @@
 """Base models: trained from scratch, imported, fine-tuned, or found at a server."""
 
-from evals.core.run_spec import VERL, Service
-from rlvr.base_model import VERSION as BASE_MODEL_VERSION
-from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
-from rlvr.study.benchmarks import absolute_path
-from rlvr.study.machine import model_files
-
-SCRATCH, TUNED = STUDY.models_from_scratch, STUDY.fine_tuned_models
-IMPORTED = {**STUDY.existing_models, **{f"{name}-pretrained": model for name, model in TUNED.items()}}
-"""The models that are fetched or linked; what is fine-tuned first has the name of its result and a suffix."""
-
-
-def files_of_model(wildcards):
-    """The files of a local model; where verl trains, a plan may be made far from them."""
-    name = wildcards.imported.removesuffix("-pretrained")
-    with one_line_errors():
-        may_be_missing = workflow.dryrun and STUDY.engine == VERL
-        return model_files(f"models.{name}", IMPORTED[wildcards.imported], may_be_missing)
-
-
-def source_of_model(wildcards):
-    """A model's directory, or its name on the Hub and the commit there."""
-    model = IMPORTED[wildcards.imported]
-    if model.path is not None:
-        return {"model": absolute_path(model.path), "revision": None}
-    return {"model": model.id, "revision": model.hub_revision}
-
-
-def corpus(wildcards):
-    """The settings of a base model's corpus, and how many worked solutions it has."""
-    model = SCRATCH[wildcards.model]
-    return {"settings": model.corpus, "count": model.training.examples}
-
-
-def fine_tuning(wildcards):
-    """The settings of a fine-tuning, and how its model computes and is prompted."""
-    model = TUNED[wildcards.model]
-    settings = {"dtype": model.dtype, "prompt_form": model.prompt_form}
-    settings |= {"head_dtype": model.head_dtype} if model.head_dtype else {}
-    settings |= {"chat_template_kwargs": kwargs} if (kwargs := model.chat_template_kwargs) else {}
-    return {**model.fine_tuning.to_json(), **settings}
-
 
 rule base_corpus:
     """The worked solutions that a base model is trained on."""

@@ -1,25 +1,5 @@
 """Problems: drawn, or read from the Hub or from files; checked. They come first: bad ones end the study at once."""
 
-from evals.core.run_spec import VERIFIER_FILE
-from evals.grading.code import VERIFIER_VERSION
-from rlvr.study.machine import files_of
-from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, VALIDATION
-
-PROBLEMS = {TRAIN: STUDY.training_settings} if TRAINS else {}
-PROBLEMS |= {VALIDATION: STUDY.validation_settings} if STUDY.validation_settings else {}
-PROBLEMS |= {name: benchmark.problem_settings() for name, benchmark in STUDY.benchmarks.items()}
-DRAWN = [name for name, settings in PROBLEMS.items() if "kinds" in settings]
-READ = [name for name in PROBLEMS if name not in DRAWN and name != TRAIN]
-TRAINED_ON = [TRAINING_PROBLEMS] if TRAINS else []
-TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.models_from_scratch)
-TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solutions(model)]
-
-
-def drawn(wildcards):
-    """What decides drawn problems: the training problems are of the one side of the split, all others of the other."""
-    settings = {key: PROBLEMS[wildcards.set][key] for key in ("kinds", "count", "seed")}
-    return {"name": wildcards.set, "split": "train" if wildcards.set == TRAIN else "evaluation", **settings}
-
 
 rule draw_problems:
     """Problems drawn from a seed, of the side of the split that they belong to."""

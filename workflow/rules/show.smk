@@ -1,88 +1,5 @@
 """What people look at: tables, figures, pages, the report and MLflow of a folder."""
 
-from evals.core.files import sha256_file
-from rlvr.study.evidence import notes, own_settings
-from rlvr.study.designs import RATES, sheet_of
-from rlvr.study.source_files import CONFIG as CONFIG_FILES
-from rlvr.study.source_files import as_input
-from rlvr.study.policies import score_points
-
-REFERENCE = as_input(CONFIG_FILES / "reference")
-RUNS, COSTS = Path("results/runs"), Path("results/costs")
-RESULTS = {"runs": "results/{folder}runs.json", "scores": expand("results/{{folder}}scores/{b}.json", b=BENCHMARKS)}
-RESULTS |= {"comparisons": "results/{folder}comparisons.json"}
-OF_TRAINING = of_runs("results/runs/{run}/manifest.json", trained=True), of_runs(
-    "results/runs/{run}/metrics.parquet", trained=True
-)
-SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
-
-
-def table(name, *more):
-    """The files of a table, the first of which stands in `snakemake --report`."""
-    path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
-    first = report(f"{path}.md", caption=f"../report/{caption}.rst", category="Tables")
-    return [first, *(path + ending for ending in (".csv", ".manifest.json", *more))]
-
-
-def figure(name, *more):
-    """The files of a figure, the first of which stands in `snakemake --report`."""
-    path = f"results/{{folder}}figures/{name}"
-    first = report(f"{path}.png", caption="../report/figure.rst", category="Figures")
-    return [first, *(path + ending for ending in (".svg", ".pdf", ".manifest.json", *more))]
-
-
-def design(folder):
-    """The name of the one table of a study that is a design, in place of all others; none of other studies."""
-    config = study_of(folder).config
-    if config.study == RATES:
-        return RATES
-    return "doses" if config.doses else "factorial" if config.factorial else None
-
-
-def tables_of(folder):
-    """The tables of a folder: a study of models alone has no methods to set side by side."""
-    if name := design(folder):
-        return [name]
-    names = ["main", "audit"]
-    if TRAINS:
-        names += ["by_seed", "robust", "efficiency", "paper_vs_ours"]
-        names += ["sizes"] * SEVERAL_SIZES + ["checkpoints"] * bool(BEST_CHOICE)
-    return names
-
-
-def figures_of(folder):
-    """The figures of a folder: a study of models alone has no training curves."""
-    if name := design(folder):
-        return [] if name == RATES else [name]
-    if not TRAINS:
-        return ["scores"]
-    study = study_of(folder)
-    names = ["scores", "differences", "profiles", "cost_curves", "training_curves"]
-    names += ["compute_performance"] * bool(study.validation_settings) + ["validation_curves"] * bool(BEST_CHOICE)
-    return names + own_figures(folder)
-
-
-def own_figures(folder):
-    """The figures that not every study has; the report shows them in a section of their own."""
-    study = study_of(folder)
-    names = ["sizes"] * SEVERAL_SIZES + ["reward_curves"] * bool(folder)
-    return names + ["score_curves"] * (study.config.score_at is not None)
-
-
-def drawn_files(folder):
-    """The tables and figures of a folder."""
-    tables = [f"results/{folder}tables/{name}.md" for name in tables_of(folder)]
-    return tables, [f"results/{folder}figures/{name}.png" for name in figures_of(folder)]
-
-
-def pages_of(folder):
-    """The pages of a folder, the report and MLflow included; a design has a table and a figure alone."""
-    if design(folder):
-        return []
-    pages = [f"results/{folder}responses/{name}/index.html" for name in BENCHMARKS]
-    pages += [f"results/{folder}rollouts/index.html"] * KEEPS_ROLLOUTS
-    return pages + [f"results/{folder}{name}" for name in ("report.html", "tracking.json") if TRAINS]
-
 
 rule study_file:
     """The resolved configuration of a study: what changes in it makes the report again."""
@@ -135,18 +52,6 @@ rule table_main:
         notes=lambda w: notes(STUDY, study_of(w.folder)),
     script:
         "../scripts/call.py"
-
-
-TABLES = {"by_seed": "evals.tables.by_seed:write_by_seed_table"}
-TABLES_OF_TRAINING = {
-    "robust": "evals.tables.robust:write_robust_table",
-    "efficiency": "evals.tables.efficiency:write_efficiency_table",
-}
-
-
-def code_of_call(calls, name):
-    """Make the input function of the source files of one of several functions, which a wildcard names."""
-    return lambda wildcards: code_of(calls[wildcards[name]].partition(":")[0])
 
 
 rule table_of_scores:
@@ -236,16 +141,6 @@ rule table_checkpoints:
         "../scripts/call.py"
 
 
-def best_runs(wildcards):
-    """The best checkpoints of a folder's runs."""
-    return [row.run for row in compared(f"{wildcards.folder}best/") if row.seed is not None]
-
-
-def published_results(key):
-    """The results that stand beside published ones: papers that choose a checkpoint report the best one."""
-    return lambda w: expand(RESULTS[key], folder=f"{w.folder}best/" if BEST_CHOICE else w.folder)
-
-
 rule table_paper_vs_ours:
     """The numbers of a study beside published ones."""
     input:
@@ -265,22 +160,6 @@ rule table_paper_vs_ours:
         own=lambda w, output: own_settings(STUDY),
     script:
         "../scripts/call.py"
-
-
-DESIGNS = {
-    RATES: "evals.scores.designs:write_rates_table",
-    "doses": "evals.scores.designs:write_doses_table",
-    "factorial": "evals.scores.factors:write_factorial_table",
-}
-
-
-def design_arguments(wildcards):
-    """What the table of a design is given: the sheet of the ways in which methods are trained, and the design."""
-    study = study_of(wildcards.folder)
-    sheet = sheet_of(study.config, {name: entry["title"] for name, entry in study.methods.items()})
-    if wildcards.design == "factorial":
-        return {"sheet": sheet, "factorial": study.config.factorial}
-    return {"sheet": sheet, "training": RUNS, "reference_method": study.config.reference_method}
 
 
 rule table_design:
@@ -321,23 +200,6 @@ rule figure_design:
         reference=lambda w: reference_of(w),
     script:
         "../scripts/call.py"
-
-
-def reference_of(wildcards):
-    """The reference method, by its title in the table of sizes."""
-    study = study_of(wildcards.folder)
-    name = study.config.reference_method
-    return study.methods[name]["title"] if wildcards.design == "sizes" else name
-
-
-FIGURES = {
-    "scores": "evals.figures.results:write_scores_figure",
-    "differences": "evals.figures.results:write_differences_figure",
-}
-FIGURES_OF_TRAINING = {
-    "cost_curves": "evals.figures.efficiency:write_cost_curves",
-    "compute_performance": "evals.figures.efficiency:write_compute_performance",
-}
 
 
 rule figure_of_scores:
@@ -408,12 +270,6 @@ rule figure_training_curves:
         "../scripts/call.py"
 
 
-def together(wildcards):
-    """The folders of the studies that are made together."""
-    with one_line_errors():
-        return STUDIES.together(wildcards.folder)
-
-
 rule figure_reward_curves:
     """The rewards of studies that are made together, side by side."""
     input:
@@ -471,24 +327,6 @@ rule figure_validation_curves:
         call="rlvr.report.curves:write_validation_curves",
     script:
         "../scripts/call.py"
-
-
-def token_tables(wildcards):
-    """The directories of token tables of responses, where somebody made them (rlvr-claims)."""
-    runs = [row.run for row in compared(wildcards.folder)]
-    directories = [f"results/claims/tokens/{run}/{wildcards.benchmark}" for run in runs]
-    return [directory for directory in directories if Path(directory, "tokens.parquet").is_file()]
-
-
-def replays(wildcards):
-    """The directories of replayed runs, where somebody made them (rlvr-claims).
-
-    They are no inputs: a run that is trained again would be replayed again, for a page that shows whatever is there.
-    """
-    directories = [
-        Path(f"results/claims/tokens/{row.run}") for row in compared(wildcards.folder) if row.seed is not None
-    ]
-    return [directory for directory in directories if (directory / "manifest.json").is_file()]
 
 
 rule page_responses:

@@ -1,56 +1,5 @@
 """Training: the runs, checkpoints that are kept along them, and the best one of each."""
 
-from evals.core.files import canonical_json
-from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution
-from evals.generation import VERSION as SAMPLER_VERSION
-from evals.grading import INTEGER_VERSION
-from evals.grading import VERSION as GRADER_VERSION
-from rlvr.engines import option_versions
-from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
-from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
-from rlvr.methods.component_file import component_copy
-from rlvr.study.machine import devices
-
-BY_VERL = STUDY.engine == VERL
-LOCAL_VERSIONS = {"engine": LOCAL_ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": INTEGER_VERSION}
-VERSIONS = {"engine": VERL_ENGINE_VERSION, "grader": GRADER_VERSION} if BY_VERL else LOCAL_VERSIONS
-COMPONENTS = {component_copy(file).parent.name: str(file) for file in STUDY.component_files}
-
-
-def spec(wildcards):
-    """Everything that decides the outcome of a run: the content of its run.json."""
-    with one_line_errors():
-        study, _ = STUDIES.policy(wildcards.run)
-        return study.run_spec(wildcards.run)
-
-
-def settings_of_run(wildcards):
-    """The settings of a run, and the versions of everything that computes it."""
-    run = spec(wildcards)
-    return {**run.parameters(), "versions": VERSIONS | option_versions(run.training)}
-
-
-def on_device(name):
-    """Make the function of a resource of a training job: its nodes and GPUs."""
-    return lambda wildcards: devices(STUDIES.policy(wildcards.run)[0], wildcards.run)[name]
-
-
-def checkpoints_at(steps):
-    """The options of the training command that keep checkpoints along the run."""
-    return [word for step in steps for word in ("--checkpoints-at", str(step))]
-
-
-def cluster_option(wildcards):
-    """Where verl carries a run out, as an option of the command; nothing for the local engine."""
-    study, _ = STUDIES.policy(wildcards.run)
-    return ["--cluster", canonical_json(study.cluster(wildcards.run))] if BY_VERL else []
-
-
-def machine_options(wildcards, threads):
-    """The options of the training command that change no result."""
-    python = ["--python", MACHINE.training_python] if BY_VERL and MACHINE.training_python else []
-    return ["--threads", str(threads), *options(MACHINE, Execution), *python, *cluster_option(wildcards)]
-
 
 rule copy_component:
     """A file of the user's with components, copied into the results, in a directory named after its bytes."""
@@ -155,12 +104,6 @@ use rule policy_at_step as candidates with:  # the checkpoints along a run that 
         machine=machine_options,
         python=lambda w, output: TRAINING.python,
         kept=lambda w, output: checkpoints_at(STUDIES.candidate_steps(w.run)),
-
-
-def grades_of_candidates(wildcards):
-    """The grades by which the best checkpoint of a run is chosen."""
-    candidates = [row.run.run for row in policy(wildcards.run).candidates]
-    return expand("results/grades/{run}/{b}/manifest.json", run=candidates, b=BEST_CHOICE.benchmark)
 
 
 rule best_policy:
