@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 import torch
+from test_coupling import head_gradients, random_view
 
 from rlvr_claims.claims.gradient_mass import by_bin, head_norms, shares
 from rlvr_claims.policy import PolicySnapshot
-from tests.test_coupling import head_gradients, random_view
 
 
 def test_head_norms_are_those_of_autograds_gradients() -> None:
