@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from replayed_run import EXECUTION, KEPT_STEPS
 
 from evals.core.files import write_json
 from evals.core.run_spec import LocalRun
@@ -14,6 +13,7 @@ from rlvr.engines.local.train import train
 from rlvr.runs.state import save_checkpoint
 from rlvr_claims.policy import PolicySnapshot, read_snapshots
 from rlvr_claims.replay import write_token_table
+from tests.claims.replayed_run import EXECUTION, KEPT_STEPS
 from tests.unit.engine.conftest import run_content, study_files
 
 __all__ = ["study_files"]

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checkpoint_pair import main, make_pair
 
 from evals.core.files import write_parquet
 from evals.core.manifest import Manifest, hash_files
@@ -25,6 +24,7 @@ from rlvr_claims.claims.findings import (
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.token_flipping import TokenFlippingOfCheckpoints
 from rlvr_claims.claims.update_direction import UpdateDirectionOfCheckpoints, by_problem
+from tests.claims.checkpoint_pair import main, make_pair
 
 BY_HAND = {
     # Problem -> whether right, base probability and log-prob difference of each token.

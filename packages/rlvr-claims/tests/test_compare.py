@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from checkpoint_pair import ARCHITECTURE, SAMPLES, Pair, make_pair
 from transformers import GraniteConfig, GraniteForCausalLM
 
 from evals.core.errors import UserError
@@ -18,6 +17,7 @@ from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.state import save_checkpoint
 from rlvr.tokens.table import COMPARISON_COLUMNS, read_comparison
 from rlvr_claims.compare import ModelPair, compare_checkpoints
+from tests.claims.checkpoint_pair import ARCHITECTURE, SAMPLES, Pair, make_pair
 from tests.commands import rlvr_bench
 from tests.unit.engine.test_claimed_devices import locks
 

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from replayed_run import EXECUTION
 
 from evals.core.files import read_json, write_json
 from evals.core.run_spec import LocalRun
@@ -33,6 +32,7 @@ from rlvr_claims.claims.learning_tax import (
 )
 from rlvr_claims.policy import PolicySnapshot
 from rlvr_claims.probes import log_probs_of
+from tests.claims.replayed_run import EXECUTION
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 

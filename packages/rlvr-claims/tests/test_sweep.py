@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decoded import decode_sample, decode_sweep
 from transformers import GPTNeoXConfig, LlamaConfig, PreTrainedConfig
 
 from evals.core.errors import InvalidInput, UserError
@@ -28,6 +27,7 @@ from rlvr_claims.decoding.settings import (
 )
 from rlvr_claims.decoding.sweep import threshold
 from rlvr_claims.decoding.table import scheme_in
+from tests.claims.decoded import decode_sample, decode_sweep
 from tests.stages import sample_benchmark
 from tests.unit.engine.conftest import import_pretrained
 from tests.unit.generation import conftest

@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow.parquet as parquet
 import pytest
 import torch
-from replayed_run import EXECUTION, KEPT_STEPS
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_parquet
@@ -23,6 +22,7 @@ from rlvr.tokens.table import DISPLACEMENT, REPLAY_COLUMNS, classes_of, read_tok
 from rlvr_claims.policy import PolicySnapshot, read_snapshots
 from rlvr_claims.probes import log_probs_of
 from rlvr_claims.replay import write_token_table
+from tests.claims.replayed_run import EXECUTION, KEPT_STEPS
 from tests.unit.engine.conftest import run_content
 
 

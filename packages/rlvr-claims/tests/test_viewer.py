@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checkpoint_pair import make_pair
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from rlvr.tokens.table import (
     read_token_table,
 )
 from rlvr.tokens.view import LEVELS, ComparisonView, StepView, class_of, levels, scale_of
+from tests.claims.checkpoint_pair import make_pair
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("tokens")
