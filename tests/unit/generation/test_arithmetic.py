@@ -177,7 +177,7 @@ def test_a_replay_takes_the_code_paths_of_the_training(study_files: Path, tmp_pa
     write_json(run_file, run_content(study_files, {"steps": 1}) | {"dtype": dtype})
     run_python("-m", "rlvr", "train", str(run_file), "--threads", "1")
     replayed = ("--steps", "1", "--threads", "1", "--out", str(tmp_path / "table"))
-    run_python("-m", "rlvr", "tokens", "replay", str(run_file), *replayed)
+    run_python("-m", "rlvr", "claims", "replay", str(run_file), *replayed)
     places = {"run": run_file.parent, "token_table": tmp_path / "table"}
     found = [read_manifest(place / "manifest.json", kind).environment["arithmetic"] for kind, place in places.items()]
     is_portable = dtype == "float32" and not arithmetic.processor()[1]
