@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,17 +153,18 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
     counts = {"rows": 0, "tokens": 0, "prompt_tokens": sum(map(len, plan.prompts))}
     threads = sorted(number for number in done.threads if number)
 
-    def samples() -> Iterator[Sample]:
-        for index in range(len(plan.ids)):
-            for number in range(plan.settings.samples_per_problem):
-                job = (index, number)
-                yield done[plan.key(job)] if room[index] else _sample(plan, job, no_response)
+    with_ids: list[tuple[int, int]] = []  # the samples whose text gives other tokens, read once more for them
+
+    def sample_of(job: tuple[int, int]) -> Sample:
+        return done[plan.key(job)] if room[job[0]] else _sample(plan, job, no_response)
 
     def rows() -> Iterator[Mapping[str, Any]]:
-        for sample in samples():
+        for job in product(range(len(plan.ids)), range(plan.settings.samples_per_problem)):
+            sample = sample_of(job)
             counts["rows"] += 1
             counts["tokens"] += sample.tokens or 0
             counts["prompt_tokens"] += sample.prompt_tokens or 0
+            with_ids.extend([job] if sample.token_ids is not None else [])
             yield {key: value for key, value in sample.to_json().items() if key != TOKEN_IDS}
 
     files = [out / "samples.jsonl"]
@@ -172,7 +173,7 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
     beside.unlink(missing_ok=True)
     # A server keeps its tokens, and a gated text is withheld; a version that kept none says no threads either.
     if not plan.bodies and not plan.gated and None not in done.threads:
-        kept = (sample.to_json() for sample in samples() if sample.token_ids is not None)
+        kept = (sample_of(job).to_json() for job in with_ids)
         write_jsonl(beside, ({key: row[key] for key in ("problem_id", "sample", TOKEN_IDS)} for row in kept))
         files.append(beside)
     Manifest(
