@@ -235,10 +235,16 @@ def cluster_option(wildcards):
     return ["--cluster", canonical_json(study.cluster(wildcards.run))] if BY_VERL else []
 
 
-def machine_options(wildcards, threads):
-    """The options of the training command that change no result."""
+def machine_options(wildcards, output):
+    """The options of the training command that change no result. Threads are the study's: Snakemake's depend on --cores."""
     python = ["--python", MACHINE.training_python] if BY_VERL and MACHINE.training_python else []
-    return ["--threads", str(threads), *options(MACHINE, Execution), *python, *cluster_option(wildcards)]
+    return [
+        "--threads",
+        str(MACHINE.training_threads),
+        *options(MACHINE, Execution),
+        *python,
+        *cluster_option(wildcards),
+    ]
 
 
 def grades_of_candidates(wildcards):
@@ -302,7 +308,7 @@ def check_grades(wildcards, texts):
         refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked)(wildcards, texts)
 
 
-def sampling_command(wildcards, threads):
+def sampling_command(wildcards, output):
     """The words of the command that samples a checkpoint: settings as JSON, and options of the machine."""
     own = {f"results/problems/{name}": of.identity() for name, of in sampling_of(wildcards).items()}
     settings = [policy(wildcards.run).directory, canonical_json(sampling(wildcards).identity()), canonical_json(own)]

@@ -47,6 +47,7 @@ rule base_model:
         ),
         f"version: {BASE_MODEL_VERSION}",
         settings=lambda w, output: SCRATCH[w.model].training_settings(),
+        machine=lambda w, output: MACHINE,
     script:
         "../scripts/base_model.py"
 

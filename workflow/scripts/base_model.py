@@ -8,7 +8,7 @@ if __name__ == "__main__":
     with job(snakemake.log[0]):
         from evals.generation import arithmetic
 
-        arithmetic.set_up(snakemake.threads)
+        arithmetic.set_up(snakemake.params.machine.base_threads)  # Snakemake's own depend on --cores
         from rlvr.base_model.train import BaseModelSettings, train_base_model
 
         settings = BaseModelSettings.parse(snakemake.params.settings, "training")

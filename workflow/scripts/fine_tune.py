@@ -9,7 +9,7 @@ if __name__ == "__main__":
         from evals.generation import arithmetic
 
         machine, content = snakemake.params.machine, snakemake.params.settings
-        arithmetic.set_up(snakemake.threads, machine.device == "cpu" and content["dtype"] == "float32")
+        arithmetic.set_up(machine.training_threads, machine.device == "cpu" and content["dtype"] == "float32")
         from rlvr.engines.local.fine_tune import FineTuningSettings, fine_tune
 
         settings = FineTuningSettings.parse(content, "training")
