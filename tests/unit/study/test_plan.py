@@ -421,3 +421,12 @@ def test_a_study_of_several_sizes_has_their_table_and_figure(smoke: dict[str, An
     held_out = "results/problems/validation/problems.jsonl"
     assert held_out in several["base_model other"].inputs and held_out not in several["base_model tiny"].inputs
     assert "table_sizes" not in jobs
+
+
+def test_threads_are_the_studys_and_not_snakemakes_which_depend_on_its_cores(smoke: dict[str, Any]) -> None:
+    """They decide how sums are rounded; this plan has one core."""
+    execution = {**smoke["execution"], "training_threads": 3, "base_threads": 5}
+    jobs = jobs_of({**smoke, "execution": execution})
+    assert jobs["train tiny-dapo-s1"].params["machine"][:2] == ["--threads", "3"]
+    assert jobs["base_model tiny"].params["machine"].base_threads == 5
+    assert remade(jobs_of(smoke), jobs) == {"study_file"}
