@@ -12,13 +12,13 @@ from evals.trace.rows import print_verdict, refuse
 
 _RESULTS = "results"
 _NO_RESULTS = re.compile(
-    r"([a-z]+/)?(logs|jobs|costs|mlflow-artifacts)/"  # of the study, or of a package that reads its results
+    r"(claims/(decoding/)?)?(logs|jobs|costs|mlflow-artifacts)/"  # of the study, or of rlvr-claims
     r"|(.*/)?\.[^/]*(/|$)"  # what Snakemake, writers and file managers keep for themselves
-    r"|((base|runs)/[^/]+|(.*/)?samples/[^/]+/[^/]+|.*/points/[^/]+)/state/"
+    r"|((base|runs)/[^/]+|(claims/(decoding/)?)?samples/[^/]+/[^/]+|claims/decoding/sweeps/[^/]+/points/[^/]+)/state/"
     r"|base/[^/]+/converted/"  # what the link checkpoint beside it leads to
     r"|runs/[^/]+/(verl/|(checkpoints/step-\d+/)?(run|cluster)\.json$)"
     r"|runs/[^/]+/(metrics_so_far\..*|(candidates|checkpoints/.*)\.kept)$"
-    r"|(.*/)?problems/[^/]+/disjoint\.json$"
+    r"|(claims/(decoding/)?)?problems/[^/]+/disjoint\.json$"
     r"|(.*/)?progress\.json$"
     r"|(studies/[^/]+/(best/)?)?(study|runs|tracking)\.json$"
     r"|(mlflow\.db[^/]*|README\.md)$"
