@@ -18,7 +18,7 @@ _NO_RESULTS = re.compile(
     r"|base/[^/]+/converted/"  # what the link checkpoint beside it leads to
     r"|runs/[^/]+/(verl/|(checkpoints/step-\d+/)?(run|cluster)\.json$)"
     r"|runs/[^/]+/(metrics_so_far\..*|(candidates|checkpoints/.*)\.kept)$"
-    r"|(claims/(decoding/)?)?problems/[^/]+/disjoint\.json$"
+    r"|(problems|claims/decoding)/[^/]+/disjoint\.json$"
     r"|(.*/)?progress\.json$"
     r"|(studies/[^/]+/(best/)?)?(study|runs|tracking)\.json$"
     r"|(mlflow\.db[^/]*|README\.md)$"
