@@ -11,7 +11,7 @@ from typing import IO
 
 import snakemake.cli
 
-_OURS = ("rlvr", "evals", "snakemake_logger_plugin_rlvr")
+_OURS = ("rlvr", "evals", "snakemake_logger_plugin_rlvr", "rlvr_claims")
 
 
 def run_in_fork(
