@@ -80,14 +80,9 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode("utf-8", "replace"))
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(out: Path, value: Any) -> None:
     """Write ``value`` as indented JSON; NaN and infinities are refused, for JSON has no such numbers."""
-    write_text(path, json_text(value))
-
-
-def write_json_to(out: Path, value: Any) -> None:
-    """Write ``value`` as :func:`write_json` does, called by a rule of the workflow."""
-    write_json(out, value)
+    write_text(out, json_text(value))
 
 
 def json_text(value: Any) -> str:

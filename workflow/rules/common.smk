@@ -189,6 +189,11 @@ def corpus(wildcards):
     return {"settings": model.corpus, "count": model.training.examples}
 
 
+def from_scratch(wildcards):
+    """The settings that train a base model from scratch."""
+    return SCRATCH[wildcards.model].training_settings()
+
+
 def fine_tuning(wildcards):
     """The settings of a fine-tuning, and how its model computes and is prompted."""
     model = TUNED[wildcards.model]

@@ -39,14 +39,12 @@ rule base_model:
     threads: MACHINE.base_threads
     params:
         *by_setting(
-            lambda w: SCRATCH[w.model].training_settings(),
+            from_scratch,
             at_most=40,
-            check=refuse_made_otherwise(
-                workflow, "results/base/{model}/manifest.json", lambda w: SCRATCH[w.model].training_settings()
-            ),
+            check=refuse_made_otherwise(workflow, "results/base/{model}/manifest.json", from_scratch),
         ),
         f"version: {BASE_MODEL_VERSION}",
-        settings=lambda w, output: SCRATCH[w.model].training_settings(),
+        settings=lambda w, output: from_scratch(w),
         machine=lambda w, output: MACHINE,
     script:
         "../scripts/base_model.py"

@@ -11,7 +11,7 @@ rule study_file:
     localrule: True
     params:
         *by_setting(lambda w: {"study": study_of(w.folder).config.to_json()}, at_most=400),
-        call="evals.core.files:write_json_to",
+        call="evals.core.files:write_json",
         value=lambda w, output: study_of(w.folder).config.to_json(),
     script:
         "../scripts/call.py"
@@ -29,7 +29,7 @@ rule run_sheet:
     localrule: True
     params:
         lambda w: [row.to_json() for row in compared(w.folder)],
-        call="evals.core.files:write_json_to",
+        call="evals.core.files:write_json",
         value=lambda w, output: [row.to_json() for row in compared(w.folder)],
     script:
         "../scripts/call.py"
