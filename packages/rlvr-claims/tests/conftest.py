@@ -7,13 +7,12 @@ import torch
 
 from evals.core.files import write_json
 from evals.core.run_spec import LocalRun
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
 from rlvr.engines.local.train import train
 from rlvr.runs.state import save_checkpoint
 from rlvr_claims.policy import PolicySnapshot, read_snapshots
 from rlvr_claims.replay import write_token_table
 from tests.claims.replayed_run import EXECUTION, KEPT_STEPS
+from tests.random_model import save_random_model
 from tests.unit.engine.conftest import run_content, study_files
 
 __all__ = ["study_files"]
@@ -47,21 +46,8 @@ def snapshots(token_table: Path) -> list[PolicySnapshot]:
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A base, and a model that training could have made of it; with the laptop study's tokenizer."""
-    tokenizer = build_tokenizer()
-    architecture = dict(
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=128,
-        tie_word_embeddings=True,
-        initializer_range=0.2,
-    )
-    model = initial_model(architecture, tokenizer, seed=0)
     base, trained = (tmp_path_factory.mktemp(name) for name in ("base", "trained"))
-    save_checkpoint(model, tokenizer, base)
+    model, tokenizer = save_random_model(base, initializer_range=0.2)
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.05 * torch.randn_like(weight)

@@ -1,7 +1,7 @@
 """Training and evaluation grade one text: of thinking that a prompt opens, and whose tags are special."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,26 +72,41 @@ RESPONSES = {  # opening tag, special tokens?, opened by the template?, response
 }
 
 
+@dataclass(frozen=True)
+class Answered:
+    """A response to the prompt of ``PROBLEM``, and whether it is correct."""
+
+    model: Checkpoint
+    prompt: tuple[int, ...]
+    response: Response
+    correct: bool
+
+    def responds(self, prompts: Sequence[Any], identities: Sequence[Sequence[str]], *_: Any) -> list[list[Response]]:
+        """Give the response to every request, in place of a backend."""
+        return [[self.response for _ in names] for names in identities]
+
+
+def answered(directory: Path, name: str) -> Answered:
+    """Write the model that gave one of ``RESPONSES``, and encode its prompt and the response."""
+    opening, special, opens, text, finished, correct = RESPONSES[name]
+    model, whole = a_model(directory, opening, special, opens)
+    ids = whole.encode(text + "<|end|>" * finished, add_special_tokens=False)
+    (prompt,) = encode_prompts(model, [PROBLEM["problem"]], "chat")
+    return Answered(model, prompt, Response(ids, finished, log_probs=[0.0] * len(ids)), correct)
+
+
 @pytest.mark.parametrize("name", RESPONSES)
 def test_a_response_is_judged_alike_wherever_it_is_graded(name: str, tmp_path: Path) -> None:
     """By its tokens: in evaluation and in training."""
-    opening, special, opens, text, finished, correct = RESPONSES[name]
-    model, whole = a_model(tmp_path, opening, special, opens)
-    ids = whole.encode(text + "<|end|>" * finished, add_special_tokens=False)
-    (prompt,) = encode_prompts(model, [PROBLEM["problem"]], "chat")
-    response = Response(ids, finished, log_probs=[0.0] * len(ids))
-
-    def responds(prompts: Sequence[Any], identities: Sequence[Sequence[str]], *_: Any) -> list[list[Response]]:
-        return [[response for _ in names] for names in identities]
-
+    case = answered(tmp_path, name)
+    model, prompt, response = case.model, case.prompt, case.response
+    limit = SamplingParameters(max_new_tokens=len(response.tokens))
     plan = replace(make_plan(1, 1, 1), models=[model], ids=["p"], prompts=[prompt])
-    sampler = RolloutSampler(
-        model.tokenizer, {"1+2?": prompt}, 1, SamplingParameters(max_new_tokens=len(ids)), model.end_tokens
-    )
+    sampler = RolloutSampler(model.tokenizer, {"1+2?": prompt}, 1, limit, model.end_tokens)
     with GradingPool(workers=1) as pool:
         sample = _sample(plan, (0, 0), response)
         evaluated = judge_samples([sample], {"p": "3"}, pool, Kind.COMPLETION)[1][0].correct
-        (trained,) = sampler.roll_out(responds, [PROBLEM], "x", 0).verdicts(pool)
-    assert (evaluated, bool(trained.reward)) == (correct, correct)
+        (trained,) = sampler.roll_out(case.responds, [PROBLEM], "x", 0).verdicts(pool)
+    assert (evaluated, bool(trained.reward)) == (case.correct, case.correct)
     # The text that a user's verifier is given
-    assert case_of(model.tokenizer, prompt, ids, finished, "3").prediction == sample.text
+    assert case_of(model.tokenizer, prompt, response.tokens, response.finished, "3").prediction == sample.text
