@@ -1,4 +1,4 @@
-"""How often the order of methods on two models is called another one: ``python benchmarks/orders.py OUT.json``.
+"""Measures how often the order of methods on two models is called another: ``python benchmarks/orders.py OUT.json``.
 
 Simulated are studies of seven methods whose scores vary over problems and seeds: how often a study lies below what
 95 % of its repetitions exceed though nothing differs, an inversion is called where there is none, and a planted one is
@@ -47,7 +47,7 @@ def share(hits: list[bool]) -> dict[str, float]:
 
 
 def repeated(seeds: int) -> dict[str, float]:
-    """How often a study lies below what 95 % of its repetitions exceed: two draws of seeds of the same truth."""
+    """Measure how often a study lies below what 95 % of its repetitions exceed: two draws of seeds of one truth."""
     generator, below = np.random.default_rng([1, seeds]), []
     for _ in range(STUDIES):
         spread = generator.uniform(0.01, 0.02, len(TRUTH))[:, None]
@@ -58,7 +58,7 @@ def repeated(seeds: int) -> dict[str, float]:
 
 
 def called(seeds: int, problems: int, planted: float) -> dict[str, Any]:
-    """How often two models are said to invert methods of which the first two differ by ``planted``, either way."""
+    """Measure how often two models are said to invert methods, the first two of which differ by ``planted``."""
     generator, found, others, smallest = np.random.default_rng([2, seeds, problems]), [], [], []
     for _ in range(STUDIES):
         truths = TRUTH.copy(), TRUTH.copy()

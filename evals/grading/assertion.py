@@ -1,4 +1,4 @@
-"""Whether a sentence gives an answer as its own: not where it denies, doubts or supposes it, or speaks of another one.
+"""Tells whether a sentence asserts an answer: not where it denies, doubts or supposes it, or speaks of another one.
 
 The same for numbers ("the answer is 18") and for options ("the answer is C").
 """

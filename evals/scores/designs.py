@@ -129,7 +129,7 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def cells_of(tested: Any, *names: str, prefix: str = "") -> dict[str, Any]:
-    """What a comparison or an effect has in the CSV file: empty where there is none."""
+    """The columns of a comparison or an effect in the CSV file: empty where there is none."""
     known = {name: getattr(tested, name, None) for name in ("difference", *names, *_TESTED)}
     interval = interval_columns(getattr(tested, "confidence_interval", None), prefix)
     return {"difference": known.pop("difference"), **interval, **known}

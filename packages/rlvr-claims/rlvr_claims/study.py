@@ -104,7 +104,7 @@ class MeasuredRuns:
         return names
 
     def policy(self, run: str, key: str = "") -> tuple[str, str]:
-        """The directory of a run, or of a policy along one, and the file that stands for it."""
+        """The directory of a run, or of a checkpoint that a run kept, and the file that stands for it."""
         try:
             policy = self.studies.policy(run)[1]
         except UserError:
@@ -151,7 +151,7 @@ class MeasuredRuns:
         ]
 
     def options_of(self, claim: str) -> list[str]:
-        """The options of `measure` for a claim; a policy along a run is named by its directory below results/runs."""
+        """The options of `measure` for a claim; a kept checkpoint is named by its directory below results/runs."""
         values: dict[str, list[str]] = {}
         for need in _needs(claim):
             names = self.names[need]
