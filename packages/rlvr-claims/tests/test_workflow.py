@@ -78,6 +78,8 @@ def test_the_table_the_figure_and_a_changed_gamma(smoke_study: Project) -> None:
     again = planned(smoke_study, file_of(smoke_study, decoding={**SMALL, "gammas": [0.4]}), "decoding")
     assert {"sweep", "choose_thresholds", "decode", "decoding_table", "replaced_tokens"} <= again
     assert not again & {"train", "sample", "grade", "base_model", "choosing_problems"}
+    cooler = smoke_study.changed_config({"evaluation.temperature": 0.5})
+    assert {"sweep", "decode"} <= planned(smoke_study, file_of(smoke_study, str(cooler), decoding=SMALL), "decoding")
 
 
 def test_a_pretrained_model_whose_thresholds_a_published_benchmark_chooses(project_copy: Project) -> None:
