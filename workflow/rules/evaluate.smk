@@ -57,6 +57,7 @@ rule grade:
         kinds=lambda w, output: {name: STUDY.grading(name)[0] for name in evaluated_on(w)},
         verifiers=lambda w, output: verifiers(evaluated_on(w)),
         workers=lambda w, output: MACHINE.grading_workers,
+        audited=lambda w, output: CONFIG.evaluation.audited,
         run=lambda w: w.run,
         out=Path("results/grades"),
     script:
