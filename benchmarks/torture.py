@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,11 @@ TERMINATION_SECONDS = 10.0
 PATIENCE_SECONDS = 1200.0
 _STUDIES_A_POINT = 3
 """The most studies a point, on average, that may be complete before it: a moment that never comes is a fault."""
+_BEFORE_A_JOB = re.compile(
+    r'^Traceback \(most recent call last\):\n  File "(?:<frozen |[^"\n]*/\.snakemake/scripts/).*?^KeyboardInterrupt\n',
+    re.M | re.S,
+)
+"""What an interrupt shows that meets a job while Python or Snakemake begins its process: the job has no log yet."""
 SAME_BYTES = (
     *(
         "base/*/checkpoint/*",
@@ -177,7 +183,7 @@ class Study:
             time.sleep(0.2 if len(numbers) > 1 else 0)
         process.wait(timeout=PATIENCE_SECONDS)
         point.seconds_to_the_end = round(time.monotonic() - started, 2)
-        log = self.output()
+        log = _BEFORE_A_JOB.sub("", self.output())
         if number in (signal.SIGINT, signal.SIGTERM) and "Traceback" in log:
             point.traceback = log[log.index("Traceback") :][:4000]
         return point, False
