@@ -4,14 +4,14 @@ Tables, figures, the report, the pages and MLflow all read it. The files are des
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from evals.core import records
-from evals.core.comparisons import Comparison, Comparisons, Contrast, Controls, Look
+from evals.core.comparisons import FALL, Comparison, Comparisons, Contrast, Controls, Fall, Look
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
 from evals.statistics.accuracy import FloatArray, pass_at_k
@@ -38,6 +38,11 @@ class Results:
     clusters: Mapping[str, Clusters] = field(default_factory=dict)  # benchmark -> of problems that are near copies
     by_last_statement: tuple[str, ...] = ()  # benchmarks graded by the last statement where nothing is marked
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain, in their order
+    margin: float | None = None  # of equivalence, in such a study
+    level: float | None = None  # of all comparisons of such a study together
+    all_decided: float | None = None  # the chance that a repetition of such a study decides every comparison
+    fall: Fall = FALL  # the rule by which runs fell
+    fallen: frozenset[str] | None = None  # the runs that fell; None where no training was read
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
     @cached_property
@@ -104,13 +109,22 @@ class Results:
         return self.reference_method, self.reference_title
 
     def average(self, condition: Condition, benchmark: str = ALL_BENCHMARKS) -> Average:
-        """The average of a condition over its seeds, on one benchmark or over all.
+        """The average of a condition over its seeds that did not fall, on one benchmark or over all.
 
-        The base model is one given policy: its error has no share of seeds, and its interval on one benchmark is
-        that of its score.
+        The values by seed are of all seeds. The base model is one given policy: its error has no share of seeds, and
+        its interval on one benchmark is that of its score.
         """
         names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
-        return self._average(condition, names, condition.method == BASE, weights=weights)
+        is_fixed = condition.method == BASE
+        average = self._average(condition, names, is_fixed, weights=weights)
+        if len(held := self.held(condition)) == len(condition.runs):
+            return average
+        of_held = self._average(replace(condition, runs=held), names, is_fixed, weights=weights)
+        return replace(of_held, by_seed=average.by_seed)
+
+    def held(self, condition: Condition) -> tuple[Run, ...]:
+        """The runs of a condition that did not fall; all of them if every one fell."""
+        return tuple(run for run in condition.runs if run.run not in (self.fallen or ())) or condition.runs
 
     def average_over(
         self,
@@ -175,7 +189,7 @@ class Results:
         if condition.method == self.reference_method:
             return "reference"
         compared = self.comparison(condition, self.reference_method)
-        return compared.verdict.value if compared else None
+        return compared.words if compared else None
 
     def contrast(self, condition: Condition) -> Contrast | None:
         """The contrast of a condition with the reference method, or None where it was not measured."""
@@ -232,5 +246,10 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         clusters=clusters,
         by_last_statement=tuple(stated),
         looks=compared.looks,
+        margin=compared.margin,
+        level=compared.level,
+        all_decided=compared.all_decided,
+        fall=compared.fall,
+        fallen=None if compared.fallen is None else frozenset(compared.fallen),
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )

@@ -1,6 +1,6 @@
 """The main table, with a row for each method, its uncertainty and its cost; and the table of every run by itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -16,12 +16,13 @@ from evals.statistics.average import Average
 from evals.tables import numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
 from evals.tables.layout import Column, Table, interval_columns, make_table, responses_page, table_frame, write_table
-from evals.tables.robust import FALLS_NOTE, Falls, read_falls
+from evals.tables.robust import Falls, falls_note, falls_of
 
 Costs = Mapping[Condition, Cost]
 _METHOD: Column[Condition] = Column("Method", lambda condition: condition.title)
 _ANGLES = ("degrees", "floor_degrees", "slope_degrees")
 _COMPARED = ("difference", "standard_error", "p_value", "p_value_holm", "minimum_detectable_effect", "verdict")
+_STOPPED = ("falls_p_value", "falls_p_value_holm", "falls", "median_unbiased", "undecided")
 
 
 def responses_of(benchmark: str, condition: Condition) -> str:
@@ -33,6 +34,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
     """The columns of the main table over all benchmarks, and of main.csv, which has every benchmark too."""
     k = results.k
     *compared, verdict = compared_columns(results)
+    known_falls = {} if results.fallen is None else falls
     return [
         Column("Method", lambda row: row, lambda row: row.title, partial(_condition_cells, results)),
         Column(
@@ -45,7 +47,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
             if len(results.benchmarks) > 1
             else partial(responses_of, results.benchmarks[0]),
         ),
-        Column("Fell", falls.get, lambda fallen: fallen.text if fallen else numbers.NOTHING),
+        Column("Fell", known_falls.get, lambda fallen: fallen.text if fallen else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
         Column("", lambda row: row, csv=partial(_comparison_cells, results)),
         *compared,
@@ -63,7 +65,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
         Column("CPU (s)", lambda row: costs[row].training_cpu_seconds, numbers.seconds, "training_cpu_seconds"),
         Column("Eval (s)", lambda row: costs[row].evaluation_seconds, numbers.seconds, "evaluation_seconds"),
         Column("Memory (MiB)", lambda row: costs[row].peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
-        Column("", falls.get, csv=lambda fallen: {"fell": len(fallen.runs) if fallen else None}),
+        Column("", known_falls.get, csv=lambda fallen: {"fell": len(fallen.runs) if fallen else None}),
     ]
 
 
@@ -94,6 +96,8 @@ def _comparison_cells(results: Results, condition: Condition) -> dict[str, Any]:
         for name in (ALL_BENCHMARKS, *results.benchmarks):
             comparison, prefix = results.comparison(condition, against, name), f"{name}_versus_{against}_"
             cells |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _COMPARED}
+            if (against, name) == (results.reference_method, ALL_BENCHMARKS):
+                cells |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _STOPPED}
             cells |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
     return cells
 
@@ -132,14 +136,17 @@ def corrected_note(results: Results) -> str:
         return (
             "Methods were looked at several times and trained until their verdict was certain (the table of "
             "decisions). Brackets beside the reference are those of one comparison and hold at every look; the "
-            "reference counts with as many seeds as the method. p is that of one look and decides nothing."
+            "reference counts with all of its seeds, those after the method's last look too. p is that of one look and "
+            "decides nothing. MDE: the smallest true difference that this study, with its looks, finds in 80 % of "
+            "repetitions; a smaller one may end as equivalent or as not decided."
         )
     against, title = results.drawn_against
     compared = [results.comparison(row, against) for row in results.conditions]
     return (
         f"p and brackets are those of one comparison. p (Holm) is corrected over the study's comparisons with {title} "
         f"({sum(row is not None and row.p_value is not None for row in compared)}), and verdicts follow it: brackets "
-        'without 0 may stand beside "not distinguishable".'
+        'without 0 may stand beside "not distinguishable". MDE: the smallest true difference that one comparison finds '
+        "in 80 % of studies, before Holm."
     )
 
 
@@ -158,7 +165,7 @@ def controls_note(results: Results) -> str:
     sentences = []
     for model in dict.fromkeys(model for _, model in comparisons):
         (harmful, of_harmful), (neutral, of_neutral) = comparisons["positive", model], comparisons["negative", model]
-        saw, flagged = of_harmful.verdict is Verdict.WORSE, of_neutral.verdict.is_difference
+        saw, flagged = of_harmful.is_harm, of_neutral.verdict.is_difference or of_neutral.falls is not None
         sentences.append(
             f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful} ({_in_short(of_harmful)}) and "
             f"{'FLAGGED' if flagged else 'did not flag'} {neutral}, which changes nothing ({_in_short(of_neutral)})"
@@ -176,7 +183,7 @@ def _by_chance(results: Results, control: tuple[str, Comparison] | None) -> str:
     row = next(row for row in results.conditions if row.title == title and row.model == compared.model)
     gain = results.comparison(row, BASE)
     gained = "" if gain is None else f" gained {numbers.points(gain.difference)} pp over the base model and"
-    is_worse = compared.verdict is Verdict.WORSE
+    is_worse = compared.is_harm
     return (
         f"; {title}, whose rewards are drawn by chance,{gained} is {'' if is_worse else 'NOT '}worse than "
         f"{results.reference_title} ({_in_short(compared)})"
@@ -185,7 +192,7 @@ def _by_chance(results: Results, control: tuple[str, Comparison] | None) -> str:
 
 
 def _in_short(comparison: Comparison) -> str:
-    words, p_value = f"{comparison.verdict}, {numbers.points(comparison.difference)} pp", comparison.p_value_holm
+    words, p_value = f"{comparison.words}, {numbers.points(comparison.difference)} pp", comparison.p_value_holm
     return words if p_value is None else f"{words}, p after Holm {numbers.p_value(p_value)}"
 
 
@@ -274,7 +281,7 @@ def read_costs(results: Results, costs: Path, training: Path) -> Costs:
 
 def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
     """Write a row per method: scores, comparisons, cost; .md, .csv, .tex."""
-    measured, falls = read_costs(results, costs, training), read_falls(results, training)
+    measured, falls = read_costs(results, costs, training), falls_of(results)
     columns = main_columns(results, measured, falls)
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
     computed = computed_manifests(results, training.parent)
@@ -297,12 +304,11 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
     k, level, benchmarks = results.k, round(100 * results.confidence), len(results.benchmarks)
     explanation = (
-        f"avg@{k}: {results.mean_text}, and over all training seeds; {k} samples a problem. "
+        f"avg@{k}: {results.mean_text}, and over training seeds; {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
         f"{numbers.ONE_SAMPLE_NOTE if k == '1' else ''}{numbers.NO_INTERVAL_NOTE} "
-        f"{FALLS_NOTE} "
+        f"{falls_note(results)} "
         f"{corrected_note(results)} "
-        "MDE: the smallest true difference that one comparison finds in 80 % of studies, before Holm. "
         f"{contrast_note(results)}"
         "Costs: of one seed, mean over seeds; Train and Eval are wall time, to which other jobs of the machine add; "
         "CPU is the training's own; memory is the largest resident set of any job."
@@ -380,22 +386,55 @@ def _by_look(results: Results) -> Table:
     looks = {(look.model, look.method, look.seeds): look for look in results.looks}
     rows = [row for row in results.conditions if any(key[:2] == (row.model, row.method) for key in looks)]
 
-    def at(seeds: int) -> Column[Condition]:
-        return Column(f"{seeds} seeds", lambda row: looks.get((row.model, row.method, seeds)), _decision)
+    level = 0.05 if results.level is None else results.level
 
-    columns = [_METHOD, *map(at, sorted({seeds for _, _, seeds in looks}))]
+    def decision(look: Look | None) -> str:
+        return numbers.NOTHING if look is None else _decision(look, results.margin)
+
+    def at(seeds: int) -> Column[Condition]:
+        return Column(f"{seeds} seeds", lambda row: looks.get((row.model, row.method, seeds)), decision)
+
+    def end(name: str) -> Callable[[Condition], Any]:
+        return lambda row: getattr(results.comparison(row, results.reference_method), name, None)
+
+    columns = [
+        _METHOD,
+        *map(at, sorted({seeds for _, _, seeds in looks})),
+        Column("With all seeds of the reference", end("difference"), numbers.points),
+        Column("Median-unbiased", end("median_unbiased"), numbers.points),
+        Column("Undecided if repeated (%)", end("undecided"), numbers.percent),
+    ]
     note = (
         f"Difference to {results.reference_title} in percentage points over all benchmarks. Brackets hold at every "
-        "look and for every method of the study together, with a probability of 95 %; a method is decided by them: "
-        "better or worse where they exclude 0, equivalent where they lie within the margin."
+        f"look and for every method of the study together, with a probability of {100 - 100 * level:.3g} %; "
+        "a method is decided by them: better or worse where they exclude 0, equivalent where they lie within the "
+        "margin; by: the distance of the bracket's end from that border. Near 0 the next seed could have "
+        "decided otherwise. A difference that ends its seeds early is on average too far from 0: the "
+        "median-unbiased one is that true difference with which half of the repetitions "
+        f"end above the observed one. {repeated_note(results)}"
     )
     return make_table("looks", "The decisions, look by look (pp)", columns, rows, [note, results.extraction_note])
 
 
-def _decision(look: Look | None) -> str:
-    if look is None:
-        return numbers.NOTHING
-    return f"{numbers.points_with_interval(look.difference, look.interval)} {look.verdict or 'goes on'}"
+def repeated_note(results: Results) -> str:
+    """Say how often a repetition of a study that stops would decide everything; nothing for other studies."""
+    if results.all_decided is None:
+        return ""
+    chances = [row.undecided for row in results.comparisons.values() if row.undecided is not None]
+    return (
+        f"A repetition with other seeds and problems, where the true differences are these, would decide all "
+        f"{len(chances)} comparisons with a probability of {100 * results.all_decided:.0f} %, and leave "
+        f"{sum(chances):.1f} of them not decided on average."
+    )
+
+
+def _decision(look: Look, margin: float | None) -> str:
+    words = look.verdict or look.falls or "goes on"
+    if look.interval is not None and look.verdict is not None:
+        low, high = look.interval
+        inside = min(margin - high, low + margin) if margin and look.verdict is Verdict.EQUIVALENT else max(low, -high)
+        words = f"{words} by {100 * inside:.2f}"
+    return f"{numbers.points_with_interval(look.difference, look.interval)} {words}"
 
 
 def _between_models(results: Results) -> Table:

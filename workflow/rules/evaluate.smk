@@ -103,7 +103,7 @@ rule compare:
     """Every method of a folder beside the reference method and the base model."""
     input:
         code_of("evals.scores.comparison"),
-        lambda w: [] if is_look(w) else of_runs("results/runs/{run}/metrics.parquet", trained=True)(w),
+        of_runs("results/runs/{run}/metrics.parquet", trained=True),
         scores=expand("results/{{folder}}scores/{b}.json", b=BENCHMARKS),
         decisions=decisions,
     output:
@@ -114,14 +114,14 @@ rule compare:
     params:
         *by_setting(
             statistics,
-            at_most=20,
+            at_most=30,
             check=refuse_made_otherwise(
-                workflow, "results/{folder}comparisons.manifest.json", parameters_of_comparisons
+                workflow, "results/{folder}comparisons.manifest.json", parameters_of_comparisons, ["fall"]
             ),
         ),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
-        training=lambda w: None if is_look(w) else Path("results/runs"),
+        training=Path("results/runs"),
     script:
         "../scripts/call.py"
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from evals.core.comparisons import FALL, Fall
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
@@ -75,6 +76,11 @@ class SeedsByLooks(Settings):
     margin: Annotated[Positive, Field(le=100)] = Field(
         description="points: a difference whose interval lies within it is equivalent"
     )
+    level: Annotated[Positive, Field(le=50)] = Field(
+        default=5.0,
+        description="per cent of studies that may have a false verdict on a score, and as many that may have one on "
+        "falls; `rlvr-bench judge` divides it by the number of judgements against the same reference",
+    )
 
     @model_validator(mode="after")
     def _check_looks(self) -> Self:
@@ -133,6 +139,10 @@ class Statistics(Settings):
         default=None,
         description="of the mean over benchmarks: `benchmarks`, all alike (the default), `problems`, all alike, or a "
         "weight for each benchmark",
+    )
+    fall: Fall = Field(
+        default=FALL,
+        description="the rule by which a run fell: scores are of the others, and the share that fell has a verdict",
     )
 
 
