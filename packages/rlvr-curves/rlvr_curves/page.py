@@ -110,8 +110,8 @@ def comparison_columns(methods: Methods, reference: str) -> list[Column[str]]:
 
 def _number(cell: tuple[float, tuple[float, float] | None], sign: str = "") -> str:
     value, interval = cell
-    ends = f" [{interval[0]:{sign}.3g}, {interval[1]:{sign}.3g}]" if interval else ""
-    return f"{value:{sign}.3g}{ends}"
+    low, high = (numbers.rounded(end, f"{sign}.3g") for end in interval or (0.0, 0.0))
+    return numbers.rounded(value, f"{sign}.3g") + (f" [{low}, {high}]" if interval else "")
 
 
 def fit_table(methods: Methods) -> Table:
