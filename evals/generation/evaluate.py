@@ -103,7 +103,6 @@ def sample_plan(
 
 
 def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sample:
-    token_ids = None
     if plan.bodies:  # a server has decoded it, and its chat template is not known here
         text, in_thinking = response.text or "", False
     else:
@@ -112,9 +111,9 @@ def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sampl
     text = text[: min(ends)] if ends else text
     truncated = not response.finished and not ends
     finish_reason: FinishReason = "length" if truncated else "stop"
+    tokens = again = list(response.tokens)
     if not plan.bodies and not plan.gated:
         again = encoded_again(plan.models[-1].tokenizer, text, finish_reason, plan.end)
-        token_ids = None if again == list(response.tokens) else list(response.tokens)
     return Sample(
         problem_id=plan.ids[job[0]],
         sample=job[1],
@@ -124,7 +123,7 @@ def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sampl
         replaced=response.replaced,
         in_thinking=(in_thinking and not plan.gated) or None,  # gated: we store only the letter
         prompt_tokens=response.prompt_length,
-        token_ids=token_ids,
+        token_ids=None if again == tokens else tokens,
     )
 
 
