@@ -27,7 +27,7 @@ _TEXTS_AT_A_TIME = 1000
 
 _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD)
 """Reasons of the second grader that are no opinion."""
-_OTHER_FAILURES = (Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD, Reason.VERIFIER_FAILED)
+_OTHER_FAILURES = (Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD, Reason.VERIFIER_FAILED, Reason.UNANSWERED)
 
 
 @dataclass(frozen=True)
