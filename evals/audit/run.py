@@ -30,7 +30,7 @@ _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOL
 """Reasons of the second grader that are no opinion."""
 _WITHOUT_ANSWER = (Reason.NO_ANSWER, Reason.TRUNCATED)
 _PLAIN_ANSWER = re.compile(r"-?\d[\d,.]*|\(?[A-Za-z]\)?")  # a number or a letter
-_OTHER_FAILURES = (Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD, Reason.VERIFIER_FAILED)
+_OTHER_FAILURES = (Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD, Reason.VERIFIER_FAILED, Reason.UNANSWERED)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Audit(ExtensibleRecord):
 
     Attributes:
         truncated: None where the samples do not say how they ended.
-        other_failures: of grading: memory, a killed process, an unreadable gold, a verifier that raised.
+        other_failures: of grading: memory, a killed process, an unreadable gold, a verifier that raised, no response.
         no_second_because: ``withheld`` texts, ``code`` or ``verifier``, where the second grader is not asked; or None.
     """
 

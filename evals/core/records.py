@@ -28,7 +28,7 @@ MATCH = "match"
 Interval = tuple[float, float]
 Weighting = Literal["benchmarks", "problems"] | dict[str, Positive]
 """The weights of benchmarks in a mean over them: all alike, as their numbers of problems, or own ones."""
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "unanswered"]
 
 
 class Run(ExtensibleRecord):
@@ -174,7 +174,8 @@ class Sample(ExtensibleRecord):
         text: the response; of a gated benchmark, its letter in a box.
         text_sha256: hash of a response whose text is withheld.
         tokens: length of the response, its end token included; None in files of other engines that do not say it.
-        finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off; None likewise.
+        finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off, ``unanswered`` if a
+            server gave none; None likewise.
         replaced: tokens that were drawn again, where two models decoded together.
         in_thinking: true where the prompt ended in the opening of thinking (``<think>``); absent elsewhere.
         prompt_tokens: length of the prompt, as a server counted it.

@@ -185,13 +185,19 @@ class Chain:
         self.faults.append(f"{self.short(path)}: {what}")
 
 
+def located(path: Path) -> Path:
+    """A path from the root on, without ``..``: whoever reads a chain resolves its path by this, once."""
+    absolute, there = Path(os.path.abspath(path)), Path(os.path.realpath(path))
+    return absolute if Path(os.path.realpath(absolute)) == there else there  # ``..`` after a link leads elsewhere
+
+
 def follow(path: Path) -> tuple[Chain, Maker]:
     """Check everything behind a file; the second value is the manifest that lists it.
 
     Raises:
         UserError: the file is missing, or no manifest beside it lists it.
     """
-    path = path.absolute()
+    path = located(path)
     if not os.path.isfile(path):
         raise UserError(f"{path}: no such file")
     maker = _find_maker(path, Maker.read)
@@ -205,8 +211,8 @@ def follow(path: Path) -> tuple[Chain, Maker]:
 def root_hash_of(out: Path, inputs: Sequence[Path]) -> str:
     """The root hash of the chain behind a file ``out`` that is to be made from ``inputs``."""
     hashes = {path.as_posix(): sha256_file(path) for path in inputs}
-    manifest = Maker(out.absolute().with_suffix(".manifest.json"), Manifest("", hashes, {}, {}, ""), {})
-    return Chain(out.absolute(), [manifest]).root_hash(manifest.path)
+    manifest = Maker(located(out).with_suffix(".manifest.json"), Manifest("", hashes, {}, {}, ""), {})
+    return Chain(located(out), [manifest]).root_hash(manifest.path)
 
 
 def _root(top: Path, names: Iterable[str]) -> Path:

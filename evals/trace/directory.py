@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evals.core.errors import InvalidInput, UserError
-from evals.trace.chain import Chain, Maker
+from evals.trace.chain import Chain, Maker, located
 from evals.trace.rows import print_verdict, refuse
 
 _RESULTS = "results"
@@ -72,7 +72,7 @@ def read_verified(directory: Path) -> tuple[Path, Chain]:
 
 def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
     """The results of a directory, everything behind them, and what does not fit."""
-    results = directory.absolute()
+    results = located(directory)
     results = results / _RESULTS if (results / _RESULTS).is_dir() else results
     makers, faults = list[Maker](), list[str]()
     files = list(_files(results, results))

@@ -9,7 +9,7 @@ from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.records import Run, read_runs
-from evals.trace.chain import Chain, Maker, follow
+from evals.trace.chain import Chain, Maker, follow, located
 
 _STAGES = (
     *("problems", "training_set", "corpus", "base_model", "run", "token_table", "probes"),
@@ -58,7 +58,7 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
     reports = []
     for path in files:
         chain, maker = follow(path)
-        rows, foreign = trace_rows(chain, path.absolute(), maker)
+        rows, foreign = trace_rows(chain, located(path), maker)
         if row:
             rows = [each for each in rows if row in each.title or row in " ".join(each.runs)]
             if not rows:

@@ -25,7 +25,7 @@ rule sample:
         python=lambda w, output: SAMPLING.python,
         command=sampling_command,
     shell:
-        "exec {params.python} -m rlvr sample results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
+        "exec {params.python} -P -m rlvr sample results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
 
 
 use rule sample as sample_candidate with:  # a checkpoint that the best one of its run is chosen among

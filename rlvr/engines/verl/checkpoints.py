@@ -127,6 +127,7 @@ def _run_module(command: list[str], failure: str, places: Places, python: str) -
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(places.repository), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONSAFEPATH": "1",
             # By the run's name in its environment the next attempt finds and ends a merger that outlived this one.
             RUN_VARIABLE: str(places.run / "run.json"),
         },

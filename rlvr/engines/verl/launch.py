@@ -174,6 +174,7 @@ def hydra_value(value: Value) -> str:
 def _environment(places: Places) -> dict[str, str]:
     return {
         "PYTHONPATH": str(places.repository),
+        "PYTHONSAFEPATH": "1",  # no module of the directory that it works in
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "VERL_ENGINE_VENDOR": ENGINE_VENDOR,
         "HYDRA_FULL_ERROR": "1",

@@ -268,6 +268,25 @@ def test_a_whole_directory_is_verified_wherever_it_lies(
     assert here["root_hash"] in fault
 
 
+@pytest.mark.parametrize("spelling", ["../copy", "results/..", "../copy/results", "aside/.."])
+def test_no_spelling_of_a_path_hides_what_is_lost(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spelling: str
+) -> None:
+    (tmp_path / "elsewhere/in").mkdir(parents=True)
+    Path("aside").symlink_to(tmp_path / "elsewhere/in")  # of which .. is a copy of the study
+    shutil.copytree("results", tmp_path / "elsewhere/results")
+    here = verified(capsys, ".")
+    assert verified(capsys, spelling)["root_hash"] == here["root_hash"]
+    table = f"{spelling.removesuffix('/results')}/results/tables/main.csv"
+    assert faults(capsys, table) == []
+    results = tmp_path / "elsewhere/results" if spelling == "aside/.." else study / "results"
+    for stage in ("runs", "samples", "grades"):
+        shutil.rmtree(results / stage / "tiny-dapo-s1")
+    lost = verified(capsys, spelling)["faults"]
+    assert lost and lost == verified(capsys, str(results))["faults"]
+    assert set(faults(capsys, table)) >= {fault for fault in lost if fault.startswith("results/runs")}
+
+
 @pytest.mark.parametrize("successor", [False, True])
 def test_a_directory_of_results_that_was_renamed_is_told_its_name(
     study: Path, capsys: pytest.CaptureFixture[str], successor: bool
