@@ -40,6 +40,7 @@ LINES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1
 PAGE_WIDTH, COLUMN_WIDTH = 6.8, 3.3
 """Inches of the text and of a column in two-column conference styles."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+mpl.rcParams["text.parse_math"] = False  # a name with two dollars is no formula
 _RC: dict[RcKeyType, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,

@@ -61,7 +61,19 @@ def test_a_run_of_another_study_that_was_copied_over_ones_own_is_refused(finishe
     assert "error: results/runs/tiny-dapo-s1/manifest.json: was made with other settings" in refused.stderr
 
 
-PLANTED = "typer yaml json random secrets multiprocessing numpy torch pydantic pandas rlvr".split()
+PLANTED = (
+    "typer",
+    "yaml",
+    "json",
+    "random",
+    "secrets",
+    "multiprocessing",
+    "numpy",
+    "torch",
+    "pydantic",
+    "pandas",
+    "rlvr",
+)
 
 
 @pytest.mark.parametrize("path", [None, "", "."])
