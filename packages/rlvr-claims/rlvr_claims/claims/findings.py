@@ -15,12 +15,8 @@ from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
 from evals.core.record import Record
 from evals.statistics.interval import t_interval
-<<<<<<< HEAD
-from evals.tables.layout import Table, markdown
-from evals.tables.numbers import rounded
-=======
 from evals.tables.layout import Table, csv_text, markdown
->>>>>>> w57
+from evals.tables.numbers import rounded
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported here", "contradicted here", "not distinguishable"
 NOT_MEASURED = "not measured"
