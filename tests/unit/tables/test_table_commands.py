@@ -3,6 +3,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -61,7 +62,12 @@ def test_a_seed_that_fell_is_counted_in_both_tables(editable_study: Study, tmp_p
     written = pd.read_csv(tmp_path / "robust.csv").set_index("method")
     assert written["fallen_runs"]["delta"] == "tiny-delta-s2"
     assert written["interquartile_mean_confidence_low"].between(0, written["interquartile_mean"]).all()
-    assert pd.read_csv(tmp_path / "main.csv").set_index("method")["fell"]["delta"] == 1
+    main = pd.read_csv(tmp_path / "main.csv").set_index("method")
+    results = editable_study.read()
+    held = [results.scores["tiny-delta-s1", name].average_at_k for name in results.benchmarks]
+    assert main["fell"]["delta"] == 1 and main["all_avg_at_32"]["delta"] == pytest.approx(np.mean(held))
+    (row,) = [row for row in results.conditions if row.method == "delta"]
+    assert len(results.average(row).by_seed) == 2  # the figure shows the seed that fell
 
 
 def test_the_reference_is_not_compared_with_itself(written: Path) -> None:
