@@ -38,6 +38,7 @@ class Results:
     clusters: Mapping[str, Clusters] = field(default_factory=dict)  # benchmark -> of problems that are near copies
     by_last_statement: tuple[str, ...] = ()  # benchmarks graded by the last statement where nothing is marked
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain, in their order
+    margin: float | None = None  # of equivalence, in such a study; a fraction of one
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
     @cached_property
@@ -232,5 +233,6 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         clusters=clusters,
         by_last_statement=tuple(stated),
         looks=compared.looks,
+        margin=compared.margin,
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )

@@ -155,7 +155,7 @@ class Comparisons(ExtensibleRecord):
 
     ``contrasts`` has the methods whose trainings measured their angle to the reference method, ``looks`` the path of
     every comparison in a study that stops when it is certain. There the interval beside the reference method is that of
-    the comparison's last look, at its ``level_alone``.
+    the comparison's last look, at its ``level_alone``; ``margin`` is the study's, within which a difference is none.
     """
 
     reference_method: str
@@ -169,3 +169,4 @@ class Comparisons(ExtensibleRecord):
     comparisons: tuple[Comparison, ...]
     contrasts: tuple[Contrast, ...] = ()
     looks: tuple[Look, ...] = Field(default=(), exclude_if=lambda looks: not looks)
+    margin: float | None = Field(default=None, exclude_if=lambda margin: margin is None)

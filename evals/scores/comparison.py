@@ -61,6 +61,7 @@ class Settings:
     controls: Controls | None = None  # of the study, for whoever reads the comparisons
     given: tuple[str, ...] = (BASE,)  # methods that are one given policy each: their seeds add no variance
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain
+    margin: float | None = None  # of equivalence, in such a study
 
     @classmethod
     def of(cls, reference_method: str, statistics: Statistics, **others: Any) -> Settings:
@@ -156,8 +157,9 @@ def compare_study(
         decisions: of the last look, where the study stops when it is certain.
         settings: the fields of :class:`Settings` that the study says: ``reference_method``, ``statistics`` and others.
     """
-    looks = tuple(look for path in decisions for look in Looks.read(path).looks)
-    write_comparisons(scores, Settings.of(**settings, looks=looks), out, training)
+    taken = [Looks.read(path) for path in decisions]
+    looks, margin = tuple(look for of_file in taken for look in of_file.looks), taken[-1].margin if taken else None
+    write_comparisons(scores, Settings.of(**settings, looks=looks, margin=margin), out, training)
 
 
 def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], settings: Settings) -> list[Contrast]:
