@@ -49,7 +49,8 @@ _OF_THE_STUDY = (
 of which the plan would tell nothing."""
 _OF_ENGINES = re.compile(
     r"actor_rollout_ref\.rollout\.engine_kwargs(?:\.\w+(?:\.(?:generation_config|override_generation_config|seed|model"
-    r"|tokenizer\w*|revision|hf_\w+|quantization\w*|kv_cache_dtype|speculative\w*|logits_processors|lora\w*)\b.*)?)?"
+    r"|dtype|max_model_len|logprobs_mode|tokenizer\w*|revision|hf_\w+|quantization\w*|kv_cache_dtype|speculative\w*"
+    r"|logits_processors|lora\w*)\b.*)?)?"
 )
 """The options of an inference engine's own that change what it draws, and its options as a whole."""
 _OF_THE_METHOD = (
@@ -133,7 +134,7 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     decided = {key.lstrip("+") for key in overrides}
     given: dict[str, Value] = {**(run.overrides or {}), **cluster.overrides}
     for key in given:
-        option = key.lstrip("+")
+        option = key.lstrip("+").replace("-", "_")  # vLLM takes its own options in either spelling
         if _is_decided(option, decided):
             accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
             raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)

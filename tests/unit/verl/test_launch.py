@@ -126,6 +126,8 @@ def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(plac
         *(f"{ROLLOUT}.engine_kwargs{name}" for name in ("", ".vllm", ".vllm.seed", ".vllm.override_generation_config")),
         *(f"{ROLLOUT}.{name}" for name in ("custom.server", "agent.custom_async_server.path", "over_sample_rate")),
         *("actor_rollout_ref.model.override_config.rope_theta", "+actor_rollout_ref.model.override_config"),
+        *(f"{ROLLOUT}.engine_kwargs.vllm.{name}" for name in ("generation-config", "dtype", "max_model_len")),
+        f"{ROLLOUT}.engine_kwargs.vllm.logprobs_mode",
         *("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.exclude_modules", f"{ROLLOUT}.logprobs_mode"),
         *("actor_rollout_ref.ref.fsdp_config.qat.enable", f"{ACTOR}.fsdp_config.qat.enable"),
         *("custom_reward_function.path", "reward_model.enable", "reward.custom_reward_function.path"),
