@@ -154,6 +154,7 @@ class Chain:
         """Check that a run was trained as the run.json beside its manifest asks."""
         path = maker.path.parent / "run.json"
         if not os.path.isfile(path):
+            self._fault(path, f"is missing; {self.short(maker.path)} was trained as it asked")
             return
         try:
             asked = read_json(path)
@@ -165,8 +166,9 @@ class Chain:
         for name, key_of_path in (("validation", "problems"), ("verifier", "directory")):
             if isinstance(asked.get(name), dict):  # where something lies is no parameter: its bytes are inputs
                 asked[name] = {key: value for key, value in asked[name].items() if key != key_of_path}
-        if differing := [key for key, value in asked.items() if maker.manifest.parameters.get(key, value) != value]:
-            self._fault(path, f"asks for another {differing[0]} than {self.short(maker.path)} was trained with")
+        made, others = maker.manifest.parameters, {"base", "problems", "versions"}
+        if differing := [key for key in {*made, *asked} - others if made.get(key) != asked.get(key)]:
+            self._fault(path, f"asks for another {min(differing)} than {self.short(maker.path)} was trained with")
 
     def _origin(self, path: Path) -> Maker | None:
         """The manifest to go on with from an input: its maker, or itself if the input is a manifest of nothing else."""

@@ -541,3 +541,29 @@ def test_a_manifest_has_its_checksum_and_says_what_its_files_were_made_from(
     write_output_manifest("table", table, [".md", ".csv"], [], {})
     (fault,) = verified(capsys, ".")["faults"]
     assert fault == f"{table}.manifest.json: does not say what it was made from"
+
+
+@pytest.mark.parametrize("change", ["deleted", "versions", "key", "another"])
+def test_a_runs_settings_are_verified(study: Path, capsys: pytest.CaptureFixture[str], change: str) -> None:
+    path = Path("results/runs/tiny-dapo-s1/run.json")
+    content = json.loads(path.read_text())
+    if change == "deleted":
+        path.unlink()
+    else:
+        content.pop("method_name") if change == "key" else content.update(
+            {"versions": {"versions": {"engine": 9}}, "another": {"x": 1}}[change]
+        )
+        write_json(path, content)
+    found = verified(capsys, ".")["faults"]
+    assert [fault.split(":")[0] for fault in found] == [str(path)] * (change != "versions")
+
+
+@pytest.mark.parametrize("name", ["../../../../etc/hostname", "/etc/hostname", "a/../../x"])
+def test_a_manifest_lists_nothing_outside_its_directory(
+    study: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = Path("results/tables/main.manifest.json")
+    content = json.loads(path.read_text())
+    content["outputs"][name] = "0" * 64
+    write_json(path, content)
+    assert any("leads out of its directory" in fault for fault in verified(capsys, ".")["faults"])
