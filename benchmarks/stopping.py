@@ -91,6 +91,7 @@ CASES = {
     "scores of 2 %, null": nulls(8, rates=(0.01, 0.03), way_sd=0.002, seed_sds=(0.2,)),
     "scores of 98 %, null": nulls(8, rates=(0.97, 0.99), way_sd=0.002, seed_sds=(0.2,)),
     "one sample a problem, null": nulls(8, samples=1),
+    "seeds of the methods vary by 2.5 points, of the reference by 1, null": nulls(8, seed_sds=(1.0, 2.5)),
     "seeds that vary by 3 to 20 points, null": nulls(
         6, rates=(0.4, 0.6), seed_sds=(3.0, 3.0, 5.0, 8.0, 12.0, 16.0, 20.0)
     ),
