@@ -45,8 +45,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 30.0,
 _SECONDS_BETWEEN_LINES = 60.0
 _MOST_BYTES = 2**26
 """The largest answer that is read."""
-_DATE = r"([-@]\d{4}(-?\d\d){0,2})?"
-"""What servers add to the name of a model that they were asked for: gpt-4o-2024-08-06."""
+_DATE = r"([-@]\d{4}(-?\d\d){0,2})?"  # which servers add to a model's name: gpt-4o-2024-08-06
 _UNANSWERED = Response([], finished=False, text="", length=0, is_answered=False)
 
 

@@ -131,8 +131,7 @@ def judge_samples(
 def _unanswered(samples: Iterable[Sample], verdicts: Iterable[Verdict]) -> list[Verdict]:
     """The verdicts on samples; of one that no server answered it is that there was nothing to judge."""
     none = Verdict.of(None, Reason.UNANSWERED, 0.0)
-    pairs = zip(samples, verdicts, strict=True)
-    return [none if sample.finish_reason == "unanswered" else verdict for sample, verdict in pairs]
+    return [none if row.finish_reason == "unanswered" else of for row, of in zip(samples, verdicts, strict=True)]
 
 
 def read_golds(problems: Path) -> dict[str | int, str]:

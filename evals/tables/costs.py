@@ -105,8 +105,7 @@ def _sample_manifests(run: Run, benchmarks: Sequence[str], training: Path) -> li
 def read_benchmark_file(path: Path) -> tuple[float | None, float | None]:
     """Read seconds and peak resident mebibytes of a job; of repeated jobs the mean time and the largest memory.
 
-    Snakemake samples memory every few seconds and writes ``NA`` or ``-`` for a job that ended before: None here. A file
-    that was lost, or is damaged, has neither: nobody can measure a job again that is finished.
+    Of a job that ended before Snakemake sampled its memory, and of a file that was lost or is damaged, they are None.
     """
     jobs = _read_jobs(path, "max_rss")
     seconds = jobs["s"].tolist()

@@ -113,10 +113,8 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 
 def _no_formula(cell: Any) -> Any:
-    if not isinstance(cell, str):
-        return cell
-    cell = cell.replace("\r", " ")  # which spreadsheets take for the end of a row
-    return f"'{cell}" if re.match(r"\s*[=+@\t]|\s*-(?![\d.]+$)", cell) else cell
+    text = cell.replace("\r", " ") if isinstance(cell, str) else ""  # which spreadsheets take for the end of a row
+    return f"'{text}" if re.match(r"\s*[=+@\t]|\s*-(?![\d.]+$)", text) else text or cell
 
 
 def interval_columns(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:

@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_json, read_parquet, sha256_bytes, sha256_file
 from evals.core.manifest import Manifest, is_sealed, read_any_manifest
@@ -28,8 +30,7 @@ _SOURCES = {
 }
 _COSTS = "costs"
 """The directory of Snakemake's measurements."""
-_SHOWN = {".html", ".md", ".tex", ".png", ".svg", ".pdf"}
-"""Ends of the names of files that show results to people."""
+_SHOWN = {".html", ".md", ".tex", ".png", ".svg", ".pdf"}  # ends of the names of what shows results to people
 _BEGINNINGS = {"problems", "base_model", "corpus", "kept_rollouts", "component"}
 """Kinds of manifests that may be made from no file at all."""
 _ENTRIES = {"problems", "base_model", "samples", "decoding_sweep", "token_comparison", "contrast", "page"}
@@ -96,13 +97,9 @@ class Chain:
         """
         said = _without_times if not of_bytes else lambda maker: self.digest(maker.path)
         content = {self.short(maker.path): said(maker) for maker in self.makers if maker.path not in without}
-        for maker in self.makers:
-            read = {
-                name: digest for name, digest in maker.manifest.inputs.items() if self.origin(self.path(name)) is None
-            }
-            content |= {
-                os.path.normpath(name): read[name] for name in read if of_bytes or _COSTS not in Path(name).parts
-            }
+        read = (item for maker in self.makers for item in maker.manifest.inputs.items())
+        sources = (item for item in read if self.origin(self.path(item[0])) is None)
+        content |= {os.path.normpath(name): of for name, of in sources if of_bytes or _COSTS not in Path(name).parts}
         return fingerprint(content)
 
     def check(self) -> None:
@@ -205,8 +202,6 @@ def _without_times(maker: Maker) -> Any:
         if path.suffix not in _SHOWN:
             results[name] = digest, path.stat().st_size if path.is_file() else None  # of one that was cut or lost
         if path.suffix == ".csv" or path.name == "metrics.parquet":
-            import pandas as pd
-
             with contextlib.suppress(UserError, OSError, ValueError):  # else the bytes that were written stand for it
                 frame = pd.read_csv(path, dtype=str) if path.suffix == ".csv" else read_parquet(path)
                 frame = frame[[column for column in frame if not re.search("seconds|memory", str(column))]]

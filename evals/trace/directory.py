@@ -50,8 +50,9 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     if as_json:
         elsewhere = [str(path) for path in chain.elsewhere]
         report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": computed}
-        report["bytes_hash"] = of_bytes
-        print(json.dumps(report | {"sources_elsewhere": elsewhere}, indent=2, ensure_ascii=False))
+        print(
+            json.dumps(report | {"sources_elsewhere": elsewhere, "bytes_hash": of_bytes}, indent=2, ensure_ascii=False)
+        )
     else:
         print(f"hash of all bytes {of_bytes}")
         print_verdict(chain, directory, faults, computed)

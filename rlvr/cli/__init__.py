@@ -11,10 +11,7 @@ from typing import Any
 
 
 class _Output:
-    """The one place that writes to the terminal: what would move its cursor, whatever file it is of, is escaped.
-
-    As in JSON, where such characters are within texts alone.
-    """
+    """The one place that writes to the terminal: what would move its cursor is escaped, as in texts of JSON."""
 
     def __init__(self, stream: Any, kept: str = "") -> None:
         self._stream, self._escaped = stream, re.compile(rf"[^\n\t -~{kept}]")

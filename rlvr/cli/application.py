@@ -54,7 +54,7 @@ def add_packages(known: MutableMapping[str, Any], points: Iterable[EntryPoint]) 
             continue
         except Exception as error:  # of the package's own code: the other commands need none of it
             why = f"cannot be loaded: {type(error).__name__}: {first_line(error)}"
-            package = point.dist.name if point.dist else point.name
+            package = getattr(point.dist, "name", point.name)
             known.update({name: _absent(name, package, why) for name in PACKAGES.get(package, [point.name])})
     for package, names in PACKAGES.items():
         why = f"is not installed: pip install {package}"

@@ -92,9 +92,9 @@ def devices(study: Study, run: str) -> dict[str, Any]:
 
 
 def set_job_environment() -> None:
-    """Let jobs know this process and find this ``python``, and let other Pythons, such as vLLM's, find our packages.
+    """Let jobs know this process and find this ``python``, and other Pythons, such as vLLM's, find our packages.
 
-    Jobs work in the study's directory, which may come from anybody: no Python of theirs imports a module from there.
+    None imports a module from the study's directory, where it works, and which may come from anybody.
     """
     os.environ[SNAKEMAKE] = str(os.getpid())
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()])
