@@ -150,16 +150,14 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
     truncated, and as wrong.
     """
     room = plan.room
-    no_response, unanswered = Response([], finished=False), Response([], finished=False, is_answered=False)
+    no_response = Response([], finished=False, is_answered=not plan.bodies)
     counts = {"rows": 0, "tokens": 0, "prompt_tokens": sum(map(len, plan.prompts)), "unanswered": 0}
     threads = sorted(number for number in done.threads if number)
 
     with_ids: list[tuple[int, int]] = []  # the samples whose text gives other tokens, read once more for them
 
     def sample_of(job: tuple[int, int]) -> Sample:
-        if not room[job[0]]:
-            return _sample(plan, job, no_response)
-        return done[plan.key(job)] if plan.key(job) in done else _sample(plan, job, unanswered)
+        return done[plan.key(job)] if plan.key(job) in done else _sample(plan, job, no_response)
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for job in product(range(len(plan.ids)), range(plan.settings.samples_per_problem)):

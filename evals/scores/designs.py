@@ -23,7 +23,7 @@ from evals.core.errors import UserError
 from evals.core.files import read_parquet
 from evals.core.records import ALL_BENCHMARKS, BASE, Way
 from evals.scores.comparison import BenchmarkCounts, Settings, compare, extraction_note, read_counts
-from evals.scores.contrast import held_out_scores
+from evals.scores.contrast import MeasuredRun, held_out_scores
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.difference import Difference, estimate_combination
 from evals.statistics.weighting import weighted_mean, weights_of
@@ -56,9 +56,20 @@ class Sheet:
     settings: Settings
 
     @classmethod
-    def read(cls, scores: Files, ways: Sequence[Way], reference_method: str, statistics: Statistics) -> "Sheet":
-        """Read the scores of all runs, each under its own method."""
-        return cls(ways, read_counts(scores), Settings.of(reference_method, statistics))
+    def read(
+        cls,
+        scores: Files,
+        ways: Sequence[Way],
+        reference_method: str,
+        statistics: Statistics,
+        training: Path | None = None,
+    ) -> "Sheet":
+        """Read the scores of all runs, each under its own method; ``training`` has the runs, and so which fell."""
+        sheet = cls(ways, read_counts(scores), Settings.of(reference_method, statistics))
+        if training is None:
+            return sheet
+        fallen = frozenset(run for run in sheet.methods if MeasuredRun.read(training / run).fell(statistics.fall))
+        return replace(sheet, benchmarks=[replace(counts, fallen=fallen) for counts in sheet.benchmarks])
 
     @property
     def methods(self) -> Mapping[str, tuple[str, str]]:
@@ -119,6 +130,8 @@ class Sheet:
     def write(self, out: Path, tables: Sequence[Table], rows: Sequence[Row], read: Iterable[Path] = ()) -> None:
         """Write the tables, each with the note on extraction, and the CSV file, which the figure is drawn from."""
         note, reference = extraction_note(self.benchmarks), self.settings.reference_method
+        if fallen := self.benchmarks[0].fallen:
+            note = " ".join([note, f"Left out are runs that fell: {', '.join(sorted(fallen))}."]).strip()
         noted = [replace(table, notes=(*table.notes, *filter(None, [note]))) for table in tables]
         parameters = {"reference_method": reference, "sheet": [way.identity() for way in self.ways]}
         write_table(out, noted, frame(rows), [*(counts.path for counts in self.benchmarks), *read], parameters)
@@ -163,7 +176,7 @@ def write_rates_table(
     Neither the benchmarks nor a seed's own luck has a part in the choice of its rate. ``training`` has the directories
     of the runs.
     """
-    study, rows, notes = Sheet.read(scores, sheet, reference_method, statistics), list[Row](), [_RATES]
+    study, rows, notes = Sheet.read(scores, sheet, reference_method, statistics, training), list[Row](), [_RATES]
     methods = {way.method: [other for other in sheet if other.method == way.method] for way in sheet}
     held_out = {run: training / run / "validation.parquet" for run in study.methods}
     scored = {run: held_out_scores(read_parquet(path))[-1] for run, path in held_out.items()}
@@ -228,7 +241,7 @@ def write_doses_table(
     The methods under a dose are compared with the plain one under that dose, as a study of their own. What a dose does
     to the plain one is its comparison with no dose; the doses of a kind are one family.
     """
-    study = Sheet.read(scores, sheet, reference_method, statistics)
+    study = Sheet.read(scores, sheet, reference_method, statistics, training)
     (model,) = study.models
     metrics = {run: training / run / "metrics.parquet" for run in study.methods}
     by_method: dict[str, list[float]] = {}

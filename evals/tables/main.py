@@ -290,7 +290,8 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
     """Lay out the five columns of the main table that a paper has room for."""
-    shown = ("Method", "avg@", "Versus ", "p (Holm)", "Verdict")
+    # After looks no p-value is corrected: the looks decide, and methods differ in their seeds.
+    shown = ("Method", "avg@", "Versus ", "Seeds" if results.looks else "p (Holm)", "Verdict")
     chosen = [column for column in columns if column.header.startswith(shown)]
     return make_table("main_short", f"Average over {len(results.benchmarks)} benchmarks", chosen, results.conditions)
 
@@ -322,7 +323,7 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),
     ]
-    tables = [*differences, _by_look(results), _between_models(results)]
+    tables = [*differences, by_look(results), _between_models(results)]
     return [summary, by_benchmark_table(results), *(table for table in tables if table.rows)]
 
 
@@ -376,7 +377,7 @@ def _differences(results: Results, against: str, against_title: str) -> Table:
     )
 
 
-def _by_look(results: Results) -> Table:
+def by_look(results: Results) -> Table:
     """The path of every comparison over the looks; no rows in a study with one look."""
     looks = {(look.model, look.method, look.seeds): look for look in results.looks}
     rows = [row for row in results.conditions if any(key[:2] == (row.model, row.method) for key in looks)]
@@ -412,24 +413,44 @@ def _by_look(results: Results) -> Table:
 
 
 def repeated_note(results: Results) -> str:
-    """Say how often a repetition of a study that stops would decide everything; nothing for other studies."""
+    """Say how near a decision was, and how often a repetition of a study that stops would decide everything.
+
+    Nothing for other studies.
+    """
     if results.all_decided is None:
         return ""
+    distances = {look: _distance(look, results.margin) for look in results.looks}
+    known = {look: distance for look, distance in distances.items() if distance is not None}
+    nearest = min(known, key=known.__getitem__, default=None)
+    titles = {(row.model, row.method): row.title for row in results.conditions}
+    near = ""
+    if nearest is not None:
+        title, distance = titles[nearest.model, nearest.method], 100 * known[nearest]
+        near = (
+            f"Nearest to its border was the decision on {title}, by {distance:.2f} points after {nearest.seeds} seeds. "
+        )
     chances = [row.undecided for row in results.comparisons.values() if row.undecided is not None]
     return (
-        f"A repetition with other seeds and problems, where the true differences are these, would decide all "
+        f"{near}A repetition with other seeds and problems, where the true differences are these, would decide all "
         f"{len(chances)} comparisons with a probability of {100 * results.all_decided:.0f} %, and leave "
         f"{sum(chances):.1f} of them not decided on average."
     )
 
 
 def _decision(look: Look, margin: float | None) -> str:
-    words = look.verdict or look.falls or "goes on"
-    if look.interval is not None and look.verdict is not None:
-        low, high = look.interval
-        inside = min(margin - high, low + margin) if margin and look.verdict is Verdict.EQUIVALENT else max(low, -high)
-        words = f"{words} by {100 * inside:.2f}"
+    words, distance = look.verdict or look.falls or "goes on", _distance(look, margin)
+    words += "" if distance is None else f" by {100 * distance:.2f}"
     return f"{numbers.points_with_interval(look.difference, look.interval)} {words}"
+
+
+def _distance(look: Look, margin: float | None) -> float | None:
+    """The distance of a decision's interval from the border that it must not touch; None where none was taken."""
+    if look.interval is None or look.verdict is None:
+        return None
+    low, high = look.interval
+    if look.verdict is Verdict.EQUIVALENT:
+        return None if margin is None else min(margin - high, low + margin)
+    return max(low, -high)
 
 
 def _between_models(results: Results) -> Table:

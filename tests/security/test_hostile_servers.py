@@ -211,3 +211,22 @@ def test_a_key_that_the_server_quotes_is_not_shown(server: Hostile, monkeypatch:
         with pytest.raises(UserError, match=r"provided: \[the key\]") as refused:
             ask(server, monkeypatch)
         assert KEY not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"api_key_variable": "AWS_SECRET_ACCESS_KEY"},
+        {"api_key_variable": "HF_TOKEN"},
+        {"api_key_variable": "_API_KEY_X"},
+        {"base_url": f"http://user:{KEY}@127.0.0.1/v1"},
+        {"base_url": f"user:{KEY}@127.0.0.1/v1"},
+        {"base_url": f"http://127.0.0.1/v1?key={KEY}"},
+        {"base_url": f"http://127.0.0.1/v1#{KEY}"},
+    ],
+)
+def test_a_study_takes_no_other_secret_and_names_none(changes: dict[str, str]) -> None:
+    with pytest.raises(UserError) as refused:
+        Service.parse({"base_url": "http://127.0.0.1/v1", "model": "small", **changes}, "service")
+    one_line(refused.value)
+    assert KEY not in str(refused.value)

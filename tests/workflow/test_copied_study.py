@@ -1,5 +1,6 @@
 """A finished study that was copied without its times, to another place, has nothing to do."""
 
+import json
 import os
 import random
 import shutil
@@ -28,6 +29,17 @@ def copied(project: Project, place: Path) -> Project:
 
 def test_a_copied_study_repeats_nothing(smoke_study: Project, tmp_path: Path) -> None:
     assert copied(smoke_study, tmp_path / "another place").planned() == set()
+
+
+def test_a_study_that_is_made_twice_has_one_root_hash(smoke_study: Project, project_copy: Project) -> None:
+    project_copy.run()
+    hashes = []
+    for project in (smoke_study, project_copy):
+        words = [sys.executable, "-P", "-m", "rlvr", "verify", str(project.root), "--json"]
+        said = subprocess.run(words, env=commands_of(project.root), capture_output=True, text=True, check=True).stdout
+        hashes.append(json.loads(said))
+    assert hashes[0]["root_hash"] == hashes[1]["root_hash"]
+    assert hashes[0]["bytes_hash"] != hashes[1]["bytes_hash"], "times are measured"
 
 
 def test_results_without_snakemakes_records_are_kept_or_refused_by_their_manifests(

@@ -250,7 +250,11 @@ def _tokens(
         raise UserError(f"{samples}: withholds the texts of a gated benchmark; accepted: samples with their texts")
     kept, token_file, end = {}, samples.with_name(_TOKEN_FILE), taught_end(model, prompt_form)
     if token_file.is_file():  # of each sample whose text does not give its tokens
-        verify_outputs(samples.with_name("manifest.json"), "samples")
+        made = verify_outputs(samples.with_name("manifest.json"), "samples")
+        sampled_from, now = made.parameters.get("prompt_tokens_sha256"), fingerprint(list(prompts.values()))
+        if sha256_file(problems) in made.inputs.values() and sampled_from != now:
+            message, accepted = "give other prompts than the samples have", "those of the samples, without turns before"
+            raise InvalidInput("--prompt, --prompt-form", "", message, f"{accepted} or settings of the chat template")
         kept = {(row["problem_id"], row["sample"]): row[TOKEN_IDS] for row in read_jsonl(token_file)}
     responses = [
         kept.get((row["problem_id"], row["sample"])) or encoded_again(tokenizer, row["text"], row["finish_reason"], end)

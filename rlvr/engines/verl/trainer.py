@@ -51,7 +51,7 @@ class MethodTrainer(PPOTrainerSync):
         updates, step = run.training.updates_per_step, self.global_steps - 1
         mini_batches = method.assign(rewards, groups, lengths, updates, run.seed, step)
         ids = mini_batch_ids(mini_batches, len(batch.keys))
-        metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
+        metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids[counted], groups[counted])
         info = self.actor_rollout_wg._dispatch_info  # asked for as verl's own _balance_batch does
         if "actor" not in info:
             info["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")

@@ -66,8 +66,8 @@ def sample(server: StandIn, problems: Path, out: Path, service: Mapping[str, Any
 def test_what_a_server_is_asked_and_what_is_written(
     server: StandIn, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MY_KEY", "secret")
-    service = {"extra_body": {"top_k": -1, "n": None}, "api_key_variable": "MY_KEY"}
+    monkeypatch.setenv("MY_API_KEY", "secret")
+    service = {"extra_body": {"top_k": -1, "n": None}, "api_key_variable": "MY_API_KEY"}
     asked = {"system_prompt": "S", "chat_template_kwargs": {"enable_thinking": False}, "stop": ["X"], "min_p": 0.1}
     rows = sample(server, problems, tmp_path / "out", service, **asked)
     assert len(rows) == len(server.bodies) == 24 and server.most_at_a_time <= 5

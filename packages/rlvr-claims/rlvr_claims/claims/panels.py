@@ -188,6 +188,9 @@ def draw_panels(figure: Figure, layout: Layout) -> None:
         axes.set(**panel.settings)
         if "yticklabels" in panel.settings:  # names, which take room
             axes.tick_params(axis="y", labelsize=6.5)
+        for axis in (axes.xaxis, axes.yaxis):
+            if "log" in axis.get_scale():  # its own formatter writes mathematics, and figures have none
+                axis.set_major_formatter("{x:g}")
         for letter, form in panel.formats.items():
             getattr(axes, f"{letter}axis").set_major_formatter(form)
         if panel.legend is not None and axes.get_legend_handles_labels()[0]:
