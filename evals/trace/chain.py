@@ -200,7 +200,7 @@ def _without_times(maker: Maker) -> Any:
     for name, digest in maker.manifest.outputs.items():
         path = maker.path.parent / name
         if path.suffix not in _SHOWN:
-            results[name] = digest, os.path.getsize(path) if os.path.isfile(path) else None  # of one that was cut or lost
+            results[name] = digest, os.path.getsize(path) if os.path.isfile(path) else None  # of one cut or lost
         if path.suffix == ".csv" or path.name == "metrics.parquet":
             with contextlib.suppress(UserError, OSError, ValueError):  # else the bytes that were written stand for it
                 frame = pd.read_csv(path, dtype=str) if path.suffix == ".csv" else read_parquet(path)
