@@ -7,8 +7,9 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,6 +17,7 @@ from matplotlib.legend import Legend
 from matplotlib.text import Text
 
 _GAP = 4.0  # pixels between two texts, of 72 to 100 an inch
+_APART = 8.0  # points between an axis and the labels below it, where those beside it end at its corner
 _NARROWEST = 6  # characters of a line
 _PASSES = 2  # what was wrapped moves the panels, and so changes the room of other texts
 _ENOUGH = 10  # times the height of a figure, in which titles of any length leave the panels some
@@ -31,9 +33,7 @@ def fit_text(figure: Figure) -> None:
     figure.set_figheight(_ENOUGH * figure.get_figheight())
     for _ in range(_PASSES):
         _lay_out(figure)
-        if _touch(_tick_labels(figure)):
-            for axes in figure.axes:
-                axes.tick_params(axis="x", labelrotation=45, labelrotation_mode="xtick")
+        _part_tick_labels(figure)
         _wrap_all(_rooms(figure), written)
     _lay_out(figure)
     panel = max(panel, _height_of_names(figure))
@@ -42,6 +42,15 @@ def fit_text(figure: Figure) -> None:
     figure.set_figheight(max(needed, _height_of_legends(figure)) / figure.dpi)
     _lay_out(figure)
     _wrap_all([*_rooms(figure), *_upright_rooms(figure)], written)
+
+
+def _part_tick_labels(figure: Figure) -> None:
+    """Move the labels below all panels away from those beside them, and turn them, where some touch."""
+    along = _tick_labels(figure, "x")
+    if _touch([*along, *_tick_labels(figure, "y")]):
+        turn = {"labelrotation": 45, "labelrotation_mode": "xtick"} if _touch(along) else {}
+        for axes in figure.axes:
+            axes.tick_params(axis="x", pad=_APART, **turn)
 
 
 def wrapped(words: str, inches: float) -> str:
@@ -57,7 +66,7 @@ def _is_too_large(figure: Figure) -> bool:
     rooms = [*_rooms(figure), *_upright_rooms(figure)]
     return (
         any(_length(text) > room for text, room in rooms)
-        or _touch(_tick_labels(figure))
+        or _touch([*_tick_labels(figure, "x"), *_tick_labels(figure, "y")])
         or _height_of_names(figure) > _panel_height(figure)
         or _height_of_legends(figure) > figure.bbox.height
     )
@@ -134,10 +143,10 @@ def _upright_rooms(figure: Figure) -> Iterator[tuple[Text, float]]:
 
 
 def _of_legend(legend: Legend | None, room: float) -> Iterator[tuple[Text, float]]:
-    """The texts of a legend that is wider than its panel."""
-    too_wide = 0.0 if legend is None else legend.get_window_extent().width - room
-    for text in [] if legend is None or too_wide <= 0 else legend.get_texts():
-        yield text, text.get_window_extent().width - too_wide
+    """The names in the legend of a panel, which share what its marks leave of the panel's width."""
+    if legend is not None and (names := legend.get_texts()):
+        widest = max(name.get_window_extent().width for name in names)
+        yield from ((name, room - (legend.get_window_extent().width - widest)) for name in names)
 
 
 def _is_upright(text: Text) -> bool:
@@ -162,15 +171,16 @@ def _panel_height(figure: Figure) -> float:
     return min(axes.get_window_extent().height for axes in figure.axes)
 
 
-def _tick_labels(figure: Figure) -> list[Text]:
-    """The labels of the x axes that are drawn, and not turned."""
-    labels = [(axes.get_window_extent(), label) for axes in figure.axes for label in axes.get_xticklabels(which="both")]
-    return [
-        label
-        for box, label in labels
-        if label.get_visible() and label.get_text() and label.get_rotation() == 0
-        if box.x0 - 1 <= sum(label.get_window_extent().intervalx) / 2 <= box.x1 + 1
-    ]
+def _tick_labels(figure: Figure, letter: Literal["x", "y"]) -> list[Text]:
+    """The labels of the ticks of all x or y axes that are drawn, and not turned."""
+    drawn, along = [], int(letter == "y")
+    for axes in figure.axes:
+        low, high = axes.get_window_extent().padded(1).get_points()[:, along]
+        for label in getattr(axes, f"get_{letter}ticklabels")(which="both"):
+            middle = np.mean(label.get_window_extent().get_points()[:, along])
+            if label.get_visible() and label.get_text() and label.get_rotation() == 0 and low <= middle <= high:
+                drawn.append(label)
+    return drawn
 
 
 def _touch(texts: Sequence[Text]) -> bool:

@@ -17,6 +17,7 @@ from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, U
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.probes import write_probes
 from tests.commands import rlvr_bench
+from tests.printed import printed_faults
 
 main = rlvr_bench("claims")
 
@@ -25,13 +26,17 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
     write_probes(token_table, None)
     problems = read_jsonl(LocalRun.read(trained_run).problems / "problems.jsonl")
     write_jsonl(trained_run.parents[2] / "problems" / "small" / "problems.jsonl", problems[:3])
+    cut: dict[str, list[str]] = {}
     for claim in claim_names():
         arguments = ["--tables", str(token_table), "--contrast-tables", str(token_table)]
         arguments += ["--results", str(trained_run.parents[2]), "--runs", "tiny-dapo-s1", "--benchmarks", "small"]
         arguments += ["--benchmark-problems", "2"]
         arguments += ["--out", str(tmp_path / claim), "--figure", str(tmp_path / "figures" / claim)]
-        assert main(["measure", claim, *arguments]) == 0
+        with printed_faults() as faults:
+            assert main(["measure", claim, *arguments]) == 0
+        cut |= {claim: faults} if faults else {}
         assert (tmp_path / "figures" / f"{claim}.png").stat().st_size > 10_000
+    assert cut == {}
     out = tmp_path / "tables" / "claims"
     write_table([tmp_path / f"{claim}.json" for claim in claim_names()], "../figures", out, ["N."], ["Claim: needs it"])
     table = pd.read_csv(f"{out}.csv", keep_default_na=False)

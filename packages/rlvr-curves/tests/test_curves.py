@@ -29,6 +29,7 @@ from rlvr_curves.compare import Fit, Methods, methods_of
 from rlvr_curves.names import NAMES, SHOWN
 from rlvr_curves.runs import Run, read_runs
 from rlvr_curves.sources import FILES
+from tests.printed import printed_faults
 
 RECORDED = Path(__file__).with_name("recorded")
 WANDB = RECORDED / "wandb"
@@ -379,7 +380,9 @@ def test_differences_are_judged_over_seeds_at_equal_cost(tmp_path: Path) -> None
 
 
 def test_the_command_writes_page_figure_and_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["curves", *GRPO, *DAPO, "--axis", "tokens", "--reference", "grpo", "--out", str(tmp_path)]) == 0
+    with printed_faults() as faults:
+        assert main(["curves", *GRPO, *DAPO, "--axis", "tokens", "--reference", "grpo", "--out", str(tmp_path)]) == 0
+    assert faults == []
     printed = capsys.readouterr().out
     assert "Versus grpo" in printed and "num_tokens" in printed and "Rewards after" in printed
     page = (tmp_path / "index.html").read_text()
