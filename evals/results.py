@@ -36,9 +36,10 @@ class Results:
     between_models: tuple[Comparison, ...] = ()  # of base models, where the study has no methods
     contrasts: Mapping[tuple[str, str], Contrast] = field(default_factory=dict)  # (model, method) -> with the reference
     clusters: Mapping[str, Clusters] = field(default_factory=dict)  # benchmark -> of problems that are near copies
+    by_topic: tuple[str, ...] = ()  # benchmarks whose clusters are topics
     by_last_statement: tuple[str, ...] = ()  # benchmarks graded by the last statement where nothing is marked
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain, in their order
-    margin: float | None = None  # of equivalence, in such a study
+    margin: float | None = None  # of equivalence, in such a study; a fraction of one
     level: float | None = None  # of all comparisons of such a study together
     all_decided: float | None = None  # the chance that a repetition of such a study decides every comparison
     fall: Fall = FALL  # the rule by which runs fell
@@ -85,16 +86,21 @@ class Results:
 
     @property
     def clusters_note(self) -> str:
-        """What is a cluster of intervals and tests, for every table that shows some; nothing without near copies."""
+        """What intervals and tests are over, for every table that shows some: topics, clusters, single problems."""
         counts = {name: np.bincount(labels) for name, labels in self.clusters.items() if labels is not None}
-        several = {name: sizes[sizes > 1] for name, sizes in counts.items()}
+        topics = [f"{len(sizes)} of {name}" for name, sizes in counts.items() if name in self.by_topic]
+        several = {name: sizes[sizes > 1] for name, sizes in counts.items() if name not in self.by_topic}
         told = [f"{sizes.sum()} of {counts[name].sum()} of {name} in {len(sizes)}" for name, sizes in several.items()]
-        if not told:
-            return ""
-        return (
-            f"Problems that are one another but for numbers are a cluster: {', '.join(told)}. Intervals, tests and MDE "
-            "count a cluster once."
-        )
+        alone = [name for name in self.benchmarks if name not in counts]
+        parts = [
+            f"Problems of one topic are a cluster: {', '.join(topics)}." if topics else "",
+            f"Problems that are one another but for numbers are a cluster: {', '.join(told)}." if told else "",
+            "Intervals, tests and MDE count a cluster once." if counts else "",
+        ]
+        if alone:
+            where = f" of {', '.join(alone)}" if counts else ""
+            parts.append(f"Intervals take the problems{where} as independent of one another: no topics are declared.")
+        return " ".join(filter(None, parts))
 
     @property
     def extraction_note(self) -> str:
@@ -206,11 +212,13 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     if not scores:
         raise UserError("scores: names no file")
     by_run: dict[tuple[str, str], Score] = {}
-    names, samples, clusters, stated = list[str](), dict[str, int](), dict[str, Clusters](), list[str]()
+    names, samples, clusters = list[str](), dict[str, int](), dict[str, Clusters]()
+    stated, by_topic = list[str](), list[str]()
     for path in scores:
         content = records.BenchmarkScores.read(path)
         names.append(content.benchmark)
         stated += [content.benchmark] if content.extraction else []
+        by_topic += [content.benchmark] if content.by_topic else []
         samples[content.benchmark] = content.samples_per_problem
         clusters[content.benchmark] = label(content.problem_ids, content.clusters)
         by_run |= {(score.run, content.benchmark): score for score in content.scores}
@@ -244,6 +252,7 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         between_models=tuple(row for row in compared.comparisons if row.against_model is not None),
         contrasts={(row.model, row.method): row for row in compared.contrasts},
         clusters=clusters,
+        by_topic=tuple(by_topic),
         by_last_statement=tuple(stated),
         looks=compared.looks,
         margin=compared.margin,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, first_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,13 +111,13 @@ def write_parquet(path: Path, frame: pd.DataFrame) -> None:
 def read_parquet(path: Path, required: Iterable[str] = ()) -> pd.DataFrame:
     """Read a data frame, which has to have the ``required`` columns."""
     import pandas as pd  # not for everyone who writes JSON: planning imports this module
+    import pyarrow as pa
 
-    try:
-        frame = pd.read_parquet(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except ValueError as error:  # pyarrow's error for a foreign file
-        raise UserError(f"{path}: is not parquet ({error})") from None
+    with reading(path), open(path, "rb") as file:
+        try:
+            frame = pd.read_parquet(file)
+        except (pa.ArrowException, OSError, ValueError) as error:  # of a foreign file, or a damaged one
+            raise UserError(f"{path}: is not parquet ({first_line(error)})") from None
     if missing := [column for column in required if column not in frame]:
         raise InvalidInput(str(path), "", f"lacks the columns {', '.join(missing)}")
     return frame

@@ -128,6 +128,8 @@ def read_any_manifest(path: Path) -> Manifest:
                     raise InvalidInput(
                         str(path), f"{key}.{name!r:.80}", f"is {entry!r:.80}", f"file names with {of.__name__}"
                     )
+    if outside := [name for name in content["outputs"] if os.path.normpath(name).startswith(("..", "/"))]:
+        raise InvalidInput(str(path), f"outputs.{outside[0]!r:.80}", "leads out of its directory", "files beside it")
     return Manifest(**{key: content[key] for key in keys if key in content})
 
 

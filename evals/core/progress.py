@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from evals.core.errors import printable
+
 _SECONDS_BETWEEN_LINES = 15.0
 
 
@@ -72,5 +74,5 @@ def read_steps(outputs: Iterable[str], since: float) -> Steps | None:
                 pace = float(content.get("seconds_per_step", (time.time() - since) / step))
                 words = f"{content.get('unit', 'step')} {step} of {steps}"
                 words += "" if reward is None else f", reward {reward:.2f}"
-                return Steps(words, step / steps, pace * ((1 + content.get("parts_left", 0)) * steps - step))
+                return Steps(printable(words), step / steps, pace * ((1 + content.get("parts_left", 0)) * steps - step))
     return None

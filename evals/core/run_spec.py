@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from evals.core.errors import InvalidInput, NotAccepted
+from evals.core.errors import InvalidInput, NotAccepted, refuse
 from evals.core.files import read_json
 from evals.core.numbers import BOUNDED, Count, NotNegative, Positive, Share
 from evals.core.record import Record
@@ -35,14 +35,19 @@ _EXECUTION_OPTIONS = re.compile(
 OptionOfVerl = Annotated[str, Matching(r"\+{0,2}[\w.-]+", "an option of verl, such as a.b.c")]
 
 
+def _without_secrets(address: str) -> str:
+    refuse(re.search("[@?#]", address), "has a user, a password or a query", "an address alone: a key has a variable")
+    return address
+
+
 class Service(Record):
     """A model that a server with OpenAI's interface has."""
 
-    base_url: Annotated[str, Matching(r"https?://\S+", "an address such as http://127.0.0.1:8000/v1")] = Field(
-        description="address of the server, with the version; it is no part of what the samples are"
-    )
+    base_url: Annotated[
+        str, AfterValidator(_without_secrets), Matching(r"https?://\S+", "an address such as http://127.0.0.1:8000/v1")
+    ] = Field(description="address of the server, with the version; it is no part of what the samples are")
     model: Text = Field(description="the name that the server knows it by")
-    api_key_variable: Text = Field(
+    api_key_variable: Annotated[str, Matching(r"\w+_API_KEY", "a variable whose name ends in _API_KEY")] = Field(
         default="OPENAI_API_KEY", description="environment variable with the key, which is written nowhere"
     )
     extra_body: dict[str, Any] = Field(

@@ -92,7 +92,8 @@ def sample_plan(
         progress = (show or partial(Progress, out, unit="sample"))(title=title, steps=total, first_step=made)
         for batch in batches if BACKENDS[plan.settings.backend].in_step else [list(chain(*batches))]:
             for responses in backend.stream(plan.requests(batch), draws):
-                samples = [_sample(plan, batch[number], response) for number, response in responses.items()]
+                answered = {number: response for number, response in responses.items() if response.is_answered}
+                samples = [_sample(plan, batch[number], response) for number, response in answered.items()]
                 now = time.monotonic()
                 done.append(samples, now - since)
                 since = now
@@ -103,7 +104,6 @@ def sample_plan(
 
 
 def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sample:
-    token_ids = None
     if plan.bodies:  # a server has decoded it, and its chat template is not known here
         text, in_thinking = response.text or "", False
     else:
@@ -112,9 +112,10 @@ def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sampl
     text = text[: min(ends)] if ends else text
     truncated = not response.finished and not ends
     finish_reason: FinishReason = "length" if truncated else "stop"
+    finish_reason = finish_reason if response.is_answered else "unanswered"
+    tokens = again = list(response.tokens)
     if not plan.bodies and not plan.gated:
         again = encoded_again(plan.models[-1].tokenizer, text, finish_reason, plan.end)
-        token_ids = None if again == list(response.tokens) else list(response.tokens)
     return Sample(
         problem_id=plan.ids[job[0]],
         sample=job[1],
@@ -124,7 +125,7 @@ def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sampl
         replaced=response.replaced,
         in_thinking=(in_thinking and not plan.gated) or None,  # gated: we store only the letter
         prompt_tokens=response.prompt_length,
-        token_ids=token_ids,
+        token_ids=None if again == tokens else tokens,
     )
 
 
@@ -149,14 +150,14 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
     truncated, and as wrong.
     """
     room = plan.room
-    no_response = Response([], finished=False)
-    counts = {"rows": 0, "tokens": 0, "prompt_tokens": sum(map(len, plan.prompts))}
+    no_response = Response([], finished=False, is_answered=not plan.bodies)
+    counts = {"rows": 0, "tokens": 0, "prompt_tokens": sum(map(len, plan.prompts)), "unanswered": 0}
     threads = sorted(number for number in done.threads if number)
 
     with_ids: list[tuple[int, int]] = []  # the samples whose text gives other tokens, read once more for them
 
     def sample_of(job: tuple[int, int]) -> Sample:
-        return done[plan.key(job)] if room[job[0]] else _sample(plan, job, no_response)
+        return done[plan.key(job)] if plan.key(job) in done else _sample(plan, job, no_response)
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for job in product(range(len(plan.ids)), range(plan.settings.samples_per_problem)):
@@ -164,6 +165,7 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
             counts["rows"] += 1
             counts["tokens"] += sample.tokens or 0
             counts["prompt_tokens"] += sample.prompt_tokens or 0
+            counts["unanswered"] += sample.finish_reason == "unanswered"
             with_ids.extend([job] if sample.token_ids is not None else [])
             yield {key: value for key, value in sample.to_json().items() if key != TOKEN_IDS}
 

@@ -34,7 +34,8 @@ class FinishedSamples:
 
     A line has the samples that were finished together. The texts stay on the disk: in memory is only where they are.
     The file lies in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier
-    samples outlive a job, a larger k and a deleted output.
+    samples outlive a job, a larger k and a deleted output. Each line has that name too: a file of another model's
+    samples, or of other problems', that was copied here is refused.
 
     Attributes:
         seconds: what the samples took, in all processes that made them.
@@ -53,6 +54,8 @@ class FinishedSamples:
             return
         whole = 0
         for start, end, line in _read_lines(path):
+            if line.get("plan", directory.name) != directory.name:  # lines of an earlier version have none
+                raise UserError(f"{path}: has samples of another plan; delete the file to sample its problems again")
             self._enter(path, start, [Sample.parse(row, str(path)) for row in line["rows"]])
             self._count(line)
             whole = end
@@ -84,6 +87,7 @@ class FinishedSamples:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         sha256 = sha256_bytes(canonical_json(rows).encode("utf-8"))
         line = {"rows": rows, "sha256": sha256, "seconds": round(seconds, 6), "peak_memory_bytes": peak}
+        line["plan"] = self._path.parent.name
         line["threads"] = arithmetic.describe().get("threads", 0)
         try:
             with open(self._path, "ab") as file:

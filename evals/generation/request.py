@@ -21,6 +21,7 @@ class Response:
     text: str | None = None  # of a server, which decodes tokens itself and says how many there were
     length: int | None = None
     prompt_length: int | None = None
+    is_answered: bool = True  # by a finished response of the model, of a server that was asked a few times
     log_probs: list[float] | None = None  # of the tokens, as the engine that drew them says, if it was asked to
 
 

@@ -1,7 +1,8 @@
 """A server with OpenAI's interface as a backend: ``vllm serve``, SGLang, hosted models.
 
 The server encodes prompts and decodes tokens. A server that cannot be reached, or says that it is busy, is waited for.
-Whatever else may not last, connections that break, time-outs and status 500, is asked again a few times.
+Whatever else may not last, connections that break, time-outs and status 500, is asked again a few times, and so is what
+is no finished response of the model that was asked.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import random
 import re
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -33,13 +35,19 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 1800.0
 """A server that answers no request for so long is given up: to start and to load a large model takes minutes."""
-_BUSY, _FAILED = {408, 409, 425, 429, 502, 503, 504, 529}, 500
-_MOST_TIMEOUTS, _MOST_FAILURES = 3, 6  # of one sample: asked again and again it would never be answered
+_BUSY, _FAILED = {408, 409, 425, 429, 502, 503, 504, *range(520, 525), 529, 530}, 500  # 520 to 530: Cloudflare's
+_MOST_TIMEOUTS, _MOST_FAILURES, _MOST_UNANSWERED = 3, 6, 3  # of one sample, which would be asked for again and again
+_FINISHED = {"stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"}
+_CUT = {"length", "max_tokens", "max_output_tokens", "model_length"}
+"""Reasons of servers why a response ended, in small letters; whatever else one says, it is no finished response."""
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 30.0, 600.0
 _SECONDS_BETWEEN_LINES = 60.0
 _MOST_BYTES = 2**26
 """The largest answer that is read."""
+_DATE = r"([-@]\d{4}(-?\d\d){0,2})?"
+"""What servers add to the name of a model that they were asked for: gpt-4o-2024-08-06."""
+_UNANSWERED = Response([], finished=False, text="", length=0, is_answered=False)
 
 
 class _Usage(ExtensibleRecord):
@@ -83,17 +91,22 @@ class ServerBackend(Backend):
             loop.close()
 
     async def _answer(self, client: httpx.AsyncClient, request: Request) -> Response:
-        pause, timeouts, failures = _FIRST_PAUSE_SECONDS, 0, 0
+        pause, timeouts, failures, unanswered = _FIRST_PAUSE_SECONDS, 0, 0, 0
         while True:
             await asyncio.sleep(max(0.0, self._paused_until - time.monotonic()))
             asked_at = time.monotonic()
             try:
                 answer = await ask(client, self._service, endpoint(request.body), self._body(request))
-                if answer.status_code not in (*_BUSY, _FAILED):
+                if answer.status_code not in _BUSY and answer.status_code < _FAILED:
                     self._last_answer = time.monotonic()
-                    return _read(answer, self._service)
-                failures += answer.status_code == _FAILED
-                trouble = f"status {answer.status_code} ({_message(answer, self._service)})"
+                    read = _read(answer, self._service, request.max_new_tokens)
+                    unanswered += isinstance(read, str)
+                    if not isinstance(read, str) or unanswered == _MOST_UNANSWERED:
+                        return _UNANSWERED if isinstance(read, str) else read
+                    trouble = f"the response {read}"
+                else:
+                    failures += answer.status_code not in _BUSY
+                    trouble = f"status {answer.status_code} ({_message(answer, self._service)})"
                 asked_to_wait = _seconds(answer.headers.get("Retry-After"))
                 if asked_to_wait is not None or answer.status_code in (429, 503):
                     pause = max(pause, asked_to_wait or 0.0)
@@ -144,6 +157,7 @@ async def _close(client: httpx.AsyncClient, unanswered: Iterable[asyncio.Task[Re
         task.cancel()
     await asyncio.gather(*unanswered, return_exceptions=True)
     await client.aclose()
+    await asyncio.get_running_loop().shutdown_asyncgens()  # of answers that could not be unpacked
 
 
 def endpoint(body: Mapping[str, Any]) -> str:
@@ -176,17 +190,23 @@ async def ask(
     the answer is too large.
     """
     async with asyncio.timeout(service.timeout), client.stream("POST" if body else "GET", path, json=body) as answer:
-        content = bytearray()
-        async for part in answer.aiter_bytes():
-            content += part
+        content, encoding = bytearray(), answer.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("identity", "gzip", "deflate"):  # gzip of gzip: each stands for a thousand times more
+            raise UserError(f"{service.base_url}: an answer is encoded as {encoding!r:.80}; accepted: gzip, deflate")
+        unpack = None if encoding == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)
+        async for part in answer.aiter_raw():
+            try:
+                content += unpack.decompress(part, _MOST_BYTES + 1) if unpack else part
+            except zlib.error as error:
+                raise httpx.DecodingError(f"{encoding}: {error}") from None
             if len(content) > _MOST_BYTES:
                 raise UserError(f"{service.base_url}: an answer has more than {_MOST_BYTES} bytes")
         again = {name: value for name, value in answer.headers.items() if name == "retry-after"}
         return httpx.Response(answer.status_code, headers=again, content=bytes(content), request=answer.request)
 
 
-def _read(answer: httpx.Response, service: Service) -> Response:
-    """The response in an answer that will not change by asking again."""
+def _read(answer: httpx.Response, service: Service, most: int) -> Response | str:
+    """The response in an answer, of ``most`` tokens at most, or what keeps it from being one of the model."""
     where = f"{service.base_url}: model {service.model}"
     if answer.status_code in (401, 403):
         accepted = f"a key in the environment variable {service.api_key_variable}"
@@ -195,17 +215,30 @@ def _read(answer: httpx.Response, service: Service) -> Response:
         raise UserError(f"{where}: refuses a request with status {answer.status_code} ({_message(answer, service)})")
     try:
         content = parse_json(answer.content, where)
-        (choice,), usage = content["choices"], _Usage.parse(content["usage"], where, "usage")
-        text = choice.get("text")
+        if content.get("error") and not content.get("choices"):
+            raise httpx.RemoteProtocolError(f"status 200 with an error: {_message(answer, service)}")
+        (choice,), said = content["choices"], content.get("model")
+        ended = str(choice["finish_reason"]).lower()
+        if said is not None and not re.fullmatch(re.escape(service.model) + _DATE, str(said)):
+            return f"is of another model, {said!r:.80}"
+        if ended not in _FINISHED | _CUT:
+            return f"ended by {ended!r:.80}"
+        usage, text = _Usage.parse(content["usage"], where, "usage"), choice.get("text")
+        if usage.completion_tokens > most:
+            return f"has {usage.completion_tokens} tokens of at most {most}"
         if text is None:
             message = choice["message"]
+            if message.get("refusal"):
+                return "is a refusal"
             # Servers with a parser of thinking take it out of the text; the grader has to know that it was there.
             thought = message.get("reasoning") or message.get("reasoning_content")
             end = "</think>" if message.get("content") else ""
             text = (f"<think>{thought}{end}" if thought else "") + (message.get("content") or "")
+        if not text and ended in _FINISHED and usage.completion_tokens != 1:  # one is the end token: nothing to say
+            return "is empty"
         return Response(
             [],
-            finished=choice["finish_reason"] != "length",
+            finished=ended in _FINISHED,
             text=text.encode("utf-8", "replace").decode("utf-8"),
             length=usage.completion_tokens,
             prompt_length=usage.prompt_tokens,

@@ -55,7 +55,7 @@ def grade_file(
             raise UserError(f"{manifest}: does not list {TESTS_FILE}: no benchmark of programs")
         inputs[str(tests)] = outputs[TESTS_FILE]
         read = list(_scan_samples(samples, problems, read_golds(problems)))
-        verdicts, parameters = grade_programs(read, tests, pool.workers), PARAMETERS
+        verdicts, parameters = _unanswered(read, grade_programs(read, tests, pool.workers)), PARAMETERS
         rows = list(map(_grade_row, read, verdicts))
     else:
         version, read_as = CHOICE_VERSION if kind == Kind.CHOICE else VERSION, kind
@@ -124,7 +124,15 @@ def judge_samples(
             yield Case(row.text, gold, kind, truncated, row.in_thinking or False, problems.get(row.problem_id))
 
     verdicts = pool.grade(cases())
+    verdicts = _unanswered(read, verdicts)
     return list(map(_grade_row, read, verdicts)), verdicts
+
+
+def _unanswered(samples: Iterable[Sample], verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts on samples; of one that no server answered it is that there was nothing to judge."""
+    none = Verdict.of(None, Reason.UNANSWERED, 0.0)
+    pairs = zip(samples, verdicts, strict=True)
+    return [none if sample.finish_reason == "unanswered" else verdict for sample, verdict in pairs]
 
 
 def read_golds(problems: Path) -> dict[str | int, str]:

@@ -44,6 +44,7 @@ class Reason(StrEnum):
     MEMORY = "memory"  # the comparison needed more than the limit on memory
     WORKER_DIED = "worker_died"  # the process that compared this answer was killed or crashed
     VERIFIER_FAILED = "verifier_failed"  # a user's verifier raised an exception, or returned no reward
+    UNANSWERED = "unanswered"  # the server gave no finished response of the model
 
 
 UNJUDGED = tuple(Reason)[tuple(Reason).index(Reason.UNPARSABLE) :]

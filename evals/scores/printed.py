@@ -20,7 +20,7 @@ from evals.statistics.accuracy import g_pass_at_k, pass_at_k
 from evals.statistics.average import estimate_average
 from evals.statistics.weighting import weighting_text, weights_of
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, make_table, markdown
+from evals.tables.layout import Column, Table, csv_text, make_table, markdown
 from evals.tables.main import difference_text
 
 Format = Literal["table", "json", "csv"]
@@ -37,7 +37,7 @@ def print_rows(form: Format, rows: Sequence[Values], table: Table, key: str) -> 
         print(json.dumps({key: rows}, indent=2, ensure_ascii=False, allow_nan=False))
     elif form == "csv":
         frame = pd.DataFrame([_flat(row) for row in rows], dtype=object)
-        print(frame.to_csv(index=False, lineterminator="\n"), end="")
+        print(csv_text(frame), end="")
     else:
         print(markdown([table]), end="")
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from evals.core.errors import UserError
 from evals.core.files import read_parquet
 from evals.core.manifest import read_manifest
 from evals.core.records import BASE, Condition, Run
@@ -17,7 +16,7 @@ _EVERY_HALF_SECOND, _EVERY_SECONDS = 15.5, 30.0  # snakemake.benchmark.Scheduled
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one run, or of one seed of a method on average; None for training if there was none.
+    """The cost of one run, or of one seed of a method on average; None for training if there was none, or not measured.
 
     The benchmark file of a job that was killed and resumed knows its last process alone. Such a training costs the time
     of its steps, such a sampling that of its samples; either has the largest memory that any of its processes found.
@@ -27,7 +26,7 @@ class Cost:
     optimizer_steps: float | None
     training_seconds: float | None
     training_cpu_seconds: float | None  # which other jobs do not lengthen; None too where they were not measured
-    evaluation_seconds: float  # of sampling and grading, on all benchmarks
+    evaluation_seconds: float | None  # of sampling and grading, on all benchmarks
     peak_memory_mebibytes: float | None
     """Of a training on a GPU what it took there, else the largest resident set of its jobs; None if not measured."""
 
@@ -54,8 +53,10 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
     details = [read_manifest(path, "samples").details for path in _sample_manifests(run, benchmarks, training)]
     jobs = [read_benchmark_file(path) for path in evaluation_files(run, costs)]
     (sampling_seconds, _), (grading_seconds, _) = jobs
-    sampled = max(sum(recorded.get("sampling_seconds", 0.0) for recorded in details), sampling_seconds)
-    evaluation_seconds = sampled + grading_seconds
+    evaluation_seconds = None
+    if sampling_seconds is not None and grading_seconds is not None:
+        sampled = sum(recorded.get("sampling_seconds", 0.0) for recorded in details)
+        evaluation_seconds = max(sampled, sampling_seconds) + grading_seconds
     peaks = [recorded["peak_memory_bytes"] / 2**20 for recorded in details if recorded.get("peak_memory_bytes")]
     memory = _largest([*peaks, *(memory for _, memory in jobs)])
     if run.method == BASE:
@@ -67,19 +68,23 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
     frame = read_parquet(metrics, columns)
     tokens, steps, step_seconds = frame[columns].sum().tolist()
     cpu_seconds = read_cpu_seconds(job)
-    if cpu_seconds is not None and training_seconds < step_seconds:  # measured of the last of several processes
+    if (
+        cpu_seconds and training_seconds and training_seconds < step_seconds
+    ):  # measured of the last of several processes
         cpu_seconds *= step_seconds / training_seconds
     if "peak_memory_bytes" in frame and not metrics.with_name("cluster.json").is_file():  # verl's is of a GPU
         peak, manifest = float(frame["peak_memory_bytes"].max()) / 2**20, metrics.with_name("manifest.json")
         on_gpu = manifest.is_file() and read_manifest(manifest, "run").details.get("device") == "cuda"
         memory = peak if on_gpu else _largest([memory, peak])
-    return Cost(tokens, steps, max(training_seconds, step_seconds), cpu_seconds, evaluation_seconds, memory)
+    seconds = None if training_seconds is None else max(training_seconds, step_seconds)
+    return Cost(tokens, steps, seconds, cpu_seconds, evaluation_seconds, memory)
 
 
 def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
-    """The files that :func:`run_cost` reads."""
+    """The files that :func:`run_cost` reads; of the measured ones those that are there."""
     training_files = [] if run.method == BASE else _training_files(run, costs, training)
-    return [*_sample_manifests(run, benchmarks, training), *evaluation_files(run, costs), *training_files]
+    files = [*_sample_manifests(run, benchmarks, training), *evaluation_files(run, costs), *training_files]
+    return [file for file in files if file.is_file() or file.suffix != ".tsv"]
 
 
 def evaluation_files(run: Run, costs: Path) -> list[Path]:
@@ -97,23 +102,15 @@ def _sample_manifests(run: Run, benchmarks: Sequence[str], training: Path) -> li
     return [path for name in benchmarks if (path := directory / name / "manifest.json").is_file()]
 
 
-def read_benchmark_file(path: Path) -> tuple[float, float | None]:
+def read_benchmark_file(path: Path) -> tuple[float | None, float | None]:
     """Read seconds and peak resident mebibytes of a job; of repeated jobs the mean time and the largest memory.
 
-    Snakemake samples memory every few seconds and writes ``NA`` or ``-`` for a job that ended before: None here.
+    Snakemake samples memory every few seconds and writes ``NA`` or ``-`` for a job that ended before: None here. A file
+    that was lost, or is damaged, has neither: nobody can measure a job again that is finished.
     """
-    try:
-        table = pd.read_csv(path, sep="\t", dtype=str, na_values=["-"], index_col=False)
-        jobs = table[["s", "max_rss"]].astype(float)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; Snakemake's benchmark files hold the costs") from None
-    except (KeyError, ValueError) as error:
-        raise UserError(f"{path}: is not a Snakemake benchmark file with columns s and max_rss ({error})") from None
-    if jobs.empty:
-        raise UserError(f"{path}: has no row")
-    if jobs["s"].isna().any():
-        raise UserError(f"{path}: is not a Snakemake benchmark file: s, the seconds of a job, is missing")
-    return sum(jobs["s"].tolist()) / len(jobs), _largest(jobs["max_rss"].dropna().tolist())
+    jobs = _read_jobs(path, "max_rss")
+    seconds = jobs["s"].tolist()
+    return (sum(seconds) / len(seconds) if seconds else None), _largest(jobs["max_rss"].dropna().tolist())
 
 
 def read_cpu_seconds(path: Path) -> float | None:
@@ -122,15 +119,22 @@ def read_cpu_seconds(path: Path) -> float | None:
     Snakemake looks at a job every half second for 15.5 seconds and every 30 seconds from then on; the time after its
     last look counts as the time before.
     """
-    table = pd.read_csv(path, sep="\t", dtype=str, na_values=["-"], index_col=False)
-    if "cpu_time" not in table:
-        return None
-    jobs = table[["s", "cpu_time"]].apply(pd.to_numeric, errors="coerce").dropna()
+    jobs = _read_jobs(path, "cpu_time").dropna()
     seen = jobs["s"].where(
         jobs["s"] < _EVERY_HALF_SECOND, jobs["s"] - (jobs["s"] - _EVERY_HALF_SECOND) % _EVERY_SECONDS
     )
     estimates = jobs["cpu_time"] * jobs["s"] / seen
     return float(estimates.mean()) if len(estimates) and (jobs["cpu_time"] > 0).all() else None
+
+
+def _read_jobs(path: Path, column: str) -> pd.DataFrame:
+    """Read the seconds of a benchmark file's jobs, and another column; of a file that is none, no job."""
+    try:
+        table = pd.read_csv(path, sep="\t", dtype=str, na_values=["-"], index_col=False)
+    except (OSError, ValueError):
+        table = pd.DataFrame()
+    jobs: pd.DataFrame = table.reindex(columns=["s", column]).apply(pd.to_numeric, errors="coerce").astype(float)
+    return jobs.dropna(subset="s")
 
 
 def _largest(values: Sequence[float | None]) -> float | None:

@@ -96,12 +96,27 @@ def write_table(
 
     With a table ``for_papers`` also ``{out}.tex``, the tables as floats, and ``{out}_short.tex``, that one alone.
     """
-    contents = {".md": markdown(tables), ".csv": frame.to_csv(index=False, lineterminator="\n")}
+    contents = {".md": markdown(tables), ".csv": csv_text(frame)}
     if for_papers:
         contents |= {".tex": latex(tables), "_short.tex": latex_tabular(for_papers)}
     for ending, content in contents.items():
         write_text(out.with_name(out.name + ending), content)
     write_output_manifest("table", out, [*contents], inputs, parameters or {})
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """A table as CSV, the one way in which it is written: no cell of text is a formula to a spreadsheet."""
+    rows = [list(map(_no_formula, row)) for row in frame.astype(object).itertuples(index=False, name=None)]
+    return pd.DataFrame(rows, columns=list(map(_no_formula, frame.columns)), dtype=object).to_csv(
+        index=False, lineterminator="\n"
+    )
+
+
+def _no_formula(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\r", " ")  # which spreadsheets take for the end of a row
+    return f"'{cell}" if re.match(r"\s*[=+@\t]|\s*-(?![\d.]+$)", cell) else cell
 
 
 def interval_columns(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
@@ -116,7 +131,7 @@ def markdown(tables: Sequence[Table]) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    cells = [[cell.replace("|", r"\|") for cell in row] for row in (table.header, *table.rows)]
+    cells = [[cell.replace("|", r"\|").replace("\n", " ") for cell in row] for row in (table.header, *table.rows)]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
 
     def line(row: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """The main table, with a row for each method, its uncertainty and its cost; and the table of every run by itself."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from evals.core import arithmetic
 from evals.core.comparisons import Comparison, Look, Verdict
 from evals.core.files import read_json
-from evals.core.manifest import Manifest, read_any_manifest
+from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results
 from evals.statistics.average import Average
@@ -218,22 +219,17 @@ def computed_manifests(results: Results, directory: Path) -> list[Path]:
     return [manifest for path in sorted(paths) if (manifest := path / "manifest.json").is_file()]
 
 
-def _threads(manifest: Manifest) -> Sequence[int]:
-    """The threads of the processes that made a result; one where it computed nothing itself."""
-    recorded = manifest.environment.get("arithmetic") or {}
-    return manifest.details.get("threads") or [recorded.get("threads", 1)]
-
-
 def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> list[str]:
     """Say which arithmetic the results with these manifests were computed with, and which rows mix several."""
     read = {path: read_any_manifest(path) for path in manifests}
     # A model that was imported was not computed here.
     computed = {path: manifest for path, manifest in read.items() if "source" not in manifest.parameters}
     # Threads decide how sums are rounded. Each kind of job has its own number, and all jobs of a kind have one.
-    threads = {path: " and ".join(map(str, _threads(manifest))) for path, manifest in computed.items()}
-    of_kinds = {
-        made.kind: {threads[p] for p, m in computed.items() if m.kind == made.kind} for made in computed.values()
-    }
+    threads, of_kinds = dict[Path, str](), defaultdict[str, set[str]](set)
+    for path, manifest in computed.items():
+        recorded = manifest.environment.get("arithmetic") or {}  # one thread where a job computed nothing itself
+        threads[path] = " and ".join(map(str, manifest.details.get("threads") or [recorded.get("threads", 1)]))
+        of_kinds[manifest.kind].add(threads[path])
     labels = {
         path: arithmetic.label(manifest.environment)
         + (f", threads: {threads[path]}" if len(of_kinds[manifest.kind]) > 1 else "")
@@ -241,9 +237,8 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
     }
     line = arithmetic.summary(labels.values())
     # A base model is one job, whose threads the study says; of trainings and samples one is the rule.
-    named = {"run": "trainings", "samples": "samples"}
-    alike = {name: min(of_kinds[kind]) for kind, name in named.items() if len(of_kinds.get(kind, ())) == 1}
-    if told := [f"{number} of {name}" for name, number in alike.items() if number != "1"]:
+    named = {"trainings": of_kinds["run"], "samples": of_kinds["samples"]}
+    if told := [f"{min(made)} of {name}" for name, made in named.items() if len(made) == 1 and made != {"1"}]:
         line += f" Threads: {', '.join(told)}."
 
     def kinds(row: Condition) -> set[str]:
@@ -295,7 +290,8 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
     """Lay out the five columns of the main table that a paper has room for."""
-    shown = ("Method", "avg@", "Versus ", "p (Holm)", "Verdict")
+    # After looks no p-value is corrected: the looks decide, and methods differ in their seeds.
+    shown = ("Method", "avg@", "Versus ", "Seeds" if results.looks else "p (Holm)", "Verdict")
     chosen = [column for column in columns if column.header.startswith(shown)]
     return make_table("main_short", f"Average over {len(results.benchmarks)} benchmarks", chosen, results.conditions)
 

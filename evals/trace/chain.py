@@ -8,14 +8,17 @@ lost its manifest, and everything behind it is unknown.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from evals.core.errors import UserError
-from evals.core.files import fingerprint, read_json, sha256_file
+from evals.core.files import fingerprint, read_json, read_parquet, sha256_bytes, sha256_file
 from evals.core.manifest import Manifest, is_sealed, read_any_manifest
 
 _SOURCES = {
@@ -25,6 +28,8 @@ _SOURCES = {
 }
 _COSTS = "costs"
 """The directory of Snakemake's measurements."""
+_SHOWN = {".html", ".md", ".tex", ".png", ".svg", ".pdf"}
+"""Ends of the names of files that show results to people."""
 _BEGINNINGS = {"problems", "base_model", "corpus", "kept_rollouts", "component"}
 """Kinds of manifests that may be made from no file at all."""
 _ENTRIES = {"problems", "base_model", "samples", "decoding_sweep", "token_comparison", "contrast", "page"}
@@ -83,17 +88,22 @@ class Chain:
                     queue.append(other)
         return list(behind.values())
 
-    def root_hash(self, *without: Path) -> str:
-        """One SHA-256 of every manifest and every source behind, but for the manifests ``without``.
+    def root_hash(self, *without: Path, of_bytes: bool = False) -> str:
+        """One SHA-256 of every result and every source behind, but for the manifests ``without``.
 
-        Manifests hold the hashes of all other files: two studies with one root hash have the same bytes.
+        A study that is made twice has one: it covers kind, parameters and outputs of manifests, without what was
+        measured, and without pages, figures and tables as text, which show that. ``of_bytes`` covers all, times too.
         """
-        makers = [maker for maker in self.makers if maker.path not in without]
-        digests = {self.short(maker.path): self.digest(maker.path) for maker in makers}
+        said = _without_times if not of_bytes else lambda maker: self.digest(maker.path)
+        content = {self.short(maker.path): said(maker) for maker in self.makers if maker.path not in without}
         for maker in self.makers:
-            names = maker.manifest.inputs.items()
-            digests |= {os.path.normpath(name): read for name, read in names if self.origin(self.path(name)) is None}
-        return fingerprint(digests)
+            read = {
+                name: digest for name, digest in maker.manifest.inputs.items() if self.origin(self.path(name)) is None
+            }
+            content |= {
+                os.path.normpath(name): read[name] for name in read if of_bytes or _COSTS not in Path(name).parts
+            }
+        return fingerprint(content)
 
     def check(self) -> None:
         """Check every manifest, its outputs and its inputs."""
@@ -154,6 +164,7 @@ class Chain:
         """Check that a run was trained as the run.json beside its manifest asks."""
         path = maker.path.parent / "run.json"
         if not os.path.isfile(path):
+            self._fault(path, f"is missing; {self.short(maker.path)} was trained as it asked")
             return
         try:
             asked = read_json(path)
@@ -165,8 +176,9 @@ class Chain:
         for name, key_of_path in (("validation", "problems"), ("verifier", "directory")):
             if isinstance(asked.get(name), dict):  # where something lies is no parameter: its bytes are inputs
                 asked[name] = {key: value for key, value in asked[name].items() if key != key_of_path}
-        if differing := [key for key, value in asked.items() if maker.manifest.parameters.get(key, value) != value]:
-            self._fault(path, f"asks for another {differing[0]} than {self.short(maker.path)} was trained with")
+        made, others = maker.manifest.parameters, {"base", "problems", "versions"}
+        if differing := [key for key in {*made, *asked} - others if made.get(key) != asked.get(key)]:
+            self._fault(path, f"asks for another {min(differing)} than {self.short(maker.path)} was trained with")
 
     def _origin(self, path: Path) -> Maker | None:
         """The manifest to go on with from an input: its maker, or itself if the input is a manifest of nothing else."""
@@ -185,13 +197,36 @@ class Chain:
         self.faults.append(f"{self.short(path)}: {what}")
 
 
+def _without_times(maker: Maker) -> Any:
+    """What a manifest says of its results, without what was measured and what shows it."""
+    results: dict[str, Any] = {}
+    for name, digest in maker.manifest.outputs.items():
+        path = maker.path.parent / name
+        if path.suffix not in _SHOWN:
+            results[name] = digest, path.stat().st_size if path.is_file() else None  # of one that was cut or lost
+        if path.suffix == ".csv" or path.name == "metrics.parquet":
+            import pandas as pd
+
+            with contextlib.suppress(UserError, OSError, ValueError):  # else the bytes that were written stand for it
+                frame = pd.read_csv(path, dtype=str) if path.suffix == ".csv" else read_parquet(path)
+                frame = frame[[column for column in frame if not re.search("seconds|memory", str(column))]]
+                results[name] = sha256_bytes(frame.to_csv().encode())
+    return {"kind": maker.manifest.kind, "parameters": maker.manifest.parameters, "outputs": results}
+
+
+def located(path: Path) -> Path:
+    """A path from the root on, without ``..``: whoever reads a chain resolves its path by this, once."""
+    absolute, there = Path(os.path.abspath(path)), Path(os.path.realpath(path))
+    return absolute if Path(os.path.realpath(absolute)) == there else there  # ``..`` after a link leads elsewhere
+
+
 def follow(path: Path) -> tuple[Chain, Maker]:
     """Check everything behind a file; the second value is the manifest that lists it.
 
     Raises:
         UserError: the file is missing, or no manifest beside it lists it.
     """
-    path = path.absolute()
+    path = located(path)
     if not os.path.isfile(path):
         raise UserError(f"{path}: no such file")
     maker = _find_maker(path, Maker.read)
@@ -205,8 +240,8 @@ def follow(path: Path) -> tuple[Chain, Maker]:
 def root_hash_of(out: Path, inputs: Sequence[Path]) -> str:
     """The root hash of the chain behind a file ``out`` that is to be made from ``inputs``."""
     hashes = {path.as_posix(): sha256_file(path) for path in inputs}
-    manifest = Maker(out.absolute().with_suffix(".manifest.json"), Manifest("", hashes, {}, {}, ""), {})
-    return Chain(out.absolute(), [manifest]).root_hash(manifest.path)
+    manifest = Maker(located(out).with_suffix(".manifest.json"), Manifest("", hashes, {}, {}, ""), {})
+    return Chain(located(out), [manifest]).root_hash(manifest.path)
 
 
 def _root(top: Path, names: Iterable[str]) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evals.core.errors import InvalidInput, UserError
-from evals.trace.chain import Chain, Maker
+from evals.trace.chain import Chain, Maker, located
 from evals.trace.rows import print_verdict, refuse
 
 _RESULTS = "results"
@@ -30,13 +30,13 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     """Check every byte of a study's results: all manifests, what they list, and what that was made from.
 
     Needs nothing but the files, so it can be run on a copy and on another machine. A file that no manifest lists is a
-    fault too, but for logs, measured costs, saved states and MLflow's copies. Who edits a file and every
-    manifest on the way passes, for hashes are no signatures, but the root hash is then another: who publishes it with
-    the results lets others check that they have the same. With a fault the exit status is 2.
+    fault too, but for logs, measured costs, saved states and MLflow's copies. Hashes are no signatures: who edits a
+    file and every manifest on the way passes, with another hash of all bytes, which others can compare if it was
+    published. The root hash covers no times: a study that is made again has the same. A fault ends with status 2.
 
     Args:
         directory: of the study, or its results/.
-        root_hash: what the root hash has to be.
+        root_hash: what the root hash, or that of all bytes, has to be.
         as_json: print JSON.
 
     Raises:
@@ -44,13 +44,16 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     """
     _, chain, faults = _checked(directory)
     computed = chain.root_hash()
-    if root_hash and root_hash != computed:
+    of_bytes = chain.root_hash(of_bytes=True)
+    if root_hash and root_hash not in (computed, of_bytes):
         faults.append(f"{directory}: its root hash is {computed}, not {root_hash}")
     if as_json:
         elsewhere = [str(path) for path in chain.elsewhere]
         report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": computed}
+        report["bytes_hash"] = of_bytes
         print(json.dumps(report | {"sources_elsewhere": elsewhere}, indent=2, ensure_ascii=False))
     else:
+        print(f"hash of all bytes {of_bytes}")
         print_verdict(chain, directory, faults, computed)
     refuse(faults)
 
@@ -72,7 +75,7 @@ def read_verified(directory: Path) -> tuple[Path, Chain]:
 
 def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
     """The results of a directory, everything behind them, and what does not fit."""
-    results = directory.absolute()
+    results = located(directory)
     results = results / _RESULTS if (results / _RESULTS).is_dir() else results
     makers, faults = list[Maker](), list[str]()
     files = list(_files(results, results))

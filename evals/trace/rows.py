@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, printable
 from evals.core.records import Run, read_runs
-from evals.trace.chain import Chain, Maker, follow
+from evals.trace.chain import Chain, Maker, follow, located
 
 _STAGES = (
     *("problems", "training_set", "corpus", "base_model", "run", "token_table", "probes"),
@@ -58,7 +58,7 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
     reports = []
     for path in files:
         chain, maker = follow(path)
-        rows, foreign = trace_rows(chain, path.absolute(), maker)
+        rows, foreign = trace_rows(chain, located(path), maker)
         if row:
             rows = [each for each in rows if row in each.title or row in " ".join(each.runs)]
             if not rows:
@@ -94,7 +94,7 @@ def refuse(faults: Sequence[str]) -> None:
 def _print_rows(rows: Sequence[TracedRow]) -> None:
     for row in rows:
         runs = f" ({', '.join(row.runs)})" if row.runs else ""
-        print(f"{row.title}{runs}")
+        print(printable(f"{row.title}{runs}"))
         for link in row.links:
             print(f"  {link.stage:<12} {link.sha256[:12]}  {'ok     ' if link.intact else 'CHANGED'}  {link.path}")
         print()
@@ -103,11 +103,11 @@ def _print_rows(rows: Sequence[TracedRow]) -> None:
 def print_verdict(chain: Chain, path: Path, faults: Sequence[str], root_hash: str) -> None:
     """Print the faults of a chain, what was checked, and the hash of everything behind ``path``."""
     for fault in faults:
-        print(f"FAULT  {fault}")
+        print(f"FAULT  {printable(fault)}")
     files = sum(len(maker.files) for maker in chain.makers) + len(chain.sources)
     state = f"{len(faults)} faults" if faults else "verified"
     sources = f"{len(chain.sources)} of them sources that nothing here made"
-    print(f"{path}: {state}: {files} files behind {len(chain.makers)} manifests, {sources}")
+    print(f"{printable(str(path))}: {state}: {files} files behind {len(chain.makers)} manifests, {sources}")
     if chain.elsewhere:
         names = ", ".join(sorted({each.name for each in chain.elsewhere}))
         print(f"{len(chain.elsewhere)} sources lie outside the study and are not on this machine: {names}")

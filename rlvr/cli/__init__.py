@@ -1,10 +1,34 @@
 """The one command of the project: ``rlvr-bench``, or ``python -m rlvr`` where only the source is there."""
 
+import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+
+class _Output:
+    """The one place that writes to the terminal: what would move its cursor, whatever file it is of, is escaped.
+
+    As in JSON, where such characters are within texts alone.
+    """
+
+    def __init__(self, stream: Any, kept: str = "") -> None:
+        self._stream, self._escaped = stream, re.compile(rf"[^\n\t -~{kept}]")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> Any:
+        return self._stream.write(self._escaped.sub(_escape, text))
+
+
+def _escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex(" ", 2)
+    return found[0] if found[0].isprintable() else "\\u" + units.replace(" ", "\\u")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,14 +49,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, because the grader's worker processes import the script that started them.
     import typer
 
-    from evals.core.errors import UserError
+    from evals.core.errors import UserError, printable
     from rlvr.cli.application import commands
     from rlvr.cli.command import describe
 
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        status = commands(words)(args=words, prog_name="rlvr-bench", standalone_mode=False)
-        sys.stdout.flush()
+        errors = _Output(sys.stderr, kept="\r")  # of progress that others draw, such as transformers
+        with contextlib.redirect_stdout(_Output(sys.stdout)), contextlib.redirect_stderr(errors):
+            status = commands(words)(args=words, prog_name="rlvr-bench", standalone_mode=False)
+            sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except BrokenPipeError:  # a reader, such as head, left before the end; Python would complain again when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -48,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if package in ("", "rlvr", "evals"):
             raise
         message = f"this command needs {package}; install what a study is run with: '.[train]'"
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return 2
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, first_line, printable
 from rlvr.cli.command import Commands
 
 GROUP = "rlvr_bench.commands"
@@ -49,12 +49,16 @@ def add_packages(known: MutableMapping[str, Any], points: Iterable[EntryPoint]) 
     """Add the commands of packages to those known by name; of one that is not installed, what says so."""
     for point in sorted(points, key=lambda point: point.name):
         try:
-            application = point.load()
+            _merge(known, typer.main.get_group(point.load()).commands)
         except ModuleNotFoundError:  # of the package, or of what it needs
             continue
-        _merge(known, typer.main.get_group(application).commands)
+        except Exception as error:  # of the package's own code: the other commands need none of it
+            why = f"cannot be loaded: {type(error).__name__}: {first_line(error)}"
+            package = point.dist.name if point.dist else point.name
+            known.update({name: _absent(name, package, why) for name in PACKAGES.get(package, [point.name])})
     for package, names in PACKAGES.items():
-        known.update({name: _absent(name, package) for name in names if name not in known})
+        why = f"is not installed: pip install {package}"
+        known.update({name: _absent(name, package, why) for name in names if name not in known})
 
 
 def _merge(known: MutableMapping[str, Any], others: Mapping[str, Any]) -> None:
@@ -65,13 +69,13 @@ def _merge(known: MutableMapping[str, Any], others: Mapping[str, Any]) -> None:
             known[name] = command
 
 
-def _absent(name: str, package: str) -> TyperCommand:
-    """A command of a package that is not installed: whatever its words are, one line says what to install."""
+def _absent(name: str, package: str, why: str) -> TyperCommand:
+    """A command of a package that is not installed, or damaged: whatever its words are, one line says so."""
 
     def refuse(*_: Any) -> None:
-        raise UserError(f"{name} is a command of the package {package}, which is not installed: pip install {package}")
+        raise UserError(f"{name} is a command of the package {package}, which {why}")
 
-    command = TyperCommand(name, short_help=f"(not installed: pip install {package})")
+    command = TyperCommand(name, short_help=printable(f"({why.removeprefix('is ')})"))
     command.parse_args = refuse  # type: ignore[assignment]
     return command
 

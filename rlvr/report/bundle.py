@@ -24,6 +24,8 @@ def bundle(results: Path, out: Path) -> None:
     files = [file for path in parts for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
     if not any(file.name == "report.html" for file in files):
         raise UserError(f"{results}: holds no report.html; make it first: snakemake")
+    if linked := [file for file in files if file.resolve() != results.resolve() / file.relative_to(results)]:
+        raise UserError(f"{linked[0]}: is a link, or lies behind one; accepted: files of the study itself")
     with replacing(out) as temporary, ZipFile(temporary, "w", ZIP_DEFLATED) as packed:
         for file in files:
             if file.is_file():

@@ -98,7 +98,7 @@ def _sampler_note(title: str, steps: pd.DataFrame) -> list[str]:
 
 def _base_kl(paths: Sequence[Path]) -> str:
     """KL to the base model in nats a token after the last step, mean over the seeds whose scores along it have it."""
-    tables = [pd.read_parquet(path) for path in paths if path.is_file()]
+    tables = [read_parquet(path) for path in paths if path.is_file()]
     ends = [table["base_kl"].iloc[-1] for table in tables if "base_kl" in table]
     return f"{sum(ends) / len(ends):.2g}" if ends else numbers.NOTHING
 

@@ -215,8 +215,9 @@ def run_study(
     write_json(file, content)
     options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
     options += ["--cores", "all" if cores is None else str(cores), *(["--sdm", sdm] if sdm else [])]
-    command = [sys.executable, "-m", "rlvr.study.launch", "--", target, *options]
-    paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "workflow/progress"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-P", "-m", "rlvr.study.launch", "--", target, *options]
+    own = [str(REPOSITORY), str(REPOSITORY / "workflow/progress")]
+    paths = os.pathsep.join([*own, *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": paths}, stdout=2, check=False)
     if ended.returncode != 0:
         raise UserError(

@@ -18,6 +18,7 @@ from evals.core.files import read_json, sha256_file, write_json
 from evals.core.records import ALL_BENCHMARKS
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.robust import share_interval
+from evals.tables import numbers
 from rlvr.methods.components import part_with
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue
@@ -280,12 +281,12 @@ def verdict_line(row: Comparison, table: pd.DataFrame, minutes: float) -> str:
     known = {Verdict.BETTER: "better than", Verdict.WORSE: "worse than", Verdict.EQUIVALENT: "equivalent in score to"}
     words = known.get(row.verdict, "not decided against")
     interval = row.confidence_interval
-    between = f" [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]" if interval else ""
+    between = f" [{numbers.points(interval[0])}, {numbers.points(interval[1])}]" if interval else ""
     effect = row.minimum_detectable_effect
     tokens = table["tokens_generated"]
     degrees = table["contrast_degrees"][row.method] if "contrast_degrees" in table else None
     parts = [
-        f"{row.method}: {words} {row.against}, {100 * row.difference:+.1f} points{between}",
+        f"{row.method}: {words} {row.against}, {numbers.points(row.difference)} points{between}",
         f"{row.seeds} seeds",
         *([f"MDE {100 * effect:.1f}"] if effect is not None else []),
         *([f"contrast {degrees:.1f} degrees"] if pd.notna(degrees) else []),

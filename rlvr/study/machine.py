@@ -16,7 +16,7 @@ from evals.core.run_spec import VERL
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.verifier import read_verifier
 from evals.grading.verdict import CODE
-from rlvr.runs.termination import SNAKEMAKE
+from rlvr.runs.job import SNAKEMAKE
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import OF_PROBLEMS, Study
@@ -92,10 +92,14 @@ def devices(study: Study, run: str) -> dict[str, Any]:
 
 
 def set_job_environment() -> None:
-    """Let jobs know this process and find this ``python``, and let other Pythons, such as vLLM's, find our packages."""
+    """Let jobs know this process and find this ``python``, and let other Pythons, such as vLLM's, find our packages.
+
+    Jobs work in the study's directory, which may come from anybody: no Python of theirs imports a module from there.
+    """
     os.environ[SNAKEMAKE] = str(os.getpid())
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()])
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = filter(os.path.isabs, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    os.environ |= {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *paths]), "PYTHONSAFEPATH": "1"}
 
 
 class Software(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, printable
 from evals.core.manifest import read_manifest
 from evals.core.records import Run
 from rlvr.study.designs import describe
@@ -24,7 +25,7 @@ def print_notices(study: Study, looks: Mapping[str, PlannedLook]) -> None:
     """Print everything; a plan may be made where no job is to be run."""
     announce_look(study, looks, logging.getLogger("snakemake.logging"))
     for line in notices(study):
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
 
 
 def notices(study: Study) -> Iterator[str]:
@@ -37,6 +38,9 @@ def notices(study: Study) -> Iterator[str]:
             "warning: this machine has a GPU, and torch is a build for CPUs; `make` without the index of CPU builds "
             "(PIP_EXTRA_INDEX_URL) installs another, after `rm -r .venv`"
         )
+    for name, model in study.served_models.items():  # the file may be anybody's, and the key goes to its address
+        key = "the key of" if os.environ.get(model.api_key_variable) else "no key, for want of"
+        yield f"models.{name}: {model.base_url} is asked for {model.model}, with {key} {model.api_key_variable}"
     if study.config.factorial is not None:
         yield from describe(study.config.factorial, len(study.config.training_seeds))
     if study.methods and (len(study.config.models) > 1 or not study.models_from_scratch):

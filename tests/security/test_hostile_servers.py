@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import resource
@@ -118,6 +119,12 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "too short": sending(answer(ANSWER).replace(b"Length: ", b"Length: 9")),
     "a negative length": sending(answer(ANSWER).replace(b"Length: ", b"Length: -")),
     "a bomb": sending(answer(BOMB, headers="Content-Encoding: gzip\r\n")),
+    "a bomb in a bomb": sending(answer(gzip.compress(BOMB), headers="Content-Encoding: gzip, gzip\r\n")),
+    "a bomb in a bomb, by two headers": sending(
+        answer(gzip.compress(BOMB), headers="Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n")
+    ),
+    "another compression": sending(answer(b"\x28\xb5\x2f\xfd", headers="Content-Encoding: zstd\r\n")),
+    "no compression, though it says so": sending(answer(b"{}", headers="Content-Encoding: gzip\r\n")),
     "a bomb of deflate": sending(answer(BOMB, headers="Content-Encoding: deflate\r\n")),
     "deep": sending(answer(DEEP)),
     "a deep error": sending(answer(DEEP, "400 No")),
@@ -138,12 +145,16 @@ BEHAVIOURS: dict[str, Behaviour] = {
 
 
 @pytest.mark.parametrize("name", BEHAVIOURS)
-def test_a_hostile_server_ends_in_one_line_in_time(server: Hostile, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_hostile_server_ends_in_one_line_in_time(
+    server: Hostile, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
     server.behaviour = BEHAVIOURS[name]
     begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError) as refused:
         ask(server, monkeypatch)
     one_line(refused.value)
+    gc.collect()
+    assert "Task was destroyed" not in capfd.readouterr().err
     assert time.monotonic() - begun < 60  # three tries of a second each, on a machine that does much else
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600 * 1024
 
@@ -200,3 +211,22 @@ def test_a_key_that_the_server_quotes_is_not_shown(server: Hostile, monkeypatch:
         with pytest.raises(UserError, match=r"provided: \[the key\]") as refused:
             ask(server, monkeypatch)
         assert KEY not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"api_key_variable": "AWS_SECRET_ACCESS_KEY"},
+        {"api_key_variable": "HF_TOKEN"},
+        {"api_key_variable": "_API_KEY_X"},
+        {"base_url": f"http://user:{KEY}@127.0.0.1/v1"},
+        {"base_url": f"user:{KEY}@127.0.0.1/v1"},
+        {"base_url": f"http://127.0.0.1/v1?key={KEY}"},
+        {"base_url": f"http://127.0.0.1/v1#{KEY}"},
+    ],
+)
+def test_a_study_takes_no_other_secret_and_names_none(changes: dict[str, str]) -> None:
+    with pytest.raises(UserError) as refused:
+        Service.parse({"base_url": "http://127.0.0.1/v1", "model": "small", **changes}, "service")
+    one_line(refused.value)
+    assert KEY not in str(refused.value)

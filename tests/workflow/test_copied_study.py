@@ -1,11 +1,16 @@
 """A finished study that was copied without its times, to another place, has nothing to do."""
 
+import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.workflow.conftest import Project
+import pytest
+
+from tests.workflow.conftest import Project, commands_of
 
 SNAKEMAKES_OWN_LIMIT = 1_000_000
 """Bytes of an input above which Snakemake goes by its time alone, without an option."""
@@ -24,6 +29,17 @@ def copied(project: Project, place: Path) -> Project:
 
 def test_a_copied_study_repeats_nothing(smoke_study: Project, tmp_path: Path) -> None:
     assert copied(smoke_study, tmp_path / "another place").planned() == set()
+
+
+def test_a_study_that_is_made_twice_has_one_root_hash(smoke_study: Project, project_copy: Project) -> None:
+    project_copy.run()
+    hashes = []
+    for project in (smoke_study, project_copy):
+        words = [sys.executable, "-P", "-m", "rlvr", "verify", str(project.root), "--json"]
+        said = subprocess.run(words, env=commands_of(project.root), capture_output=True, text=True, check=True).stdout
+        hashes.append(json.loads(said))
+    assert hashes[0]["root_hash"] == hashes[1]["root_hash"]
+    assert hashes[0]["bytes_hash"] != hashes[1]["bytes_hash"], "times are measured"
 
 
 def test_results_without_snakemakes_records_are_kept_or_refused_by_their_manifests(
@@ -55,6 +71,51 @@ def test_a_run_of_another_study_that_was_copied_over_ones_own_is_refused(finishe
     refused = finished_copy.snakemake("--dry-run")
     assert refused.returncode != 0
     assert "error: results/runs/tiny-dapo-s1/manifest.json: was made with other settings" in refused.stderr
+
+
+PLANTED = (
+    "typer",
+    "yaml",
+    "json",
+    "random",
+    "secrets",
+    "multiprocessing",
+    "numpy",
+    "torch",
+    "pydantic",
+    "pandas",
+    "rlvr",
+)
+
+
+@pytest.mark.parametrize("path", [None, "", "."])
+def test_modules_in_the_directory_of_a_study_are_not_imported(
+    smoke_study: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str | None
+) -> None:
+    """By jobs that are commands and that are scripts, and by the processes that they start."""
+    study, found = tmp_path / "study", tmp_path / "imported"
+    for part in ("results", ".snakemake"):
+        shutil.copytree(smoke_study.root / part, study / part)
+    for name in PLANTED:
+        (study / f"{name}.py").write_text(f"open({str(found)!r}, 'a').write('{name} ')\nraise ImportError('planted')\n")
+    target = "results/grades/tiny-base/chain_3/manifest.json"
+    for stage in ("samples", "grades"):
+        shutil.rmtree(study / "results" / stage / "tiny-base")
+    environment = commands_of(smoke_study.root)
+    if path is not None:  # an entry of nothing is the directory that a process works in
+        environment["PYTHONPATH"] += os.pathsep + path
+    words = ["--snakefile", smoke_study.root / "Snakefile", "--directory", study, "--cores", "1", target]
+    words += ["--configfile", smoke_study.root / "config/smoke.yaml"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "snakemake", *map(str, words)],
+        cwd=smoke_study.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not found.exists(), found.read_text()
+    assert done.returncode == 0 and (study / target).is_file(), done.stderr
 
 
 def test_large_inputs_are_compared_by_their_bytes(project_copy: Project, tmp_path: Path) -> None:

@@ -323,7 +323,8 @@ def sampling_command(wildcards, output):
 
 def settings_of_grades(wildcards):
     """What decides the grades of a checkpoint."""
-    return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, "audit": AUDIT_VERSION}
+    of_audit = {"audit": AUDIT_VERSION, "audited": CONFIG.evaluation.audited}
+    return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, **of_audit}
 
 
 def verifiers(names):

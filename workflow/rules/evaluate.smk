@@ -25,7 +25,7 @@ rule sample:
         python=lambda w, output: SAMPLING.python,
         command=sampling_command,
     shell:
-        "exec {params.python} -m rlvr sample results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
+        "exec {params.python} -P -m rlvr sample results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
 
 
 use rule sample as sample_candidate with:  # a checkpoint that the best one of its run is chosen among
@@ -57,6 +57,7 @@ rule grade:
         kinds=lambda w, output: {name: STUDY.grading(name)[0] for name in evaluated_on(w)},
         verifiers=lambda w, output: verifiers(evaluated_on(w)),
         workers=lambda w, output: MACHINE.grading_workers,
+        audited=lambda w, output: CONFIG.evaluation.audited,
         run=lambda w: w.run,
         out=Path("results/grades"),
     script:

@@ -198,6 +198,7 @@ rule figure_design:
         call="evals.figures.designs:write_design_figure",
         name=lambda w: w.design,
         reference=lambda w: reference_of(w),
+        margin=lambda w: getattr(study_of(w.folder).config.seeds, "margin", None),
     script:
         "../scripts/call.py"
 

@@ -57,7 +57,7 @@ rule train:
         kept=lambda w, output: checkpoints_at(STUDIES.kept_steps(w.run)),
     shell:
         "printf %s {params.content:q} > {output.run}; "
-        "exec {params.python} -m rlvr train {output.run} {params.machine:q} {params.kept} > {log:q} 2>&1"
+        "exec {params.python} -P -m rlvr train {output.run} {params.machine:q} {params.kept} > {log:q} 2>&1"
 
 
 rule policy_at_step:
@@ -88,7 +88,7 @@ rule policy_at_step:
         python=lambda w, output: TRAINING.python,
         kept=lambda w, output: checkpoints_at([w.step]),
     shell:
-        "touch {output:q}; exec {params.python} -m rlvr train results/runs/{wildcards.run}/run.json {params.machine:q} "
+        "touch {output:q}; exec {params.python} -P -m rlvr train results/runs/{wildcards.run}/run.json {params.machine:q} "
         "{params.kept} > {log:q} 2>&1"
 
 
@@ -120,7 +120,7 @@ rule best_policy:
     wildcard_constraints:
         run=r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME,
     params:
-        call="rlvr.engines.best:choose_best",
+        call="rlvr.engines.result:choose_best",
         trained=lambda w, output: Path(f"results/runs/{policy(w.run).trained.run}"),
         candidates=lambda w, input: {
             str(row.step): str(Path(grades).parent)

@@ -10,7 +10,7 @@ from evals.core.comparisons import FALL, Fall
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, Positive
+from evals.core.numbers import BOUNDED, Count, Index, Positive, Share
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
 from evals.core.sampling import BenchmarkSampling, SamplingMachine
@@ -117,6 +117,11 @@ class Evaluation(BenchmarkSampling, Settings):
         description="training: problems with an answer are put into problems.prompt, as in training; benchmark: into "
         "the benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice "
         "and programs keep their own",
+    )
+    audited: Share = Field(
+        default=0.125,
+        description="share of the samples with plain answers that the second grader is asked about; it is asked about "
+        "all others (docs/grading.md). 1: about all",
     )
 
     def samples(self, benchmark: str) -> int:

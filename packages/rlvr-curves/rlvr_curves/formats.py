@@ -160,7 +160,7 @@ def _wandb(path: Path) -> Log:
         raise _missing(path, "wandb")
     entries, identity, step_metrics, complaint = list[Entry](), "", dict[str, str](), ""
     with subprocess.Popen(
-        [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path.absolute())],
+        [sys.executable, "-P", "-m", "wandb", "leet", "inspect", "--json", str(path.absolute())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -136,6 +136,7 @@ def _gather(entries: Iterator[tuple[str, Any, Mapping[str, Any]]], step_name: st
         for name, value in values.items():
             if not isinstance(value, int | float) or isinstance(value, bool) or name == step_name or name in STEPS:
                 continue
+            name = name.encode("utf-8", "replace").decode()  # half a surrogate pair, which no table holds, becomes "?"
             value = value if not isinstance(value, float) or math.isfinite(value) else math.nan
             if abs(value) > _LARGEST:
                 raise InvalidInput(where, name, f"is {str(value)[:12]}", f"up to {_LARGEST:g}")

@@ -75,7 +75,7 @@ def few(names: Iterable[str], most: int = 6) -> str:
 def _sources(word: str) -> Iterator[Source]:
     """Find the runs of ``METHOD=PATH``; without a method each is one, by its name."""
     method, equals, rest = word.partition("=")
-    if Path(word).exists() or not equals:
+    if os.path.exists(word) or not equals:  # no error of a name that no file can have
         method, rest = "", word
     elif not method or not rest:
         raise UserError(f"{word}: lacks the {'path' if method else 'method'}; accepted: METHOD=PATH")

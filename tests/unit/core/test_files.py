@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -143,3 +144,18 @@ def test_json_of_any_depth_is_answered_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text("[" * 200_000)
     with pytest.raises(UserError, match="line 1: is JSON that is nested too deeply"):
         read_jsonl(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1", b"garbage" * 50, None])
+def test_damaged_parquet_is_one_line(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "x.parquet"
+    if content is None:  # sound but for its middle
+        files.write_parquet(path, pd.DataFrame({"step": range(1000), "text": ["x" * 50] * 1000}))
+        whole = path.read_bytes()
+        content = whole[:100] + bytes(len(whole) - 300) + whole[-200:]
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.parquet: is not parquet") as refused:
+        files.read_parquet(path)
+    assert "\\n" not in str(refused.value)
+    with pytest.raises(UserError, match="no such file"):
+        files.read_parquet(tmp_path / "y.parquet")

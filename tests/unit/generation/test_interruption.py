@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.sampling_memory import MadeUp, make_plan
+from evals.core.errors import UserError
 from evals.core.files import canonical_json, read_jsonl
 from evals.core.manifest import read_manifest
 from evals.generation import evaluate
@@ -98,6 +99,23 @@ def test_lines_of_an_earlier_version_have_no_times(tmp_path: Path) -> None:
     sample_plan(plan_of(), Engine, tmp_path)
     details = read_manifest(tmp_path / "manifest.json", "samples").details
     assert (details["sampling_seconds"], details["peak_memory_bytes"]) == (0.0, 0)
+
+
+def test_samples_of_another_plan_are_refused(tmp_path: Path) -> None:
+    """Of another model's, or of other problems', in the place of one's own, as where a study was copied in parts."""
+    others = replace(plan_of(), inputs={"problems.jsonl": "other"}), plan_of().with_parameters(model="other")
+    for number, plan in enumerate((plan_of(), *others)):
+        sample_plan(plan, Engine, tmp_path / str(number))
+    (own,) = tmp_path.glob("0/state/*/samples.jsonl")
+    for number in (1, 2):
+        (other,) = tmp_path.glob(f"{number}/state/*/samples.jsonl")
+        for content in (other.read_bytes(), own.read_bytes() + other.read_bytes()):
+            (tmp_path / "3/state" / own.parent.name).mkdir(parents=True, exist_ok=True)
+            copied = tmp_path / "3/state" / own.parent.name / own.name
+            copied.write_bytes(content)
+            with pytest.raises(UserError, match="has samples of another plan; delete the file"):
+                sample_plan(plan_of(), Engine, tmp_path / "3")
+    assert not (tmp_path / "3/samples.jsonl").exists()
 
 
 def test_progress_is_told_in_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

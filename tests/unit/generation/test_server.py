@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from evals.core.run_spec import Service
 from evals.generation import server_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.served import write_service
+from evals.grading import UNJUDGED
+from tests import stages
 from tests.stages import sample_benchmark
 from tests.unit.generation import conftest
 from tests.unit.generation.stand_in_server import StandIn, Trouble, response_to
@@ -64,8 +66,8 @@ def sample(server: StandIn, problems: Path, out: Path, service: Mapping[str, Any
 def test_what_a_server_is_asked_and_what_is_written(
     server: StandIn, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MY_KEY", "secret")
-    service = {"extra_body": {"top_k": -1, "n": None}, "api_key_variable": "MY_KEY"}
+    monkeypatch.setenv("MY_API_KEY", "secret")
+    service = {"extra_body": {"top_k": -1, "n": None}, "api_key_variable": "MY_API_KEY"}
     asked = {"system_prompt": "S", "chat_template_kwargs": {"enable_thinking": False}, "stop": ["X"], "min_p": 0.1}
     rows = sample(server, problems, tmp_path / "out", service, **asked)
     assert len(rows) == len(server.bodies) == 24 and server.most_at_a_time <= 5
@@ -259,3 +261,84 @@ def test_thinking_that_a_server_took_out_is_put_back(server: StandIn, problems: 
     server.plan = plan
     texts = {row["text"] for row in sample(server, problems, tmp_path / "out")}
     assert texts == {"<think>hm", "<think>hm</think>? so 7"}
+
+
+def said(choice: Mapping[str, Any] = {}, **changes: Any) -> Callable[[Mapping[str, Any]], Any]:
+    """An answer with changes of its choice and of itself."""
+
+    def answer(body: Mapping[str, Any]) -> Any:
+        content = response_to(body)
+        content["choices"][0] |= choice
+        return content | changes
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        said({"finish_reason": "error", "message": {"content": ""}}),
+        said({"finish_reason": "content_filter", "message": {"content": None}}),
+        said({"finish_reason": "abort"}),
+        said({"finish_reason": "tool_calls", "message": {"content": None, "tool_calls": []}}),
+        said({"finish_reason": None}),
+        said({"finish_reason": "stop", "message": {"content": None, "refusal": "I cannot"}}),
+        said({"finish_reason": "stop", "message": {"content": ""}}),
+        said(model="smaller"),
+        said(model="small-mini"),
+        said(usage={"prompt_tokens": 7, "completion_tokens": 25}),
+    ],
+)
+def test_what_is_no_finished_response_of_the_model_is_asked_again_and_then_unjudged(
+    server: StandIn, problems: Path, tmp_path: Path, answer: Callable[[Mapping[str, Any]], Any]
+) -> None:
+    expected = sample(server, problems, tmp_path / "calm")
+    (bad,) = (
+        body["seed"] for body in server.bodies if "seed" in body and f"seed {body['seed']} " in expected[5]["text"]
+    )
+    server.bodies.clear()
+    server.plan = lambda number, body: Trouble(content=answer(body)) if body["seed"] == bad else None
+    rows = sample(server, problems, tmp_path / "out")
+    assert [body["seed"] for body in server.bodies].count(bad) == 3
+    assert [row for row in rows if row != expected[5] and row not in expected] == [rows[5]]
+    assert (rows[5]["finish_reason"], rows[5]["text"], rows[5]["tokens"]) == ("unanswered", "", 0)
+    assert read_manifest(tmp_path / "out/manifest.json", "samples").details["unanswered"] == 1
+    stages.grade(tmp_path / "out/samples.jsonl", problems / "problems.jsonl", tmp_path / "grades")
+    grades = [json.loads(line) for line in (tmp_path / "grades/grades.jsonl").read_text().splitlines()]
+    assert [grade["reason"] for grade in grades].count("unanswered") == 1 and grades[5]["reason"] in UNJUDGED
+    server.plan, before = lambda number, body: None, len(server.bodies)
+    assert sample(server, problems, tmp_path / "out") == expected, "it is asked for again, and nothing else"
+    assert len(server.bodies) == before + 1
+
+
+def test_a_response_that_a_failure_came_before_is_taken(server: StandIn, problems: Path, tmp_path: Path) -> None:
+    expected = sample(server, problems, tmp_path / "calm")
+    error = {"error": {"message": "overloaded", "code": 502}}
+    failures = [Trouble(content=error), Trouble(status=520), Trouble(status=524), Trouble(status=599)]
+    failures.append(Trouble(content={"choices": [{"message": {"content": "1"}, "finish_reason": "abort"}]}))
+    server.bodies.clear()
+    server.plan = lambda number, body: failures[number // 3] if number % 3 == 1 and number < 15 else None
+    assert sample(server, problems, tmp_path / "troubled") == expected
+    assert len(server.bodies) == 24 + len(failures)
+    server.plan = lambda number, body: Trouble(content=error)
+    with pytest.raises(UserError, match=r"a request failed 6 times, at last: .*overloaded"):
+        sample(server, problems, tmp_path / "dead")
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends"),
+    [
+        (said({"finish_reason": "MAX_TOKENS"}), "length"),
+        (said({"finish_reason": "model_length"}), "length"),
+        (said({"finish_reason": "STOP"}), "stop"),
+        (said({"finish_reason": "eos"}, model="small-2026-01-31"), "stop"),
+        (said({"finish_reason": "length", "message": {"content": ""}}), "length"),
+        (said({"finish_reason": "stop", "text": ""}, usage={"prompt_tokens": 7, "completion_tokens": 1}), "stop"),
+    ],
+)  # fmt: skip
+def test_the_words_of_other_servers_for_how_a_response_ended(
+    server: StandIn, problems: Path, tmp_path: Path, answer: Callable[[Mapping[str, Any]], Any], ends: str
+) -> None:
+    """One token is the end token alone: the model had nothing to say, which is a response."""
+    server.plan = lambda number, body: Trouble(content=answer(body))
+    assert {row["finish_reason"] for row in sample(server, problems, tmp_path / "out")} == {ends}

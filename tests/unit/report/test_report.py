@@ -254,6 +254,27 @@ def test_a_report_and_all_that_it_leads_to_go_into_one_file(
         assert content.read("mine/responses/chain_3/texts/a-0.js") == b"responses/chain_3/texts/a-0.js"
     assert {"mine/report.html", "mine/claims/index.html", "mine/figures/scores.svg"} <= names
     assert not [name for name in names if name.startswith(("mine/samples", "mine/runs/"))]
+    (tmp_path / "linked").symlink_to(results)
+    assert rlvr_bench("bundle")([str(tmp_path / "linked"), str(packed)]) == 0
+
+
+@pytest.mark.parametrize("place", ["tables/notes.txt", "responses/dir", "responses", "figures"])
+def test_what_links_lead_to_is_not_packed(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    results, packed, secret = study.results, tmp_path / "mine.zip", tmp_path / "secret"
+    shutil.copy(study.runs_file, results)
+    shutil.copy(study.study_file, results)
+    (results / "report.html").write_text("report")
+    secret.mkdir()
+    (secret / "notes.txt").write_text("secret")
+    linked = results / place
+    if linked.is_dir():
+        shutil.rmtree(linked)
+    linked.parent.mkdir(exist_ok=True)
+    linked.symlink_to(secret / "notes.txt" if place.endswith(".txt") else secret)
+    assert rlvr_bench("bundle")([str(results), str(packed)]) == 2
+    assert "is a link, or lies behind one" in capsys.readouterr().err and not packed.exists()
 
 
 @pytest.mark.parametrize(

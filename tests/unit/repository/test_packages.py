@@ -1,5 +1,7 @@
 """The seam by which packages beside the core give rlvr-bench their commands."""
 
+import json
+import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,57 @@ def test_a_command_whose_package_is_not_installed_is_one_line(
         assert error == f"error: conform is a command of the package rlvr-conform, which is not installed: {install}\n"
     assert main(["--help"]) == 0
     assert "conform       (not installed: pip install rlvr-conform)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("no name x"), SyntaxError("bad"), AttributeError("none"), OSError("disk")]
+)
+def test_a_package_that_fails_when_it_is_loaded_costs_its_own_commands_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    class Broken(EntryPoint):
+        def load(self) -> Any:
+            raise error
+
+    (known,) = (point for point in entry_points(group=application.GROUP) if point.dist and point.name == "conform")
+    broken = Broken("conform", "x:y", application.GROUP)._for(known.dist)  # type: ignore[attr-defined]
+    monkeypatch.setattr(application, "entry_points", lambda **_: [broken, Broken("else", "x:y", application.GROUP)])
+    for name in ("conform", "conform-page", "else"):
+        assert main([name, "--x"]) == 2
+        assert f"cannot be loaded: {type(error).__name__}: {error}\n" in capsys.readouterr().err
+    assert main(["--help"]) == 0 and main(["methods", "list", "--help"]) in (0, 2)
+    assert "cannot be loaded" in capsys.readouterr().out
+
+
+def test_nothing_that_is_printed_moves_the_cursor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b]0;owned\x07 \x9b2J \u202e \r \x7f \U000e0001 \ud800 \u2028 é 中 \U0001f600"
+    package = typer.Typer()
+
+    @package.command("say")
+    def say() -> None:
+        print(json.dumps({"said": hostile}, ensure_ascii=False))
+        typer.echo(hostile)
+        print(hostile, file=sys.stderr)
+
+    @package.command("other")
+    def other() -> None:
+        """Make it a group."""
+
+    class Point(EntryPoint):
+        def load(self) -> Any:
+            return package
+
+    monkeypatch.setattr(application, "entry_points", lambda **_: [Point("x", "y", "z")])
+    assert main(["say"]) == 0
+    shown = capsys.readouterr()
+    for text in shown:
+        assert all(char.isprintable() or char in "\n\r" for char in text) and "\r" not in shown.out
+        assert "é 中 \U0001f600" in text
+    assert json.loads(shown.out.splitlines()[0])["said"] == hostile
+    assert main(["no\x1b[2Jthing"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
 
 
 def test_a_group_of_a_package_joins_the_cores_group_of_that_name() -> None:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from evals.core.manifest import Manifest
 from evals.core.yaml_file import read_yaml
-from rlvr.study.notices import hours
+from rlvr.study.notices import hours, notices
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 
@@ -21,3 +23,16 @@ def test_hours_are_measured_steps_times_steps_or_are_said_to_be_unknown(tmp_path
     # 6 runs of 4 steps, two hours each: two methods have not been measured, and are taken to need as long.
     expected = "48 h one after another (1 methods measured, 2 others taken as their mean, 7.2e+03 s a step)"
     assert line == f"tiny: 6 trainings, {expected}"
+
+
+@pytest.mark.parametrize(("key", "said"), [("secret", "the key of"), ("", "no key, for want of")])
+def test_a_plan_says_which_address_a_key_goes_to(monkeypatch: pytest.MonkeyPatch, key: str, said: str) -> None:
+    monkeypatch.setenv("OTHER_API_KEY", key)
+    content = read_yaml(REPOSITORY / "config/smoke.yaml")
+    for part in ("methods", "reference_method", "training", "problems", "seeds"):
+        del content[part]
+    served = {"source": "server", "base_url": "http://elsewhere/v1", "model": "m", "api_key_variable": "OTHER_API_KEY"}
+    content["models"] = {"served": {**served, "prompt_form": "base"}}
+    content["execution"] = {"device": "cpu", "sampling_threads": 1, "grading_workers": 1}
+    (line,) = notices(Study.resolve(content))
+    assert line == f"models.served: http://elsewhere/v1 is asked for m, with {said} OTHER_API_KEY"

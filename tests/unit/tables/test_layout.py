@@ -1,11 +1,14 @@
+import csv
+import io
 import re
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.tables import numbers
-from evals.tables.layout import Table, escape_latex, latex, latex_tabular, markdown
+from evals.tables.layout import Table, csv_text, escape_latex, latex, latex_tabular, markdown
 
 _TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12)
 
@@ -23,6 +26,26 @@ def test_markdown_lines_up_and_keeps_every_column(table: Table) -> None:
     assert len(lines) == len(table.rows) + 2
     assert len({len(line) for line in lines}) == 1
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.header) + 1}
+
+
+@pytest.mark.parametrize("name", ["=1+1", "@SUM(1+1)", "+1", "-1+cmd|' C'!A0", "\t=1", " =1", "\r=1"])
+def test_no_cell_of_text_is_a_formula(name: str) -> None:
+    frame = pd.DataFrame({"run": [name, "plain-1", None], name: [-1.5, 2, None], "all": [-1, 2, 3]})
+    written = f"'{name}".replace("\r", " ")
+    rows = list(csv.reader(io.StringIO(csv_text(frame), newline="")))
+    assert rows == [["run", written, "all"], [written, "-1.5", "-1"], ["plain-1", "2.0", "2"], ["", "", "3"]]
+
+
+def test_a_frame_without_formulas_is_written_as_pandas_writes_it() -> None:
+    frame = pd.DataFrame(
+        {"a": [0.1 + 0.2, 1e-300], "b": [1, 2**60], "c": [True, None], "d": ['x,"y', "é"]}, dtype=object
+    )
+    for each in (frame, frame.infer_objects(), frame[[]], frame[:0]):
+        assert csv_text(each) == each.to_csv(index=False, lineterminator="\n")
+
+
+def test_a_line_feed_in_a_name_begins_no_line_of_a_table() -> None:
+    assert "\nverified" not in markdown([Table("name", "title", ("run",), (("a\nverified: 700 files",),))])
 
 
 @given(_TEXT)
@@ -66,6 +89,14 @@ def test_linked_pages_are_named_below_a_markdown_table() -> None:
         (numbers.points(-0.0123), "-1.2"),
         (numbers.percent_with_interval(0.5, None), "50.0 [–]"),
         (numbers.points_with_interval(0.012, (-0.03, 0.05)), "+1.2 [-3.0, +5.0]"),
+        (numbers.percent(-0.0004), "0.0"),
+        (numbers.points(0.0004), "0.0"),
+        (numbers.points_with_interval(-0.0004, (-0.0134, -0.00025)), "0.0 [-1.3, 0.0]"),
+        (numbers.decimal(-0.04), "0.0"),
+        (numbers.whole(-0.4), "0"),
+        (numbers.rounded(-0.003, "+.0%"), "0%"),
+        (numbers.rounded(-0.06, "+.1f"), "-0.1"),
+        (numbers.rounded(float("-inf"), ".1f"), "-inf"),
         (numbers.p_value(0.00099), "<0.001"),
         (numbers.p_value(0.001), "0.001"),
         (numbers.count(329_412), "329 k"),

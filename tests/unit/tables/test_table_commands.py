@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from evals.core.comparisons import Look
 from evals.core.manifest import verify_outputs
 from evals.core.records import BASE
 from evals.tables.audit import write_audit_table
 from evals.tables.by_seed import write_by_seed_table
-from evals.tables.main import main_tables, read_costs, write_main_table
+from evals.tables.main import main_columns, main_tables, read_costs, short_table, write_main_table
 from evals.tables.robust import write_robust_table
 from tests.stages import status
 from tests.unit.synthetic_results import Study
@@ -196,6 +197,19 @@ def test_manifests_name_every_byte_read_and_written(written: Path, synthetic_stu
     names = {Path(name).name for name in manifest.inputs}
     assert {"runs.json", "chain_3.json", "comparisons.json", "metrics.parquet", "tiny-delta-s1.tsv"} <= names
     assert set(verify_outputs(written / "by_seed.manifest.json", "table").outputs) == {"by_seed.md", "by_seed.csv"}
+
+
+def test_the_short_table_of_a_stopped_study_has_seeds_and_no_empty_column(synthetic_study: Study) -> None:
+    results = synthetic_study.read()
+    costs = read_costs(results, synthetic_study.results / "costs", synthetic_study.results / "runs")
+    look = Look(
+        model="tiny", method="delta", seeds=2, level=0.05, level_alone=0.05, difference=0, interval=None, verdict=None
+    )
+    uncorrected = {key: row.model_copy(update={"p_value_holm": None}) for key, row in results.comparisons.items()}
+    for given, column in ((results, "p (Holm)"), (replace(results, looks=(look,), comparisons=uncorrected), "Seeds")):
+        table = short_table(given, main_columns(given, costs, {}))
+        assert column in table.header and len(table.header) == 5
+        assert all(any(cell not in ("–", "") for cell in cells) for cells in zip(*table.rows, strict=True))
 
 
 def test_the_same_inputs_give_the_same_bytes(written: Path, synthetic_study: Study, tmp_path: Path) -> None:

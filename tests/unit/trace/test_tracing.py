@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from evals.core import manifest
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
 from evals.core.manifest import Manifest, hash_files, write_output_manifest
 from evals.results import read_results
@@ -36,6 +37,7 @@ RUNS = [
 ]
 BENCHMARKS = ("short", "long")
 COSTS = "s\tmax_rss\n1.5\t300.0\n"
+SECONDS = 1.0
 
 
 def artifact(directory: Path, kind: str, outputs: list[str], inputs: list[Path], parameters: dict[str, Any]) -> None:
@@ -57,7 +59,7 @@ def make_study(results: Path) -> None:
     for run, method, seed in RUNS[1:]:
         directory = results / "runs" / run
         write_text(directory / weights, run)
-        metrics = {"tokens_generated": 5, "optimizer_steps": 1, "seconds_step": 1.0, "reward_mean": 0.5}
+        metrics = {"tokens_generated": 5, "optimizer_steps": 1, "seconds_step": SECONDS, "reward_mean": 0.5}
         frame = pd.DataFrame([metrics])
         write_parquet(directory / "metrics.parquet", frame)
         inputs = [base / weights, results / "problems/train/problems.jsonl"]
@@ -268,6 +270,25 @@ def test_a_whole_directory_is_verified_wherever_it_lies(
     assert here["root_hash"] in fault
 
 
+@pytest.mark.parametrize("spelling", ["../copy", "results/..", "../copy/results", "aside/.."])
+def test_no_spelling_of_a_path_hides_what_is_lost(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spelling: str
+) -> None:
+    (tmp_path / "elsewhere/in").mkdir(parents=True)
+    Path("aside").symlink_to(tmp_path / "elsewhere/in")  # of which .. is a copy of the study
+    shutil.copytree("results", tmp_path / "elsewhere/results")
+    here = verified(capsys, ".")
+    assert verified(capsys, spelling)["root_hash"] == here["root_hash"]
+    table = f"{spelling.removesuffix('/results')}/results/tables/main.csv"
+    assert faults(capsys, table) == []
+    results = tmp_path / "elsewhere/results" if spelling == "aside/.." else study / "results"
+    for stage in ("runs", "samples", "grades"):
+        shutil.rmtree(results / stage / "tiny-dapo-s1")
+    lost = verified(capsys, spelling)["faults"]
+    assert lost and lost == verified(capsys, str(results))["faults"]
+    assert set(faults(capsys, table)) >= {fault for fault in lost if fault.startswith("results/runs")}
+
+
 @pytest.mark.parametrize("successor", [False, True])
 def test_a_directory_of_results_that_was_renamed_is_told_its_name(
     study: Path, capsys: pytest.CaptureFixture[str], successor: bool
@@ -279,6 +300,40 @@ def test_a_directory_of_results_that_was_renamed_is_told_its_name(
     assert main(["verify", "results-of-may"]) == 2
     shown = capsys.readouterr()
     assert "has another name than results" in shown.err and "is missing" not in shown.out + shown.err
+
+
+def test_a_study_that_is_made_again_has_the_same_root_hash(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only what was measured differs: costs, seconds and memory of metrics, dates, the machine."""
+    again = tmp_path / "again"
+    again.mkdir()
+    monkeypatch.chdir(again)
+    monkeypatch.setitem(globals(), "COSTS", COSTS.replace("1.5", "2.5"))
+    monkeypatch.setitem(globals(), "SECONDS", 7.0)
+    monkeypatch.setattr(manifest, "describe_environment", lambda: {"platform": "another"})
+    make_study(Path("results"))
+    table, first = "results/tables/main.csv", verified(capsys, str(study))
+    second = verified(capsys, ".")
+    assert Path(table).read_bytes() != (study / table).read_bytes()
+    assert second["root_hash"] == first["root_hash"] and second["bytes_hash"] != first["bytes_hash"]
+    assert verified(capsys, ".", "--root-hash", second["bytes_hash"])["faults"] == []
+    assert verified(capsys, ".", "--root-hash", first["bytes_hash"])["faults"]
+
+
+@pytest.mark.parametrize("name", ["tables/main.csv", "grades/tiny-base/long/grades.jsonl", "scores/short.json"])
+def test_a_result_whose_manifests_were_forged_has_another_root_hash(
+    study: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    before, path = verified(capsys, "."), Path("results") / name
+    path.write_text(path.read_text().replace("0", "1", 1))
+    beside = path.with_suffix(".manifest.json")
+    beside = beside if beside.is_file() else path.with_name("manifest.json")
+    content = json.loads(beside.read_text())
+    content["outputs"][path.name] = sha256_file(path)
+    write_json(beside, {**content, "sha256": fingerprint({k: v for k, v in content.items() if k != "sha256"})})
+    after = verified(capsys, ".")
+    assert after["root_hash"] != before["root_hash"] and after["bytes_hash"] != before["bytes_hash"]
 
 
 @pytest.mark.parametrize("name", [*STAGES, *MANIFESTS])
@@ -522,3 +577,29 @@ def test_a_manifest_has_its_checksum_and_says_what_its_files_were_made_from(
     write_output_manifest("table", table, [".md", ".csv"], [], {})
     (fault,) = verified(capsys, ".")["faults"]
     assert fault == f"{table}.manifest.json: does not say what it was made from"
+
+
+@pytest.mark.parametrize("change", ["deleted", "versions", "key", "another"])
+def test_a_runs_settings_are_verified(study: Path, capsys: pytest.CaptureFixture[str], change: str) -> None:
+    path = Path("results/runs/tiny-dapo-s1/run.json")
+    content = json.loads(path.read_text())
+    if change == "deleted":
+        path.unlink()
+    else:
+        content.pop("method_name") if change == "key" else content.update(
+            {"versions": {"versions": {"engine": 9}}, "another": {"x": 1}}[change]
+        )
+        write_json(path, content)
+    found = verified(capsys, ".")["faults"]
+    assert [fault.split(":")[0] for fault in found] == [str(path)] * (change != "versions")
+
+
+@pytest.mark.parametrize("name", ["../../../../etc/hostname", "/etc/hostname", "a/../../x"])
+def test_a_manifest_lists_nothing_outside_its_directory(
+    study: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = Path("results/tables/main.manifest.json")
+    content = json.loads(path.read_text())
+    content["outputs"][name] = "0" * 64
+    write_json(path, content)
+    assert any("leads out of its directory" in fault for fault in verified(capsys, ".")["faults"])

@@ -100,4 +100,8 @@ def test_a_server_that_never_answers_holds_a_job_for_a_bounded_time(
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
         begun = time.monotonic()
         assert "timed out" in refused(tmp_path).lower()
+        listening.setblocking(False)
+        listening.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            listening.accept()  # it was asked once, so that there is one deadline
         assert time.monotonic() - begun < 30

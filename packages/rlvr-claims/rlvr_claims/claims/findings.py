@@ -15,7 +15,8 @@ from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
 from evals.core.record import Record
 from evals.statistics.interval import t_interval
-from evals.tables.layout import Table, markdown
+from evals.tables.layout import Table, csv_text, markdown
+from evals.tables.numbers import rounded
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported here", "contradicted here", "not distinguishable"
 NOT_MEASURED = "not measured"
@@ -179,7 +180,7 @@ def write_table(
         parts += ["", f"![{summary.title}]({figures}/{name}.png)", "", summary.method, ""]
         rows += [{"claim": name, **measurement.to_json()} for measurement in summary.measurements]
     write_text(out.with_name(f"{out.name}.md"), "\n".join(parts))
-    write_text(out.with_name(f"{out.name}.csv"), pd.DataFrame(rows).to_csv(index=False))
+    write_text(out.with_name(f"{out.name}.csv"), csv_text(pd.DataFrame(rows)))
     write_output_manifest("table", out, (".md", ".csv"), findings, {"table": "claims"})
 
 
@@ -211,7 +212,7 @@ def summary_table(claims: Collection[Summary], left_out: Sequence[str] = ()) -> 
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3g}"
+    return "–" if math.isnan(value) else rounded(value, ".3g")
 
 
 def _markdown_lines(table: Table) -> list[str]:
