@@ -16,7 +16,7 @@ RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") 
 RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
 BENCHMARKS = ["chain_3", "variables_4"]
 TABLES = {"table_main", "table_of_scores by_seed", "table_paper_vs_ours"}
-TABLES |= {f"table_of_training {name}" for name in ("robust", "efficiency")}
+TABLES |= {"table_of_scores robust", "table_of_training efficiency"}
 FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences", "figure_profiles"}
 FIGURES_OF_SCORES |= {"figure_of_training cost_curves"}
 AFTER_SCORES = {
@@ -64,7 +64,8 @@ def test_the_study_leaves_what_it_promises(smoke_study: Project) -> None:
     with open(results / "tables/audit.csv", newline="") as file:
         audits = list(csv.DictReader(file))
     assert [(row["run"], row["benchmark"]) for row in audits] == [(run, name) for name in BENCHMARKS for run in RUNS]
-    assert all(int(row["compared"]) + int(row["failed"]) == int(row["samples"]) > 0 for row in audits)
+    asked = [int(row["compared"]) + int(row["failed"]) for row in audits]
+    assert sum(asked) > 0 and all(number <= int(row["samples"]) for number, row in zip(asked, audits, strict=True))
     report = (results / "report.html").read_text()
     assert "http://" not in report.replace("http://www.w3.org/", "")
     assert report.count("<script>") == 1 and report.count("<script") == 2  # ours, and the data of the curves

@@ -230,7 +230,7 @@ from pathlib import Path
 from evals.audit.grade import grade_policy
 from evals.core.errors import UserError
 try:
-    grade_policy("r", {"squares": "code"}, {}, 2, Path("results/grades"), Path(sys.argv[1]))
+    grade_policy("r", {"squares": "code"}, {}, 2, 1.0, Path("results/grades"), Path(sys.argv[1]))
 except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)
