@@ -111,13 +111,7 @@ rule compare:
     log:
         "results/logs/{folder}comparisons.log",
     params:
-        *by_setting(
-            statistics,
-            at_most=20,
-            check=refuse_made_otherwise(
-                workflow, "results/{folder}comparisons.manifest.json", parameters_of_comparisons
-            ),
-        ),
+        *made_by("results/{folder}comparisons.manifest.json", statistics, 20, parameters_of_comparisons),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
         training=lambda w: None if is_look(w) else Path("results/runs"),
