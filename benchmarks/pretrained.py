@@ -27,8 +27,8 @@ from evals.core.run_spec import LOCAL_DTYPES
 from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
-from rlvr.engines.local.clock import peak_memory, time_on
 from rlvr.engines.local.policy import TokenBatch, token_log_probs
+from rlvr.engines.local.run import peak_memory, time_on
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, object]:

@@ -25,7 +25,7 @@ from evals.core.files import read_jsonl
 from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
-from rlvr.engines.local.clock import time_on
+from rlvr.engines.local.run import time_on
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, object]:

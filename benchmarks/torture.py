@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,7 @@ import psutil
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_bytes, sha256_file, write_json
 from evals.trace.directory import verify
+from rlvr.study.launch import HELD_BY
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 KINDS = {
@@ -54,10 +56,15 @@ KINDS = {
 }
 """Name of a kind -> who gets the signal, and which."""
 PLANNING_SHARE = 0.2
-LOCK = ".snakemake/study.lock"
-"""The launcher's first file. Before, an interrupt meets Python's own start, which shows where it was."""
 TERMINATION_SECONDS = 10.0
 PATIENCE_SECONDS = 1200.0
+_STUDIES_A_POINT = 3
+"""The most studies a point, on average, that may be complete before it: a moment that never comes is a fault."""
+_BEFORE_A_JOB = re.compile(
+    r'^Traceback \(most recent call last\):\n  File "(?:<frozen |[^"\n]*/\.snakemake/scripts/).*?^KeyboardInterrupt\n',
+    re.M | re.S,
+)
+"""What an interrupt shows that meets a job while Python or Snakemake begins its process: the job has no log yet."""
 SAME_BYTES = (
     *(
         "base/*/checkpoint/*",
@@ -94,7 +101,7 @@ class Study:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it, or go on with it, in a process group of its own."""
-        (self.directory / LOCK).unlink(missing_ok=True)  # nobody holds it: the study has ended
+        (self.directory / HELD_BY / "owner").unlink(missing_ok=True)  # it has ended
         with open(self.directory / "output.log", "wb") as output:
             return subprocess.Popen(self._command, cwd=REPOSITORY, stdout=output, stderr=output, start_new_session=True)
 
@@ -145,8 +152,9 @@ class Study:
         snakemake = psutil.Process(process.pid)
         whom, number = KINDS[kind]
         is_planning = chance.random() < PLANNING_SHARE and whom in ("group", "snakemake")
-        # What an earlier start left behind may still write its log.
-        while not ((is_planning and number != signal.SIGINT) or (self.directory / LOCK).exists()):
+        # Before the launcher's first file an interrupt meets Python's own start, which shows where it was. What an
+        # earlier start left behind may still write its log.
+        while not ((is_planning and number != signal.SIGINT) or (self.directory / HELD_BY / "owner").exists()):
             if process.poll() is not None:
                 break
             time.sleep(0.02)
@@ -175,7 +183,7 @@ class Study:
             time.sleep(0.2 if len(numbers) > 1 else 0)
         process.wait(timeout=PATIENCE_SECONDS)
         point.seconds_to_the_end = round(time.monotonic() - started, 2)
-        log = self.output()
+        log = _BEFORE_A_JOB.sub("", self.output())
         if number in (signal.SIGINT, signal.SIGTERM) and "Traceback" in log:
             point.traceback = log[log.index("Traceback") :][:4000]
         return point, False
@@ -258,6 +266,8 @@ def measure(
         if was_complete:
             compare(study)
             completed += 1
+            if completed > _STUDIES_A_POINT * points:
+                sys.exit(f"{kinds[-1]}: {completed} studies were complete before it; {len(done)} points are done")
             study = Study(directory / f"study-{completed}", config, cores, targets)
             continue
         done.append(point)

@@ -4,14 +4,14 @@ Tables, figures, the report, the pages and MLflow all read it. The files are des
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from evals.core import records
-from evals.core.comparisons import Comparison, Comparisons, Contrast, Controls, Look
+from evals.core.comparisons import FALL, Comparison, Comparisons, Contrast, Controls, Fall, Look
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
 from evals.statistics.accuracy import FloatArray, pass_at_k
@@ -36,8 +36,14 @@ class Results:
     between_models: tuple[Comparison, ...] = ()  # of base models, where the study has no methods
     contrasts: Mapping[tuple[str, str], Contrast] = field(default_factory=dict)  # (model, method) -> with the reference
     clusters: Mapping[str, Clusters] = field(default_factory=dict)  # benchmark -> of problems that are near copies
+    by_topic: tuple[str, ...] = ()  # benchmarks whose clusters are topics
     by_last_statement: tuple[str, ...] = ()  # benchmarks graded by the last statement where nothing is marked
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain, in their order
+    margin: float | None = None  # of equivalence, in such a study; a fraction of one
+    level: float | None = None  # of all comparisons of such a study together
+    all_decided: float | None = None  # the chance that a repetition of such a study decides every comparison
+    fall: Fall = FALL  # the rule by which runs fell
+    fallen: frozenset[str] | None = None  # the runs that fell; None where no training was read
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
     @cached_property
@@ -80,16 +86,21 @@ class Results:
 
     @property
     def clusters_note(self) -> str:
-        """What is a cluster of intervals and tests, for every table that shows some; nothing without near copies."""
+        """What intervals and tests are over, for every table that shows some: topics, clusters, single problems."""
         counts = {name: np.bincount(labels) for name, labels in self.clusters.items() if labels is not None}
-        several = {name: sizes[sizes > 1] for name, sizes in counts.items()}
+        topics = [f"{len(sizes)} of {name}" for name, sizes in counts.items() if name in self.by_topic]
+        several = {name: sizes[sizes > 1] for name, sizes in counts.items() if name not in self.by_topic}
         told = [f"{sizes.sum()} of {counts[name].sum()} of {name} in {len(sizes)}" for name, sizes in several.items()]
-        if not told:
-            return ""
-        return (
-            f"Problems that are one another but for numbers are a cluster: {', '.join(told)}. Intervals, tests and MDE "
-            "count a cluster once."
-        )
+        alone = [name for name in self.benchmarks if name not in counts]
+        parts = [
+            f"Problems of one topic are a cluster: {', '.join(topics)}." if topics else "",
+            f"Problems that are one another but for numbers are a cluster: {', '.join(told)}." if told else "",
+            "Intervals, tests and MDE count a cluster once." if counts else "",
+        ]
+        if alone:
+            where = f" of {', '.join(alone)}" if counts else ""
+            parts.append(f"Intervals take the problems{where} as independent of one another: no topics are declared.")
+        return " ".join(filter(None, parts))
 
     @property
     def extraction_note(self) -> str:
@@ -104,13 +115,22 @@ class Results:
         return self.reference_method, self.reference_title
 
     def average(self, condition: Condition, benchmark: str = ALL_BENCHMARKS) -> Average:
-        """The average of a condition over its seeds, on one benchmark or over all.
+        """The average of a condition over its seeds that did not fall, on one benchmark or over all.
 
-        The base model is one given policy: its error has no share of seeds, and its interval on one benchmark is
-        that of its score.
+        The values by seed are of all seeds. The base model is one given policy: its error has no share of seeds, and
+        its interval on one benchmark is that of its score.
         """
         names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
-        return self._average(condition, names, condition.method == BASE, weights=weights)
+        is_fixed = condition.method == BASE
+        average = self._average(condition, names, is_fixed, weights=weights)
+        if len(held := self.held(condition)) == len(condition.runs):
+            return average
+        of_held = self._average(replace(condition, runs=held), names, is_fixed, weights=weights)
+        return replace(of_held, by_seed=average.by_seed)
+
+    def held(self, condition: Condition) -> tuple[Run, ...]:
+        """The runs of a condition that did not fall; all of them if every one fell."""
+        return tuple(run for run in condition.runs if run.run not in (self.fallen or ())) or condition.runs
 
     def average_over(
         self,
@@ -175,7 +195,7 @@ class Results:
         if condition.method == self.reference_method:
             return "reference"
         compared = self.comparison(condition, self.reference_method)
-        return compared.verdict.value if compared else None
+        return compared.words if compared else None
 
     def contrast(self, condition: Condition) -> Contrast | None:
         """The contrast of a condition with the reference method, or None where it was not measured."""
@@ -192,11 +212,13 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     if not scores:
         raise UserError("scores: names no file")
     by_run: dict[tuple[str, str], Score] = {}
-    names, samples, clusters, stated = list[str](), dict[str, int](), dict[str, Clusters](), list[str]()
+    names, samples, clusters = list[str](), dict[str, int](), dict[str, Clusters]()
+    stated, by_topic = list[str](), list[str]()
     for path in scores:
         content = records.BenchmarkScores.read(path)
         names.append(content.benchmark)
         stated += [content.benchmark] if content.extraction else []
+        by_topic += [content.benchmark] if content.by_topic else []
         samples[content.benchmark] = content.samples_per_problem
         clusters[content.benchmark] = label(content.problem_ids, content.clusters)
         by_run |= {(score.run, content.benchmark): score for score in content.scores}
@@ -230,7 +252,13 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         between_models=tuple(row for row in compared.comparisons if row.against_model is not None),
         contrasts={(row.model, row.method): row for row in compared.contrasts},
         clusters=clusters,
+        by_topic=tuple(by_topic),
         by_last_statement=tuple(stated),
         looks=compared.looks,
+        margin=compared.margin,
+        level=compared.level,
+        all_decided=compared.all_decided,
+        fall=compared.fall,
+        fallen=None if compared.fallen is None else frozenset(compared.fallen),
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )

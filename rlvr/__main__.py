@@ -3,7 +3,7 @@
 if __name__ == "__main__":
     import sys
 
-    from rlvr.runs.termination import end_with_snakemake
+    from rlvr.runs.job import end_with_snakemake
 
     end_with_snakemake()  # before the imports, which take a while
 

@@ -1,7 +1,6 @@
 """What holds for all tests."""
 
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,15 +11,20 @@ _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.functio
 settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=_CHECKS)
 settings.load_profile("project")
 
-_LONGEST = ("reliability", "workflow")
-"""Folders whose files take minutes: they start first, so that no process is left with one of them at the end."""
+
+def _is_of_workflow(nodeid: str) -> bool:
+    return nodeid.startswith("tests/workflow/") or "/test_workflow.py" in nodeid
+
+
+def _takes_minutes(nodeid: str) -> bool:
+    return _is_of_workflow(nodeid) or nodeid.startswith("tests/reliability/")
 
 
 class _WorkflowTogether(LoadFileScheduling):
-    """A process has whole files; one has all of tests/workflow, so that the smoke study is made once."""
+    """A process has whole files; one has all tests of workflows, so that the smoke study is made once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "workflow" if nodeid.startswith("tests/workflow/") else super()._split_scope(nodeid)
+        return "workflow" if _is_of_workflow(nodeid) else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist nothing is shared out
@@ -37,5 +41,5 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first."""
-    items.sort(key=lambda item: Path(item.path).parent.name not in _LONGEST)
+    """Run the longest tests first, so that no process is left with one of them at the end."""
+    items.sort(key=lambda item: not _takes_minutes(item.nodeid))

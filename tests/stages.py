@@ -49,12 +49,12 @@ def grade(
         grade_file(samples, problems, out, pool, kind)
 
 
-def audit(samples: Path, grades: Path, problems: Path, out: Path) -> None:
+def audit(samples: Path, grades: Path, problems: Path, out: Path, share: float = 1.0) -> None:
     """Audit a directory of grades."""
     from evals.audit.run import SecondGrader, write_audit
 
     with SecondGrader(1) as second:
-        write_audit(samples, grades, problems, out, second)
+        write_audit(samples, grades, problems, out, second, share)
 
 
 def sample_benchmark(models: Sequence[Any], problems: Path, settings: Any, out: Path, **pair: Any) -> None:

@@ -37,10 +37,10 @@ from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
 from evals.grading import GradingPool
-from rlvr.engines.local.clock import peak_memory, time_on
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.memory import largest_passes, products
 from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs
+from rlvr.engines.local.run import peak_memory, time_on
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.study.catalogue import load_catalogue

@@ -1,3 +1,3 @@
 """The audit of a policy's grades: how often grading had nothing to judge, and where a second grader disagrees."""
 
-VERSION = 1  # raised whenever the same samples and grades would give another audit
+VERSION = 2  # raised whenever the same samples and grades would give another audit

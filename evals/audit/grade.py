@@ -17,6 +17,7 @@ def grade_policy(
     kinds: Mapping[str, str],
     verifiers: Mapping[str, str],
     workers: int,
+    audited: float,
     out: Path,
     results: Path = Path("results"),
 ) -> None:
@@ -27,6 +28,7 @@ def grade_policy(
         kinds: benchmark -> the form in which its responses are read (:class:`evals.grading.verdict.Kind`).
         verifiers: benchmark -> the study's copy of a user's function that grades it.
         workers: processes that grade.
+        audited: share of the samples with plain answers that the second grader is asked about.
         results: where samples and problems lie.
     """
     with ExitStack() as held:
@@ -42,6 +44,6 @@ def grade_policy(
                 )
             grades = out / run / name
             reasons = grade_file(samples / "samples.jsonl", problems, grades, pools[verifier], kind)
-            write_audit(samples, grades, problems, grades / "audit.json", second)
+            write_audit(samples, grades, problems, grades / "audit.json", second, audited)
             counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
             print(f"{grades}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)

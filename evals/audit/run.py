@@ -1,11 +1,12 @@
 """The audit of a policy's grades on a benchmark: what could not be judged, and where a second grader disagrees."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ _TEXTS_AT_A_TIME = 1000
 
 _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD)
 """Reasons of the second grader that are no opinion."""
+_WITHOUT_ANSWER = (Reason.NO_ANSWER, Reason.TRUNCATED)
+_PLAIN_ANSWER = re.compile(r"-?\d[\d,.]*|\(?[A-Za-z]\)?")  # a number or a letter
 _OTHER_FAILURES = (Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD, Reason.VERIFIER_FAILED, Reason.UNANSWERED)
 
 
@@ -66,17 +69,20 @@ class SecondGrader(ExitStack[None]):
         return [self._known[key] for key in keys]
 
 
-def write_audit(samples: Path, grades: Path, problems: Path, out: Path, second: SecondGrader) -> None:
+def write_audit(
+    samples: Path, grades: Path, problems: Path, out: Path, second: SecondGrader, share: float = 1.0
+) -> None:
     """Measure how far the grades of a policy on a benchmark can be trusted (docs/grading.md).
 
     Args:
         samples, grades: directories of one run and benchmark.
+        share: as of :func:`audit_run`.
 
     Raises:
         UserError: an input is missing, changed or malformed, or the output cannot be written.
     """
     graded = _read_graded_samples(samples, grades)
-    audit = audit_run(graded, read_golds(problems), second)
+    audit = audit_run(graded, read_golds(problems), second, share)
     grader = GraderName(name=second_grader.NAME, version=second_grader.VERSION)
     content = BenchmarkAudit(
         benchmark=graded.benchmark,
@@ -85,7 +91,7 @@ def write_audit(samples: Path, grades: Path, problems: Path, out: Path, second: 
         audit=audit,
     )
     write_json(out, content.to_json())
-    parameters = {"benchmark": graded.benchmark, "second_grader": grader.to_json(), "version": VERSION}
+    parameters = {"benchmark": graded.benchmark, "second_grader": grader.to_json(), "share": share, "version": VERSION}
     inputs = [problems, samples / "samples.jsonl", grades / "grades.jsonl"]
     write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, {"samples": audit.samples})
 
@@ -110,11 +116,12 @@ def _read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     return GradedSamples(directory.parent.name, directory.name, kind, read, verdicts)
 
 
-def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:
-    """Audit one run: failures are counted from its grades, and the second grader is asked about every text.
+def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader, share: float = 1.0) -> Audit:
+    """Audit one run: failures are counted from its grades, and the second grader is asked about its texts.
 
-    It is not asked about texts that were withheld, nor about programs and what a verifier graded. UserError if a sample
-    is of an unknown problem.
+    Of the texts that are easy to grade (:func:`_is_easy`) it is asked about a ``share``, which hashes of text and right
+    answer draw: the same ones in every repetition. It is not asked about texts that were withheld, nor about
+    programs and what a verifier graded. UserError if a sample is of an unknown problem.
     """
     if unknown := [row.problem_id for row in graded.grades if row.problem_id not in golds]:
         raise UserError(f"{graded.run} on {graded.benchmark}: problem {unknown[0]} is not among the problems")
@@ -124,10 +131,13 @@ def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGra
     elif graded.kind in (CODE, VERIFIER):
         no_second_because = graded.kind
     else:
-        opinions, rows = list[Reason](), graded.samples()
+        opinions, asked, rows = list[Reason](), list[Grade](), zip(graded.samples(), graded.grades, strict=True)
         while batch := list(islice(rows, _TEXTS_AT_A_TIME)):
-            opinions += second.opinions(Kind(graded.kind), [(row.text, golds[row.problem_id]) for row in batch])
-        opinion = _opinion(graded.grades, opinions)
+            pairs = [(sample.text, golds[sample.problem_id]) for sample, _ in batch]
+            drawn = [not _is_easy(row) or _hash(pair) < share for pair, (_, row) in zip(pairs, batch, strict=True)]
+            opinions += second.opinions(Kind(graded.kind), list(compress(pairs, drawn)))
+            asked += compress([row for _, row in batch], drawn)
+        opinion = _opinion(asked, opinions, share)
     reasons, ends = Counter(row.reason for row in graded.grades), [row.finish_reason for row in graded.grades]
     return Audit(
         run=graded.run,
@@ -143,7 +153,19 @@ def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGra
     )
 
 
-def _opinion(grades: Sequence[Grade], opinions: Sequence[Reason]) -> SecondOpinion:
+def _is_easy(row: Grade) -> bool:
+    """Whether a number or a letter was graded, or nothing that could be one."""
+    if row.reason in (Reason.MATCH, Reason.MISMATCH):
+        return row.answer is not None and _PLAIN_ANSWER.fullmatch(row.answer) is not None
+    return row.reason in _WITHOUT_ANSWER
+
+
+def _hash(pair: tuple[str, str]) -> float:
+    """A number in [0, 1) that a text and the right answer decide."""
+    return int(sha256_bytes("\0".join(pair).encode("utf-8", "replace"))[:8], 16) / 2**32
+
+
+def _opinion(grades: Sequence[Grade], opinions: Sequence[Reason], share: float) -> SecondOpinion:
     """The verdicts of the second grader, where it has one, beside ours."""
     both = [(row, reason) for row, reason in zip(grades, opinions, strict=True) if reason not in _FAILED]
     apart = [(row, reason) for row, reason in both if row.correct != (reason is Reason.MATCH)]
@@ -158,4 +180,5 @@ def _opinion(grades: Sequence[Grade], opinions: Sequence[Reason]) -> SecondOpini
         only_ours=only_ours,
         only_second=len(apart) - only_ours,
         disagreements=listed,
+        share=share,
     )

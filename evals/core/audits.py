@@ -17,7 +17,8 @@ class SecondOpinion(ExtensibleRecord):
     """The verdicts of the second grader on the samples of a run.
 
     Attributes:
-        compared, failed: samples on which both graders have a verdict, and on which the second one has none.
+        compared, failed: samples on which both graders have a verdict, and on which the second one has none. Of those
+            that are easy to grade the second one was asked about a drawn ``share``.
         only_ours, only_second: samples that only one of them takes as correct; ``disagreements`` are the first of both.
     """
 
@@ -26,6 +27,7 @@ class SecondOpinion(ExtensibleRecord):
     only_ours: int
     only_second: int
     disagreements: tuple[Disagreement, ...] = ()
+    share: float = 1.0
 
 
 class Audit(ExtensibleRecord):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
@@ -37,15 +38,52 @@ class Verdict(StrEnum):
         return self in (Verdict.BETTER, Verdict.WORSE)
 
 
+class Falls(StrEnum):
+    """The shares of training runs that fell, a method's beside the reference method's, where they differ."""
+
+    MORE = "falls more often"
+    LESS = "falls less often"
+
+
+class Fall(Record):
+    """The rule by which a training run fell: what its training reward lost from its best point to its end.
+
+    Of a study with ``validation`` the score on held-out problems counts too (docs/evaluation.md).
+    """
+
+    points: Annotated[float, Field(gt=0, le=100)] = Field(
+        default=20.0, description="of reward or score, in per cent: a smaller loss is no fall"
+    )
+    share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.5, description="of what the run had gained: a smaller loss is no fall either"
+    )
+
+
+FALL = Fall()
+"""The rule of a study that says no other: 20 points are five times the error of two windows' difference with 32 prompts
+a step."""
+
+
 class Comparison(ExtensibleRecord):
     """A method against the reference method or the base model, on one benchmark or on ``all``; fractions of one.
+
+    Averages, difference, interval, p-values, MDE and verdict are of the training runs that did not fall. Where all runs
+    of a method fell, the difference is that of all of them, with no interval and no p-value.
 
     Attributes:
         against: the reference method, or ``base``.
         against_model: the model that has ``against``, where it is another one; None where it is ``model``.
         p_value_holm: on ``all`` corrected over the methods of the study that are compared against the same one; on a
             benchmark over the benchmarks of this pair.
-        minimum_detectable_effect: the difference that is found in 80 % of studies of this size.
+        minimum_detectable_effect: the difference that is found in 80 % of studies of this size; on ``all`` of a study
+            that stops when it is certain, by its own looks.
+        seeds, against_seeds: all training runs, those that fell too.
+        fell, against_fell: how many of them fell; None where nobody knows, and of a base model.
+        falls_p_value: of the two shares that fell (Boschloo's exact test), on ``all``, with all seeds of both.
+        falls_p_value_holm: the same, corrected over the methods of the study.
+        falls: the verdict on these shares; None where no difference was shown.
+        median_unbiased: the difference, corrected for a study's stopping; None in others.
+        undecided: the chance that a repetition of a study that stops decides nothing here; None in others.
     """
 
     model: str
@@ -65,6 +103,37 @@ class Comparison(ExtensibleRecord):
     problems: int
     p_value_holm: float | None
     verdict: Verdict
+    fell: int | None = None
+    against_fell: int | None = None
+    falls_p_value: float | None = None
+    falls_p_value_holm: float | None = None
+    falls: Falls | None = None
+    median_unbiased: float | None = None
+    undecided: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The verdict in words: of which part it is, where a run of either method fell or two are equivalent."""
+        if not self.fell and not self.against_fell:
+            return f"{self.verdict} in score" if self.verdict is Verdict.EQUIVALENT else self.verdict.value
+        of_score = f"score: {self.verdict}" if self.falls_p_value is not None else self.verdict.value
+        return f"{of_score}; {self.falls or 'falls: no difference shown'}"
+
+    @property
+    def falls_differ(self) -> Falls:
+        """The direction in which the shares that fell differ."""
+        more = (self.fell or 0) * self.against_seeds > (self.against_fell or 0) * self.seeds
+        return Falls.MORE if more else Falls.LESS
+
+    @property
+    def is_harm(self) -> bool:
+        """Return whether the method was found worse, in its score or by its falls."""
+        return self.verdict is Verdict.WORSE or self.falls is Falls.MORE
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a study that stops when it is certain knows neither the score nor a difference in falls."""
+        return self.falls is None and self.verdict in (Verdict.UNDECIDED, Verdict.NO_CONTRAST)
 
 
 class Look(Record):
@@ -73,7 +142,8 @@ class Look(Record):
     Attributes:
         level: 1 less the confidence of ``interval``: the looks of all comparisons of a study together err in 5 %.
         level_alone: the same if the comparison were the study's only one.
-        verdict: None where the comparison goes on.
+        verdict: on the score; None where it is not certain.
+        falls: the verdict on the shares that fell; None where no difference is certain.
     """
 
     model: str
@@ -84,6 +154,12 @@ class Look(Record):
     difference: float
     interval: Interval | None
     verdict: Verdict | None
+    falls: Falls | None = Field(default=None, exclude_if=lambda falls: falls is None)
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether the method is trained no further."""
+        return self.verdict is not None or self.falls is not None
 
 
 class Looks(Record):
@@ -156,6 +232,13 @@ class Comparisons(ExtensibleRecord):
     ``contrasts`` has the methods whose trainings measured their angle to the reference method, ``looks`` the path of
     every comparison in a study that stops when it is certain. There the interval beside the reference method is that of
     the comparison's last look, at its ``level_alone``.
+
+    Attributes:
+        fall: the rule by which runs fell.
+        fallen: the runs that fell; None where no training was read.
+        margin: of equivalence, in a study that stops when it is certain.
+        level: of all comparisons of such a study together.
+        all_decided: the chance that a repetition of such a study decides every comparison.
     """
 
     reference_method: str
@@ -169,3 +252,8 @@ class Comparisons(ExtensibleRecord):
     comparisons: tuple[Comparison, ...]
     contrasts: tuple[Contrast, ...] = ()
     looks: tuple[Look, ...] = Field(default=(), exclude_if=lambda looks: not looks)
+    fall: Fall = Field(default=FALL, exclude_if=lambda fall: fall == FALL)
+    fallen: tuple[str, ...] | None = None
+    margin: float | None = Field(default=None, exclude_if=lambda margin: margin is None)
+    level: float | None = Field(default=None, exclude_if=lambda level: level is None)
+    all_decided: float | None = Field(default=None, exclude_if=lambda chance: chance is None)

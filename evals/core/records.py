@@ -129,12 +129,14 @@ class Gold(ExtensibleRecord):
         id: unique in its set: ``aime_2024-60``.
         answer: what a response has to end in; of a program, the function to define.
         family: the kind of a generated problem, otherwise the name of the set.
+        topic: of a benchmark that declares a column of topics.
         problem_sha256: hash of a text that may not be published; the line then has no ``problem``.
     """
 
     id: str | int
     answer: str
     family: str | None = None
+    topic: str | None = None
     problem_sha256: str | None = None
 
 
@@ -261,7 +263,8 @@ class BenchmarkScores(ExtensibleRecord):
     """All runs on one benchmark, the content of ``scores/{benchmark}.json``.
 
     Attributes:
-        clusters: groups of problems that are near copies of one another.
+        clusters: groups of problems that are near copies of one another, or that have one topic.
+        by_topic: whether the clusters are topics.
     """
 
     benchmark: str
@@ -269,6 +272,7 @@ class BenchmarkScores(ExtensibleRecord):
     samples_per_problem: int = Field(ge=1)
     problem_ids: tuple[str | int, ...] = Field(min_length=1)
     clusters: tuple[tuple[str | int, ...], ...] = ()
+    by_topic: bool = Field(default=False, exclude_if=lambda by_topic: not by_topic)
     scores: tuple[Score, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -1,7 +1,6 @@
 """The figures of designs, drawn from the CSV files of their tables: what was tested is coloured by its verdict."""
 
 import math
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,41 +12,52 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from evals.figures import style
+from evals.figures.fitting import legend_below
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.tables import numbers
 
 _COLOURS = {**VERDICT_COLOURS, "raises": VERDICT_COLOURS["better"], "lowers": VERDICT_COLOURS["worse"]}
 _KINDS, _JUDGED = ("main effect", "interaction"), ("better", "worse")
+_EFFECT_WIDTH = 3.0  # inches
 
 
-def write_design_figure(name: Literal["doses", "factorial", "sizes"], table: Path, reference: str, out: Path) -> None:
-    """Draw a design's figure; ``reference`` is the method that others are compared with: of sizes its title."""
+def write_design_figure(
+    name: Literal["doses", "factorial", "sizes"], table: Path, reference: str, out: Path, margin: float | None = None
+) -> None:
+    """Draw a design's figure.
+
+    Args:
+        reference: the method that others are compared with: of sizes its title.
+        margin: of equivalence, in points, of a study of sizes that stops when it is certain.
+    """
     drawn: dict[str, Callable[[pd.DataFrame, str], Figure]]
-    drawn = {"doses": draw_doses, "factorial": draw_factorial, "sizes": draw_sizes}
+    drawn = {"doses": draw_doses, "factorial": draw_factorial, "sizes": partial(draw_sizes, margin=margin)}
     rows = pd.read_csv(table, dtype={"dose": str})
-    style.write_figure(name, partial(drawn[name], rows, reference), out, [table])
+    style.write_figure(name, partial(drawn[name], rows, reference), out, [table], margin=margin)
 
 
-def draw_sizes(rows: pd.DataFrame, reference: str) -> Figure:
-    """A panel for each method: its difference with its interval by the size of the model."""
+def draw_sizes(rows: pd.DataFrame, reference: str, margin: float | None = None) -> Figure:
+    """A panel for each method: its difference with its interval by the size of the model; the margin is shaded."""
     rows = rows[rows["difference"].notna()]
     titles = list(dict.fromkeys(rows["title"]))
     columns = min(4, len(titles))
     figure = style.new_figure(0.8 + 2.2 * columns, 1.3 + 1.8 * math.ceil(len(titles) / columns))
-    wrapped = [textwrap.fill(title, 24, break_long_words=False) for title in titles]
     sizes = sorted(set(rows["parameters"]))
-    for title, axes in zip(titles, style.titled_panels(figure, wrapped, columns, fontsize=8.5), strict=True):
+    for title, axes in zip(titles, style.titled_panels(figure, titles, columns, fontsize=8.5), strict=True):
         on_models = rows[rows["title"] == title].sort_values("parameters")
         axes.axhline(0, color=NEUTRAL, linewidth=0.9)
+        if margin is not None:
+            axes.axhspan(-margin, margin, **style.MARGIN)
         axes.set_xscale("log")
         axes.plot(on_models["parameters"], 100 * on_models["difference"], color=NEUTRAL, linewidth=0.9)
         row: Any
         for row in on_models.itertuples():
-            _mark(axes, row, row.parameters, 100 * row.difference, axes.vlines)
+            _mark(axes, row, row.parameters, 100 * row.difference, is_upright=True)
         axes.set_xticks(sizes, [numbers.count(size) for size in sizes], minor=False)
         axes.minorticks_off()
         axes.margins(x=0.12)
     words = "across: parameters of the model; lines: 95 % intervals"
+    words += "" if margin is None else f"; shaded: margin of equivalence, {margin:g} points"
     return _finished(figure, f"Difference to {reference} (points) by size", dict.fromkeys(rows["verdict"]), words)
 
 
@@ -60,14 +70,15 @@ def draw_factorial(rows: pd.DataFrame, _: str = "") -> Figure:
     names, models = list(dict.fromkeys(rows["name"])), list(dict.fromkeys(rows["model"]))
     main = rows.loc[rows["kind"] == _KINDS[0], "name"].nunique()
     height = {name: -number - (0.6 if number >= main else 0.0) for number, name in enumerate(names)}
-    figure = style.new_figure(2.7 + 2.6 * len(models), 1.2 + 0.2 * len(names))
+    labels, row_height = style.row_labels(names, _EFFECT_WIDTH)
+    figure = style.new_figure(2.7 + 2.6 * len(models), 0.8 + row_height * len(names))
     for model, axes in zip(models, figure.subplots(1, len(models), sharey=True, squeeze=False).flat, strict=True):
         axes.set_title(model)
         axes.axvline(0, color=NEUTRAL, linewidth=0.9)
         row: Any
         for row in rows[rows["model"] == model].itertuples():
-            _mark(axes, row, 100 * row.effect, height[row.name], axes.hlines)
-        axes.set_yticks([*height.values()], [*height])
+            _mark(axes, row, height[row.name], 100 * row.effect, is_upright=False)
+        axes.set_yticks([*height.values()], labels)
         axes.set_ylim(min(height.values()) - 0.7, 0.7)
     words = "above: main effects; below: two-way interactions; lines: 95 % intervals; colours: after Holm"
     return _finished(figure, "Effects on the score (points)", ("raises", "lowers", "not distinguishable"), words)
@@ -96,7 +107,8 @@ def draw_doses(rows: pd.DataFrame, plain: str) -> Figure:
                 axes.plot(scores.index, 100 * scores["average"], color=colours[drawn], linewidth=1.3)
                 row: Any
                 for row in scores[scores["verdict"].isin(_JUDGED)].itertuples():
-                    _mark(axes, row, row.Index, 100 * row.average)
+                    colour = _COLOURS[row.verdict]
+                    style.draw_estimate(axes, row.Index, 100 * row.average, None, colour, is_upright=True)
         doses = along.loc[along["method"] == plain, "dose"]
         column[-1].set_xticks(range(len(doses)), doses, rotation=45, ha="right", rotation_mode="anchor")
         column[0].set_title(kind)
@@ -109,19 +121,18 @@ def draw_doses(rows: pd.DataFrame, plain: str) -> Figure:
     return _finished(figure, "Score (%) by dose: mean over seeds, and its 95 % interval", _JUDGED, words, lines)
 
 
-def _mark(axes: Axes, row: Any, x: float, y: float, draw_interval: Callable[..., Any] | None = None) -> None:
-    """Draw a tested value in the colour of its verdict, with its interval where one is drawn."""
-    colour = _COLOURS[str(row.verdict)]
-    if draw_interval is not None:
-        at = y if draw_interval == axes.hlines else x
-        draw_interval(at, 100 * row.confidence_low, 100 * row.confidence_high, color=colour, linewidth=1.8)
-    axes.plot(x, y, "o", color=colour, markersize=5, markeredgecolor="white")
+def _mark(axes: Axes, row: Any, place: float, value: float, is_upright: bool) -> None:
+    """Draw a tested value and its interval in the colour of its verdict."""
+    interval = (100 * row.confidence_low, 100 * row.confidence_high)
+    style.draw_estimate(axes, place, value, interval, _COLOURS[str(row.verdict)], is_upright=is_upright)
 
 
 def _finished(figure: Figure, title: str, verdicts: Iterable[str], words: str, lines: Sequence[Line2D] = ()) -> Figure:
     """Give a figure its title, and a legend of ``lines`` and verdicts."""
     style.set_title(figure, title)
-    marks = [Line2D([], [], color=_COLOURS[verdict], marker="o", label=verdict) for verdict in verdicts]
-    handles = [*lines, *marks]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), title=words, title_fontsize=8.5)
+    labels: dict[str, list[str]] = {}  # by colour, which verdicts of no difference share
+    for verdict in verdicts:
+        labels.setdefault(_COLOURS[verdict], []).append(verdict)
+    marks = [Line2D([], [], color=colour, marker="o", label=" or ".join(alike)) for colour, alike in labels.items()]
+    legend_below(figure, [*lines, *marks], words)
     return figure

@@ -1,7 +1,6 @@
 """Figures of scores against cost: training rewards over tokens, steps and seconds; compute-performance curves."""
 
 import math
-import textwrap
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -79,7 +78,7 @@ def draw_compute_performance(results: Results, fits: Fits) -> Figure:
     rows, styles = list(fits.courses), style.method_styles(results.runs)
     across = min(3, len(rows))
     figure = style.new_figure(0.6 + 2.9 * across, 1.1 + 2.0 * math.ceil(len(rows) / across))
-    panels = style.titled_panels(figure, [textwrap.fill(row.title, 28) for row in rows], across, fontsize=8.5)
+    panels = style.titled_panels(figure, [row.title for row in rows], across, fontsize=8.5)
     largest = max(course.compute.max() for course in fits.courses.values())
     smallest = min(course.compute.min() for course in fits.courses.values())
     compute = np.geomspace(smallest / 2, largest, _POINTS)

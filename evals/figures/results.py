@@ -1,19 +1,20 @@
 """The figures of a study's results: the score of every method, and its difference to the reference method."""
 
 import math
-import textwrap
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from evals.core.comparisons import Comparison, Verdict
-from evals.core.records import ALL_BENCHMARKS, BASE, Condition
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Interval
 from evals.figures import style
+from evals.figures.fitting import legend_below
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.results import Results
 from evals.statistics.robust import percentile_interval, performance_profile, stratified_bootstrap
@@ -21,7 +22,8 @@ from evals.statistics.weighting import weighting_text
 from evals.tables.robust import bootstrap_draws, score_matrix
 
 _COLUMNS = 3
-_LABEL_WIDTH, _WIDE_LABEL_WIDTH, _MANY = 24, 34, 12  # characters; many rows are narrow, and their labels wide instead
+_LABEL_WIDTH, _NARROW_LABEL_WIDTH, _WIDE_LABEL_WIDTH = 1.7, 1.25, 2.4  # inches
+_MANY = 12  # rows, which are low with wide labels
 _NARROWEST = 5.0  # per cent
 _THRESHOLDS = np.linspace(0.0, 1.0, 101)
 _PROFILE_RESAMPLES = 2_000  # as in rliable
@@ -65,10 +67,8 @@ def draw_scores(results: Results, mean_only: bool = False) -> Figure:
                 axes.axvspan(100 * low, 100 * high, color=NEUTRAL, alpha=0.10, linewidth=0)
         for row, (condition, average) in enumerate(averages.items()):
             colour, marker = styles[condition.method].colour, styles[condition.method].marker
-            if average.confidence_interval is not None:
-                low, high = average.confidence_interval
-                axes.hlines(row, 100 * low, 100 * high, color=colour, linewidth=1.8)
-            axes.plot(100 * average.value, row, marker, color=colour, markersize=5.5, markeredgecolor="white")
+            interval = _in_points(average.confidence_interval)
+            style.draw_estimate(axes, row, 100 * average.value, interval, colour, marker)
             if len(average.by_seed) > 1:
                 seeds = [100 * value for value in average.by_seed]
                 axes.plot(seeds, [row + 0.27] * len(seeds), "|", color=colour, markersize=5, alpha=0.8)
@@ -82,7 +82,7 @@ def draw_scores(results: Results, mean_only: bool = False) -> Figure:
     ticks = f", {style.number_of_seeds(trained)} seeds a method (small ticks)" if trained else ""
     style.set_title(figure, f"avg@{k} of every method: {level} % intervals over problems and seeds")
     words = f"n = {problems} problems in all, {k} samples each{ticks}; grey band: base model"
-    figure.supxlabel(f"avg@{k} (%)" if mean_only else f"avg@{k} (%)    {words}", fontsize=8.5)
+    figure.supxlabel(f"avg@{k} (%)" if mean_only else f"avg@{k} (%)\n{words}", fontsize=8.5)
     return figure
 
 
@@ -113,18 +113,20 @@ def draw_differences(results: Results, mean_only: bool = False) -> Figure:
     for verdict, colour in VERDICT_COLOURS.items():
         if results.looks or verdict not in (Verdict.EQUIVALENT, Verdict.UNDECIDED):
             labels.setdefault(colour, []).append(verdict)
-    handles = [
-        Line2D([], [], color=colour, marker="o", linewidth=1.8, markersize=5, label=" or ".join(verdicts))
+    handles: list[Artist] = [
+        Line2D([], [], color=colour, marker="o", linewidth=1.6, markersize=4.5, label=" or ".join(verdicts))
         for colour, verdicts in labels.items()
     ]
+    if results.margin is not None:
+        words = f"margin of equivalence, {100 * results.margin:g} points"
+        shade = panels[0].axvspan(-100 * results.margin, 100 * results.margin, label=words, **style.MARGIN)
+        handles.append(shade)
     units = "percentage points, paired by problem; verdicts after Holm over the benchmarks, the mean's "
     units += "by the decisions" if results.looks else "over the methods"
     units += "" if limit is None else "; an arrow: the interval goes on"
     if mean_only:
-        figure.supxlabel(f"difference to {title} (points)", fontsize=8.5)
-    else:
-        units = textwrap.fill(units, 85)
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), title=units, title_fontsize=8.5)
+        panels[0].set_xlabel(f"difference to {title} (points)", fontsize=8.5)
+    legend_below(figure, handles, "" if mean_only else units)
     return figure
 
 
@@ -136,8 +138,7 @@ def draw_profiles(results: Results) -> Figure:
     conditions, styles = [row for row in results.conditions if row.method != BASE], style.method_styles(results.runs)
     across = min(4, len(conditions))
     figure = style.new_figure(0.6 + 2.4 * across, 1.0 + 1.7 * math.ceil(len(conditions) / across))
-    titles = [textwrap.fill(row.title, _LABEL_WIDTH, break_long_words=False) for row in conditions]
-    panels = style.titled_panels(figure, titles, across, fontsize=8.5)
+    panels = style.titled_panels(figure, [row.title for row in conditions], across, fontsize=8.5)
     matrices = [score_matrix(results, row) for row in conditions]
     profiles = [100 * performance_profile(scores, _THRESHOLDS) for scores in matrices]
     for axes, row, scores, of_method in zip(panels, conditions, matrices, profiles, strict=True):
@@ -168,17 +169,17 @@ def _limit(comparisons: Sequence[Comparison]) -> float | None:
     return max(2 * usual, *(1.1 * difference for difference in differences if difference <= 3 * usual))
 
 
+def _in_points(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (100 * interval[0], 100 * interval[1])
+
+
 def _draw_comparison(axes: Axes, row: int, comparison: Comparison, limit: float | None) -> None:
-    colour = VERDICT_COLOURS[comparison.verdict]
-    if comparison.confidence_interval is not None:
-        low, high = (100 * end for end in comparison.confidence_interval)
-        line = ":" if comparison.verdict is Verdict.NO_CONTRAST else "-"
-        axes.hlines(row, low, high, color=colour, linewidth=1.8, linestyle=line)
-        for beyond, edge, arrow in ((low, -1, "<"), (high, 1, ">")):
-            if limit is not None and edge * beyond > limit:
-                axes.plot(0.97 * edge * limit, row, arrow, color=colour, markersize=6)
-    if limit is None or 100 * abs(comparison.difference) <= limit:
-        axes.plot(100 * comparison.difference, row, "o", color=colour, markersize=5.5, markeredgecolor="white")
+    colour, interval = VERDICT_COLOURS[comparison.verdict], _in_points(comparison.confidence_interval)
+    line = ":" if comparison.verdict is Verdict.NO_CONTRAST else "-"
+    style.draw_estimate(axes, row, 100 * comparison.difference, interval, colour, line=line)
+    for beyond, edge, arrow in zip(interval or (), (-1, 1), "<>", strict=False):
+        if limit is not None and edge * beyond > limit:
+            axes.plot(0.97 * edge * limit, row, arrow, color=colour, markersize=6)
 
 
 def _method_panels(
@@ -191,12 +192,10 @@ def _method_panels(
     names = [ALL_BENCHMARKS, *([] if mean_only else results.benchmarks)]
     titles = ["" if mean_only else _mean(results), *names[1:]]
     columns = min(_COLUMNS, len(titles))
-    width = _WIDE_LABEL_WIDTH if len(conditions) > _MANY else _LABEL_WIDTH
-    labels = [textwrap.fill(row.title, width, break_on_hyphens=False, break_long_words=False) for row in conditions]
-    # Rows are equally high: each needs the room of the label with the most lines.
-    row_height = 0.17 * max(label.count("\n") + 1.4 for label in labels)
+    width = _NARROW_LABEL_WIDTH if mean_only else _WIDE_LABEL_WIDTH if len(conditions) > _MANY else _LABEL_WIDTH
+    labels, row_height = style.row_labels([row.title for row in conditions], width)
     lines = math.ceil(len(titles) / columns)
-    figure = style.new_figure(1.9 + 2.7 * columns, 0.9 + lines * (0.6 + row_height * len(labels)))
+    figure = style.new_figure(1.9 + 2.7 * columns, 0.6 + lines * (0.6 + row_height * len(labels)))
     panels = style.titled_panels(figure, titles, columns)
     for axes in panels:
         axes.grid(visible=False, axis="y")

@@ -20,6 +20,7 @@ from matplotlib.typing import RcKeyType
 from evals.core.files import replacing
 from evals.core.manifest import write_output_manifest
 from evals.core.records import BASE, Run
+from evals.figures.fitting import fit_text, wrapped
 
 ENDINGS = (".png", ".svg", ".pdf")
 NEUTRAL = "#6b6b6b"
@@ -31,6 +32,8 @@ VERDICT_COLOURS = {
     "not distinguishable": NEUTRAL,
     "no contrast with the reference": "#949494",
 }
+MARGIN: Any = {"color": VERDICT_COLOURS["equivalent"], "alpha": 0.13, "linewidth": 0}
+"""The shade of the margin of equivalence."""
 # Each has 3:1 contrast to white (WCAG 2.2, 1.4.11), and each two are 26 apart in CIELAB for readers with protanopia and
 # deuteranopia (matrices of Machado, Oliveira and Fernandes, 2009), 43 for others; found by a random search for that.
 COLOURS = (
@@ -64,6 +67,7 @@ _RC: dict[RcKeyType, Any] = {
     "svg.hashsalt": "rlvr-bench",
     "svg.fonttype": "path",  # the reader's machine may lack the font
     "pdf.fonttype": 42,  # TrueType; publishers refuse Type 3
+    "text.parse_math": False,  # a title may have $
 }
 
 
@@ -86,15 +90,15 @@ def method_styles(runs: Sequence[Run]) -> dict[str, MethodStyle]:
 
 
 @contextlib.contextmanager
-def figure_style() -> Iterator[None]:
-    """Apply the settings that every figure is drawn and saved under."""
-    with mpl.rc_context(_RC):
+def figure_style(widest: float = 99.0) -> Iterator[None]:
+    """Apply the settings that every figure is drawn and saved under; ``widest`` in inches."""
+    with mpl.rc_context({**_RC, "figure.figsize": (widest, widest)}):
         yield
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in inches, outside pyplot's global state and needing no display."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    """An empty figure in inches, at most as wide as the style says, outside pyplot's state and needing no display."""
+    figure = Figure(figsize=(min(width, mpl.rcParams["figure.figsize"][0]), height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -102,8 +106,35 @@ def new_figure(width: float, height: float) -> Figure:
 def label_lines(panels: Iterable[Axes], titles: Sequence[str], width: int) -> None:
     """Name each line of panels at its left, in lines of ``width`` characters."""
     for axes, title in zip(panels, titles, strict=True):
-        label = textwrap.fill(title, width, break_long_words=False)
-        axes.set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
+        axes.set_ylabel(textwrap.fill(title, width), rotation=0, ha="right", va="center", weight="bold")
+
+
+def row_labels(titles: Sequence[str], inches: float) -> tuple[list[str], float]:
+    """Titles in lines of so many inches, and the height in inches of rows with room for the longest of them."""
+    labels = [wrapped(title, inches) for title in titles]
+    return labels, 0.17 * max(label.count("\n") + 1.4 for label in labels)
+
+
+def draw_estimate(
+    axes: Axes,
+    place: float,
+    value: float,
+    interval: tuple[float, float] | None,
+    colour: str,
+    marker: str = "o",
+    line: str = "-",
+    is_upright: bool = False,
+) -> None:
+    """Draw a value at a place of the other axis, and its interval, whose ends no marker hides."""
+
+    def at(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+        places = [place] * len(values)
+        return (places, values) if is_upright else (values, places)
+
+    axes.plot(*at([value]), marker, color=colour, markersize=4.5, markeredgecolor="white", markeredgewidth=0.6)
+    if interval is not None:
+        (axes.vlines if is_upright else axes.hlines)(place, *interval, color=colour, linewidth=1.6, linestyle=line)
+        axes.plot(*at(interval), "_" if is_upright else "|", color=colour, markersize=6, markeredgewidth=1.2)
 
 
 def titled_panels(figure: Figure, titles: Sequence[str], columns: int, **style: float) -> list[Axes]:
@@ -145,23 +176,26 @@ def write_figure(
     endings = [*ENDINGS, *(["_column.pdf"] if column else [])]
     with figure_style():
         save(draw(), out)
-        if column:
-            save_for_papers(column(), out.with_name(f"{out.name}_column.pdf"), COLUMN_WIDTH)
+    save_for_papers(draw, out.with_name(f"{out.name}.pdf"), PAGE_WIDTH)
+    if column:
+        save_for_papers(column, out.with_name(f"{out.name}_column.pdf"), COLUMN_WIDTH)
     write_output_manifest("figure", out, endings, inputs, {"figure": name, **parameters})
 
 
 def save(figure: Figure, out: Path) -> None:
-    """Write ``{out}.png`` at 200 dpi, ``{out}.svg`` and ``{out}.pdf``, without dates."""
+    """Write ``{out}.png`` at 200 dpi and ``{out}.svg``, without dates."""
+    fit_text(figure)
     for ending, metadata in ((".png", {"Software": None}), (".svg", {"Date": None, "Creator": None})):
         with replacing(out.with_name(out.name + ending)) as temporary:
             figure.savefig(temporary, format=ending[1:], dpi=200, metadata=metadata)
-    save_for_papers(figure, out.with_name(f"{out.name}.pdf"), PAGE_WIDTH)
 
 
-def save_for_papers(figure: Figure, out: Path, width: float) -> None:
+def save_for_papers(draw: Callable[[], Figure], out: Path, width: float) -> Figure:
     """Write a figure without its title, which a paper says in the caption, at most ``width`` inches wide."""
-    figure.suptitle("")
-    figure.set_size_inches(min(figure.get_figwidth(), width), figure.get_figheight())
-    with replacing(out) as temporary:
+    with figure_style(width), replacing(out) as temporary:
+        figure = draw()
+        figure.suptitle("")
+        fit_text(figure)
         dates = {"CreationDate": None, "Creator": None, "Producer": None}
         figure.savefig(temporary, format="pdf", metadata=dates)
+    return figure

@@ -104,7 +104,6 @@ def sample_plan(
 
 
 def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sample:
-    token_ids = None
     if plan.bodies:  # a server has decoded it, and its chat template is not known here
         text, in_thinking = response.text or "", False
     else:
@@ -114,9 +113,9 @@ def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sampl
     truncated = not response.finished and not ends
     finish_reason: FinishReason = "length" if truncated else "stop"
     finish_reason = finish_reason if response.is_answered else "unanswered"
+    tokens = again = list(response.tokens)
     if not plan.bodies and not plan.gated:
         again = encoded_again(plan.models[-1].tokenizer, text, finish_reason, plan.end)
-        token_ids = None if again == list(response.tokens) else list(response.tokens)
     return Sample(
         problem_id=plan.ids[job[0]],
         sample=job[1],
@@ -126,7 +125,7 @@ def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sampl
         replaced=response.replaced,
         in_thinking=(in_thinking and not plan.gated) or None,  # gated: we store only the letter
         prompt_tokens=response.prompt_length,
-        token_ids=token_ids,
+        token_ids=None if again == tokens else tokens,
     )
 
 

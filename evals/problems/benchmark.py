@@ -58,7 +58,10 @@ def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
         raise InvalidInput(where, "", f"has {len(released)} problems; expected {settings.count}")
     reader = _Reader(settings, columns)
     make = {"math": reader.answer, "choice": reader.choice, "code": reader.program}[settings.grader]
-    rows = [make(row, f"{where}: row {number}") for number, row in enumerate(released, start=1)]
+    rows = [
+        make(row, place := f"{where}: row {number}") | _topic(row, columns.topic, place)
+        for number, row in enumerate(released, start=1)
+    ]
     golds = {row["id"]: row["answer"] for row in rows}
     if len(golds) != len(rows):
         raise InvalidInput(where, f"column {columns.id}", "two problems have the same value")
@@ -75,6 +78,10 @@ def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
     )
 
 
+def _topic(row: Row, column: str | None, where: str) -> Row:
+    return {} if column is None else {"topic": _text(row[column], column, where)}
+
+
 def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
     """The columns of the source; a local file has the project's own names, and so have the rows of a release."""
     declared = settings.columns
@@ -89,6 +96,8 @@ def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
         columns["options"] = "options"
     if declared is not None and declared.id is None:
         columns["id"] = None
+    if declared is not None and declared.topic is not None:
+        columns["topic"] = "topic"
     return Columns.parse(columns, source.where)
 
 

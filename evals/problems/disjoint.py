@@ -182,4 +182,8 @@ def check_disjoint(benchmark: Path, out: Path, trained_on: Sequence[Path] = ()) 
     finding = {"benchmark": benchmark.name, "problems": len(problems), "sha256": sha256_file(path)}
     content = {**finding, "trained_on": rows_checked, "shared": 0}
     content |= {"near_copies": dict(sorted(near_copies.items())), "repeated": masked.repeated}
+    topics: dict[str, list[str]] = {}
+    for each in evaluated_on:
+        topics.setdefault(each.topic or "", []).append(str(each.id))
+    content |= {"topics": topics} if set(topics) != {""} else {}
     write_json(out, {**content, "fingerprint": fingerprint(content)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -13,7 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from evals.core import records
-from evals.core.comparisons import Claim, Comparison, Comparisons, Contrast, Controls, Look, Looks, Verdict
+from evals.core.comparisons import (
+    FALL,
+    Claim,
+    Comparison,
+    Comparisons,
+    Contrast,
+    Controls,
+    Fall,
+    Look,
+    Looks,
+    Verdict,
+)
 from evals.core.config.sections import Statistics
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
@@ -25,7 +37,8 @@ from evals.statistics.clusters import Clusters, cluster_sums, label
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
-from evals.statistics.robust import percentile_interval
+from evals.statistics.robust import falls_p_value, percentile_interval
+from evals.statistics.sequential import Repetitions, StoppingRule
 from evals.statistics.weighting import weighted_mean, weights_of, weights_or_alike
 
 
@@ -61,9 +74,13 @@ class Settings:
     controls: Controls | None = None  # of the study, for whoever reads the comparisons
     given: tuple[str, ...] = (BASE,)  # methods that are one given policy each: their seeds add no variance
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain
+    stopping: StoppingRule | None = None  # of such a study
+    fall: Fall = FALL  # the rule by which a training run fell
 
     @classmethod
-    def of(cls, reference_method: str, statistics: Statistics, **others: Any) -> Settings:
+    def of(
+        cls, reference_method: str, statistics: Statistics, stopping: Mapping[str, Any] | None = None, **others: Any
+    ) -> Settings:
         """Compare with the reference method by a study's ``statistics``; ``others`` are further fields."""
         return cls(
             reference_method,
@@ -71,6 +88,8 @@ class Settings:
             bootstrap_resamples=statistics.resamples,
             permutations=statistics.permutations,
             weighting=statistics.weighting or "benchmarks",
+            fall=statistics.fall,
+            stopping=StoppingRule(**stopping) if stopping else None,
             **others,
         )
 
@@ -110,6 +129,7 @@ class BenchmarkCounts:
     counts: Mapping[str, Sequence[int]]  # run -> correct samples of each problem
     clusters: Clusters = None  # of problems that are near copies of one another
     by_last_statement: bool = False  # whether the last statement of a response without a mark was its answer
+    fallen: frozenset[str] | None = None  # runs that fell; None where no training was read
 
     @property
     def problems(self) -> int:
@@ -124,9 +144,18 @@ class BenchmarkCounts:
         """Take some runs alone, each as one of the model and method that it is given."""
         return replace(self, methods=methods, counts={run: self.counts[run] for run in methods})
 
-    def arm(self, model: str, method: str, seeds: int | None = None) -> tuple[FloatArray, npt.NDArray[np.int64]]:
-        """The fraction of correct samples [S, N] of a method's first ``seeds``, and the samples of a problem [S]."""
+    def runs(self, model: str, method: str, seeds: int | None = None) -> tuple[list[str], int | None]:
+        """A method's first ``seeds``, and how many of them fell, where that is known."""
         runs = [run for run, known in self.methods.items() if known == (model, method)][:seeds]
+        return runs, None if self.fallen is None or method == BASE else len(self.fallen.intersection(runs))
+
+    def arm(self, model: str, method: str, seeds: int | None = None) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        """The fraction of correct samples [S, N] of a method's first ``seeds``, and the samples of a problem [S].
+
+        They are of the runs that did not fall; where all fell, of all.
+        """
+        runs, _ = self.runs(model, method, seeds)
+        runs = [run for run in runs if run not in (self.fallen or ())] or runs
         samples = np.array([self.samples[run] for run in runs])
         return np.array([self.counts[run] for run in runs]) / samples[:, None], samples
 
@@ -140,10 +169,13 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, tra
     trained = [run for run, (_, method) in counts[0].methods.items() if method != BASE]
     directories = {} if training is None else {run: training / run for run in trained}
     measured = {run: MeasuredRun.read(directory) for run, directory in directories.items()}
+    if training is not None:
+        fell = {run for run, of_run in measured.items() if of_run.fell(settings.fall)}
+        counts = [replace(of_benchmark, fallen=frozenset(fell)) for of_benchmark in counts]
     content = compare(counts, settings, _contrasts(counts[0], measured, settings)).to_json()
     write_json(out, content)
     rows = {key: len(content.pop(key)) for key in ("comparisons", "contrasts")}
-    read = [*(source.path for source in counts), *(source / "metrics.parquet" for source in directories.values())]
+    read = [*(source.path for source in counts), *(file for of_run in measured.values() for file in of_run.files)]
     write_output_manifest("comparisons", out.with_suffix(""), [out.suffix], read, content, rows)
 
 
@@ -231,10 +263,22 @@ def compare(
         p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()
         drawn = [draws[benchmark.benchmark] for benchmark in members]
         for pair, p_value in zip(pairs, p_values, strict=True):
-            rows[pair].append({"benchmark": name, **_compare(pair, members, weights, drawn, p_value, settings)})
+            rows[pair].append({"benchmark": name, **_compare(pair, members, weights, drawn, p_value, settings, name)})
     asked = {name: getattr(settings, name) for name in Comparisons.model_fields if hasattr(settings, name)}
     alike = {Pair(row.model, row.method, row.against) for row in contrasts if row.is_absent}
+    undecided: dict[str, list[npt.NDArray[np.bool_]]] = {}
+    for pair, of_pair in rows.items():
+        if (last := of_pair[-1].pop("repeated", None)) is not None:
+            undecided.setdefault(pair.model, []).append(last)
     judged = tuple(_judged(rows, settings, alike))
+    if undecided:  # the models' studies are independent, the methods of one share its reference
+        asked["all_decided"] = math.prod(
+            1.0 - float(np.any(of_model, axis=0).mean()) for of_model in undecided.values()
+        )
+    fallen = benchmarks[0].fallen
+    asked["fallen"] = None if fallen is None else tuple(run for run in benchmarks[0].methods if run in fallen)
+    if settings.stopping:
+        asked |= {"margin": settings.stopping.margin, "level": settings.stopping.level}
     return Comparisons(**asked, comparisons=judged, contrasts=tuple(contrasts))
 
 
@@ -243,12 +287,11 @@ def _arms(
 ) -> tuple[tuple[list[FloatArray], list[FloatArray]], tuple[list[npt.ArrayLike], list[npt.ArrayLike]]]:
     """Look up the accuracies [S, N] and samples [S] on each benchmark, of a pair's method and of what it meets.
 
-    After a look both have as many seeds.
+    The reference method has all of its seeds, also those that were trained after the method's last look.
     """
     look = settings.last_look(pair)
-    seeds = look.seeds if look else None
-    one = [benchmark.arm(pair.model, pair.method, seeds) for benchmark in benchmarks]
-    other = [benchmark.arm(pair.against_model or pair.model, pair.against, seeds) for benchmark in benchmarks]
+    one = [benchmark.arm(pair.model, pair.method, look.seeds if look else None) for benchmark in benchmarks]
+    other = [benchmark.arm(pair.against_model or pair.model, pair.against) for benchmark in benchmarks]
     accuracies = [values for values, _ in one], [values for values, _ in other]
     return accuracies, ([samples for _, samples in one], [samples for _, samples in other])
 
@@ -310,12 +353,15 @@ def _compare(
     draws: Sequence[npt.NDArray[np.int64]],
     flip_p_value: float,
     settings: Settings,
+    name: str,
 ) -> dict[str, Any]:
     """One comparison but for its Holm p-value and verdict, which take the other benchmarks or methods to know.
 
     The p-value is the larger of the sign-flip one, which needs no normality, and the t one, which knows of the seeds.
     The interval is the hull of the t interval, which knows of the seeds, and the percentile bootstrap, which knows of
     skewness. There is none unless enough problems differ, and differ among themselves, for it to mean anything.
+
+    Over all benchmarks of a study that stops, MDE and what a repetition would decide are by its own rule.
     """
     (treatment, control), samples = _arms(pair, benchmarks, settings)
     confidence = settings.confidence_of(pair)
@@ -323,7 +369,11 @@ def _compare(
     clusters = [benchmark.clusters for benchmark in benchmarks]
     difference = estimate_difference(treatment, control, weights=weights, samples=samples, clusters=clusters, **fixed)
     differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters))
-    is_known = bool(np.isfinite(difference.standard_error))
+    look, first = settings.last_look(pair), benchmarks[0]
+    runs, fell = first.runs(pair.model, pair.method, look.seeds if look else None)
+    against_runs, against_fell = first.runs(pair.against_model or pair.model, pair.against)
+    held = fell != len(runs) and against_fell != len(against_runs)  # of what fell as a whole nothing is compared
+    is_known = bool(np.isfinite(difference.standard_error)) and held
     is_spread = bool(difference.problem_variance + difference.noise > 0.0)
     interval = None
     if is_known and is_spread and differing >= MINIMUM_DIFFERING_PROBLEMS:
@@ -338,7 +388,16 @@ def _compare(
         intervals = percentile_interval(replicates, confidence), difference.interval(confidence)
         low, high = zip(*intervals, strict=True)
         interval = float(max(-1.0, np.min(low))), float(min(1.0, np.max(high)))
-    effect = minimum_detectable_effect(difference, 1.0 - confidence)
+    effect, stopped = None, dict[str, Any]()
+    if is_known and is_spread and look and settings.stopping and name == ALL_BENCHMARKS:
+        streams = (_generator(settings.seed, "repeated", *names) for names in (pair[:3], (pair.model, pair.against)))
+        seeds = len(treatment[0]), len(control[0])
+        repeated = Repetitions.draw(difference, seeds, settings.stopping, *streams)
+        stopped = {"median_unbiased": repeated.median_unbiased(float(difference.estimate))}
+        stopped["repeated"] = repeated.end(stopped["median_unbiased"])[1]
+        stopped["undecided"], effect = float(stopped["repeated"].mean()), repeated.detectable()
+    elif is_known and is_spread:
+        effect = float(minimum_detectable_effect(difference, 1.0 - confidence))
     return {
         **pair._asdict(),
         "method_average": float(weighted_mean([values.mean() for values in treatment], weights)),
@@ -347,9 +406,12 @@ def _compare(
         "standard_error": float(difference.standard_error) if is_known else None,
         "confidence_interval": interval,
         "p_value": max(flip_p_value, float(difference.p_values())) if is_known else None,
-        "minimum_detectable_effect": float(effect) if is_known and is_spread else None,
-        "seeds": len(treatment[0]),
-        "against_seeds": len(control[0]),
+        "minimum_detectable_effect": effect,
+        "seeds": len(runs),
+        "against_seeds": len(against_runs),
+        "fell": fell,
+        "against_fell": against_fell,
+        **stopped,
         "problems": sum(values.shape[1] for values in treatment),
     }
 
@@ -364,22 +426,40 @@ def _judged(
     why no difference was found, but it takes nothing from one that was.
     """
     alpha = 1.0 - settings.confidence
+    of_study = settings.stopping.level / 2 if settings.stopping else alpha  # the looks spend the other half
     over_methods: dict[Pair, float | None] = {}
+    of_falls: dict[Pair, dict[str, Any]] = {}
     for reference in dict.fromkeys(pair.against for pair in compared):
         family = [pair for pair in compared if pair.against == reference]
         adjusted = holm_of_known([compared[pair][-1]["p_value"] for pair in family])
         over_methods |= zip(family, adjusted, strict=True)
+        of_falls |= zip(family, tested_falls([compared[pair][-1] for pair in family]), strict=True)
     judged = []
     for pair, rows in compared.items():
         p_values = [*holm_of_known([row["p_value"] for row in rows[:-1]]), over_methods[pair]]
         for row, p_value in zip(rows, p_values, strict=True):
             words = verdict(row["difference"], row["confidence_interval"], p_value, alpha)
-            if row["benchmark"] == ALL_BENCHMARKS and (look := settings.last_look(pair)):
+            is_mean = row["benchmark"] == ALL_BENCHMARKS
+            look = settings.last_look(pair) if is_mean else None
+            if look:
                 words, p_value = look.verdict or Verdict.UNDECIDED, None  # a p-value knows of one look alone
             if pair in alike and words in (Verdict.NOT_DISTINGUISHABLE, Verdict.UNDECIDED):
                 words = Verdict.NO_CONTRAST
-            judged.append(Comparison(**row, p_value_holm=p_value, verdict=words))
+            more = of_falls[pair] if is_mean else {}
+            of_row = Comparison(**row, p_value_holm=p_value, verdict=words, **more)
+            p_value = of_row.falls_p_value_holm
+            is_certain = p_value is not None and p_value <= of_study + 1e-12
+            falls = of_row.falls_differ if is_certain else look.falls if look else None
+            judged.append(of_row.model_copy(update={"falls": falls}) if falls else of_row)
     return judged
+
+
+def tested_falls(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Test the shares that fell, of methods beside the same one, with all seeds; Holm runs over the methods."""
+    known = [[row[key] for key in ("fell", "seeds", "against_fell", "against_seeds")] for row in rows]
+    p_values = [None if None in counts else falls_p_value(*counts) for counts in known]
+    both = zip(p_values, holm_of_known(p_values), strict=True)
+    return [{"falls_p_value": alone, "falls_p_value_holm": adjusted} for alone, adjusted in both]
 
 
 def verdict(

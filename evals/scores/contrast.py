@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from evals.core.comparisons import Contrast
+from evals.core.comparisons import Contrast, Fall
 from evals.core.files import read_parquet
 from evals.core.manifest import read_manifest
 from evals.statistics.interval import t_interval
+from evals.statistics.robust import fell_in_training
 
 ANGLE, FLOOR, SLOPES = "contrast_degrees", "contrast_floor_degrees", "contrast_slope_degrees"
 """Columns of metrics.parquet; an angle between gradients has a value at a few steps, that between slopes at more."""
@@ -25,18 +26,34 @@ _NO_ANGLE = 1e-6
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A finished training: its resolved method, the reference method that it was measured against, and its metrics."""
+    """A finished run: its resolved method, the reference method that it was measured against, metrics, validation."""
 
     method: dict[str, Any]
     reference: dict[str, Any] | None  # None where nothing was measured
     metrics: pd.DataFrame
+    files: tuple[Path, ...]  # that these are read from
+    held_out: tuple[float, ...] = ()  # the scores along the run, of a study with ``validation``
 
     @classmethod
     def read(cls, directory: Path) -> MeasuredRun:
         """Read a run's directory."""
         parameters = read_manifest(directory / "manifest.json", "run").parameters
         measured = parameters.get("contrast") or {}
-        return cls(parameters["method"], measured.get("method"), read_parquet(directory / "metrics.parquet"))
+        files = [directory / "metrics.parquet", *directory.glob("validation.parquet")]
+        metrics, *validated = map(read_parquet, files)
+        scores = held_out_scores(validated[0]) if validated else ()
+        return cls(parameters["method"], measured.get("method"), metrics, tuple(files), scores)
+
+    def fell(self, rule: Fall) -> bool:
+        """Return whether the run fell, by its training reward or by its scores on held-out problems."""
+        by_score = bool(self.held_out) and bool(fell_in_training(self.held_out, rule, window=1))
+        return by_score or bool(fell_in_training(self.metrics["reward_mean"], rule))
+
+
+def held_out_scores(frame: pd.DataFrame) -> tuple[float, ...]:
+    """The shares of correct samples of held-out problems along a run, from its validation.parquet."""
+    rows = zip(frame["correct_counts"], frame["samples_per_problem"], strict=True)
+    return tuple(float(sum(counts) / (len(counts) * samples)) for counts, samples in rows)
 
 
 def estimate_contrast(

@@ -23,6 +23,7 @@ from evals.core.errors import UserError
 from evals.core.files import read_parquet
 from evals.core.records import ALL_BENCHMARKS, BASE, Way
 from evals.scores.comparison import BenchmarkCounts, Settings, compare, extraction_note, read_counts
+from evals.scores.contrast import MeasuredRun, held_out_scores
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.difference import Difference, estimate_combination
 from evals.statistics.weighting import weighted_mean, weights_of
@@ -37,8 +38,8 @@ Columns = list[Column[Any]]
 _TESTED = ("p_value_holm", "minimum_detectable_effect", "verdict")
 _RATES = (
     "A seed's rate is the one with the highest mean score on held-out problems over the other seeds. Benchmarks have "
-    "no part in it, nor has the seed itself, so that intervals and verdicts at the best rates hold as they stand. The "
-    "reference method has its best rates, too."
+    "no part in it, nor has the seed itself: intervals and verdicts are of the methods at the chosen rates. "
+    "That another study might choose others is in none of them. The reference method has its best rates, too."
 )
 _DOSES = (
     "KL is that of the sampler from the trainer, in nats a token. p-values are corrected over the doses of a kind, and "
@@ -55,9 +56,20 @@ class Sheet:
     settings: Settings
 
     @classmethod
-    def read(cls, scores: Files, ways: Sequence[Way], reference_method: str, statistics: Statistics) -> "Sheet":
-        """Read the scores of all runs, each under its own method."""
-        return cls(ways, read_counts(scores), Settings.of(reference_method, statistics))
+    def read(
+        cls,
+        scores: Files,
+        ways: Sequence[Way],
+        reference_method: str,
+        statistics: Statistics,
+        training: Path | None = None,
+    ) -> "Sheet":
+        """Read the scores of all runs, each under its own method; ``training`` has the runs, and so which fell."""
+        sheet = cls(ways, read_counts(scores), Settings.of(reference_method, statistics))
+        if training is None:
+            return sheet
+        fallen = frozenset(run for run in sheet.methods if MeasuredRun.read(training / run).fell(statistics.fall))
+        return replace(sheet, benchmarks=[replace(counts, fallen=fallen) for counts in sheet.benchmarks])
 
     @property
     def methods(self) -> Mapping[str, tuple[str, str]]:
@@ -118,6 +130,8 @@ class Sheet:
     def write(self, out: Path, tables: Sequence[Table], rows: Sequence[Row], read: Iterable[Path] = ()) -> None:
         """Write the tables, each with the note on extraction, and the CSV file, which the figure is drawn from."""
         note, reference = extraction_note(self.benchmarks), self.settings.reference_method
+        if fallen := self.benchmarks[0].fallen:
+            note = " ".join([note, f"Left out are runs that fell: {', '.join(sorted(fallen))}."]).strip()
         noted = [replace(table, notes=(*table.notes, *filter(None, [note]))) for table in tables]
         parameters = {"reference_method": reference, "sheet": [way.identity() for way in self.ways]}
         write_table(out, noted, frame(rows), [*(counts.path for counts in self.benchmarks), *read], parameters)
@@ -162,16 +176,16 @@ def write_rates_table(
     Neither the benchmarks nor a seed's own luck has a part in the choice of its rate. ``training`` has the directories
     of the runs.
     """
-    study, rows, notes = Sheet.read(scores, sheet, reference_method, statistics), list[Row](), [_RATES]
+    study, rows, notes = Sheet.read(scores, sheet, reference_method, statistics, training), list[Row](), [_RATES]
     methods = {way.method: [other for other in sheet if other.method == way.method] for way in sheet}
     held_out = {run: training / run / "validation.parquet" for run in study.methods}
-    scored = {run: _last_score(path) for run, path in held_out.items()}
+    scored = {run: held_out_scores(read_parquet(path))[-1] for run, path in held_out.items()}
     for model in study.models:
         seeds = [run.rpartition("-")[2] for run, known in study.methods.items() if known == (model, reference_method)]
         if len(seeds) < 2:
             raise UserError(f"scores: {model} has one seed; accepted: 2 or more, for each seed's rate is the others'")
         by_name = {way.name: [scored[f"{model}-{way.name}-{seed}"] for seed in seeds] for way in sheet}
-        best = {method: _best(ways, by_name) for method, ways in methods.items()}
+        best = {method: best_rates(ways, by_name) for method, ways in methods.items()}
         views = []
         for choice in ({method: [ways[0].name] * len(seeds) for method, ways in methods.items()}, best):
             runs = [(method, run) for method, names in choice.items() for run in zip(names, seeds, strict=True)]
@@ -212,13 +226,7 @@ def write_rates_table(
     study.write(out, [table], rows, held_out.values())
 
 
-def _last_score(path: Path) -> float:
-    """The share of correct samples of held-out problems at the end of a training run."""
-    row = read_parquet(path).iloc[-1]
-    return float(sum(row["correct_counts"]) / (len(row["correct_counts"]) * row["samples_per_problem"]))
-
-
-def _best(ways: Sequence[Way], scores: Mapping[str, Sequence[float]]) -> list[str]:
+def best_rates(ways: Sequence[Way], scores: Mapping[str, Sequence[float]]) -> list[str]:
     """For each seed the name with the highest mean score of the other seeds; of equals the first."""
     known = {way.name: scores[way.name] for way in ways}
     others = {name: [fmean(np.delete(values, seed)) for seed in range(len(values))] for name, values in known.items()}
@@ -233,7 +241,7 @@ def write_doses_table(
     The methods under a dose are compared with the plain one under that dose, as a study of their own. What a dose does
     to the plain one is its comparison with no dose; the doses of a kind are one family.
     """
-    study = Sheet.read(scores, sheet, reference_method, statistics)
+    study = Sheet.read(scores, sheet, reference_method, statistics, training)
     (model,) = study.models
     metrics = {run: training / run / "metrics.parquet" for run in study.methods}
     by_method: dict[str, list[float]] = {}

@@ -227,6 +227,7 @@ def _sentences(by_model: Sequence[Sequence[Row]]) -> list[str]:
 
 def _order_table(results: Results, models: Sequence[str], methods: Sequence[Mapping[str, Condition]]) -> Table:
     """Each two models side by side, in the methods that have several seeds on all of them."""
+    methods = [{model: replace(row, runs=results.held(row)) for model, row in on.items()} for on in methods]
     names, studies, repeated, generators = [on[models[0]].runs[0].title for on in methods], [], [], []
     for model in models:
         by_seed = [weighted_mean(score_matrix(results, on[model]).T, results.weights) for on in methods]

@@ -33,14 +33,17 @@ def write_look(
     content = Looks(margin=margin, looks=(*before, *rows)).to_json()
     write_json(out, content)
     parameters = {"margin": margin, "level": level, "level_alone": level_alone}
-    decided = sum(row.verdict is not None for row in rows)
+    decided = sum(row.is_decided for row in rows)
     write_output_manifest("look", out.with_suffix(""), [out.suffix], [comparisons, *earlier], parameters, {
         "decided": decided, "open": len(rows) - decided,
     })  # fmt: skip
 
 
 def judge(row: Comparison, margin: float, level: float, level_alone: float) -> Look:
-    """Judge one comparison by its interval: equivalent within the margin, else better or worse where it excludes 0."""
+    """Judge one comparison by its interval: equivalent within the margin, else better or worse where it excludes 0.
+
+    A difference in falls is judged by itself, at half of the level: the other half is spent when all seeds are there.
+    """
     verdict = None
     if row.confidence_interval is not None:
         low, high = row.confidence_interval
@@ -57,4 +60,5 @@ def judge(row: Comparison, margin: float, level: float, level_alone: float) -> L
         difference=row.difference,
         interval=row.confidence_interval,
         verdict=verdict,
+        falls=row.falls_differ if row.falls_p_value is not None and row.falls_p_value <= level / 2 else None,
     )

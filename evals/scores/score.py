@@ -94,10 +94,12 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path, 
     """Score every run on one benchmark; the grades of one run, and of the first, are in memory at a time.
 
     Args:
-        disjoint: says which problems are near copies of one another (:mod:`evals.problems.disjoint`).
+        disjoint: says which problems have one topic, or are near copies (:mod:`evals.problems.disjoint`).
     """
     known, inputs, scores = {run.run: run for run in read_runs(runs)}, [runs], dict[str, Score]()
-    groups = read_json(disjoint).get("repeated", []) if disjoint else []
+    checked = read_json(disjoint) if disjoint else {}
+    topics = checked.get("topics", {})
+    groups = list(topics.values()) or checked.get("repeated", [])
     inputs += [disjoint] if disjoint else []
     graded = map(read_graded_run, grades)
     for entry in chain([first := next(graded)], graded):
@@ -126,6 +128,7 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path, 
         samples_per_problem=first.samples,
         problem_ids=tuple(first.grades),
         clusters=tuple(map(tuple, groups)),
+        by_topic=bool(topics),
         scores=tuple(scores.values()),
     )
     write_json(out, content.to_json())

@@ -218,9 +218,9 @@ def _seed_part(by_seed: FloatArray, fixed: bool) -> tuple[FloatArray, int]:
     return by_seed.var(axis=-1, ddof=1) / seeds, seeds - 1
 
 
-def pooled(variances: Sequence[FloatArray], freedoms: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+def pooled(variances: Sequence[FloatArray], freedoms: Sequence[float | FloatArray]) -> tuple[FloatArray, FloatArray]:
     """Sum of independent variances [...] and its effective degrees of freedom (Welch, Satterthwaite 1946)."""
     total = np.asarray(sum(variances))
     spread = np.asarray(sum(v**2 / f for v, f in zip(variances, freedoms, strict=True)))
     with np.errstate(invalid="ignore"):
-        return total, np.where(spread > 0.0, total**2 / spread, float(sum(freedoms)))
+        return total, np.where(spread > 0.0, total**2 / spread, sum(freedoms))

@@ -10,27 +10,26 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv
 
+from evals.core.comparisons import FALL, Fall
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import estimate_difference
 
-LEAST_LOSS = 0.2
-"""A training reward (0 to 1) that loses less from its best point is no fall: five times the error of two windows'
-difference with 32 prompts a step."""
 _SHORTEST_WINDOW = 5
 _REPLICATES_AT_ONCE = 500
 
 
-def fell_in_training(rewards: npt.ArrayLike) -> bool:
-    """Return whether a training lost more than half of what it had gained, and at least :data:`LEAST_LOSS`.
+def fell_in_training(rewards: npt.ArrayLike, rule: Fall = FALL, window: int | None = None) -> npt.NDArray[np.bool_]:
+    """Return whether runs [...] lost a share of what they had gained, and at least some points, by rewards [..., T].
 
-    ``max_t R_t - R_end >= max(LEAST_LOSS, (max_t R_t - R_0) / 2)``, where R is the moving mean of the rewards [T] over
-    a tenth of the steps, at least 5, R_0 the first and R_end the last of them.
+    ``max_t R_t - R_end >= max(points / 100, share * (max_t R_t - R_0))``, where R is the moving mean of the rewards
+    over ``window`` steps, by default a tenth of them, at least 5, R_0 the first and R_end the last of them.
     """
-    values = np.asarray(rewards)
-    window = min(len(values), max(_SHORTEST_WINDOW, -(-len(values) // 10)))
-    means = np.convolve(values, np.full(window, 1.0 / window), mode="valid")
-    best = means.max()
-    return bool(best - means[-1] >= max(LEAST_LOSS, (best - means[0]) / 2.0))
+    values = np.asarray(rewards, dtype=np.float64)
+    steps = values.shape[-1]
+    width = min(steps, window or max(_SHORTEST_WINDOW, -(-steps // 10)))
+    means = np.lib.stride_tricks.sliding_window_view(values, width, axis=-1).mean(axis=-1)
+    best = means.max(axis=-1)
+    return np.asarray(best - means[..., -1] >= np.maximum(rule.points / 100, rule.share * (best - means[..., 0])))
 
 
 def fell_below(accuracies: Sequence[npt.ArrayLike], base: Sequence[npt.ArrayLike], confidence: float = 0.95) -> bool:
@@ -49,6 +48,19 @@ def share_interval(successes: int, trials: int, confidence: float = 0.95) -> tup
     low = betaincinv(successes, failures + 1, tail) if successes else 0.0
     high = betaincinv(successes + 1, failures, 1.0 - tail) if failures else 1.0
     return float(low), float(high)
+
+
+def falls_p_value(fell: int, runs: int, against_fell: int, against_runs: int) -> float:
+    """The two-sided p-value of two shares that fell: Boschloo's exact test (1970, Statistica Neerlandica 24).
+
+    It is Fisher's without the condition that as many fall in all, which makes that one lose half of its power here.
+    """
+    from scipy.stats import boschloo_exact  # slow to import
+
+    if fell + against_fell in (0, runs + against_runs):
+        return 1.0
+    table = [[fell, against_fell], [runs - fell, against_runs - against_fell]]
+    return min(1.0, float(boschloo_exact(table).pvalue))
 
 
 def interquartile_mean(scores: npt.ArrayLike) -> FloatArray:

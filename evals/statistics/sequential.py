@@ -12,18 +12,24 @@ with the probability that the comparison was given, whatever rule ends the study
 all looks share, makes the looks more alike than independent seeds do, and so errs on the safe side.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from evals.statistics.accuracy import FloatArray
+from evals.statistics.difference import Difference, pooled
 
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 _LARGEST_BOUND = 12.0
+_REPETITIONS = 4000
 
 
 def spent(share: float, level: float) -> float:
@@ -58,3 +64,76 @@ def _excess(target: float, points: FloatArray, density: FloatArray, step: float,
     """The probability that a study that went on is beyond the bound now, less the ``target``."""
     beyond = ndtr((points - bound * root) / step) + ndtr((-points - bound * root) / step)
     return float(density @ beyond) - target
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """The rule by which a study ends a comparison: its looks, the level of each, and the margin of equivalence."""
+
+    looks: Sequence[int]
+    levels: Sequence[float]
+    margin: float
+    level: float = 0.05  # of all comparisons of the study together
+
+
+@dataclass(frozen=True)
+class Repetitions:
+    """A comparison repeated with other seeds and problems, under its study's own rule: R times at L looks.
+
+    The true variances are unknown: each repetition has those that the estimates leave possible, as in ``power.py``.
+    """
+
+    error: FloatArray  # [R, L] of the estimate at each look, both methods with as many seeds
+    reach: FloatArray  # [R, L] of the interval at each look, to either side
+    final_error: FloatArray  # [R, L] of the estimate of a study that ended at the look, with all seeds of the reference
+    margin: float
+
+    @classmethod
+    def draw(
+        cls,
+        difference: Difference,
+        seeds: tuple[int, int],
+        rule: StoppingRule,
+        of_method: np.random.Generator,
+        of_reference: np.random.Generator,
+    ) -> Repetitions:
+        """Repeat the comparison of ``difference``, which has so many ``seeds`` of the method and of the reference."""
+        freedom, counts = float(difference.problem_freedom), np.array(rule.looks, dtype=np.float64)
+        freedoms = sum(float(of_arm) for _, of_arm in difference.arms), freedom, freedom
+        of_seeds, of_problems, again = (of_method.chisquare(df, (_REPETITIONS, 1)) / df for df in freedoms)
+        problems = float(difference.problem_variance) / of_problems
+        error = np.sqrt(problems) * of_method.standard_normal((_REPETITIONS, 1))
+        final, variances = error, list[FloatArray]()
+        arms = zip((1.0, -1.0), (of_method, of_reference), seeds, difference.arms, strict=True)
+        for sign, generator, number, (variance, _) in arms:
+            drawn = generator.standard_normal((_REPETITIONS, max(rule.looks[-1], *seeds)))
+            drawn *= np.sqrt(float(variance) * number / of_seeds)
+            sums, squares = (values.cumsum(axis=1)[:, np.array(rule.looks) - 1] for values in (drawn, drawn**2))
+            variances.append((squares - sums**2 / counts) / (counts - 1.0) / counts)
+            error = error + sign * sums / counts
+            ends_later = sign < 0.0 and seeds[1] > seeds[0]
+            final = final + sign * (drawn[:, :number].mean(axis=1, keepdims=True) if ends_later else sums / counts)
+        variance, seed_freedom = pooled(variances, (counts[None] - 1.0, counts[None] - 1.0))
+        study = Difference(error, problems * again, difference.problem_freedom, variance, seed_freedom)
+        return cls(error, study.critical_value(np.array(rule.levels) / 2.0) * study.standard_error, final, rule.margin)
+
+    def end(self, effect: float) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], FloatArray]:
+        """End every repetition where ``effect`` is true: found better, not decided, and its estimate at the end [R]."""
+        low, high = effect + self.error - self.reach, effect + self.error + self.reach
+        equivalent = (low > -self.margin) & (high < self.margin)
+        decided = equivalent | (low > 0.0) | (high < 0.0)
+        is_open = ~decided.any(axis=1)
+        last = np.arange(len(low)), np.where(is_open, low.shape[1] - 1, decided.argmax(axis=1))
+        found = (~equivalent & (low > 0.0))[last]
+        return found, np.asarray(is_open), effect + self.final_error[last]
+
+    def detectable(self, power: float = 0.8) -> float:
+        """The smallest true difference that the study finds, as better or as worse, in a part ``power`` of them."""
+        high = float(self.reach.max())
+        return float(brentq(lambda effect: self.end(effect)[0].mean() - power, 0.0, 2.0 * high, xtol=1e-5))
+
+    def median_unbiased(self, estimate: float) -> float:
+        """The true difference with which half of the repetitions end above an ``estimate``."""
+        width = float(self.reach.max())
+        ends = estimate - width, estimate + width
+        return float(brentq(lambda effect: np.median(self.end(effect)[2]) - estimate, *ends, xtol=1e-5))

@@ -24,6 +24,12 @@ class Audits:
     second_grader: str
     extraction_note: str  # on benchmarks graded by the last statement
 
+    @property
+    def note(self) -> str:
+        """What the table's columns count."""
+        rows = [row for members in self.by_benchmark.values() for row in members]
+        return _note(self.second_grader, min((row.second.share for row in rows if row.second), default=1.0))
+
 
 def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
     """Read ``audit.json`` of every run and benchmark; each benchmark has to have every run."""
@@ -64,7 +70,7 @@ def write_audit_table(audits: Sequence[Path], runs: Path, out: Path) -> None:
 def audit_tables(audits: Audits) -> list[Table]:
     """Lay out all runs of each benchmark together, then one table per benchmark with a row per run."""
     together = [_together(name, rows) for name, rows in audits.by_benchmark.items()]
-    notes = [_note(audits.second_grader), audits.extraction_note]
+    notes = [audits.note, audits.extraction_note]
     tables = [make_table("audit", "Audit of the grades", _columns("Benchmark"), together, notes)]
     for name, rows in audits.by_benchmark.items():
         tables.append(make_table(f"audit_{name}", f"{name}: audit of every run", _columns("Run"), rows, notes[1:]))
@@ -87,7 +93,11 @@ def sentence(audits: Audits) -> str:
 
 def own_audit_table(audits: Sequence[Audit], second_grader: str, extraction: str = "") -> Table:
     """Lay out the audits of files of one's own, a row per file, and then the samples on which the graders differ."""
-    notes = [_note(second_grader), "Ours: our grader, asked now; a file's own verdicts are not looked at.", extraction]
+    notes = [
+        _note(second_grader, 1.0),
+        "Ours: our grader, asked now; a file's own verdicts are not looked at.",
+        extraction,
+    ]
     for row in audits:
         differing = row.second.disagreements if row.second else ()
         if differing:
@@ -98,12 +108,14 @@ def own_audit_table(audits: Sequence[Audit], second_grader: str, extraction: str
     return make_table("audit", "Audit of the grades", _columns("Run"), audits, notes)
 
 
-def _note(second_grader: str) -> str:
+def _note(second_grader: str, share: float) -> str:
+    drawn = f"It is asked about {100 * share:g} % of the samples whose answer is a number, a letter or absent, "
     return (
         "Per cent of the samples, but for counts. No answer includes truncated samples without one. Not judged: "
         "unparsable, timed out, or another failure (memory, a killed process, an unreadable gold); all count as wrong. "
         f"Second grader: {second_grader} on the whole text, which also takes an unmarked last number for an "
-        "answer. It is not asked where texts may not be kept (withheld) or programs were run (code)."
+        f"answer. {drawn + 'and about all others. ' if share < 1 else ''}"
+        "It is not asked where texts may not be kept (withheld) or programs were run (code)."
     )
 
 

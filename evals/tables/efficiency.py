@@ -1,7 +1,7 @@
 """Scores at equal cost: every method at the same number of tokens, and its compute-performance curve."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def at_equal_tokens(results: Results, training: Path) -> tuple[float, dict[Condi
     tokens = min((float(frame["tokens_generated"].iloc[-1]) for frame in totals.values()), default=0.0)
     methods = {}
     for row in trained:
-        frames = [totals[run.run] for run in row.runs]
+        frames = [totals[run.run] for run in results.held(row)]
         rewards = []
         for frame in frames:
             spent = frame["tokens_generated"]
@@ -137,7 +137,9 @@ def fit_courses(results: Results, training: Path) -> Fits | None:
     """Fit the curve of every method; None if the study has no validation."""
     trained = candidates(results)
     courses = {
-        row: courses_of_row["tokens_generated"] for row in trained if (courses_of_row := read_courses(row, training))
+        row: courses_of_row["tokens_generated"]
+        for row in trained
+        if (courses_of_row := read_courses(replace(row, runs=results.held(row)), training))
     }
     references = {row.model: row for row in courses if row.method == results.reference_method}
     if len(courses) < len(trained) or {row.model for row in trained} - {*references}:
@@ -207,6 +209,7 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd
         "Steps: optimizer steps; seconds: of training steps. Reward: on the training problems, mean of the last tenth "
         "of these tokens; brackets: 95 % intervals over seeds."
         + (" The positive control is left out." if results.controls else "")
+        + (" Runs that fell are left out." if results.fallen else "")
     )
     heading = f"Every method after {numbers.count(tokens)} tokens, which each of its trainings generated"
     tables = [make_table("equal_tokens", heading, columns, list(equal), [note])] if equal else []

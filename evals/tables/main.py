@@ -1,6 +1,7 @@
 """The main table, with a row for each method, its uncertainty and its cost; and the table of every run by itself."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -9,19 +10,20 @@ from typing import Any
 from evals.core import arithmetic
 from evals.core.comparisons import Comparison, Look, Verdict
 from evals.core.files import read_json
-from evals.core.manifest import Manifest, read_any_manifest
+from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results
 from evals.statistics.average import Average
 from evals.tables import numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
 from evals.tables.layout import Column, Table, interval_columns, make_table, responses_page, table_frame, write_table
-from evals.tables.robust import FALLS_NOTE, Falls, read_falls
+from evals.tables.robust import Falls, falls_note, falls_of
 
 Costs = Mapping[Condition, Cost]
 _METHOD: Column[Condition] = Column("Method", lambda condition: condition.title)
 _ANGLES = ("degrees", "floor_degrees", "slope_degrees")
 _COMPARED = ("difference", "standard_error", "p_value", "p_value_holm", "minimum_detectable_effect", "verdict")
+_STOPPED = ("falls_p_value", "falls_p_value_holm", "falls", "median_unbiased", "undecided")
 
 
 def responses_of(benchmark: str, condition: Condition) -> str:
@@ -33,6 +35,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
     """The columns of the main table over all benchmarks, and of main.csv, which has every benchmark too."""
     k = results.k
     *compared, verdict = compared_columns(results)
+    known_falls = {} if results.fallen is None else falls
     return [
         Column("Method", lambda row: row, lambda row: row.title, partial(_condition_cells, results)),
         Column(
@@ -45,7 +48,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
             if len(results.benchmarks) > 1
             else partial(responses_of, results.benchmarks[0]),
         ),
-        Column("Fell", falls.get, lambda fallen: fallen.text if fallen else numbers.NOTHING),
+        Column("Fell", known_falls.get, lambda fallen: fallen.text if fallen else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
         Column("", lambda row: row, csv=partial(_comparison_cells, results)),
         *compared,
@@ -63,7 +66,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
         Column("CPU (s)", lambda row: costs[row].training_cpu_seconds, numbers.seconds, "training_cpu_seconds"),
         Column("Eval (s)", lambda row: costs[row].evaluation_seconds, numbers.seconds, "evaluation_seconds"),
         Column("Memory (MiB)", lambda row: costs[row].peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
-        Column("", falls.get, csv=lambda fallen: {"fell": len(fallen.runs) if fallen else None}),
+        Column("", known_falls.get, csv=lambda fallen: {"fell": len(fallen.runs) if fallen else None}),
     ]
 
 
@@ -94,6 +97,8 @@ def _comparison_cells(results: Results, condition: Condition) -> dict[str, Any]:
         for name in (ALL_BENCHMARKS, *results.benchmarks):
             comparison, prefix = results.comparison(condition, against, name), f"{name}_versus_{against}_"
             cells |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _COMPARED}
+            if (against, name) == (results.reference_method, ALL_BENCHMARKS):
+                cells |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _STOPPED}
             cells |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
     return cells
 
@@ -132,14 +137,17 @@ def corrected_note(results: Results) -> str:
         return (
             "Methods were looked at several times and trained until their verdict was certain (the table of "
             "decisions). Brackets beside the reference are those of one comparison and hold at every look; the "
-            "reference counts with as many seeds as the method. p is that of one look and decides nothing."
+            "reference counts with all of its seeds, those after the method's last look too. p is that of one look and "
+            "decides nothing. MDE: the smallest true difference that this study, with its looks, finds in 80 % of "
+            "repetitions; a smaller one may end as equivalent or as not decided."
         )
     against, title = results.drawn_against
     compared = [results.comparison(row, against) for row in results.conditions]
     return (
         f"p and brackets are those of one comparison. p (Holm) is corrected over the study's comparisons with {title} "
         f"({sum(row is not None and row.p_value is not None for row in compared)}), and verdicts follow it: brackets "
-        'without 0 may stand beside "not distinguishable".'
+        'without 0 may stand beside "not distinguishable". MDE: the smallest true difference that one comparison finds '
+        "in 80 % of studies, before Holm."
     )
 
 
@@ -158,7 +166,7 @@ def controls_note(results: Results) -> str:
     sentences = []
     for model in dict.fromkeys(model for _, model in comparisons):
         (harmful, of_harmful), (neutral, of_neutral) = comparisons["positive", model], comparisons["negative", model]
-        saw, flagged = of_harmful.verdict is Verdict.WORSE, of_neutral.verdict.is_difference
+        saw, flagged = of_harmful.is_harm, of_neutral.verdict.is_difference or of_neutral.falls is not None
         sentences.append(
             f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful} ({_in_short(of_harmful)}) and "
             f"{'FLAGGED' if flagged else 'did not flag'} {neutral}, which changes nothing ({_in_short(of_neutral)})"
@@ -176,7 +184,7 @@ def _by_chance(results: Results, control: tuple[str, Comparison] | None) -> str:
     row = next(row for row in results.conditions if row.title == title and row.model == compared.model)
     gain = results.comparison(row, BASE)
     gained = "" if gain is None else f" gained {numbers.points(gain.difference)} pp over the base model and"
-    is_worse = compared.verdict is Verdict.WORSE
+    is_worse = compared.is_harm
     return (
         f"; {title}, whose rewards are drawn by chance,{gained} is {'' if is_worse else 'NOT '}worse than "
         f"{results.reference_title} ({_in_short(compared)})"
@@ -185,7 +193,7 @@ def _by_chance(results: Results, control: tuple[str, Comparison] | None) -> str:
 
 
 def _in_short(comparison: Comparison) -> str:
-    words, p_value = f"{comparison.verdict}, {numbers.points(comparison.difference)} pp", comparison.p_value_holm
+    words, p_value = f"{comparison.words}, {numbers.points(comparison.difference)} pp", comparison.p_value_holm
     return words if p_value is None else f"{words}, p after Holm {numbers.p_value(p_value)}"
 
 
@@ -211,22 +219,17 @@ def computed_manifests(results: Results, directory: Path) -> list[Path]:
     return [manifest for path in sorted(paths) if (manifest := path / "manifest.json").is_file()]
 
 
-def _threads(manifest: Manifest) -> Sequence[int]:
-    """The threads of the processes that made a result; one where it computed nothing itself."""
-    recorded = manifest.environment.get("arithmetic") or {}
-    return manifest.details.get("threads") or [recorded.get("threads", 1)]
-
-
 def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> list[str]:
     """Say which arithmetic the results with these manifests were computed with, and which rows mix several."""
     read = {path: read_any_manifest(path) for path in manifests}
     # A model that was imported was not computed here.
     computed = {path: manifest for path, manifest in read.items() if "source" not in manifest.parameters}
     # Threads decide how sums are rounded. Each kind of job has its own number, and all jobs of a kind have one.
-    threads = {path: " and ".join(map(str, _threads(manifest))) for path, manifest in computed.items()}
-    of_kinds = {
-        made.kind: {threads[p] for p, m in computed.items() if m.kind == made.kind} for made in computed.values()
-    }
+    threads, of_kinds = dict[Path, str](), defaultdict[str, set[str]](set)
+    for path, manifest in computed.items():
+        recorded = manifest.environment.get("arithmetic") or {}  # one thread where a job computed nothing itself
+        threads[path] = " and ".join(map(str, manifest.details.get("threads") or [recorded.get("threads", 1)]))
+        of_kinds[manifest.kind].add(threads[path])
     labels = {
         path: arithmetic.label(manifest.environment)
         + (f", threads: {threads[path]}" if len(of_kinds[manifest.kind]) > 1 else "")
@@ -234,9 +237,8 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
     }
     line = arithmetic.summary(labels.values())
     # A base model is one job, whose threads the study says; of trainings and samples one is the rule.
-    named = {"run": "trainings", "samples": "samples"}
-    alike = {name: min(of_kinds[kind]) for kind, name in named.items() if len(of_kinds.get(kind, ())) == 1}
-    if told := [f"{number} of {name}" for name, number in alike.items() if number != "1"]:
+    named = {"trainings": of_kinds["run"], "samples": of_kinds["samples"]}
+    if told := [f"{min(made)} of {name}" for name, made in named.items() if len(made) == 1 and made != {"1"}]:
         line += f" Threads: {', '.join(told)}."
 
     def kinds(row: Condition) -> set[str]:
@@ -274,7 +276,7 @@ def read_costs(results: Results, costs: Path, training: Path) -> Costs:
 
 def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
     """Write a row per method: scores, comparisons, cost; .md, .csv, .tex."""
-    measured, falls = read_costs(results, costs, training), read_falls(results, training)
+    measured, falls = read_costs(results, costs, training), falls_of(results)
     columns = main_columns(results, measured, falls)
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
     computed = computed_manifests(results, training.parent)
@@ -288,7 +290,8 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
     """Lay out the five columns of the main table that a paper has room for."""
-    shown = ("Method", "avg@", "Versus ", "p (Holm)", "Verdict")
+    # After looks no p-value is corrected: the looks decide, and methods differ in their seeds.
+    shown = ("Method", "avg@", "Versus ", "Seeds" if results.looks else "p (Holm)", "Verdict")
     chosen = [column for column in columns if column.header.startswith(shown)]
     return make_table("main_short", f"Average over {len(results.benchmarks)} benchmarks", chosen, results.conditions)
 
@@ -297,12 +300,11 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
     k, level, benchmarks = results.k, round(100 * results.confidence), len(results.benchmarks)
     explanation = (
-        f"avg@{k}: {results.mean_text}, and over all training seeds; {k} samples a problem. "
+        f"avg@{k}: {results.mean_text}, and over training seeds; {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
         f"{numbers.ONE_SAMPLE_NOTE if k == '1' else ''}{numbers.NO_INTERVAL_NOTE} "
-        f"{FALLS_NOTE} "
+        f"{falls_note(results)} "
         f"{corrected_note(results)} "
-        "MDE: the smallest true difference that one comparison finds in 80 % of studies, before Holm. "
         f"{contrast_note(results)}"
         "Costs: of one seed, mean over seeds; Train and Eval are wall time, to which other jobs of the machine add; "
         "CPU is the training's own; memory is the largest resident set of any job."
@@ -321,7 +323,7 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),
     ]
-    tables = [*differences, _by_look(results), _between_models(results)]
+    tables = [*differences, by_look(results), _between_models(results)]
     return [summary, by_benchmark_table(results), *(table for table in tables if table.rows)]
 
 
@@ -375,27 +377,80 @@ def _differences(results: Results, against: str, against_title: str) -> Table:
     )
 
 
-def _by_look(results: Results) -> Table:
+def by_look(results: Results) -> Table:
     """The path of every comparison over the looks; no rows in a study with one look."""
     looks = {(look.model, look.method, look.seeds): look for look in results.looks}
     rows = [row for row in results.conditions if any(key[:2] == (row.model, row.method) for key in looks)]
 
-    def at(seeds: int) -> Column[Condition]:
-        return Column(f"{seeds} seeds", lambda row: looks.get((row.model, row.method, seeds)), _decision)
+    level = 0.05 if results.level is None else results.level
 
-    columns = [_METHOD, *map(at, sorted({seeds for _, _, seeds in looks}))]
+    def decision(look: Look | None) -> str:
+        return numbers.NOTHING if look is None else _decision(look, results.margin)
+
+    def at(seeds: int) -> Column[Condition]:
+        return Column(f"{seeds} seeds", lambda row: looks.get((row.model, row.method, seeds)), decision)
+
+    def end(name: str) -> Callable[[Condition], Any]:
+        return lambda row: getattr(results.comparison(row, results.reference_method), name, None)
+
+    columns = [
+        _METHOD,
+        *map(at, sorted({seeds for _, _, seeds in looks})),
+        Column("With all seeds of the reference", end("difference"), numbers.points),
+        Column("Median-unbiased", end("median_unbiased"), numbers.points),
+        Column("Undecided if repeated (%)", end("undecided"), numbers.percent),
+    ]
     note = (
         f"Difference to {results.reference_title} in percentage points over all benchmarks. Brackets hold at every "
-        "look and for every method of the study together, with a probability of 95 %; a method is decided by them: "
-        "better or worse where they exclude 0, equivalent where they lie within the margin."
+        f"look and for every method of the study together, with a probability of {100 - 100 * level:.3g} %; "
+        "a method is decided by them: better or worse where they exclude 0, equivalent where they lie within the "
+        "margin; by: the distance of the bracket's end from that border. Near 0 the next seed could have "
+        "decided otherwise. A difference that ends its seeds early is on average too far from 0: the "
+        "median-unbiased one is that true difference with which half of the repetitions "
+        f"end above the observed one. {repeated_note(results)}"
     )
     return make_table("looks", "The decisions, look by look (pp)", columns, rows, [note, results.extraction_note])
 
 
-def _decision(look: Look | None) -> str:
-    if look is None:
-        return numbers.NOTHING
-    return f"{numbers.points_with_interval(look.difference, look.interval)} {look.verdict or 'goes on'}"
+def repeated_note(results: Results) -> str:
+    """Say how near a decision was, and how often a repetition of a study that stops would decide everything.
+
+    Nothing for other studies.
+    """
+    if results.all_decided is None:
+        return ""
+    distances = {look: _distance(look, results.margin) for look in results.looks}
+    known = {look: distance for look, distance in distances.items() if distance is not None}
+    nearest = min(known, key=known.__getitem__, default=None)
+    titles = {(row.model, row.method): row.title for row in results.conditions}
+    near = ""
+    if nearest is not None:
+        title, distance = titles[nearest.model, nearest.method], 100 * known[nearest]
+        near = (
+            f"Nearest to its border was the decision on {title}, by {distance:.2f} points after {nearest.seeds} seeds. "
+        )
+    chances = [row.undecided for row in results.comparisons.values() if row.undecided is not None]
+    return (
+        f"{near}A repetition with other seeds and problems, where the true differences are these, would decide all "
+        f"{len(chances)} comparisons with a probability of {100 * results.all_decided:.0f} %, and leave "
+        f"{sum(chances):.1f} of them not decided on average."
+    )
+
+
+def _decision(look: Look, margin: float | None) -> str:
+    words, distance = look.verdict or look.falls or "goes on", _distance(look, margin)
+    words += "" if distance is None else f" by {100 * distance:.2f}"
+    return f"{numbers.points_with_interval(look.difference, look.interval)} {words}"
+
+
+def _distance(look: Look, margin: float | None) -> float | None:
+    """The distance of a decision's interval from the border that it must not touch; None where none was taken."""
+    if look.interval is None or look.verdict is None:
+        return None
+    low, high = look.interval
+    if look.verdict is Verdict.EQUIVALENT:
+        return None if margin is None else min(margin - high, low + margin)
+    return max(low, -high)
 
 
 def _between_models(results: Results) -> Table:

@@ -12,14 +12,20 @@ ONE_SAMPLE_NOTE = (
 )
 
 
+def rounded(value: float, form: str) -> str:
+    """A number in a format of Python, without a sign if nothing is left of it: -0.04 as ``+.1f`` -> 0.0."""
+    text = f"{value:{form}}"
+    return text.lstrip("+-") if set(text) <= set("+-0.%") else text
+
+
 def percent(value: float | None) -> str:
     """0.485 -> 48.5."""
-    return NOTHING if value is None else f"{100 * value:.1f}"
+    return NOTHING if value is None else rounded(100 * value, ".1f")
 
 
 def points(value: float | None) -> str:
-    """A difference in percentage points, always signed: 0.012 -> +1.2."""
-    return NOTHING if value is None else f"{100 * value:+.1f}"
+    """A difference in percentage points, signed unless it is rounded to 0: 0.012 -> +1.2."""
+    return NOTHING if value is None else rounded(100 * value, "+.1f")
 
 
 def bounds(interval: Interval | None) -> str:
@@ -41,7 +47,7 @@ def points_with_interval(value: float | None, interval: Interval | None) -> str:
 
 def decimal(value: float | None) -> str:
     """An angle of 31.42 degrees, or a length in tokens -> 31.4."""
-    return NOTHING if value is None else f"{value:.1f}"
+    return NOTHING if value is None else rounded(value, ".1f")
 
 
 def p_value(value: float | None) -> str:
@@ -59,12 +65,12 @@ def count(value: float | None) -> str:
         if value >= size:
             digits = 0 if value >= 100 * size else 1
             return f"{value / size:.{digits}f} {unit}"
-    return f"{value:.0f}"
+    return rounded(value, ".0f")
 
 
 def whole(value: float | None) -> str:
     """A number without decimals."""
-    return NOTHING if value is None else f"{value:.0f}"
+    return NOTHING if value is None else rounded(value, ".0f")
 
 
 def seconds(value: float | None) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from evals.core.files import read_parquet
 from evals.core.random import stream_seed
 from evals.core.records import BASE, Condition, Interval
 from evals.results import Results
@@ -19,10 +18,17 @@ from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
 
 RESAMPLES = 10_000
-FALLS_NOTE = (
-    "Fell: seeds that ended below their base model (paired 95 % interval) or lost more than half of the training "
-    "reward that they had gained; brackets: exact 95 % interval of the share, in per cent."
-)
+
+
+def falls_note(results: Results) -> str:
+    """Say by which rule runs fell, and what became of them."""
+    rule = results.fall
+    return (
+        f"Fell: seeds whose training reward or held-out score lost {rule.points:g} points or more from its best, and "
+        f"{100 * rule.share:g} % or more of what it had gained; brackets: exact 95 % interval of the share, in %. "
+        "Scores, differences and their verdicts are of the seeds that did not fall; the shares that fell have a "
+        "verdict of their own (Boschloo's exact test, Holm over the methods)."
+    )
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Falls:
 
     runs: tuple[str, ...]
     seeds: int
+    below: tuple[str, ...] = ()  # the runs that ended below their base model, whether they fell or not
 
     @property
     def interval(self) -> Interval:
@@ -44,21 +51,16 @@ class Falls:
         return f"{len(self.runs)} of {self.seeds} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def read_falls(results: Results, training: Path) -> dict[Condition, Falls]:
-    """Find the runs that fell, of every trained method; ``training`` has ``{run}/metrics.parquet``."""
+def falls_of(results: Results) -> dict[Condition, Falls]:
+    """Find the runs of every trained method that fell, and those that ended below their base model."""
     bases = {row.model: _accuracies(results, row.runs[0].run) for row in results.conditions if row.method == BASE}
     falls = {}
     for row in results.conditions:
-        if row.method == BASE:
-            continue
-        fallen = []
-        for run in row.runs:
-            rewards = read_parquet(training / run.run / "metrics.parquet", ("reward_mean",))["reward_mean"]
-            base = bases.get(run.model)
-            is_below = base is not None and robust.fell_below(_accuracies(results, run.run), base)
-            if is_below or robust.fell_in_training(rewards):
-                fallen.append(run.run)
-        falls[row] = Falls(tuple(fallen), len(row.runs))
+        if row.method != BASE:
+            runs = [run.run for run in row.runs]
+            fallen, base = [run for run in runs if run in (results.fallen or ())], bases.get(row.model)
+            below = [run for run in runs if base and robust.fell_below(_accuracies(results, run), base)]
+            falls[row] = Falls(tuple(fallen), len(runs), tuple(below))
     return falls
 
 
@@ -117,14 +119,13 @@ def summarise(results: Results, condition: Condition) -> Summary:
     return Summary(float(scores.mean()), middle, interval(together=True), interval(together=False), *ends)
 
 
-def write_robust_table(results: Results, training: Path, out: Path) -> None:
+def write_robust_table(results: Results, out: Path) -> None:
     """Write the seeds that fell, and averages that one seed does not decide."""
-    falls = read_falls(results, training)
+    falls = falls_of(results)
     summaries = {row: summarise(results, row) for row in falls}
-    metrics = [training / run.run / "metrics.parquet" for row in falls for run in row.runs]
     frame = table_frame(_columns(results, falls, summaries), list(falls))
     tables = [robust_table(results, falls, summaries)]
-    write_table(out, tables, frame, [*results.sources, *metrics], {"resamples": RESAMPLES})
+    write_table(out, tables, frame, results.sources, {"resamples": RESAMPLES})
 
 
 def _columns(
@@ -132,7 +133,7 @@ def _columns(
 ) -> list[Column[Condition]]:
     def fallen(of_row: Falls) -> dict[str, Any]:
         counts = {"seeds": of_row.seeds, "fell": len(of_row.runs), **interval_columns(of_row.interval, "fell_")}
-        return {**counts, "fallen_runs": " ".join(of_row.runs)}
+        return {**counts, "fallen_runs": " ".join(of_row.runs), "below_base_runs": " ".join(of_row.below)}
 
     def middle(summary: Summary) -> str:
         return numbers.percent_with_interval(summary.interquartile_mean, summary.interval)
@@ -147,6 +148,7 @@ def _columns(
         Column("", lambda row: row.method, csv="method"),
         Column("Method", lambda row: row.title, csv="title"),
         Column("Fell", lambda row: falls[row], lambda of_row: of_row.text, fallen),
+        Column("Below base", lambda row: len(falls[row].below)),
         Column(f"avg@{results.k} (%)", lambda row: summaries[row].mean, numbers.percent, "average"),
         Column("IQM (%)", lambda row: summaries[row], middle, middle_cells),
         Column("as rliable draws", lambda row: summaries[row].rliable_interval, numbers.bounds, rliable),
@@ -159,7 +161,9 @@ def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: 
     """Lay out a row for each trained method."""
     level = round(100 * results.confidence)
     note = (
-        f"{FALLS_NOTE} IQM: mean of the middle half of all scores of seeds on benchmarks (arXiv 2108.13264). "
+        f"{falls_note(results)} The numbers of this table are of all seeds, those that fell too. Below base: seeds "
+        "that ended below their base model (paired 95 % interval over problems). "
+        "IQM: mean of the middle half of all scores of seeds on benchmarks (arXiv 2108.13264). "
         f"Brackets: {level} % bootstrap over seeds, each drawn once for all benchmarks, for it is one policy; rliable "
         "draws seeds for each benchmark alone, as if they were other policies. Neither knows of other problems, and "
         "few seeds make both too short: verdicts rest on the main table."

@@ -25,8 +25,8 @@ from evals.generation.thinking import case_of
 from evals.grading import GradingPool
 from rlvr.base_model import VERSION
 from rlvr.base_model.tokenizer import build_tokenizer, build_word_tokenizer
+from rlvr.runs.job import save_when_due, termination
 from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, training_tensors
-from rlvr.runs.termination import save_when_due, termination
 
 _IGNORED = -100  # cross_entropy's label for positions that carry no loss
 _SAMPLES = 4  # responses to each held-out problem

@@ -43,7 +43,6 @@ def judge(
     better, worse or equivalent, or the budget ends. The file is imported and trained with in processes of yours,
     outside any sandbox. The same command goes on with a judgement that was interrupted.
     """
-    from evals.core.comparisons import Verdict
     from rlvr.study.judge import Judgement, contrast_words, find_component, read_base, verdict_line
 
     started = time.monotonic()
@@ -63,7 +62,7 @@ def judge(
         print("ended before the seeds; --go-on trains them all the same")
         return
     rows = judgement.decide(started)
-    if rows[judgement.harmful].verdict is not Verdict.WORSE:
+    if not rows[judgement.harmful].is_harm:
         print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
     minutes_taken = (time.monotonic() - started) / 60
     print(verdict_line(rows[judgement.method], judgement.main_table(), minutes_taken))

@@ -27,7 +27,8 @@ import pandas as pd
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, write_json, write_parquet
-from evals.core.manifest import Manifest, hash_files, read_manifest, verify_outputs
+from evals.core.manifest import Manifest, hash_files, read_manifest, verify_outputs, write_output_manifest
+from evals.core.records import Chosen
 from evals.core.run_spec import RunSpec
 
 _READERS = 8
@@ -56,15 +57,15 @@ class Training:
         return replace(self, run=self.run.model_copy(update={"training": self.run.training.after(steps)}))
 
 
-def component_inputs(run: RunSpec, study: Path = Path()) -> dict[str, str]:
-    """The user's components in a run's method, and in that of its contrast: path of each copy -> SHA-256.
+def copied_inputs(run: RunSpec, study: Path = Path()) -> dict[str, str]:
+    """The user's reward function, and components in the methods of a run and its contrast: path of a copy -> SHA-256.
 
     Raises:
         UserError: a copy is missing, or has other bytes than were copied.
     """
-    copies = {
-        file: verify_outputs(study / file.with_name("manifest.json"), "component") for file in run.component_files
-    }
+    kinds = {} if run.verifier_file is None else {run.verifier_file: "verifier"}
+    kinds |= dict.fromkeys(run.component_files, "component")
+    copies = {file: verify_outputs(study / file.with_name("manifest.json"), kind) for file, kind in kinds.items()}
     return {str(file): copy.outputs[file.name] for file, copy in copies.items()}
 
 
@@ -115,11 +116,8 @@ def copy_result(source: Path, manifest: Manifest, out: Path) -> None:
 
 def repeat_result(directory: Path, training: Training, step: int) -> None:
     """Lay out the result of a training that stopped early as its policy after a later ``step``."""
-    manifest, out, shorter = (
-        read_manifest(directory / "manifest.json", "run"),
-        checkpoint_directory(directory, step),
-        training.after(step),
-    )
+    manifest, shorter = read_manifest(directory / "manifest.json", "run"), training.after(step)
+    out = checkpoint_directory(directory, step)
     copy_result(directory, manifest, out)
     write_json(out / "run.json", shorter.run.to_json())
     replace(manifest, parameters=shorter.parameters, fingerprint=shorter.fingerprint).write(out / "manifest.json")
@@ -147,3 +145,39 @@ def write_result(
             **details,
         },
     ).write(directory / "manifest.json")
+
+
+def choose_best(trained: Path, candidates: Mapping[str, str], out: Path) -> None:
+    """Lay the policy with the highest average out as a run; of equals the earliest.
+
+    Args:
+        trained: directory of the run that passes through the policies, the last of which is its own.
+        candidates: JSON: step -> directory of the grades of the policy after it.
+        out: directory of the run that is made; the files of its checkpoint are hard links.
+    """
+    from evals.scores.score import read_graded_run  # which loads scipy, as no training does
+
+    graded = {int(step): read_graded_run(Path(directory)) for step, directory in candidates.items()}
+    if len({(each.benchmark, each.samples, frozenset(each.grades)) for each in graded.values()}) != 1:
+        raise UserError("candidates: are graded on other problems, or with other numbers of samples")
+    averages = {step: sum(each.counts) / (len(each.grades) * each.samples) for step, each in sorted(graded.items())}
+    done = read_manifest(trained / "manifest.json", "run").details["steps"]
+    if done < max(averages):  # it stopped early, and its last policy stands under each of the later steps
+        first = min(step for step in averages if step >= done)
+        averages = {step: average for step, average in averages.items() if step < done} | {done: averages[first]}
+    step = max(averages, key=lambda one: (averages[one], -one))
+    source = trained if step == done else checkpoint_directory(trained, step)
+    manifest = verify_outputs(source / "manifest.json", "run")
+    copy_result(source, manifest, out)
+    shutil.copyfile(source / "run.json", out / "run.json")
+    choice = Chosen(
+        run=trained.name,
+        benchmark=next(iter(graded.values())).benchmark,
+        samples_per_problem=next(iter(graded.values())).samples,
+        step=step,
+        averages={str(one): average for one, average in averages.items()},
+    )
+    write_json(out / "chosen.json", choice.to_json())
+    read = [Path(path) for each in graded.values() for path in each.hashes]
+    write_output_manifest("choice", out / "chosen", [".json"], read, {"of_equals": "earliest"})
+    shutil.copyfile(source / "manifest.json", out / "manifest.json")

@@ -35,7 +35,7 @@ def train_run(
         out: directory of a run by the local engine; None for that of ``run_file``.
         cluster_file: where verl trains; None for cluster.json beside ``run_file``.
     """
-    from rlvr.runs.termination import exit_if_interrupted
+    from rlvr.runs.job import exit_if_interrupted
 
     content = read_json(run_file)
     with exit_if_interrupted():

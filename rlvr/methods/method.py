@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from rlvr.methods.token_weights.base import TokenWeights
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from rlvr.methods.rollout_batch import RolloutBatch
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,16 @@ class Method:
         if self.reward_shaping is not None:
             shaped = self.reward_shaping(shaped, lengths, longest, generator)
         return self.advantage(shaped, group_ids, lengths)
+
+    def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        """Compute weights [B, T] of the tokens, one everywhere without a weighting, and its metrics.
+
+        A batch without one of the sides has no statistic of it, and no such metric.
+        """
+        if self.token_weights is None:
+            return batch.response_mask.float(), {}
+        weights, metrics = self.token_weights(batch)
+        return weights, {name: value for name, value in metrics.items() if not math.isnan(value)}
 
     def token_loss(self, tokens: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the token losses [B, T] of everything that the method has in its loss, and metrics [B, T]."""

@@ -1,7 +1,6 @@
 """Figures of quantities along the training: metrics of every method, rewards of many methods, scores of checkpoints."""
 
 import math
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_parquet
 from evals.core.records import BASE, BenchmarkScores, Chosen, Condition, Run, conditions_of, read_runs
 from evals.figures import style
+from evals.figures.fitting import legend_beside
 from evals.figures.style import NEUTRAL, number_of_seeds, set_title
 
 Metrics = Mapping[str, pd.DataFrame]
@@ -27,23 +27,27 @@ Points = Mapping[str, Sequence[tuple[int, str]]]
 
 @dataclass(frozen=True)
 class Curve:
-    """A column of metrics.parquet as a column of panels; ``from_zero`` where the distance to zero means something."""
+    """A column of metrics.parquet as a column of panels; ``from_zero`` where the distance to zero means something.
+
+    ``lacking`` is what a panel says of a method without values.
+    """
 
     column: str
     title: str
     scale: float
     unit: str
     from_zero: bool
+    lacking: str = "not recorded"
 
 
 CURVES = (
     Curve("reward_mean", "Reward", 1.0, "mean of the rollouts", False),
     Curve("entropy", "Entropy", 1.0, "nats per token", True),
     Curve("response_length_mean", "Response length", 1.0, "tokens", False),
-    Curve("clip_fraction", "Clip fraction", 100.0, "% of response tokens", True),
+    Curve("clip_fraction", "Clip fraction", 100.0, "% of response tokens", True, "does not clip"),
 )
 _OF_EVERY_METHOD = ("step", "reward_mean", "entropy", "response_length_mean")
-_LABEL_WIDTH, _WIDE_LABEL_WIDTH, _PANEL_TITLE_WIDTH = 20, 22, 26  # characters
+_LABEL_WIDTH, _WIDE_LABEL_WIDTH = 20, 22  # characters
 _PANELS_PER_LINE = 5
 
 
@@ -118,8 +122,7 @@ def draw_training_curves(runs: Sequence[Run], metrics: Metrics) -> Figure:
     grid = figure.subplots(len(rows), len(CURVES), squeeze=False, sharex=True, sharey="col")
     for curve, column in zip(CURVES, grid.T, strict=True):
         _draw_methods(column, runs, curve, metrics)
-        column[0].set_title(f"{curve.title}\n", pad=2)
-        column[0].text(0, 1.05, curve.unit, transform=column[0].transAxes, fontsize=8, color="#4d4d4d")
+        column[0].set_title(f"{curve.title}\n({curve.unit})", fontsize=8)
         column[-1].set_xlabel("rollout step")
         if curve.from_zero:
             column[0].set_ylim(bottom=0)
@@ -156,8 +159,7 @@ def draw_reward_curves(
     else:
         across = min(_PANELS_PER_LINE, len(methods))
         figure = style.new_figure(0.6 + 2.0 * across, 0.9 + 1.5 * math.ceil(len(methods) / across))
-        names = [textwrap.fill(row.title, _PANEL_TITLE_WIDTH, break_long_words=False) for row in rows[0]]
-        columns = [style.titled_panels(figure, names, across, fontsize=8)]
+        columns = [style.titled_panels(figure, [row.title for row in rows[0]], across, fontsize=8)]
     reference_row = methods.index(reference)
     for runs, methods_drawn, column in zip(studies, rows, columns, strict=True):
         for axes in column[len(methods_drawn) :]:
@@ -199,7 +201,7 @@ def _draw_methods(
         if black is not None:
             axes.plot(means[black].index.to_numpy(), means[black].to_numpy(), color="black", linewidth=0.9)
         if values.isna().to_numpy().all():
-            axes.text(0.98, 0.9, "does not clip", transform=axes.transAxes, ha="right", va="top", color=NEUTRAL)
+            axes.text(0.98, 0.9, curve.lacking, transform=axes.transAxes, ha="right", va="top", color=NEUTRAL)
             continue
         colour, steps = styles[row.method].colour, values.index.to_numpy()
         low, high = values.min(axis=1).to_numpy(), values.max(axis=1).to_numpy()
@@ -240,7 +242,7 @@ def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str
     axes.set_xlim(left=0)
     axes.set_xlabel("rollout step")
     axes.set_ylabel(f"avg@{k}, mean of all benchmarks (%)")
-    _add_legend(figure, axes)
+    legend_beside(figure, axes)
     set_title(figure, f"Scores along the training: mean and range of {number} seeds; dashed: base model")
     return figure
 
@@ -263,16 +265,11 @@ def draw_validation_curves(runs: Sequence[Run], choices: Sequence[Chosen]) -> Fi
                 _draw_scores(axes, looks[row.method], row.title, steps, seeds)
         axes.set_xlim(left=0)
         axes.set_xlabel("rollout step")
-    _add_legend(figure, panels[0])
+    legend_beside(figure, panels[0])
     chosen, number = choices[0], number_of_seeds(len(row.runs) for row in rows)
     panels[0].set_ylabel(f"avg@{chosen.samples_per_problem}, {chosen.benchmark} (%)")
     set_title(figure, f"Validation along the training: mean and range of {number} seeds")
     return figure
-
-
-def _add_legend(figure: Figure, axes: Axes) -> None:
-    """Name the methods beside the panels: inside, nine names would hide the lines."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", fontsize=8)
 
 
 def _draw_scores(

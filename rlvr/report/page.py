@@ -74,7 +74,7 @@ def report_content(
     audited_runs = audit.read_audits(audits, results.runs)
     audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")
-    falls = robust.read_falls(results, directory / "runs")
+    falls = robust.falls_of(results)
     copies, compared = main.near_copies_note(results, directory / "problems")
     summary, *by_benchmark = main.main_tables(results, costs, falls, [*notes, *copies])
     shown, number_shown = _first_columns(summary)

@@ -8,15 +8,16 @@ from evals.core.comparisons import Comparison, Verdict
 from evals.core.records import BASE, Condition
 from evals.figures.efficiency import COSTS
 from evals.results import Results
+from evals.statistics.robust import share_interval
 from evals.tables import numbers
-from evals.tables.main import average_text, controls_note, difference_text
+from evals.tables.main import average_text, controls_note, difference_text, repeated_note
 from evals.tables.robust import Summary
 from rlvr.report.charts import HELD_OUT, at_the_end
 
 _VERDICTS = {
     Verdict.BETTER: "Better than {reference}",
     Verdict.WORSE: "Worse than {reference}",
-    Verdict.EQUIVALENT: "Equivalent to {reference} within the margin",
+    Verdict.EQUIVALENT: "Equivalent to {reference} in score, within the margin",
     Verdict.UNDECIDED: "Not decided against {reference} when the study ended",
     Verdict.NOT_DISTINGUISHABLE: "Not distinguishable from {reference} at this size",
     Verdict.NO_CONTRAST: "No contrast with {reference}, so that more seeds are unlikely to show a difference",
@@ -47,12 +48,29 @@ def findings(results: Results) -> list[str]:
                 for control in [", a control" if method in _controls(results) else ""]
             ]
             sentences.append(f"{words.format(reference=results.reference_title)}: {'; '.join(members) or 'none'}.")
+        sentences += _falls(results, compared)
         effects = [row.minimum_detectable_effect for *_, row in compared if row.minimum_detectable_effect is not None]
         if effects:
             size = " to ".join(dict.fromkeys([numbers.percent(min(effects)), numbers.percent(max(effects))]))
             missed = "would often have been missed (power under 80 %)"
             sentences.append(f"A true difference smaller than {size} points {missed}.")
-    return [*sentences, *filter(None, [controls_note(results)])]
+    return [*sentences, *filter(None, [repeated_note(results), controls_note(results)])]
+
+
+def _falls(results: Results, compared: Sequence[tuple[str, str, Comparison]]) -> list[str]:
+    """Say which methods fell more or less often than the reference, and what is known where no run fell."""
+    known = [(title, row) for _, title, row in compared if row.fell is not None and row.against_fell is not None]
+    if not known:
+        return []
+    said, most = list[str](), max(share_interval(row.fell or 0, row.seeds)[1] for _, row in known)
+    for title, row in known:
+        if row.fell or row.falls:
+            said.append(f"{title} {row.fell} of {row.seeds} ({row.falls or 'no difference shown'})")
+    first = known[0][1]
+    reference = f"{results.reference_title} {first.against_fell} of {first.against_seeds}"
+    if not said and not first.against_fell:
+        return [f"No run fell; that says of no method that fewer than {100 * most:.0f} % of its runs would."]
+    return [f"Runs that fell: {'; '.join([reference, *said])}. Verdicts on scores are of the other runs."]
 
 
 def question(results: Results) -> str:

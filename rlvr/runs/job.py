@@ -1,12 +1,87 @@
-"""The process of a job of the workflow: its log, its errors in one line, and its end after a SIGTERM."""
+"""The process of a job: its log, its errors in one line, and its end when it is asked to stop or its Snakemake dies."""
 
+import ctypes
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from evals.core.errors import UserError
-from rlvr.runs.termination import end_with_snakemake, exit_if_interrupted
+
+STOPPED = 143
+"""The exit status of a training that was stopped: 128 + SIGTERM, as a shell reports it."""
+SNAKEMAKE = "RLVR_BENCH_SNAKEMAKE"
+"""The environment variable that tells a job the process of its Snakemake."""
+_SIGNAL_AT_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG of linux/prctl.h
+
+
+class Interrupted(Exception):
+    """The training was asked to stop, and its state is saved."""
+
+
+@contextmanager
+def exit_if_interrupted() -> Iterator[None]:
+    """End the process with one line and the status :data:`STOPPED` when a training was asked to stop."""
+    try:
+        yield
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        raise SystemExit(STOPPED) from None
+
+
+def save_when_due(
+    step: int, steps: int, interval: int, asked_to_stop: Callable[[], bool], save: Callable[[], None], name: str
+) -> None:
+    """Save the state after every ``interval`` steps, after the last one, and where the training is asked to stop.
+
+    Raises:
+        Interrupted: the training, ``name`` for people, was asked to stop.
+    """
+    stop = asked_to_stop()  # once: what comes while the state is saved waits for the next step
+    if stop or step == steps or step % interval == 0:
+        save()
+    if stop:
+        raise Interrupted(f"{name}: stopped after step {step}; its state is saved")
+
+
+def end_with_snakemake() -> None:
+    """Let Linux send this process a SIGTERM when its Snakemake dies, if it is the job of one.
+
+    A job that went on would publish its files after the next Snakemake has begun the same job, and perhaps given it up.
+    """
+    number = os.environ.get(SNAKEMAKE)
+    if number is None or sys.platform != "linux" or "APPTAINER_CONTAINER" in os.environ:  # which may hide the process
+        return
+    if os.getppid() == int(number):
+        end_with_parent(signal.SIGTERM)
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:  # it died before the request
+        raise SystemExit(STOPPED) from None
+
+
+def end_with_parent(sent: signal.Signals) -> None:
+    """Let Linux send this process a signal when its parent dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_DEATH, sent)
+
+
+@contextmanager
+def termination() -> Iterator[Callable[[], bool]]:
+    """Note a SIGTERM instead of dying from it; yields a function that says whether one has come."""
+    received = False
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal received
+        received = True
+
+    previous = signal.signal(signal.SIGTERM, note)
+    try:
+        yield lambda: received
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager

@@ -14,8 +14,11 @@ import pandas as pd
 
 from evals.core.comparisons import Comparison, Comparisons, Contrast, Verdict
 from evals.core.errors import UserError
+from evals.core.files import read_json, sha256_file, write_json
 from evals.core.records import ALL_BENCHMARKS
 from evals.scores.contrast import MeasuredRun, estimate_contrast
+from evals.statistics.robust import share_interval
+from evals.tables import numbers
 from rlvr.methods.components import part_with
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue
@@ -128,8 +131,25 @@ class Judgement:
         """The name of the control that is the reference method but for random token weights."""
         return _RANDOM_WEIGHTS if self.against == _EXTENDED else f"{self.reference}_random_weights"
 
-    def content(self, seeds: Any) -> dict[str, Any]:
-        """The study: reference, component and both controls."""
+    def number(self) -> int:
+        """Count this judgement among those of the directory against the same reference, whose runs they share.
+
+        A file that was judged before keeps its number; changed bytes are another judgement.
+        """
+        path, against = self.out / "judgements.json", self.against
+        bytes_of = [self.component.file, *([against.file] if isinstance(against, Named) else [])]
+        entry = {"component": self.method, "against": self.reference, "sha256": [*map(sha256_file, bytes_of)]}
+        entries = read_json(path)["judgements"] if path.exists() else []
+        if entry not in entries:
+            entries.append(entry)
+            write_json(path, {"judgements": entries})
+        known = [
+            row for row in entries if row["against"] == self.reference and row["sha256"][1:] == entry["sha256"][1:]
+        ]
+        return known.index(entry) + 1
+
+    def content(self, seeds: Any, number: int = 1) -> dict[str, Any]:
+        """The study: reference, component and both controls; of the judgement with a ``number``."""
         title, against = self.component.title, self.against
         if isinstance(against, str):
             of_reference = {"extends": against}
@@ -149,7 +169,7 @@ class Judgement:
         judged = {
             "study": f"judge_{self.method}",
             "folder": f"studies/{self.method}",
-            "title": f"{title} against {title_of_reference}",
+            "title": f"{title} against {title_of_reference}" + (f", judgement {number}" if number > 1 else ""),
             "question": f"Is {self.method} of {self.component.file.name} better than {title_of_reference}?",
             "seeds": seeds,
             "methods": methods,
@@ -196,7 +216,13 @@ class Judgement:
 
         Returns the comparison of every method with the reference.
         """
-        looks = [*(look for look in LOOKS if look < self.seeds), self.seeds]
+        looks, nth = [*(look for look in LOOKS if look < self.seeds), self.seeds], self.number()
+        level = {"level": 5.0 / nth} if nth > 1 else {}
+        if level:
+            said = (
+                f"judgement {nth} here against the same runs of {self.reference}: it may err in {5 / nth:.2g} %, not 5"
+            )
+            print(said, flush=True)
         rows: dict[str, Comparison] = {}
         seconds_of_seed = 0.0  # of all methods, by the look before
         for number, seeds in enumerate(looks):
@@ -205,13 +231,13 @@ class Judgement:
                 late = f"a look at {seeds} seeds would end after the {self.minutes:g} minutes (--minutes)"
                 print(late, file=sys.stderr)
                 break
-            design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin}
-            run_study(self.content(design), self.out, self.cores)
+            design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin, **level}
+            run_study(self.content(design, nth), self.out, self.cores)
             compared = Comparisons.read(self.directory / "comparisons.json")
             to_reference = [row for row in compared.comparisons if row.against == self.reference]
             rows = {row.method: row for row in to_reference if row.benchmark == ALL_BENCHMARKS}
             asked = (rows[self.method], rows[self.harmful])
-            if all(row.verdict not in (Verdict.UNDECIDED, Verdict.NO_CONTRAST) for row in asked):
+            if not any(row.is_open for row in asked):
                 break
             seconds_of_seed = (time.monotonic() - before) / added
         if not rows:
@@ -239,21 +265,32 @@ def contrast_words(contrast: Contrast | None, reference: str) -> str:
     return f"contrast: your update is {contrast.degrees:.1f} degrees from {reference}'s on one seed; {floor}"
 
 
+def fell_words(row: Comparison) -> str:
+    """Say how many runs fell, the interval of the share, and what that is beside the reference."""
+    if row.fell is None or row.against_fell is None:
+        return "falls not known"
+    low, high = share_interval(row.fell, row.seeds)
+    share = f"{row.fell} of {row.seeds} fell [{100 * low:.0f}, {100 * high:.0f}]"
+    if not row.fell and not row.against_fell:
+        return share
+    return f"{share}, {row.against} {row.against_fell} of {row.against_seeds}: {row.falls or 'no difference shown'}"
+
+
 def verdict_line(row: Comparison, table: pd.DataFrame, minutes: float) -> str:
     """Say the verdict in one line, with contrast, falls and cost from the main table."""
-    known = {Verdict.BETTER: "better than", Verdict.WORSE: "worse than", Verdict.EQUIVALENT: "equivalent to"}
+    known = {Verdict.BETTER: "better than", Verdict.WORSE: "worse than", Verdict.EQUIVALENT: "equivalent in score to"}
     words = known.get(row.verdict, "not decided against")
     interval = row.confidence_interval
-    between = f" [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]" if interval else ""
+    between = f" [{numbers.points(interval[0])}, {numbers.points(interval[1])}]" if interval else ""
     effect = row.minimum_detectable_effect
     tokens = table["tokens_generated"]
     degrees = table["contrast_degrees"][row.method] if "contrast_degrees" in table else None
     parts = [
-        f"{row.method}: {words} {row.against}, {100 * row.difference:+.1f} points{between}",
+        f"{row.method}: {words} {row.against}, {numbers.points(row.difference)} points{between}",
         f"{row.seeds} seeds",
         *([f"MDE {100 * effect:.1f}"] if effect is not None else []),
         *([f"contrast {degrees:.1f} degrees"] if pd.notna(degrees) else []),
-        f"{int(table['fell'][row.method])} fell",
+        fell_words(row),
         f"{tokens[row.method] / tokens[row.against]:.2g} times the tokens",
         f"{minutes:.1f} minutes",
     ]

@@ -15,6 +15,9 @@ import psutil
 from evals.core.errors import UserError
 from evals.core.single_writer import single_writer
 
+HELD_BY = ".snakemake/study"
+"""The directory of the lock of a study's directory, and of the file ``owner``, the first that a start writes."""
+
 
 def main(arguments: list[str]) -> None:
     """Run snakemake with ``arguments``; exits with Snakemake's status, or with 1 if it may not run."""
@@ -49,7 +52,7 @@ def _give_name_and_cache() -> None:
 
 def only_study(directory: Path) -> contextlib.AbstractContextManager[None]:
     """Hold ``directory``, or refuse it. The kernel drops this lock with its process; Snakemake's survives a kill."""
-    return single_writer(directory / ".snakemake/study", "runs another study here", wait_seconds=0.0)
+    return single_writer(directory / HELD_BY, "runs another study here", wait_seconds=0.0)
 
 
 def require_no_snakemake(directory: Path) -> None:

@@ -28,7 +28,7 @@ class PlannedLook:
 
     Attributes:
         study: what is compared.
-        level: of every interval, so that all of the whole study err together in 5 %.
+        level: of every interval, so that all of the whole study err together in the study's level, 5 %.
         level_alone: the same for one comparison by itself.
         earlier: the folder of the look before, or none.
         is_due: whether something was left to decide, by the decisions that are there.
@@ -77,7 +77,7 @@ def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
         return study, {}
     compared = [(model, method) for model in study.config.models for method in study.methods]
     open_ = [pair for pair in compared if pair[1] != study.config.reference_method]
-    levels = nominal_levels(design.looks, design.at_most, _LEVEL / len(open_))
+    levels = nominal_levels(design.looks, design.at_most, design.level / 100 / len(open_))
     levels_alone = nominal_levels(design.looks, design.at_most, _LEVEL)
     ends = dict.fromkeys(open_, design.looks[-1])
     looks: dict[str, PlannedLook] = {}
@@ -99,7 +99,7 @@ def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
         )
         if decisions is not None:
             rows = Looks.read(decisions_of(folder)).last()
-            decided = {key for key, look in rows.items() if look.verdict is not None}
+            decided = {key for key, look in rows.items() if look.is_decided}
             ends |= {pair: seeds for pair in open_ if pair in decided}
             open_ = [pair for pair in open_ if pair not in decided]
     return replace(study, seeds_of=_with_reference(ends, study)), looks

@@ -16,7 +16,7 @@ from evals.core.run_spec import VERL
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.verifier import read_verifier
 from evals.grading.verdict import CODE
-from rlvr.runs.termination import SNAKEMAKE
+from rlvr.runs.job import SNAKEMAKE
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import OF_PROBLEMS, Study

@@ -17,6 +17,7 @@ import pandas as pd
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl, write_text
 from evals.core.manifest import write_output_manifest
+from evals.tables.numbers import rounded
 from rlvr.page_template import page_template
 from rlvr.tokens.table import DISPLACEMENT, is_comparison, read_comparison, read_token_table
 
@@ -96,7 +97,7 @@ class StepView:
 
     def heading(self, row: Row) -> tuple[str, str, str]:
         """Return a response's name, outcome and small print, from its first row."""
-        outcome = f"reward {row['reward']:g}, advantage {row['advantage']:+.3f}"
+        outcome = f"reward {row['reward']:g}, advantage {rounded(row['advantage'], '+.3f')}"
         return f"Rollout {row['sample']}", outcome, f"optimizer step {row['mini_batch']}"
 
     def cells(self, row: Row) -> tuple[str, ...]:
@@ -160,8 +161,8 @@ class ComparisonView:
     def cells(self, row: Row) -> tuple[str, ...]:
         before, after = row["base_log_prob"], row["trained_log_prob"]
         others = ("base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")
-        numbers = (f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}", *(f"{row[name]:.4f}" for name in others))
-        return str(row.get("token_class", "–")), *numbers
+        numbers = (f"{before:.4f}", f"{after:.4f}", rounded(after - before, "+.4f"))
+        return str(row.get("token_class", "–")), *numbers, *(f"{row[name]:.4f}" for name in others)
 
 
 def _check_problems(problems: Sequence[str], column: pd.Series) -> None:

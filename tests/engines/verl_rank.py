@@ -84,7 +84,7 @@ def compute(path: Path) -> None:
     """Old log-probs, token weights and all updates of one recorded batch."""
     from evals.core.run_spec import Cluster, VerlRun
     from rlvr.engines.verl.checks import compose_config
-    from rlvr.engines.verl.mini_batches import rank_layout
+    from rlvr.engines.verl.gathering import rank_layout
     from rlvr.methods.assignments import mini_batch_ids
 
     given, directory = json.loads(path.read_text(encoding="utf-8")), path.parent

@@ -37,7 +37,7 @@ from rlvr.engines.verl.metrics import write_step
 if "merge" in sys.argv:
     shutil.copytree("results/base/tiny/checkpoint", sys.argv[sys.argv.index("--target_dir") + 1])
     sys.exit()
-if "rlvr.engines.verl.merged" in sys.argv:
+if "rlvr.engines.verl.checkpoints" in sys.argv:
     sys.exit()
 states = Path(dict(word.split("=", 1) for word in sys.argv if "=" in word)["trainer.default_local_dir"])
 tracker, attempts = states / TRACKER, Path("attempts")

@@ -97,7 +97,7 @@ def test_the_interval_of_a_share_leaves_its_tails() -> None:
     ],
 )
 def test_a_training_fell_if_it_lost_more_than_half_of_its_gain(course: np.ndarray, expected: bool) -> None:
-    assert fell_in_training(course) is expected
+    assert fell_in_training(course) == expected
 
 
 def test_noise_is_no_fall() -> None:

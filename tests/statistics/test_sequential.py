@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtri
 
 from evals.statistics.difference import Difference, pooled
-from evals.statistics.sequential import nominal_levels
+from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
 
 LOOKS, AT_MOST, MARGIN = (4, 6, 8, 11, 16), 16, 2.0
 SEED_SD, PROBLEM_VARIANCE = 1.14, 0.0147  # points, of the default study: 16 and 54 seeds, 480 problems
@@ -89,3 +89,17 @@ def test_a_study_like_the_default_one_saves_a_quarter_of_its_trainings() -> None
     simulated = simulate([-0.6, 0.3, -4.2, 0.2, -6.3, -0.5, -0.3, -7.0])
     trainings = simulated.seeds.sum(axis=1) + simulated.seeds.max(axis=1)
     assert trainings.mean() / (9 * AT_MOST) < 0.75
+
+
+def test_a_repeated_study_finds_its_own_mde_four_times_in_five_and_leaves_open_what_it_says() -> None:
+    levels = nominal_levels(LOOKS, AT_MOST, 0.05 / 8)
+    parts = [(np.asarray(SEED_SD**2 / AT_MOST), 1e6)] * 2  # known, as in the simulation
+    known = map(np.asarray, (0.0, PROBLEM_VARIANCE, 1e6, 2 * SEED_SD**2 / AT_MOST, 2e6))
+    rule, streams = StoppingRule(LOOKS, levels, MARGIN), (np.random.default_rng(seed) for seed in (1, 2))
+    repeated = Repetitions.draw(Difference(*known, arms=tuple(parts)), (AT_MOST, AT_MOST), rule, *streams)
+    mde = repeated.detectable()
+    assert 1.7 < mde < 2.1
+    found = simulate([mde] * 8).verdict
+    assert (found == 1).mean() == pytest.approx(0.8, abs=0.05)
+    assert (simulate([0.0] * 8).verdict == 0).mean() == pytest.approx(repeated.end(0.0)[1].mean(), abs=0.05)
+    assert np.median(repeated.end(repeated.median_unbiased(2.4))[2]) == pytest.approx(2.4, abs=0.01)

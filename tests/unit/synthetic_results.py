@@ -394,6 +394,8 @@ def _write_comparisons(
                         "against_seeds": 1 if against == "base" else seeds,
                         "problems": len(ours),
                         "verdict": verdict,
+                        "fell": 0,
+                        "against_fell": None if against == "base" else 0,
                     }
                 )
     write_json(
@@ -404,6 +406,7 @@ def _write_comparisons(
             "bootstrap_resamples": 10000,
             "permutations": 100000,
             "comparisons": rows,
+            "fallen": [],
             "contrasts": [
                 {"model": "tiny", "method": method, "against": "dapo", "degrees": degrees, "floor_degrees": FLOOR}
                 | {"slope_degrees": 1.2 * degrees, "ratio_interval": [degrees / FLOOR - 0.2, degrees / FLOOR + 0.1]}

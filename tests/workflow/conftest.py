@@ -1,5 +1,6 @@
 """A copy of the project in which the smoke study has been run, and a way to ask Snakemake what it would do next."""
 
+import functools
 import os
 import re
 import shutil
@@ -107,7 +108,12 @@ def copy_project(root: Path) -> Project:
 @pytest.fixture(scope="session")
 def smoke_study(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The project after ``snakemake --configfile config/smoke.yaml``; a test leaves it as it found it."""
-    project = copy_project(tmp_path_factory.mktemp("smoke") / "project")
+    return _smoke_study(tmp_path_factory.getbasetemp() / "smoke")
+
+
+@functools.cache  # the tests of a package beside the core have a fixture of their own, of the same study
+def _smoke_study(directory: Path) -> Project:
+    project = copy_project(directory)
     project.run()
     return project
 

@@ -1,5 +1,7 @@
-"""Snakemake's command line in a fork of this process: loading Snakemake anew takes longer than most dry-runs."""
+"""Snakemake's command line in a fork of a process that has loaded it: to load it anew takes longer than a dry run."""
 
+import contextlib
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -7,11 +9,11 @@ import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
-
-import snakemake.cli
 
 _OURS = ("rlvr", "evals", "snakemake_logger_plugin_rlvr", "rlvr_claims")
+# A process without threads is forked: a fork of the tests' own, after torch has started threads, may wait for ever.
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["snakemake.cli"])
 
 
 def run_in_fork(
@@ -21,27 +23,21 @@ def run_in_fork(
 
     For what starts no jobs: a job's process starts Snakemake again by the command line of this one.
     """
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        child = os.fork()
-        if child == 0:
-            _run_and_exit(list(arguments), directory, environment, output, errors)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        said = []
-        for file in (output, errors):
-            file.seek(0)
-            said.append(file.read())
-    return subprocess.CompletedProcess(["snakemake", *arguments], code, *said)
+    with tempfile.TemporaryDirectory() as place:
+        files = [Path(place, "output"), Path(place, "errors")]
+        child = _SERVER.Process(target=_snakemake, args=(list(arguments), directory, dict(environment), *files))
+        child.start()
+        child.join()
+        output, errors = (file.read_text() for file in files)
+    assert child.exitcode is not None
+    return subprocess.CompletedProcess(["snakemake", *arguments], child.exitcode, output, errors)
 
 
-def _run_and_exit(
-    arguments: list[str], directory: Path, environment: Mapping[str, str], output: IO[str], errors: IO[str]
-) -> None:
-    """Become the process that ``python -m snakemake`` would be; does not return."""
-    code = 1
-    try:
-        os.dup2(output.fileno(), 1)
-        os.dup2(errors.fileno(), 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+def _snakemake(arguments: list[str], directory: Path, environment: dict[str, str], output: Path, errors: Path) -> None:
+    """Become the process that ``python -m snakemake`` would be, with its output in files."""
+    with open(output, "w") as sys.stdout, open(errors, "w") as sys.stderr:
+        os.dup2(sys.stdout.fileno(), 1)
+        os.dup2(sys.stderr.fileno(), 2)
         os.chdir(directory)
         os.environ.clear()
         os.environ.update(environment)
@@ -49,16 +45,18 @@ def _run_and_exit(
         for name in [name for name in sys.modules if name.split(".")[0] in _OURS]:
             del sys.modules[name]
         sys.argv = ["snakemake", *arguments]
-        snakemake.cli.main(arguments)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-        code = 0 if end.code is None else code
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        from snakemake.cli import main
+
+        code = 1
+        try:
+            main(arguments)
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+        except BaseException:
+            traceback.print_exc()
+        with contextlib.suppress(Exception):
+            sys.stdout.flush(), sys.stderr.flush()
         os._exit(code)

@@ -48,9 +48,9 @@ def test_the_page_leads_from_an_empty_directory_to_a_verdict_and_a_page(finished
     done = run([*judge.split(), *small], finished_copy, directory)
     assert done.returncode == 0, done.stdout + done.stderr
     *_, verdict, address = done.stdout.splitlines()
-    assert verdict.startswith("tanh_ratio: equivalent to dapo, ") and "; 2 seeds; MDE " in verdict
+    assert verdict.startswith("tanh_ratio: equivalent in score to dapo, ") and "; 2 seeds; MDE " in verdict
     report = Path(address).read_text()
-    assert "The decisions, look by look" in report and "Equivalent to DAPO within the margin" in report
+    assert "The decisions, look by look" in report and "Equivalent to DAPO in score, within the margin" in report
     after = {path.parent.name: path.stat().st_mtime_ns for path in root.glob("results/runs/*/manifest.json")}
     assert {name: after[name] for name in trained} == trained  # the reference's trainings are those of the smoke study
     (copy,) = root.glob("results/components/*/component.py")

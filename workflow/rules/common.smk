@@ -8,6 +8,7 @@ unnamed ones only make the job again when they change.
 from pathlib import Path
 
 from evals.audit import VERSION as AUDIT_VERSION
+from evals.core.comparisons import FALL
 from evals.core.files import canonical_json, sha256_file
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
@@ -143,9 +144,9 @@ onstart:
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
 
 
-def made_by(manifest, settings, at_most, asked=None):
+def made_by(manifest, settings, at_most, asked=None, keys=()):
     """The settings of a rule one by one; results whose manifest has others than are ``asked`` are refused."""
-    return by_setting(settings, at_most, refuse_made_otherwise(workflow, manifest, asked or settings))
+    return by_setting(settings, at_most, refuse_made_otherwise(workflow, manifest, asked or settings, keys))
 
 
 # Problems
@@ -340,7 +341,8 @@ def sampling_command(wildcards, output):
 
 def settings_of_grades(wildcards):
     """What decides the grades of a checkpoint."""
-    return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, "audit": AUDIT_VERSION}
+    of_audit = {"audit": AUDIT_VERSION, "audited": CONFIG.evaluation.audited}
+    return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, **of_audit}
 
 
 def verifiers(names):
@@ -349,19 +351,26 @@ def verifiers(names):
 
 
 def is_look(wildcards):
-    """Whether a folder is that of a look, which compares scores alone."""
+    """Whether a folder is that of a look."""
     return wildcards.folder in STUDIES.looks(wildcards.folder)
 
 
 def statistics(wildcards):
     """The statistics of a comparison: at a look its intervals have the level of the look, and controls are not named."""
     config = study_of(wildcards.folder).config
-    look = STUDIES.looks(wildcards.folder).get(wildcards.folder)
+    looks = STUDIES.looks(wildcards.folder)
+    look, planned = looks.get(wildcards.folder), list(looks.values())
+    stopping = {"looks": [row.seeds for row in planned], "levels": [row.level for row in planned]}
     return {
         "reference_method": config.reference_method,
         "statistics": CONFIG.statistics,
         "controls": None if look else config.controls,
         "confidence": 1.0 - look.level if look else 0.95,
+        "stopping": (
+            {**stopping, "margin": planned[0].margin, "level": config.seeds.level / 100}
+            if planned and not look
+            else None
+        ),
     }
 
 
@@ -371,7 +380,8 @@ def parameters_of_comparisons(wildcards):
     settings = Settings.of(**asked)
     names = {"seed": settings.seed, "bootstrap_resamples": settings.bootstrap_resamples}
     names |= {"permutations": settings.permutations, "reference_method": settings.reference_method}
-    return names | {"confidence": settings.confidence}
+    fall = {} if settings.fall == FALL else {"fall": settings.fall.to_json()}
+    return names | {"confidence": settings.confidence} | fall
 
 
 def decisions(wildcards):
@@ -467,9 +477,11 @@ def pages_of(folder):
     return pages + [f"results/{folder}{name}" for name in ("report.html", "tracking.json") if TRAINS]
 
 
-TABLES = {"by_seed": "evals.tables.by_seed:write_by_seed_table"}
-TABLES_OF_TRAINING = {
+TABLES = {
+    "by_seed": "evals.tables.by_seed:write_by_seed_table",
     "robust": "evals.tables.robust:write_robust_table",
+}
+TABLES_OF_TRAINING = {
     "efficiency": "evals.tables.efficiency:write_efficiency_table",
 }
 

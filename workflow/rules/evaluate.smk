@@ -57,6 +57,7 @@ rule grade:
         kinds=lambda w, output: {name: STUDY.grading(name)[0] for name in evaluated_on(w)},
         verifiers=lambda w, output: verifiers(evaluated_on(w)),
         workers=lambda w, output: MACHINE.grading_workers,
+        audited=lambda w, output: CONFIG.evaluation.audited,
         run=lambda w: w.run,
         out=Path("results/grades"),
     script:
@@ -102,7 +103,7 @@ rule compare:
     """Every method of a folder beside the reference method and the base model."""
     input:
         code_of("evals.scores.comparison"),
-        lambda w: [] if is_look(w) else of_runs("results/runs/{run}/metrics.parquet", trained=True)(w),
+        of_runs("results/runs/{run}/metrics.parquet", trained=True),
         scores=expand("results/{{folder}}scores/{b}.json", b=BENCHMARKS),
         decisions=decisions,
     output:
@@ -111,10 +112,10 @@ rule compare:
     log:
         "results/logs/{folder}comparisons.log",
     params:
-        *made_by("results/{folder}comparisons.manifest.json", statistics, 20, parameters_of_comparisons),
+        *made_by("results/{folder}comparisons.manifest.json", statistics, 30, parameters_of_comparisons, ["fall"]),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
-        training=lambda w: None if is_look(w) else Path("results/runs"),
+        training=Path("results/runs"),
     script:
         "../scripts/call.py"
 

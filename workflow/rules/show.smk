@@ -55,7 +55,7 @@ rule table_main:
 
 
 rule table_of_scores:
-    """A table of a folder's scores alone: of every seed."""
+    """A table of a folder's scores alone: of every seed, and of medians and seeds that fell."""
     input:
         code_of_call(TABLES, "table"),
         **RESULTS,
@@ -72,7 +72,7 @@ rule table_of_scores:
 
 
 rule table_of_training:
-    """A table of what the runs recorded, too: medians and seeds that fell; methods at equal tokens."""
+    """A table of what the runs recorded, too: methods at equal tokens."""
     input:
         code_of_call(TABLES_OF_TRAINING, "table"),
         *OF_TRAINING,
@@ -198,6 +198,7 @@ rule figure_design:
         call="evals.figures.designs:write_design_figure",
         name=lambda w: w.design,
         reference=lambda w: reference_of(w),
+        margin=lambda w: getattr(study_of(w.folder).config.seeds, "margin", None),
     script:
         "../scripts/call.py"
 

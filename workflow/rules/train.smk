@@ -116,7 +116,7 @@ rule best_policy:
     wildcard_constraints:
         run=r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME,
     params:
-        call="rlvr.engines.best:choose_best",
+        call="rlvr.engines.result:choose_best",
         trained=lambda w, output: Path(f"results/runs/{policy(w.run).trained.run}"),
         candidates=lambda w, input: {
             str(row.step): str(Path(grades).parent)

@@ -74,6 +74,10 @@ class Columns(Settings):
     )
     entry_point: str | None = Field(default=None, description="the name of the function to write, with grader code")
     examples: str | None = Field(default=None, description="tests that the prompt shows, with grader code")
+    topic: str | None = Field(
+        default=None,
+        description="the problem's topic, such as a subject: a topic's problems are a cluster of intervals and tests",
+    )
     starter: str | None = Field(default=None, description="the beginning of the program, with grader code")
     metadata: str | None = Field(default=None, description="further data of the tests, with grader code")
 

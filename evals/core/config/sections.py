@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from evals.core.comparisons import FALL, Fall
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, Positive
+from evals.core.numbers import BOUNDED, Count, Index, Positive, Share
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
 from evals.core.sampling import BenchmarkSampling, SamplingMachine
@@ -75,6 +76,11 @@ class SeedsByLooks(Settings):
     margin: Annotated[Positive, Field(le=100)] = Field(
         description="points: a difference whose interval lies within it is equivalent"
     )
+    level: Annotated[Positive, Field(le=50)] = Field(
+        default=5.0,
+        description="per cent of studies that may have a false verdict on a score, and as many that may have one on "
+        "falls; `rlvr-bench judge` divides it by the number of judgements against the same reference",
+    )
 
     @model_validator(mode="after")
     def _check_looks(self) -> Self:
@@ -112,6 +118,11 @@ class Evaluation(BenchmarkSampling, Settings):
         "the benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice "
         "and programs keep their own",
     )
+    audited: Share = Field(
+        default=0.125,
+        description="share of the samples with plain answers that the second grader is asked about; it is asked about "
+        "all others (docs/grading.md). 1: about all",
+    )
 
     def samples(self, benchmark: str) -> int:
         """The samples of each problem of a benchmark."""
@@ -128,6 +139,10 @@ class Statistics(Settings):
         default=None,
         description="of the mean over benchmarks: `benchmarks`, all alike (the default), `problems`, all alike, or a "
         "weight for each benchmark",
+    )
+    fall: Fall = Field(
+        default=FALL,
+        description="the rule by which a run fell: scores are of the others, and the share that fell has a verdict",
     )
 
 

@@ -34,6 +34,7 @@ from rlvr.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, MODEL_COLUMNS
 from rlvr_claims import VERSION
 from rlvr_claims.decoding.draw import kl_divergence
 
+_TOKEN_FILE = f"{TOKEN_IDS}.jsonl"
 _CHUNK_ELEMENTS = 1 << 24
 """Logits of one model that are held at a time: 64 MiB in float32, and a few times that for their softmax."""
 _RESOLUTION = 1e-7  # resolution of a sum of float32 probabilities: a smaller remainder cannot be told from 0
@@ -162,8 +163,7 @@ def compare_checkpoints(
     rows = read_jsonl(samples, required=("problem_id", "sample", "text", "finish_reason"))
     rewards = None if grades is None else _read_rewards(grades, samples, rows)
     tokens = _tokens(base, trained, problems, prompt, prompt_form, rows, samples)
-    files = [samples, problems, *checkpoint_files(base), *checkpoint_files(trained)]
-    files += [file for file in (_token_file(samples),) if file.is_file()]
+    files = [samples, problems, *checkpoint_files(base), *checkpoint_files(trained), *samples.parent.glob(_TOKEN_FILE)]
     inputs = {str(path): sha256_file(path) for path in files}
     parameters = {"prompt": prompt, "prompt_form": prompt_form, "temperature": temperature, "batch_size": batch_size}
     parameters |= {"top": top, "version": VERSION}
@@ -248,13 +248,19 @@ def _tokens(
     prompts = dict(zip(statements, encode_prompts(model, texts, prompt_form), strict=True))
     if any("text_sha256" in row for row in rows):
         raise UserError(f"{samples}: withholds the texts of a gated benchmark; accepted: samples with their texts")
-    kept, end = _token_ids(samples), taught_end(model, prompt_form)
+    kept, token_file, end = {}, samples.with_name(_TOKEN_FILE), taught_end(model, prompt_form)
+    if token_file.is_file():  # of each sample whose text does not give its tokens
+        made = verify_outputs(samples.with_name("manifest.json"), "samples")
+        sampled_from, now = made.parameters.get("prompt_tokens_sha256"), fingerprint(list(prompts.values()))
+        if sha256_file(problems) in made.inputs.values() and sampled_from != now:
+            message, accepted = "give other prompts than the samples have", "those of the samples, without turns before"
+            raise InvalidInput("--prompt, --prompt-form", "", message, f"{accepted} or settings of the chat template")
+        kept = {(row["problem_id"], row["sample"]): row[TOKEN_IDS] for row in read_jsonl(token_file)}
     responses = [
-        (kept or {}).get((row["problem_id"], row["sample"]))
-        or encoded_again(tokenizer, row["text"], row["finish_reason"], end)
+        kept.get((row["problem_id"], row["sample"])) or encoded_again(tokenizer, row["text"], row["finish_reason"], end)
         for row in rows
     ]
-    if kept is None:  # and the end token is the one that the tokenizer names, whichever of several was drawn
+    if not token_file.is_file():  # and the end token is the tokenizer's, whichever of several was drawn
         other = sum(len(ids) != row.get("tokens", len(ids)) for row, ids in zip(rows, responses, strict=True))
         share = f"{other} of {len(rows)} responses ({other / len(rows):.1%})"
         print(
@@ -263,19 +269,6 @@ def _tokens(
             flush=True,
         )
     return TokenBatch([prompts[row["problem_id"]] for row in rows], responses)
-
-
-def _token_file(samples: Path) -> Path:
-    return samples.with_name(f"{TOKEN_IDS}.jsonl")
-
-
-def _token_ids(samples: Path) -> dict[tuple[Any, int], list[int]] | None:
-    """The sampled tokens of each sample whose text does not give them; None where they were not kept."""
-    file = _token_file(samples)
-    if not file.is_file():
-        return None
-    verify_outputs(file.with_name("manifest.json"), "samples")
-    return {(row["problem_id"], row["sample"]): row[TOKEN_IDS] for row in read_jsonl(file)}
 
 
 def _forget_other_parts(parts: Path, identity: str) -> None:

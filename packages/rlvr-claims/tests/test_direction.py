@@ -1,6 +1,7 @@
 """Two models' opinions of tokens: against whole distributions, autograd, and hand-made samples."""
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import rlvr_claims.compare
 from evals.core.errors import UserError
-from evals.core.files import read_json, read_jsonl, write_jsonl
+from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
@@ -273,6 +274,13 @@ def test_responses_are_compared_by_the_tokens_that_were_sampled(
     write_jsonl(beside, [{"problem_id": problem, "sample": 0, "token_ids": sampled}])
     Manifest("samples", {}, hash_files(tmp_path, samples, beside), {}, "x").write(tmp_path / "manifest.json")
     assert tokens() == [sampled, again] and "warning" not in capsys.readouterr().out
+    drawn_from = {"prompt_tokens_sha256": fingerprint("of another prompt, or of turns before it")}
+    for inputs in ({str(problems): sha256_file(problems)}, {"more problems": "0" * 64}):
+        Manifest("samples", inputs, hash_files(tmp_path, samples, beside), drawn_from, "x").write(
+            tmp_path / "manifest.json"
+        )
+        with pytest.raises(UserError, match="give other prompts than") if str(problems) in inputs else nullcontext():
+            assert tokens() == [sampled, again]
     beside.write_text("")
     with pytest.raises(UserError, match="bytes differ"):
         tokens()

@@ -46,8 +46,16 @@ def ipo(loss: Any, batch: Batch) -> Reference:
 
 
 def m2po(loss: Any, batch: Batch) -> Reference:
-    """Compute -r A of what is left when tokens of the largest squared log-ratios go."""
-    rest = sorted(batch.tokens, key=lambda token: -(batch.delta(*token) ** 2))
+    """Compute -r A of what is left when tokens of the largest squared log-ratios go.
+
+    Counted, and left out, are tokens that an update has moved as their advantage asks: up where it is positive.
+    """
+    rest = []
+    for i, t in batch.tokens:
+        rose, fell = batch.delta(i, t) > 0, batch.delta(i, t) < 0
+        if (batch.advantage[i][t] > 0 and rose) or (batch.advantage[i][t] < 0 and fell):
+            rest.append((i, t))
+    rest.sort(key=lambda token: -(batch.delta(*token) ** 2))
     dropped: set[Token] = set()
     while rest and math.fsum(batch.delta(*token) ** 2 for token in rest) / len(rest) >= loss.tau:
         size = batch.delta(*rest[0]) ** 2

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from evals.core.errors import UserError
 from evals.figures import style
+from evals.figures.fitting import legend_below
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
 from rlvr.report.html import embedded, write_page
@@ -110,8 +111,8 @@ def comparison_columns(methods: Methods, reference: str) -> list[Column[str]]:
 
 def _number(cell: tuple[float, tuple[float, float] | None], sign: str = "") -> str:
     value, interval = cell
-    ends = f" [{interval[0]:{sign}.3g}, {interval[1]:{sign}.3g}]" if interval else ""
-    return f"{value:{sign}.3g}{ends}"
+    low, high = (numbers.rounded(end, f"{sign}.3g") for end in interval or (0.0, 0.0))
+    return numbers.rounded(value, f"{sign}.3g") + (f" [{low}, {high}]" if interval else "")
 
 
 def fit_table(methods: Methods) -> Table:
@@ -196,8 +197,7 @@ def draw(methods: Methods) -> Figure:
         axes.set_xlabel(methods.unit)
     for axes in list(figure.axes)[len(known) :]:
         axes.remove()
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+    legend_below(figure, figure.axes[0].get_legend_handles_labels()[0], most=4)
     seeds = style.number_of_seeds(len(runs) for runs in methods.runs.values())
     words = "One run of each method" if seeds == "1" else f"Mean of {seeds} seeds, band from the lowest to the highest"
     style.set_title(figure, words)

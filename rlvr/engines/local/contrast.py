@@ -20,9 +20,9 @@ from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.core.training_settings import LocalTraining
 from rlvr.engines.local.adamw import scaled_gradients
-from rlvr.engines.local.clock import time_on
 from rlvr.engines.local.learner import Learner, PreparedStep
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs, token_scores
+from rlvr.engines.local.run import time_on
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.losses.base import Tokens
 from rlvr.methods.method import Method, compose
@@ -75,8 +75,6 @@ class Viewed:
             advantages = method.advantages(*of_rollouts, None, penalties, generator)
             advantages = advantages.to(batch.response_mask.device)
         coefficient = _entropy_coefficient(method, learner, prepared)
-        if method.token_weights is None:
-            return cls(method, advantages[:, None] * batch.response_mask, coefficient)
         seed, step = learner.run.seed, learner.position.step
         batch = replace(batch, advantages=advantages, generator=generator_for("token_weights", seed, step))
         if method.needs_hidden_states and not shares_hidden_states(method, trained_by):
@@ -85,7 +83,7 @@ class Viewed:
             score_in_chunks(learner.model, rollouts.tokens, training.temperature, size, parts.append, most_tokens)
             rows = torch.cat([method.sketched(part, seed) for part in parts])
             batch = replace(batch, head_weight=learner.model.head_weight.detach(), hidden_states=rows)
-        return cls(method, advantages[:, None] * method.token_weights(batch)[0], coefficient)
+        return cls(method, advantages[:, None] * method.weigh(batch)[0], coefficient)
 
     def slopes(self, rows: Tensor, log_probs: Tensor, prepared: PreparedStep, generator: torch.Generator) -> Tensor:
         """The derivatives [1, b, t] of the loss of the mini-batch ``rows`` [b] by its ``log_probs`` [b, t].

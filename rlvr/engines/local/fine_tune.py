@@ -33,8 +33,8 @@ from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.memory import check_memory, make_gradients
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, same_bytes, token_log_probs
 from rlvr.engines.local.rollout import PromptOrder
+from rlvr.runs.job import save_when_due, termination
 from rlvr.runs.state import StateStore, load_training_tensors, save_trained, training_tensors
-from rlvr.runs.termination import save_when_due, termination
 
 
 class FineTuningSettings(FineTuning, Head):

@@ -1,6 +1,5 @@
 """One step of a training, from top to bottom: sample, grade, advantages, token weights, and the optimizer steps."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,6 @@ from evals.core.run_spec import LocalRun
 from evals.core.training_settings import LocalTraining
 from evals.grading import GradingPool, Verdict
 from rlvr.engines.local.adamw import AdamW
-from rlvr.engines.local.clock import StepClock, peak_memory
 from rlvr.engines.local.policy import (
     Policy,
     TokenBatch,
@@ -25,7 +23,7 @@ from rlvr.engines.local.policy import (
     unpack,
 )
 from rlvr.engines.local.rollout import Rollouts
-from rlvr.engines.local.run import RunInProgress
+from rlvr.engines.local.run import RunInProgress, StepClock, peak_memory
 from rlvr.engines.local.sampler_dose import DosedDraw
 from rlvr.engines.unjudged import count_unjudged, require_judged, require_some, training_rewards
 from rlvr.methods.aggregation import Normaliser
@@ -126,12 +124,8 @@ class Learner(RunInProgress):
             head_weight=self.model.head_weight.detach() if method.needs_hidden_states else None,
             hidden_states=hidden_states,
         )
-        weights, weight_metrics = mask.float(), {}
         with clock.time("token_weights"):
-            if method.token_weights is not None:
-                weights, of_weights = method.token_weights(batch)
-                # A batch without one of the sides has no statistic of it.
-                weight_metrics = {name: value for name, value in of_weights.items() if not math.isnan(value)}
+            weights, weight_metrics = method.weigh(batch)
         sampler = drawn.to(mask.device) if self._scored_by_trainer else None
         if sampler is not None:
             of_sampler = sampler_metrics(log_probs[mask], sampler[mask], rollouts.lengths, weights[mask])

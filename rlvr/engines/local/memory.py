@@ -31,7 +31,7 @@ from rlvr.engines.local.policy import LOGITS_AT_ONCE, Policy, TokenBatch, token_
 from rlvr.engines.local.rollout import ScoredDraw, encode_problems, sampling_of
 from rlvr.engines.local.vllm_rollouts import bytes_of_token
 from rlvr.methods.method import Method, compose
-from rlvr.runs.termination import end_with_parent
+from rlvr.runs.job import end_with_parent
 
 if TYPE_CHECKING:
     from rlvr.engines.local.learner import Learner

@@ -49,13 +49,8 @@ def encode_problems(
     """Map every problem's text to the token ids of its prompt; UserError names one that leaves no room."""
     texts = list(dict.fromkeys(problem["problem"] for problem in problems))
     rendered = [render_prompt(run.prompt, text) for text in texts]
-    prompts: dict[str, Sequence[int]] = dict(
-        zip(
-            texts,
-            encode_prompts(checkpoint, rendered, run.prompt_form, template=run.chat_template_kwargs),
-            strict=True,
-        )
-    )
+    encoded = encode_prompts(checkpoint, rendered, run.prompt_form, template=run.chat_template_kwargs)
+    prompts: dict[str, Sequence[int]] = dict(zip(texts, encoded, strict=True))
     context, longest = checkpoint.context_length(None), run.training.max_new_tokens
     for problem in problems:
         if (length := len(prompts[problem["problem"]])) + longest > context:
@@ -177,9 +172,7 @@ class RolloutSampler:
         rows = [row for row in range(len(prompts)) for _ in numbers]
         tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
         cases = [
-            case_of(
-                self.tokenizer, prompts[row], made.tokens, made.finished, problems[row]["answer"], problem=problems[row]
-            )
+            case_of(self.tokenizer, prompts[row], made.tokens, made.finished, problems[row]["answer"], problems[row])
             for row, made in zip(rows, responses, strict=True)
         ]
         if parts:

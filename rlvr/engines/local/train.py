@@ -27,16 +27,16 @@ from rlvr.engines.local.run import require_same_step
 from rlvr.engines.result import (
     Training,
     checkpoint_directory,
-    component_inputs,
+    copied_inputs,
     is_finished,
     lacking_checkpoints,
     repeat_result,
     write_result,
 )
 from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
+from rlvr.runs.job import Interrupted, save_when_due, termination
 from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_trained
-from rlvr.runs.termination import Interrupted, save_when_due, termination
 
 _WEIGHTS = ".safetensors"
 
@@ -58,10 +58,7 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     for problems in (run.problems, *([run.validation.problems] if run.validation else [])):
         outputs = verify_outputs(problems / "manifest.json", "problems").outputs
         inputs[str(problems / "problems.jsonl")] = outputs["problems.jsonl"]
-    if run.verifier_file is not None:
-        copy = verify_outputs(run.verifier_file.with_name("manifest.json"), "verifier")
-        inputs[str(run.verifier_file)] = copy.outputs[run.verifier_file.name]
-    inputs |= component_inputs(run)
+    inputs |= copied_inputs(run)
     versions = {"engine": VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
     training = Training(run, inputs, versions | option_versions(run.training))
     store = StateStore(directory / "state", training.fingerprint)

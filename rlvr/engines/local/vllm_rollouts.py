@@ -120,10 +120,8 @@ def bytes_of_token(config: Mapping[str, Any], dtype: str) -> int:
     """The bytes of a token's keys and values in all layers, from the content of config.json."""
     config = config.get("text_config", config)
     heads = config.get("num_attention_heads", 0)
-    layers, width = (
-        config.get("num_hidden_layers"),
-        config.get("head_dim") or config.get("hidden_size", 0) // (heads or 1),
-    )
+    layers = config.get("num_hidden_layers")
+    width = config.get("head_dim") or config.get("hidden_size", 0) // (heads or 1)
     if not (layers and width and heads):
         raise InvalidInput(
             "config.json", "num_hidden_layers", "is not there, nor what a head is", "a model with these two"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ def _merge_shards(actor: Path, checkpoint: Path, places: Places, python: str) ->
     _run_module(command, f"{actor}: verl's merger failed", places, python)
     if not any(checkpoint.glob("*.safetensors")):
         raise UserError(f"{actor}: verl's merger failed: it saved nothing ({places.log})")
-    command = ["rlvr.engines.verl.merged", str(actor), str(checkpoint)]
+    command = [__name__, str(actor), str(checkpoint)]
     _run_module(command, f"{actor}: the comparison of the merged checkpoint with its shards failed", places, python)
 
 
@@ -141,3 +142,31 @@ def _run_module(command: list[str], failure: str, places: Places, python: str) -
         log.write(done.stdout)
     if done.returncode != 0:
         raise UserError(f"{failure}: {error_in(done.stdout, done.returncode)} ({places.log})")
+
+
+def first_difference(actor: Path, checkpoint: Path) -> str:
+    """Say which parameter of a checkpoint has not the bits of its shards in ``actor``, in bfloat16; empty if all have.
+
+    The shards stay on disk: in memory is the model in bfloat16.
+    """
+    import torch
+    import torch.distributed.tensor  # shards are its tensors, which torch reads without unpickling
+    from transformers import AutoModelForCausalLM
+
+    files = sorted(actor.glob("model_world_size_*.pt"), key=lambda file: int(file.stem.rpartition("_")[2]))
+    shards = [torch.load(file, map_location="cpu", weights_only=True, mmap=True) for file in files]
+    # By the model and not by its file, which may name parameters otherwise and divide them otherwise.
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16, local_files_only=True)
+    with torch.no_grad():
+        for name, merged in model.named_parameters():
+            parts = [shard[name] for shard in shards if name in shard]
+            rows = [part.to_local() if hasattr(part, "to_local") else part for part in parts]
+            # Where groups of devices have the whole model each, the first group's shards are enough.
+            if not rows or not torch.equal(torch.cat(rows)[: len(merged)].bfloat16(), merged.bfloat16()):
+                return f"{checkpoint}: {name} is not that of the shards in {actor}"
+    return ""
+
+
+if __name__ == "__main__":
+    if difference := first_difference(*map(Path, sys.argv[1:])):
+        sys.exit(f"ValueError: {difference}")

@@ -35,8 +35,7 @@ from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.verl.adapters import ADAPTERS
 from rlvr.engines.verl.checkpoints import OPTIMIZER
-from rlvr.engines.verl.gathering import Ranks
-from rlvr.engines.verl.hidden_states import HeadInputs
+from rlvr.engines.verl.gathering import HeadInputs, Ranks
 from rlvr.engines.verl.launch import ENGINE_VENDOR
 from rlvr.engines.verl.loss import MiniBatchLoss, fields_of_tokens
 from rlvr.engines.verl.metrics import PREFIX
@@ -209,8 +208,7 @@ class MethodEngine(FSDPEngineWithLMHead):
             hidden_states=hidden,
             share=self._ranks.share([int(part["mask"].sum()) for part in rollouts.parts]),
         )
-        assert current.method.token_weights is not None
-        weights, metrics = current.method.token_weights(batch)
+        weights, metrics = current.method.weigh(batch)
         return rollouts.own(weights.float()), metrics
 
     def _part_of_loss(self, model_output: Any, data: Any, dp_group: Any = None) -> tuple[Tensor, dict[str, Metric]]:

@@ -31,28 +31,26 @@ COMMAND = ("python", "-m", "verl.trainer.main_ppo")
 PLAIN_TEXT = "{% for message in messages %}{{ message.content }}{% endfor %}"
 """A chat template that is none: a base model is given the prompt and nothing else."""
 _OF_THE_STUDY = (
-    "data.",
-    "reward.",
+    *("data.", "reward.", "critic.", "actor_rollout_ref.actor.optim.", "trainer.critic_warmup"),
     *("custom_reward_function", "reward_model", "sandbox_fusion"),  # earlier names of reward's
     *("distillation", "skip", "trainer.use_v1"),  # another teacher, stored rollouts, a trainer without our extensions
-    "critic.",
-    "actor_rollout_ref.actor.optim.",
     *(f"actor_rollout_ref.model.{name}" for name in ("custom_chat_template", "tokenizer_path", "hf_config_path")),
-    *(f"actor_rollout_ref.model.{name}" for name in ("override_config", "mtp")),
+    *(f"actor_rollout_ref.model.{name}" for name in ("override_config", "mtp", "lora", "exclude_modules")),
     *(f"actor_rollout_ref.rollout.{name}" for name in ("prompt_length", "response_length", "do_sample", "multi_turn")),
     # One seed for all samples of a prompt; other probabilities, ends, weights, servers; slow prompts that are dropped.
     *(f"actor_rollout_ref.rollout.{name}" for name in ("full_determinism", "repetition_penalty", "ignore_eos", "mtp")),
     *(f"actor_rollout_ref.rollout.{name}" for name in ("quantization", "qat", "custom", "over_sample_rate")),
-    *(f"actor_rollout_ref.actor.{name}" for name in ("fsdp_config.qat", "qat")),
+    "actor_rollout_ref.rollout.logprobs_mode",  # of what corrections and the sampler's metrics compare
+    *(f"actor_rollout_ref.{name}" for name in ("actor.fsdp_config.qat", "actor.qat", "ref.fsdp_config.qat")),
     *(f"actor_rollout_ref.rollout.agent.{name}" for name in ("default_agent_loop", "agent_loop_config_path")),
     "actor_rollout_ref.rollout.agent.custom_async_server",
-    "trainer.critic_warmup",
 )
 """The beginnings of options that would give training other prompts, responses, rewards or updates than the study says,
 of which the plan would tell nothing."""
 _OF_ENGINES = re.compile(
     r"actor_rollout_ref\.rollout\.engine_kwargs(?:\.\w+(?:\.(?:generation_config|override_generation_config|seed|model"
-    r"|tokenizer\w*|revision|hf_\w+|quantization\w*|kv_cache_dtype|speculative\w*|logits_processors|lora\w*)\b.*)?)?"
+    r"|dtype|max_model_len|logprobs_mode|tokenizer\w*|revision|hf_\w+|quantization\w*|kv_cache_dtype|speculative\w*"
+    r"|logits_processors|lora\w*)\b.*)?)?"
 )
 """The options of an inference engine's own that change what it draws, and its options as a whole."""
 _OF_THE_METHOD = (
@@ -136,7 +134,7 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     decided = {key.lstrip("+") for key in overrides}
     given: dict[str, Value] = {**(run.overrides or {}), **cluster.overrides}
     for key in given:
-        option = key.lstrip("+")
+        option = key.lstrip("+").replace("-", "_")  # vLLM takes its own options in either spelling
         if _is_decided(option, decided):
             accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
             raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)

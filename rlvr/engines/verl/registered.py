@@ -6,7 +6,6 @@ Nothing here imports verl.
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -46,6 +45,16 @@ def group_ids(names: Any) -> Tensor:
     """[B] int64: prompts numbered in the order in which their names first appear."""
     numbers: dict[str, int] = {}
     return torch.tensor([numbers.setdefault(str(name), len(numbers)) for name in names])
+
+
+def prompt_of(key: str) -> str:
+    """The prompt in verl's name of a rollout, ``{prompt}_{number}_{part}``."""
+    return key.rsplit("_", 2)[0]
+
+
+def rollout_number(key: str) -> int:
+    """The number of the rollout in its prompt's group, from verl's name of it."""
+    return int(key.rsplit("_", 2)[1])
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,6 @@ def packed_metrics(metrics: Mapping[str, float]) -> Tensor:
 
 
 def unpacked_metrics(packed: Tensor) -> dict[str, float]:
-    """The metrics of :func:`packed_metrics`, without those that have no value."""
+    """The metrics of :func:`packed_metrics`."""
     metrics: dict[str, float] = json.loads(bytes(packed.tolist()))
-    return {name: value for name, value in metrics.items() if not math.isnan(value)}
+    return metrics

@@ -17,8 +17,7 @@ from evals.core.random import generator_for
 from evals.grading import Reason, Verdict
 from rlvr.engines.unjudged import count_unjudged, require_some, training_rewards
 from rlvr.engines.verl.metrics import PREFIX
-from rlvr.engines.verl.mini_batches import prompt_of, rollout_number
-from rlvr.engines.verl.registered import current_run, group_ids
+from rlvr.engines.verl.registered import current_run, group_ids, prompt_of, rollout_number
 from rlvr.methods.rollout_batch import rollout_metrics
 from rlvr.methods.selections import GroupFilter
 
@@ -65,18 +64,11 @@ class MethodReplayBuffer(ReplayBuffer):
         rest = [key for key in self.partitions[partition_id] if key not in chosen]
         tq.kv_clear(partition_id=partition_id, keys=[*self.prompt_global_steps[partition_id], *rest])
         kept = [row for row, key in enumerate(keys) if key in chosen]
+        judged = {"reward": outcomes.rewards, "counted": outcomes.counted, "advantage": advantages}
         batch = KVBatchMeta(
             partition_id=partition_id,
             keys=[keys[row] for row in kept],
-            tags=[
-                {
-                    **tags[row],
-                    "reward": float(outcomes.rewards[row]),
-                    "counted": bool(outcomes.counted[row]),
-                    "advantage": float(advantages[row]),
-                }
-                for row in kept
-            ],
+            tags=[{**tags[row], **{name: values[row].item() for name, values in judged.items()}} for row in kept],
         )
         rows = torch.tensor(kept)
         require_some(run.run, global_steps, outcomes.counted[rows])

@@ -23,7 +23,7 @@ from rlvr.engines import option_versions
 from rlvr.engines.result import (
     Training,
     checkpoint_directory,
-    component_inputs,
+    copied_inputs,
     lacking_checkpoints,
     repeat_result,
     write_result,
@@ -35,8 +35,8 @@ from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.metrics import Display, read_steps, whole_metrics
 from rlvr.engines.verl.processes import end_processes_of, error_in, on_every_node, require_machine
 from rlvr.engines.verl.prompts import write_prompts
+from rlvr.runs.job import Interrupted, termination
 from rlvr.runs.progress import remove_metrics_so_far
-from rlvr.runs.termination import Interrupted, termination
 
 _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 120.0
@@ -76,11 +76,8 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
     inputs = {
         **{str(run.base / name): digest for name, digest in base.outputs.items() if name.startswith("checkpoint/")},
         str(run.problems / "problems.jsonl"): problems.outputs["problems.jsonl"],
+        **copied_inputs(run, study),
     }
-    if run.verifier_file is not None:
-        copy = verify_outputs(study / run.verifier_file.with_name("manifest.json"), "verifier")
-        inputs[str(run.verifier_file)] = copy.outputs[run.verifier_file.name]
-    inputs |= component_inputs(run, study)
     versions = {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION}
     training = Training(run, inputs, versions | option_versions(run.training))
     state = directory / "state" / training.fingerprint[:16]

@@ -4,7 +4,6 @@ Two steps are extended: ordering the batch, which becomes the method's mini-batc
 to weigh tokens while they compute the old log-probs; and the advantages, which the weights multiply.
 """
 
-import math
 import os
 import time
 from pathlib import Path
@@ -19,10 +18,10 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from evals.core.random import generator_for
 from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
 from rlvr.engines.unjudged import require_judged
+from rlvr.engines.verl.gathering import rank_layout, whole_groups_fraction
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, columns, read_steps, write_step
-from rlvr.engines.verl.mini_batches import prompt_of, rank_layout, whole_groups_fraction
-from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, unpacked_metrics
+from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, prompt_of, unpacked_metrics
 from rlvr.engines.verl.replay_buffer import rewards_of
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.reference_kl import RewardTerm
@@ -52,7 +51,7 @@ class MethodTrainer(PPOTrainerSync):
         updates, step = run.training.updates_per_step, self.global_steps - 1
         mini_batches = method.assign(rewards, groups, lengths, updates, run.seed, step)
         ids = mini_batch_ids(mini_batches, len(batch.keys))
-        metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
+        metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids[counted], groups[counted])
         info = self.actor_rollout_wg._dispatch_info  # asked for as verl's own _balance_batch does
         if "actor" not in info:
             info["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")
@@ -98,13 +97,12 @@ class MethodTrainer(PPOTrainerSync):
         if isinstance(method.kl, RewardTerm):
             data[Field.ADVANTAGE] = self._penalised_advantages(method.kl, data, mask)
         rollouts = self._rollout_batch(data, mask)
-        weights, of_weights, started = mask.float(), {}, time.monotonic()
+        started = time.monotonic()
         if method.needs_hidden_states:  # the workers have weighed the tokens
             weights = data[Field.TOKEN_WEIGHTS].to_padded_tensor(0.0)
             of_weights = unpacked_metrics(data[Field.WEIGHT_METRICS][0])
-        elif method.token_weights is not None:
-            weights, of_weights = method.token_weights(rollouts)
-        of_weights = {name: value for name, value in of_weights.items() if not math.isnan(value)}
+        else:
+            weights, of_weights = method.weigh(rollouts)
         of_weights.setdefault("seconds_token_weights", time.monotonic() - started)
         drawn = data["rollout_log_probs"].to_padded_tensor(0.0)
         of_sampler = sampler_metrics(rollouts.old_log_probs[mask], drawn[mask], lengths, weights[mask])
@@ -122,16 +120,9 @@ class MethodTrainer(PPOTrainerSync):
         """The advantages [B] of rewards with the divergence from the reference policy, in the batch's order."""
         run, sampled = self._current.run, data[Field.ROW].argsort()
         log_probs, reference = (data[name].to_padded_tensor(0.0) for name in ("old_log_probs", "ref_log_prob"))
-        rewards, groups, lengths, counted, penalties = (
-            values[sampled]
-            for values in (
-                data[Field.REWARD],
-                data[Field.GROUP],
-                mask.sum(dim=1),
-                data[Field.COUNTED],
-                term.penalties(log_probs, reference, mask),
-            )
-        )
+        of_batch = data[Field.REWARD], data[Field.GROUP], mask.sum(dim=1), data[Field.COUNTED]
+        penalties = term.penalties(log_probs, reference, mask)[sampled]
+        rewards, groups, lengths, counted = (values[sampled] for values in of_batch)
         generator = generator_for("rewards", run.seed, self.global_steps - 1)
         longest = run.training.max_new_tokens
         advantages = self._current.method.advantages(rewards, groups, lengths, longest, counted, penalties, generator)

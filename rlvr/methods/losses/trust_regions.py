@@ -92,24 +92,26 @@ class IPO(PolicyLoss):
 class M2PO(PolicyLoss):
     """-r A of the tokens left when those of the largest (log r)^2 go until the mean of the rest is below tau.
 
-    Second-moment trust policy optimization (arXiv 2510.01161). The mean is over the mini-batch, as in the paper, where
-    its trainer takes a micro-batch's. Tokens as far out as the last one to go, go too. The others do not leave the
-    normaliser.
+    Second-moment trust policy optimization (arXiv 2510.01161, section 5.2 and algorithm 1). Only tokens of the trust
+    region are counted and may go: A > 0 and r > 1, or A < 0 and r < 1. The mean is over the mini-batch, as in the
+    paper, where a public trainer takes a micro-batch's. Tokens as far out as the last one to go, go too. None of them
+    leaves the normaliser.
     """
 
-    coupling: ClassVar[Coupling] = "mini_batch"  # the second moment is that of all its tokens
+    coupling: ClassVar[Coupling] = "mini_batch"  # the second moment is that of all its tokens of the trust region
 
     tau: float = hyper_parameter(0.04, "largest mean of the squared log-ratios", above=0.0)
 
     def token_loss(self, tokens: Tokens) -> TokenLoss:
         """Compute the loss; ``dropped_fraction`` marks the tokens that went."""
-        squares = tokens.log_ratios.detach().square()
-        descending = squares[tokens.mask].double().sort(descending=True).values
+        log_ratios = tokens.log_ratios.detach()
+        squares, in_region = log_ratios.square(), tokens.mask & (tokens.advantages * log_ratios.sign() > 0)
+        descending = squares[in_region].double().sort(descending=True).values
         counts = torch.arange(descending.numel(), 0, -1, device=descending.device)
         means = descending.flip(0).cumsum(0).flip(0) / counts  # of the tokens from each one on
         gone = int((means >= self.tau).sum())
         dropped = torch.zeros_like(tokens.mask)
         if gone:
-            dropped = tokens.mask & (squares.double() >= descending[gone - 1])
+            dropped = in_region & (squares.double() >= descending[gone - 1])
         loss = -(tokens.advantages * tokens.ratios).masked_fill(dropped, 0.0)
         return TokenLoss(loss, {"dropped_fraction": dropped.to(loss.dtype)})

@@ -173,7 +173,7 @@ function drawResponse({ response, sample, flag }) {
   const [, answer, remark, tokens, texts, levels, reward, advantage] = response;
   const found = answer === null ? ["no answer found"] : ["answer ", element("code", answer)];
   const facts = reward === undefined ? [...found, `, ${remark}`, flag & 8 ? ", a second grader disagrees" : ""]
-    : [`reward ${reward}, advantage ${advantage.toFixed(3)}, ${remark}`];
+    : [`reward ${reward}, advantage ${advantage.toFixed(3).replace(/^-(0\.0*)$/, "$1")}, ${remark}`];
   const verdict = element("span", flag & 1 ? "correct" : "wrong", { class: flag & 1 ? "good" : "bad" });
   const own = levels?.[colour().key]; // a letter a token, "e" for no colour
   const shown = own ? texts.map((token, place) =>

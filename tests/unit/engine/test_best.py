@@ -8,7 +8,7 @@ import pytest
 from evals.core.errors import UserError
 from evals.core.files import read_json, write_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from rlvr.engines.best import choose_best
+from rlvr.engines.result import choose_best
 
 
 def policy(directory: Path, content: str, steps: int) -> None:

@@ -19,8 +19,8 @@ from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.fine_tune import FineTuningSettings, fine_tune
 from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.local.train import train
+from rlvr.runs.job import Interrupted
 from rlvr.runs.state import State, StateStore
-from rlvr.runs.termination import Interrupted
 
 SETTINGS = {
     **{

@@ -82,6 +82,27 @@ def test_withheld_texts_are_not_compared(tmp_path: Path) -> None:
     assert row["no_second_because"] == "withheld" and row["second"] is None and row["correct"] == 1
 
 
+def test_a_share_of_the_easy_texts_and_all_others_are_asked_about(tmp_path: Path) -> None:
+    """The same ones each time; the rates of the grades are of all samples."""
+    easy = [("p1", rf"{number} apples, so \boxed{{{number % 9}}}", "stop") for number in range(200)]
+    hard = [("p2", rf"{number} pears, so \boxed{{\frac{{{number}}}{{2}}}}", "stop") for number in range(1, 5)]
+    write_samples(tmp_path, "completion", [*easy, *hard, TEXTS[6]])
+    directories = tmp_path / "samples/r/b", tmp_path / "grades/r/b"
+    contents = []
+    for _ in range(2):
+        stages.audit(*directories, tmp_path / "problems.jsonl", tmp_path / "b.json", share=0.125)
+        contents.append((tmp_path / "b.json").read_bytes())
+    row = read_json(tmp_path / "b.json")["audit"]
+    asked = row["second"]["compared"] + row["second"]["failed"]
+    assert row["samples"] == 205 and 5 + 10 < asked < 5 + 45  # binomial: 25 +- 4.7
+    assert contents[0] == contents[1]
+    run = Run(run="r", model="m", method="base", seed=None, title="R")
+    tables = audit_tables(read_audits([tmp_path / "b.json"], [run]))
+    assert "12.5 % of the samples whose answer is a number" in tables[0].notes[0]
+    stages.audit(*directories, tmp_path / "problems.jsonl", tmp_path / "b.json", share=1e-9)
+    assert read_json(tmp_path / "b.json")["audit"]["second"]["compared"] == 5
+
+
 def test_grades_of_other_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_samples(tmp_path, "completion", TEXTS)
     directory = tmp_path / "samples/r/b"

@@ -309,14 +309,20 @@ def test_a_divergence_region_stops_a_token_beyond_its_bound_and_only_in_the_dire
     assert metrics["clip_fraction_lower"][:, 0].tolist() == [0, 0, 1, 1, 0, 0]
 
 
-def test_m2po_drops_the_farthest_tokens_of_the_mini_batch_until_the_mean_of_the_rest_is_below_tau() -> None:
-    """Squares 0.25, 0.09, 0.01, 0: their means from each on are 0.0875, 0.0333, ..."""
-    metrics = result_of(M2PO(tau=0.04), [[0.5, 0.1], [-0.3, 0.0]], [1.0, -1.0])[1]
-    assert metrics["dropped_fraction"].tolist() == [[1, 0], [0, 0]]
-    metrics = result_of(M2PO(tau=0.03), [[0.5, 0.1], [-0.3, 0.0]], [1.0, -1.0])[1]
+def test_m2po_drops_the_farthest_tokens_of_the_trust_region_until_the_mean_of_the_rest_is_below_tau() -> None:
+    """Squares 0.25, 0.09, 0.01 in the region: their means from each on are 0.1167, 0.05, 0.01."""
+    log_ratios, advantages = [[0.5, 0.1, -2.0], [-0.3, 0.0, 2.0], [2.0, -2.0, 0.0]], [1.0, -1.0, 0.0]
+    for tau, second in ((0.06, 0), (0.04, 1)):
+        metrics = result_of(M2PO(tau=tau), log_ratios, advantages)[1]
+        assert metrics["dropped_fraction"].tolist() == [[1, 0, 0], [second, 0, 0], [0, 0, 0]]
+    metrics = result_of(M2PO(tau=0.1), [[0.5, 0.1], [-0.5, 0.5]], [1.0, -1.0])[1]  # equally far: all or none
     assert metrics["dropped_fraction"].tolist() == [[1, 0], [1, 0]]
-    metrics = result_of(M2PO(tau=0.04), [[0.5, 0.5], [-0.5, 0.0]], [1.0, -1.0])[1]  # equally far: all or none
-    assert metrics["dropped_fraction"].tolist() == [[1, 1], [1, 0]]
+
+
+def test_m2po_masks_nothing_where_only_tokens_outside_the_trust_region_are_far() -> None:
+    """An update has moved them against their advantage, or without one: every other token keeps its gradient."""
+    metrics = result_of(M2PO(tau=1e-6), [[-3.0, 0.0], [3.0, 0.0]], [1.0, -1.0])[1]
+    assert metrics["dropped_fraction"].sum() == 0
 
 
 def test_topr_tapers_wrong_responses_alone_and_vespo_weighs_by_the_whole_response() -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from evals.core.config.problem_sets import BenchmarkProblems
 from evals.core.config.sections import LocalCopy
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.grading import Case, GradingPool, Kind
 from evals.problems.benchmark import REPAIRS, read_benchmark, repair
+from evals.problems.disjoint import check_disjoint
 from evals.problems.problem_set import write_benchmark
 from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
 from tests.stages import status
@@ -102,6 +103,26 @@ def test_a_copy_of_a_repository_is_read_as_the_hub_is(
         ("tiny-8", ["dollars"], r"$\frac{1}{2}$"),
         ("tiny-9", ["e_notation"], "3e8"),
     ]
+
+
+def test_a_column_of_topics_makes_the_topics_of_the_check_and_may_not_be_empty(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    columns = {**settings["columns"], "topic": "subject"}
+    for name, topics in {"whole": ["algebra", "physics", "algebra"], "lacking": ["algebra", "", "algebra"]}.items():
+        rows = [{**row, "subject": topic} for row, topic in zip(ROWS, topics, strict=True)]
+        as_jsonl(rows, tmp_path / name)
+    changed = {**settings, "columns": columns}
+    write_benchmark({**changed, "path": str(tmp_path / "whole")}, tmp_path / "out")
+    check_disjoint(tmp_path / "out", tmp_path / "disjoint.json")
+    topics = read_json(tmp_path / "disjoint.json")["topics"]
+    assert topics == {"algebra": ["tiny-7", "tiny-9"], "physics": ["tiny-8"]}
+    with pytest.raises(InvalidInput) as error:
+        write_benchmark({**changed, "path": str(tmp_path / "lacking")}, tmp_path / "second")
+    assert error.value.key == "subject"
+    write_benchmark({**settings, "path": str(tmp_path / "whole")}, tmp_path / "plain")
+    check_disjoint(tmp_path / "plain", tmp_path / "plain.json")
+    assert "topics" not in read_json(tmp_path / "plain.json")
 
 
 @pytest.mark.parametrize(

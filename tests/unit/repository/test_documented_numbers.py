@@ -16,6 +16,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from evals.core.comparisons import FALL
 from evals.core.yaml_file import read_yaml
 from evals.grading.code.run import CANDIDATE, CASE
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
@@ -135,7 +136,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "null if fewer than {} problems differ": "evals.scores.comparison:MINIMUM_DIFFERING_PROBLEMS",
         "accuracies are compared: {} or more each": "evals.scores.printed:FEWEST_UNEQUAL_SAMPLES",
         "| {} steps, the middles of equal parts": "rlvr.study.contrast:DEFAULT_STEPS",
-        "max_t R_t - R_end >= max({},": "evals.statistics.robust:LEAST_LOSS",
+        "max_t R_t - R_end >= max({},": FALL.points / 100,
         "a tenth of the steps (at least {})": "evals.statistics.robust:_SHORTEST_WINDOW",
     },
     "docs/grading.md": {

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from evals.core.errors import UserError
-from rlvr.runs import termination
+from rlvr.runs.job import SNAKEMAKE as SNAKEMAKE_VARIABLE
+from rlvr.runs.job import STOPPED
 from rlvr.study import launch
 
 LAUNCH = [sys.executable, "-m", "rlvr.study.launch", "--"]
@@ -290,7 +291,7 @@ time.sleep(600)
 """
 TRAINING = """
 import os, time
-from rlvr.runs.termination import end_with_snakemake, termination
+from rlvr.runs.job import end_with_snakemake, termination
 end_with_snakemake()
 with termination() as asked_to_stop:
     print(os.getpid(), flush=True)
@@ -313,8 +314,8 @@ def test_a_job_whose_snakemake_has_died_before_does_not_begin(environment: dict[
     ended = subprocess.Popen(["true"])
     ended.wait()
     command = [sys.executable, "-m", "rlvr", "--version"]
-    job = subprocess.run(command, env=environment | {termination.SNAKEMAKE: str(ended.pid)}, check=False)
-    assert job.returncode == termination.STOPPED
+    job = subprocess.run(command, env=environment | {SNAKEMAKE_VARIABLE: str(ended.pid)}, check=False)
+    assert job.returncode == STOPPED
 
 
 MANY_JOBS = """

@@ -28,7 +28,7 @@ def write_run(
 ) -> None:
     """A finished training that measured these angles in degrees at :data:`STEPS`, or none."""
     directory = root / "runs" / f"tiny-{method}-s{seed}"
-    frame = pd.DataFrame({"step": range(1, 11), "loss": 0.0}).set_index("step")
+    frame = pd.DataFrame({"step": range(1, 11), "loss": 0.0, "reward_mean": 0.5}).set_index("step")
     parameters: dict[str, Any] = {"method": {"loss": method}}
     if angles is not None:
         frame.loc[list(STEPS), "contrast_degrees"] = list(angles)

@@ -13,6 +13,7 @@ from evals.core.records import Way
 from evals.figures.designs import draw_doses, write_design_figure
 from evals.scores.designs import write_doses_table
 from tests.unit.scores.test_compare_command import write_scores
+from tests.unit.synthetic_results import vouch_for
 
 TITLES = {"dapo": "DAPO", "tis": "Token TIS", "half": "Half the steps"}
 DOSES = {"stale_4": ("stale", "4"), "stale_1": ("stale", "1"), "noise_0_1": ("noise", "0.1")}
@@ -33,8 +34,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, level in LEVELS.items():
         for seed in (1, 2, 3):
             counts[name, seed] = np.clip(level + generator.integers(-3, 4, 30), 0, 32)
-            frame = pd.DataFrame({"rollout_kl": [0.0, 0.002 * ("stale_4" in name)]})
-            write_parquet(root / "runs" / f"tiny-{name}-s{seed}" / "metrics.parquet", frame)
+            frame = pd.DataFrame({"rollout_kl": [0.0, 0.002 * ("stale_4" in name)], "reward_mean": 0.5})
+            directory = root / "runs" / f"tiny-{name}-s{seed}"
+            write_parquet(directory / "metrics.parquet", frame)
+            vouch_for(directory / "metrics.parquet", "run", parameters={"method": {}})
     scores, statistics = write_scores(root, "easy", counts), Statistics(seed=1, resamples=200, permutations=2000)
     write_doses_table([scores], root / "runs", SHEET, "dapo", statistics, root / "doses")
     return root / "doses.csv"

@@ -155,12 +155,14 @@ def test_one_sample_of_one_problem_has_no_errors_and_no_interval(tmp_path: Path)
     assert (row["standard_error"], row["sampling_standard_error"], row["confidence_interval"]) == (None, None, None)
 
 
-def test_problems_that_are_near_copies_are_clusters_of_errors_tests_and_tables(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_topic", [False, True])
+def test_topics_and_near_copies_are_clusters_of_errors_tests_and_tables(tmp_path: Path, by_topic: bool) -> None:
     """Twelve templates five times each, solved or not as a whole: twelve pieces of evidence, in every number."""
-    read = {}
-    for name, repeated in {"alone": [], "clusters": [[f"p{5 * t + n}" for n in range(5)] for t in range(12)]}.items():
+    read, groups = {}, {f"topic {t}": [f"p{5 * t + n}" for n in range(5)] for t in range(12)}
+    clusters = {"topics": groups, "repeated": [["p0", "p59"]]} if by_topic else {"repeated": [*groups.values()]}
+    for name, found in {"alone": {"repeated": []}, "clusters": clusters}.items():
         root = tmp_path / name
-        write_json(root / "disjoint.json", {"benchmark": "chain", "problems": 60, "repeated": repeated})
+        write_json(root / "disjoint.json", {"benchmark": "chain", "problems": 60, **found})
         directories = []
         for number, run in enumerate(RUNS):
             solved = [t for t in range(12) if t % 4 > 1 or (number and t % 3 == 0)]
@@ -184,10 +186,14 @@ def test_problems_that_are_near_copies_are_clusters_of_errors_tests_and_tables(t
     assert after.p_value > before.p_value and after.minimum_detectable_effect > 2 * before.minimum_detectable_effect
     dapo = next(row for row in clustered.conditions if row.method == "dapo")
     assert clustered.average(dapo).confidence_interval is None
-    assert clustered.clusters_note.startswith(
-        "Problems that are one another but for numbers are a cluster: 60 of 60 of chain in 12"
+    said = (
+        "Problems of one topic are a cluster: 12 of chain."
+        if by_topic
+        else "Problems that are one another but for numbers are a cluster: 60 of 60 of chain in 12."
     )
-    assert not alone.clusters_note and clustered.clusters_note in by_seed_tables(clustered)[0].notes
+    assert clustered.clusters_note == f"{said} Intervals, tests and MDE count a cluster once."
+    assert "no topics are declared" in alone.clusters_note
+    assert clustered.clusters_note in by_seed_tables(clustered)[0].notes
 
 
 def test_every_table_of_scores_says_that_last_statements_counted(

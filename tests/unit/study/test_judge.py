@@ -170,11 +170,38 @@ def test_the_last_line_has_the_numbers_of_the_page() -> None:
         problems=480,
         p_value_holm=None,
         verdict=Verdict.WORSE,
+        fell=1,
+        against_fell=0,
     )
-    columns = {"tokens_generated": [100.0, 250.0], "contrast_degrees": [None, 47.9], "fell": [0, 1]}
+    columns = {"tokens_generated": [100.0, 250.0], "contrast_degrees": [None, 47.9]}
     table = pd.DataFrame(columns, index=["dapo", "mine"])
     before = "mine: worse than dapo, -4.8 points [-7.6, -2.1]; 4 seeds; MDE 4.5; "
-    after = "1 fell; 2.5 times the tokens"
+    after = "1 of 4 fell [1, 81], dapo 0 of 4: no difference shown; 2.5 times the tokens"
     assert verdict_line(comparison, table, 9.8) == f"{before}contrast 47.9 degrees; {after}; 9.8 minutes"
     unmeasured = table.drop(columns="contrast_degrees")
     assert verdict_line(comparison, unmeasured, 9.8) == f"{before}{after}; 9.8 minutes"
+
+
+def test_the_nth_judgement_against_the_same_runs_has_an_nth_of_the_level(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def run(content: dict[str, Any], *_unused: object) -> None:
+        asked.append(content)
+
+    clock = Clock({4: Verdict.BETTER}, 1.0)
+    clock.looks = [4]
+    monkeypatch.setattr(module, "run_study", run)
+    monkeypatch.setattr(Comparisons, "read", clock.read)
+    judged = judgement(file, tmp_path)
+    judged.decide(0.0)
+    file.write_text(LOSS + "# changed\n")
+    changed = judgement(file, tmp_path)
+    changed.decide(0.0)
+    changed.decide(0.0)  # the same command goes on with the same number
+    of_gspo = judgement(file, tmp_path, "gspo")
+    assert of_gspo.number() == 1
+    assert [content["seeds"].get("level") for content in asked] == [None, 2.5, 2.5]
+    assert [content["title"].partition(",")[2] for content in asked] == ["", " judgement 2", " judgement 2"]
+    assert capsys.readouterr().out.count("judgement 2 here against the same runs of dapo: it may err in 2.5 %") == 2

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.core.comparisons import Controls, Verdict
+from evals.core.comparisons import Controls, Look, Verdict
 from evals.core.files import write_json
 from evals.core.records import ALL_BENCHMARKS, Condition, Score
 from evals.results import Results
 from evals.statistics.interval import score_interval
-from evals.tables.main import controls_note, near_copies_note
+from evals.tables.main import by_look, controls_note, near_copies_note
 from tests.unit.synthetic_results import Study
 
 
@@ -152,3 +152,37 @@ def test_the_note_says_what_training_on_random_rewards_gained(results: Results) 
         note = controls_note(dataclasses.replace(results, comparisons=rows, controls=controls))
         assert "DelTA, whose rewards are drawn by chance, gained +" in note and words in note
         assert note.endswith("rewards were learned from.") == (verdict is Verdict.BETTER)
+
+
+def test_the_table_of_decisions_says_how_near_each_was_and_what_a_repetition_would_leave_open(
+    results: Results,
+) -> None:
+    def look(method: str, seeds: int, interval: tuple[float, float], verdict: Verdict | None) -> Look:
+        levels = {"level": 0.001, "level_alone": 0.01}
+        known = {"model": "tiny", "method": method, "seeds": seeds, "difference": sum(interval) / 2, **levels}
+        return Look(interval=interval, verdict=verdict, **known)
+
+    key = "tiny", "delta", "dapo", ALL_BENCHMARKS
+    changed = {"median_unbiased": -0.05, "undecided": 0.29, "verdict": Verdict.WORSE}
+    of_delta = results.comparisons[key].model_copy(update=changed)
+    looks = (
+        look("delta", 1, (-0.20, 0.10), None),
+        look("grpo", 1, (-0.015, 0.017), Verdict.EQUIVALENT),
+        look("delta", 2, (-0.13425, -0.00025), Verdict.WORSE),
+    )
+    stopped = dataclasses.replace(
+        results,
+        looks=looks,
+        margin=0.02,
+        level=0.025,
+        all_decided=0.18,
+        comparisons={**results.comparisons, key: of_delta},
+    )
+    table = by_look(stopped)
+    rows = {row[0]: row for row in table.rows}
+    assert rows["DelTA"][1:3] == ("-5.0 [-20.0, +10.0] goes on", "-6.7 [-13.4, -0.0] worse by 0.03")
+    assert rows["GRPO"][1] == "+0.1 [-1.5, +1.7] equivalent by 0.30"
+    assert rows["DelTA"][-2:] == ("-5.0", "29.0")
+    said = " ".join(table.notes)
+    assert "probability of 97.5 %" in said and "probability of 18 %, and leave 0.3 of them not decided" in said
+    assert "Nearest to its border was the decision on DelTA, by 0.03 points after 2 seeds." in said

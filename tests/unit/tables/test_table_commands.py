@@ -3,14 +3,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from evals.core.comparisons import Look
 from evals.core.manifest import verify_outputs
 from evals.core.records import BASE
 from evals.tables.audit import write_audit_table
 from evals.tables.by_seed import write_by_seed_table
-from evals.tables.main import main_tables, read_costs, write_main_table
+from evals.tables.main import main_columns, main_tables, read_costs, short_table, write_main_table
 from evals.tables.robust import write_robust_table
 from tests.stages import status
 from tests.unit.synthetic_results import Study
@@ -22,7 +24,7 @@ def write(study: Study, table: str, out: Path) -> int:
     training = study.results / "runs"
     tables: dict[str, Callable[[], None]] = {
         "main": lambda: write_main_table(study.read(), study.results / "costs", training, [_NOTE], out),
-        "robust": lambda: write_robust_table(study.read(), training, out),
+        "robust": lambda: write_robust_table(study.read(), out),
         "by_seed": lambda: write_by_seed_table(study.read(), out),
     }
     return status(tables[table])
@@ -51,10 +53,8 @@ def test_every_row_of_the_main_table_carries_its_cost(written: Path) -> None:
 
 
 def test_a_seed_that_fell_is_counted_in_both_tables(editable_study: Study, tmp_path: Path) -> None:
-    path = editable_study.results / "runs" / "tiny-delta-s2" / "metrics.parquet"
-    metrics = pd.read_parquet(path)
-    metrics["reward_mean"] = [0.4, 0.6, 0.8, 0.8, 0.0, 0.0, 0.0, 0.0]
-    metrics.to_parquet(path)
+    content = json.loads(editable_study.comparisons.read_text())
+    editable_study.comparisons.write_text(json.dumps({**content, "fallen": ["tiny-delta-s2"]}))
     for table in ("main", "robust"):
         assert write(editable_study, table, tmp_path / table) == 0
         header, _, *rows = _rows((tmp_path / f"{table}.md").read_text())
@@ -63,7 +63,12 @@ def test_a_seed_that_fell_is_counted_in_both_tables(editable_study: Study, tmp_p
     written = pd.read_csv(tmp_path / "robust.csv").set_index("method")
     assert written["fallen_runs"]["delta"] == "tiny-delta-s2"
     assert written["interquartile_mean_confidence_low"].between(0, written["interquartile_mean"]).all()
-    assert pd.read_csv(tmp_path / "main.csv").set_index("method")["fell"]["delta"] == 1
+    main = pd.read_csv(tmp_path / "main.csv").set_index("method")
+    results = editable_study.read()
+    held = [results.scores["tiny-delta-s1", name].average_at_k for name in results.benchmarks]
+    assert main["fell"]["delta"] == 1 and main["all_avg_at_32"]["delta"] == pytest.approx(np.mean(held))
+    (row,) = [row for row in results.conditions if row.method == "delta"]
+    assert len(results.average(row).by_seed) == 2  # the figure shows the seed that fell
 
 
 def test_the_reference_is_not_compared_with_itself(written: Path) -> None:
@@ -192,6 +197,19 @@ def test_manifests_name_every_byte_read_and_written(written: Path, synthetic_stu
     names = {Path(name).name for name in manifest.inputs}
     assert {"runs.json", "chain_3.json", "comparisons.json", "metrics.parquet", "tiny-delta-s1.tsv"} <= names
     assert set(verify_outputs(written / "by_seed.manifest.json", "table").outputs) == {"by_seed.md", "by_seed.csv"}
+
+
+def test_the_short_table_of_a_stopped_study_has_seeds_and_no_empty_column(synthetic_study: Study) -> None:
+    results = synthetic_study.read()
+    costs = read_costs(results, synthetic_study.results / "costs", synthetic_study.results / "runs")
+    look = Look(
+        model="tiny", method="delta", seeds=2, level=0.05, level_alone=0.05, difference=0, interval=None, verdict=None
+    )
+    uncorrected = {key: row.model_copy(update={"p_value_holm": None}) for key, row in results.comparisons.items()}
+    for given, column in ((results, "p (Holm)"), (replace(results, looks=(look,), comparisons=uncorrected), "Seeds")):
+        table = short_table(given, main_columns(given, costs, {}))
+        assert column in table.header and len(table.header) == 5
+        assert all(any(cell not in ("–", "") for cell in cells) for cells in zip(*table.rows, strict=True))
 
 
 def test_the_same_inputs_give_the_same_bytes(written: Path, synthetic_study: Study, tmp_path: Path) -> None:

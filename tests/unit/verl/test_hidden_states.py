@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from evals.core.random import generator_for, random_projection
-from rlvr.engines.verl.hidden_states import HeadInputs
+from rlvr.engines.verl.gathering import HeadInputs
 from rlvr.engines.verl.registered import CurrentRun, Field, nested
 from tests.unit.verl.conftest import make_cluster, make_run
 

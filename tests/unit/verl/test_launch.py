@@ -108,9 +108,9 @@ def test_a_gpu_machine_gets_nothing_that_is_for_cpus(places: Places, monkeypatch
 
 
 def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(places: Places) -> None:
-    run = make_run().model_copy(update={"overrides": {f"{ROLLOUT}.logprobs_mode": "raw"}})
+    run = make_run().model_copy(update={"overrides": {f"{ROLLOUT}.scheduling_policy": "priority"}})
     words = launch(run, make_cluster(overrides={"+ray_kwargs.ray_init.include_dashboard": False}), places).words
-    assert f"{ROLLOUT}.logprobs_mode=raw" in words and "+ray_kwargs.ray_init.include_dashboard=false" in words
+    assert f"{ROLLOUT}.scheduling_policy=priority" in words and "+ray_kwargs.ray_init.include_dashboard=false" in words
     own = (f"{ROLLOUT}.n", f"+{ACTOR}.optim.lr", "trainer.v1.trainer_mode", "actor_rollout_ref.model.lora_rank")
     own += (f"{ACTOR}.optim", f"{ROLLOUT}.n.x")
     for key in own:
@@ -126,6 +126,10 @@ def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(plac
         *(f"{ROLLOUT}.engine_kwargs{name}" for name in ("", ".vllm", ".vllm.seed", ".vllm.override_generation_config")),
         *(f"{ROLLOUT}.{name}" for name in ("custom.server", "agent.custom_async_server.path", "over_sample_rate")),
         *("actor_rollout_ref.model.override_config.rope_theta", "+actor_rollout_ref.model.override_config"),
+        *(f"{ROLLOUT}.engine_kwargs.vllm.{name}" for name in ("generation-config", "dtype", "max_model_len")),
+        f"{ROLLOUT}.engine_kwargs.vllm.logprobs_mode",
+        *("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.exclude_modules", f"{ROLLOUT}.logprobs_mode"),
+        *("actor_rollout_ref.ref.fsdp_config.qat.enable", f"{ACTOR}.fsdp_config.qat.enable"),
         *("custom_reward_function.path", "reward_model.enable", "reward.custom_reward_function.path"),
         *("skip.rollout.enable", "distillation.enabled", "trainer.use_v1", "data.shuffle_seed"),
     ],

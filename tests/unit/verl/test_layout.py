@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr.engines.verl.mini_batches import rank_layout, whole_groups_fraction
+from rlvr.engines.verl.gathering import rank_layout, whole_groups_fraction
 from rlvr.methods.assignments import QueryPreserved, RandomSplit, mini_batch_ids
 
 

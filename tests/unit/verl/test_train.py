@@ -13,6 +13,7 @@ from rlvr.engines.verl.checkpoints import (
     MANIFEST,
     OPTIMIZER,
     TRACKER,
+    first_difference,
     is_intact,
     merge,
     prepare_resume,
@@ -21,7 +22,6 @@ from rlvr.engines.verl.checkpoints import (
     steps,
 )
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
-from rlvr.engines.verl.merged import first_difference
 from rlvr.engines.verl.metrics import Display, read_steps, write_step
 from rlvr.engines.verl.train import Execution, _run_verl
 from tests.unit.verl.conftest import make_cluster, make_run

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from evals.core.random import generator_for
+from evals.tables.numbers import rounded
 from rlvr.tokens.table import CLASSES
 from rlvr_claims.claims.claim import Claim
 from rlvr_claims.claims.findings import NO_RESULTS, Findings, Measurement, beside, by_unit, measure, points, unmeasured
@@ -105,9 +106,10 @@ class CancellationFilter(Claim):
 
     def title(self, findings: Findings) -> str:
         opposed, whole, _, _, form = findings.measurements[:5]
+        by_opposed, by_all = (rounded(share.estimate, "+.0%") for share in (opposed, whole))
         return (
-            f"Opposed rollouts add {opposed.estimate:+.0%} of the self term to an update's squared length, all pairs "
-            f"{whole.estimate:+.0%}; rewarded rollouts alone boost {points(form.estimate)} of the format tokens than "
+            f"Opposed rollouts add {by_opposed} of the self term to an update's squared length, all pairs "
+            f"{by_all}; rewarded rollouts alone boost {points(form.estimate)} of the format tokens than "
             "joint updates"
         )
 

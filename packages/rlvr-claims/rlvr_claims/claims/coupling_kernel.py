@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from evals.core.random import generator_for
+from evals.tables.numbers import rounded
 from rlvr_claims.claims.claim import Claim
 from rlvr_claims.claims.findings import Findings, Measurement, by_unit, measure
 from rlvr_claims.claims.inputs import Inputs
@@ -98,8 +99,8 @@ class CouplingKernel(Claim):
     def title(self, findings: Findings) -> str:
         same, confidence = findings.measurements[:2]
         return (
-            f"Pairs of the same token couple by {same.estimate:+.2g} more than pairs of different tokens, and "
-            f"uncertain ones have a distribution factor larger by {confidence.estimate:+.2g}"
+            f"Pairs of the same token couple by {rounded(same.estimate, '+.2g')} more than pairs of different tokens, "
+            f"and uncertain ones have a distribution factor larger by {rounded(confidence.estimate, '+.2g')}"
         )
 
     method = (

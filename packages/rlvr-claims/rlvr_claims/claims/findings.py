@@ -16,6 +16,7 @@ from evals.core.manifest import write_output_manifest
 from evals.core.record import Record
 from evals.statistics.interval import t_interval
 from evals.tables.layout import Table, csv_text, markdown
+from evals.tables.numbers import rounded
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported here", "contradicted here", "not distinguishable"
 NOT_MEASURED = "not measured"
@@ -211,7 +212,7 @@ def summary_table(claims: Collection[Summary], left_out: Sequence[str] = ()) -> 
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3g}"
+    return "–" if math.isnan(value) else rounded(value, ".3g")
 
 
 def _markdown_lines(table: Table) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
+from evals.tables.numbers import rounded
 from rlvr_claims.claims.claim import Claim
 from rlvr_claims.claims.findings import Direction, Findings, Measurement, measure, select
 from rlvr_claims.claims.inputs import Inputs
@@ -56,7 +57,7 @@ class OutputLayerProxy(Claim):
         observed, excess = findings.measurements[:2]
         return (
             f"Output layer alone and full update agree on the direction of {observed.estimate:.0%} of the tokens, "
-            f"{100 * excess.estimate:+.0f} points beside chance"
+            f"{rounded(100 * excess.estimate, '+.0f')} points beside chance"
         )
 
     method = (

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evals.figures.style import COLOURS
+from evals.tables.numbers import rounded
 from rlvr_claims.claims.findings import Measurement, beside, mean_interval
 
 POSITIVE, NEGATIVE = "#0072b2", "#d55e00"
@@ -140,7 +141,7 @@ class Words:
             for index, (word, share) in enumerate(shares.items()):
                 style: dict[str, Any] = {"color": colour, "fontsize": 8 + 10 * float(share) / largest}
                 style |= {"family": "DejaVu Sans Mono", "parse_math": False, "ha": "center", "va": "center"}
-                axes.text(x, 0.86 - 0.105 * index, f"{word}  {share:+.0%}", **style)
+                axes.text(x, 0.86 - 0.105 * index, f"{word}  {rounded(share, '+.0%')}", **style)
         axes.set_axis_off()
 
 
@@ -187,6 +188,9 @@ def draw_panels(figure: Figure, layout: Layout) -> None:
         axes.set(**panel.settings)
         if "yticklabels" in panel.settings:  # names, which take room
             axes.tick_params(axis="y", labelsize=6.5)
+        for axis in (axes.xaxis, axes.yaxis):
+            if "log" in axis.get_scale():  # its own formatter writes mathematics, and figures have none
+                axis.set_major_formatter("{x:g}")
         for letter, form in panel.formats.items():
             getattr(axes, f"{letter}axis").set_major_formatter(form)
         if panel.legend is not None and axes.get_legend_handles_labels()[0]:

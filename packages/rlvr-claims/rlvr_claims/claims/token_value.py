@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from evals.grading import GradingPool
+from evals.tables.numbers import rounded
 from rlvr.methods.method import compose
 from rlvr_claims.claims.claim import Claim
 from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select
@@ -246,8 +247,8 @@ class TokenValue(Claim):
     def title(self, findings: Findings) -> str:
         rewarded, punished = findings.measurements[:2]
         return (
-            f"Boosted tokens are worth {rewarded.estimate:+.2f} more accuracy than suppressed ones in rewarded "
-            f"rollouts, {punished.estimate:+.2f} in punished ones"
+            f"Boosted tokens are worth {rounded(rewarded.estimate, '+.2f')} more accuracy than suppressed ones in "
+            f"rewarded rollouts, {rounded(punished.estimate, '+.2f')} in punished ones"
         )
 
     method = (

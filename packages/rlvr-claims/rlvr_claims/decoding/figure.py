@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from evals.figures import style
+from evals.figures.fitting import legend_below
 from evals.figures.style import COLOURS, MARKERS, NEUTRAL
 from evals.statistics.difference import estimate_difference
 from rlvr_claims.decoding.settings import Sweep, read_sweeps
@@ -96,7 +97,7 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
         f"n = {problems} problems, none of them scored elsewhere, {samples} samples each; {len(sweeps)} trained models."
         "\nBars and bands: 95 % intervals over problems, for these checkpoints"
     )
-    figure.legend(loc="outside lower center", ncols=3, title=title, title_fontsize=8, fontsize=8)
+    legend_below(figure, axes.get_legend_handles_labels()[0], title, most=3)
     return figure
 
 
