@@ -37,9 +37,8 @@ PATIENCE_SECONDS = 1800.0
 """A server that answers no request for so long is given up: to start and to load a large model takes minutes."""
 _BUSY, _FAILED = {408, 409, 425, 429, 502, 503, 504, *range(520, 525), 529, 530}, 500  # 520 to 530: Cloudflare's
 _MOST_TIMEOUTS, _MOST_FAILURES, _MOST_UNANSWERED = 3, 6, 3  # of one sample, which would be asked for again and again
-_FINISHED = {"stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"}
+_FINISHED = {"stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"}  # whatever else: unfinished
 _CUT = {"length", "max_tokens", "max_output_tokens", "model_length"}
-"""Reasons of servers why a response ended, in small letters; whatever else one says, it is no finished response."""
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 30.0, 600.0
 _SECONDS_BETWEEN_LINES = 60.0

@@ -62,7 +62,6 @@ def by_setting(
 
     Snakemake compares the params of a job as a set of texts, so that its reasons name the settings that changed and no
     other. It compares no record (nor a path): a rule that takes one as a named param has its settings here as well.
-    Params without a name are no arguments of what a rule calls.
 
     Args:
         at_most: the most settings that a job has; the others have empty texts, which add nothing to the set.

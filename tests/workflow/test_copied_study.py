@@ -56,6 +56,8 @@ def test_results_without_snakemakes_records_are_kept_or_refused_by_their_manifes
         ({"training.learning_rate": 0.001}, "runs/tiny-dapo-s1/manifest.json", "training.learning_rate: 0.001"),
         ({"evaluation.temperature": 0.5}, "samples/tiny-base/chain_3/manifest.json", "temperature: 0.5"),
         ({"models.tiny.training.steps": 151}, "base/tiny/manifest.json", "steps: 151"),
+        ({"models.tiny.corpus.seed": 2}, "base/tiny/corpus.manifest.json", "seed: 2"),
+        ({"problems.seed": 3}, "problems/train/manifest.json", "seed: 3"),
     ):
         refused = project.snakemake("--dry-run", config=project.changed_config(change))
         line = refused.stderr.splitlines()[-1]

@@ -29,5 +29,16 @@ def test_a_published_set_is_read_and_trained_on(project: Project) -> None:
     assert [row["problem"] for row in rows] == [row["question"] for row in ROWS]
     assert not {"read_training_set train", "train tiny-dapo-s1"} & project.planned(config)
 
+    records, kept = project.root / ".snakemake/metadata", project.root / "metadata"
+    records.rename(kept)  # without them Snakemake would keep the problems under any settings
+    target = "results/problems/train/manifest.json"
+    assert project.planned(config, target) == set()
+    refused = project.snakemake(
+        target, "--dry-run", config=project.changed_config(study | {"problems": problems | {"exclude": ["3"]}})
+    )
+    assert f"error: {target}: was made with other settings than the study asks (exclude:" in refused.stderr
+    project.changed_config(study)
+    kept.rename(records)
+
     write_jsonl(project.root / "copy.jsonl", [*ROWS[1:], {"question": "What is 9+9?", "final_answer": "18"}])
     assert {"read_training_set train", "train tiny-dapo-s1"} <= project.planned(config)

@@ -16,6 +16,7 @@ from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import INTEGER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.grading.code import VERIFIER_VERSION
+from evals.problems.problem_set import NOT_OF_THE_CONTENT
 from evals.scores.comparison import Settings
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines import option_versions
@@ -143,6 +144,11 @@ onstart:
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
 
 
+def made_by(manifest, settings, at_most, asked=None, keys=()):
+    """The settings of a rule one by one; results whose manifest has others than are ``asked`` are refused."""
+    return by_setting(settings, at_most, refuse_made_otherwise(workflow, manifest, asked or settings, keys))
+
+
 # Problems
 
 PROBLEMS = {TRAIN: STUDY.training_settings} if TRAINS else {}
@@ -159,6 +165,12 @@ def drawn(wildcards):
     """What decides drawn problems: the training problems are of the one side of the split, all others of the other."""
     settings = {key: PROBLEMS[wildcards.set][key] for key in ("kinds", "count", "seed")}
     return {"name": wildcards.set, "split": "train" if wildcards.set == TRAIN else "evaluation", **settings}
+
+
+def read_by(manifest, sets):
+    """The same of problem sets that are read: their manifests have what they are, not where they lie."""
+    content = lambda w: {key: value for key, value in sets[w.set].items() if key not in NOT_OF_THE_CONTENT}
+    return made_by(manifest, lambda w: sets[w.set], 40, content)
 
 
 # Base models
@@ -188,6 +200,12 @@ def corpus(wildcards):
     """The settings of a base model's corpus, and how many worked solutions it has."""
     model = SCRATCH[wildcards.model]
     return {"settings": model.corpus, "count": model.training.examples}
+
+
+def parameters_of_corpus(wildcards):
+    """The parameters that the manifest of a corpus has."""
+    settings, count = corpus(wildcards).values()
+    return {"version": BASE_MODEL_VERSION, "count": count, **settings.to_json()}
 
 
 def from_scratch(wildcards):

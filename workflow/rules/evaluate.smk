@@ -112,13 +112,7 @@ rule compare:
     log:
         "results/logs/{folder}comparisons.log",
     params:
-        *by_setting(
-            statistics,
-            at_most=30,
-            check=refuse_made_otherwise(
-                workflow, "results/{folder}comparisons.manifest.json", parameters_of_comparisons, ["fall"]
-            ),
-        ),
+        *made_by("results/{folder}comparisons.manifest.json", statistics, 30, parameters_of_comparisons, ["fall"]),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
         training=Path("results/runs"),

@@ -11,7 +11,7 @@ rule base_corpus:
     wildcard_constraints:
         model=one_of(SCRATCH),
     params:
-        *by_setting(corpus, at_most=60),
+        *made_by("results/base/{model}/corpus.manifest.json", corpus, 60, parameters_of_corpus),
         f"version: {BASE_MODEL_VERSION}",
         call="rlvr.base_model.corpus:write_corpus",
         arguments=lambda w, output: corpus(w),
@@ -38,11 +38,7 @@ rule base_model:
     priority: 100
     threads: MACHINE.base_threads
     params:
-        *by_setting(
-            from_scratch,
-            at_most=40,
-            check=refuse_made_otherwise(workflow, "results/base/{model}/manifest.json", from_scratch),
-        ),
+        *made_by("results/base/{model}/manifest.json", from_scratch, 40),
         f"version: {BASE_MODEL_VERSION}",
         settings=lambda w, output: from_scratch(w),
         machine=lambda w, output: MACHINE,

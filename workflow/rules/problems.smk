@@ -12,9 +12,7 @@ rule draw_problems:
         set=one_of(DRAWN),
     priority: 200
     params:
-        *by_setting(
-            drawn, at_most=40, check=refuse_made_otherwise(workflow, "results/problems/{set}/manifest.json", drawn)
-        ),
+        *made_by("results/problems/{set}/manifest.json", drawn, 40),
         call="evals.problems.arithmetic:write_problems",
         arguments=lambda w, output: drawn(w),
     script:
@@ -34,7 +32,7 @@ rule read_problems:
         set=one_of(READ),
     priority: 200
     params:
-        *by_setting(lambda w: PROBLEMS[w.set], at_most=40),
+        *read_by("results/problems/{set}/manifest.json", PROBLEMS),
         call="evals.problems.problem_set:write_benchmark",
         content=lambda w, output: PROBLEMS[w.set],
     script:
@@ -54,7 +52,7 @@ rule read_training_set:
         set=one_of([TRAIN] if TRAINS and TRAIN not in DRAWN else []),
     priority: 200
     params:
-        *by_setting(lambda w: PROBLEMS[w.set], at_most=40),
+        *read_by("results/problems/{set}/manifest.json", PROBLEMS),
         call="evals.problems.training_set:write_training_set",
         content=lambda w, output: PROBLEMS[w.set],
     script:
@@ -74,7 +72,7 @@ rule read_solutions:
         set=one_of(STUDY.solution_settings),
     priority: 200
     params:
-        *by_setting(lambda w: STUDY.solution_settings[w.set], at_most=40),
+        *read_by("results/solutions/{set}/manifest.json", STUDY.solution_settings),
         call="evals.problems.training_set:write_training_set",
         content=lambda w, output: STUDY.solution_settings[w.set],
     script:

@@ -46,11 +46,7 @@ rule train:
         gres=on_device("gres"),
         ray_cluster=on_device("ray_cluster"),
     params:
-        *by_setting(
-            settings_of_run,
-            at_most=70,
-            check=refuse_made_otherwise(workflow, "results/runs/{run}/manifest.json", settings_of_run),
-        ),
+        *made_by("results/runs/{run}/manifest.json", settings_of_run, 70),
         content=lambda w, output: canonical_json(spec(w).to_json()),
         machine=machine_options,
         python=lambda w, output: TRAINING.python,
