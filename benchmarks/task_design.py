@@ -3,7 +3,7 @@
     python benchmarks/task_design.py STUDY.yaml --out DIR --bases 3 --seeds 6
 
 The study has one model, from scratch. The command makes base models of the pretraining seeds 1 to ``--bases``, and
-trains the reference method and the study's controls with seeds 1 to ``--seeds``, seed s from base model s mod bases.
+trains the reference method and the study's controls with seeds 1 to ``--seeds``, from the base models in turn.
 It looks at no other method. Problems, base models and runs in DIR are made once: the command goes on where it was
 stopped, and more seeds add to what is there. Every policy answers the benchmarks at temperature 1 and at temperature 0.
 DIR/task_design.json has the numbers, in percent and points, with intervals of 95 percent over problems and base models;
@@ -36,6 +36,8 @@ from rlvr.study.study import Study
 DECODINGS = {"T 1": 1.0, "T 0": 0.0}
 BASE_SAMPLES, SAMPLES, LARGE_K = 64, 8, 32
 ROLES = ["reference", "half the steps", "negative control", "random rewards"]
+AGAINST_BASE = ("reference", "random rewards")
+"""The roles that are compared with the base model; the others are compared with the reference method."""
 OF_BASE = {"T 0": (20.0, 65.0), f"pass@{LARGE_K}": (60.0, 97.0), "unsolved in 64": (5.0, 100.0)}
 """The criteria of every base model: the least and the largest percentage over the benchmarks."""
 LEAST_GAIN = 10.0
@@ -192,13 +194,13 @@ def measure(task: Task, seeds: Sequence[int], roles: Sequence[str]) -> dict[str,
 
             def against(seed: int, benchmark: str, role: str = role, decoding: str = decoding) -> np.ndarray:
                 ours = shares(run(role, seed, decoding), False, decoding)[benchmark]
-                if role == "reference":
+                if role in AGAINST_BASE:
                     return ours - shares(base(task.base_seed(seed), decoding), True, decoding)[benchmark]
                 return ours - shares(run("reference", seed, decoding), False, decoding)[benchmark]
 
             for place, benchmarks in (("trained", task.trained), ("all", list(task.problems))):
                 of = [[(task.base_seed(seed), against(seed, name)) for seed in seeds] for name in benchmarks]
-                name = f"{role} less {'base' if role == 'reference' else 'reference'}, {decoding}, {place}"
+                name = f"{role} less {'base' if role in AGAINST_BASE else 'reference'}, {decoding}, {place}"
                 differences[name] = _difference(of, len(bases))
     result["differences"] = differences
     result["criteria"] = _criteria(means, differences)
