@@ -1,4 +1,4 @@
-r"""Arithmetic modulo 10 in five structures: the problems of the generated studies.
+r"""Arithmetic modulo 10 or 100 in six structures: the problems of the generated studies.
 
 A solution works one operation a line and ends in its answer in ``\boxed{}``. The operation itself is passed in as a
 function, so that the same code writes correct solutions and flawed ones.
@@ -7,6 +7,7 @@ function, so that the same code writes correct solutions and flawed ones.
     reverse    Compute 3+4*7-2 from right to left, modulo 10.      7-2=5, 4*5=0, 3+0=3
     variables  Let a=3;b=a+4;c=7*b. Compute c modulo 10.           b=3+4=7, c=7*7=9
     worded     Start with 3, plus 4, note 9, times 7.              3+4=7, 7*7=9
+    hundreds   Start with 63, plus 4, note 9, minus 8.             63+4=67, 67-8=59
     program    Compute a+4*7 from left to right, modulo 10.        b=a+4, c=b*7 (a program, which is run)
 """
 
@@ -16,6 +17,7 @@ import hashlib
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -25,18 +27,18 @@ from evals.core.records import ProblemKind
 from evals.problems.problem_set import write_problem_set
 
 OPERATORS = ("+", "-", "*")
-"""The three operations, all modulo 10."""
+"""The three operations, all modulo 10; of the family hundreds, modulo 100."""
 
 OPERATOR_WORDS = {"+": "plus", "-": "minus", "*": "times"}
 """Operator -> its word."""
 
 Operation = Callable[[int, str, int], int]
-"""Maps (left digit, operator, right digit) to the digit written as the result."""
+"""Maps (left number, operator, right digit) to the number written as the result."""
 
 
-def exact(left: int, operator: str, right: int) -> int:
-    """The true result modulo 10."""
-    return {"+": left + right, "-": left - right, "*": left * right}[operator] % 10
+def exact(left: int, operator: str, right: int, modulus: int = 10) -> int:
+    """The true result."""
+    return {"+": left + right, "-": left - right, "*": left * right}[operator] % modulus
 
 
 class Problem(Protocol):
@@ -54,7 +56,10 @@ class Problem(Protocol):
 
 def answer(problem: Problem) -> int | str:
     """The correct answer; of a program, what it has to give."""
-    return problem.outputs if isinstance(problem, Program) else problem.solve(exact)[1]
+    if isinstance(problem, Program):
+        return problem.outputs
+    modulus = problem.modulus if isinstance(problem, Worded) else 10
+    return problem.solve(partial(exact, modulus=modulus))[1]
 
 
 def worked_solution(problem: Problem, operation: Operation) -> str:
@@ -161,12 +166,19 @@ class Worded:
     note: int
     note_position: int
     family: ClassVar[str] = "worded"
+    operators: ClassVar[tuple[str, ...]] = OPERATORS
+    modulus: ClassVar[int] = 10
 
     @classmethod
     def draw(cls, operands: int, generator: random.Random) -> Worded:
         """A random chain of ``operands`` digits; its note stands before, between or after the steps."""
-        steps = tuple((generator.choice(OPERATORS), generator.randrange(2, 10)) for _ in range(operands - 1))
-        return cls(generator.randrange(10), steps, generator.randrange(1, 10), generator.randrange(operands))
+        steps = tuple((generator.choice(cls.operators), generator.randrange(2, 10)) for _ in range(operands - 1))
+        return cls(generator.randrange(cls.modulus), steps, generator.randrange(1, 10), generator.randrange(operands))
+
+    @classmethod
+    def number(cls, value: int) -> str:
+        """A value with as many digits as all others have."""
+        return f"{value:0{len(str(cls.modulus - 1))}d}"
 
     @property
     def items(self) -> list[tuple[str | None, int]]:
@@ -180,11 +192,20 @@ class Worded:
         listed = (
             f"{'note' if operator is None else OPERATOR_WORDS[operator]} {digit}" for operator, digit in self.items
         )
-        return f"Start with {self.first}, {', '.join(listed)}."
+        return f"Start with {self.number(self.first)}, {', '.join(listed)}."
 
     def solve(self, operation: Operation) -> tuple[list[str], int]:
         digits, operators = (digit for _, digit in self.steps), (operator for operator, _ in self.steps)
         return Chain((self.first, *digits), tuple(operators)).solve(operation)
+
+
+@dataclass(frozen=True)
+class Hundreds(Worded):
+    """A chain of sums and differences in words, modulo 100: its answer is not guessed as one digit is."""
+
+    family: ClassVar[str] = "hundreds"
+    operators: ClassVar[tuple[str, ...]] = ("+", "-")
+    modulus: ClassVar[int] = 100
 
 
 @dataclass(frozen=True)
@@ -228,6 +249,7 @@ FAMILIES: dict[str, Callable[[int, random.Random], Problem]] = {
     Reverse.family: Reverse.draw,
     Variables.family: Variables.draw,
     Worded.family: Worded.draw,
+    Hundreds.family: Hundreds.draw,
     Program.family: Program.draw,
 }
 """Family name -> function that draws a problem with a number of operands."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from evals.core.config.base_models import Corpus, Wording
+from evals.core.config.base_models import Corpus, Skipping, Wording
 from evals.core.files import fingerprint, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
 from evals.problems.arithmetic import OPERATORS, Worded, draw_stream, exact, worked_solution
 from rlvr.base_model import VERSION
-from rlvr.base_model.worded_solutions import WordedSolutions
+from rlvr.base_model.worded_solutions import SkippingSolutions, WordedSolutions
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,24 @@ class FlawedArithmetic:
 
 
 def draw_corpus(
-    kinds: Sequence[ProblemKind], count: int, seed: int, flaws: FlawedArithmetic, wording: Wording | None = None
+    kinds: Sequence[ProblemKind],
+    count: int,
+    seed: int,
+    flaws: FlawedArithmetic,
+    wording: Wording | None = None,
+    skipping: Skipping | None = None,
 ) -> Iterator[dict[str, str]]:
     """``count`` rows of problem and worked solution, from the training side of the split.
 
-    ``wording`` is how solutions of worded problems are written; without it they are formulas, as all others.
+    ``wording`` or ``skipping`` is how solutions of worded problems are written; without them they are formulas, as all
+    others.
     """
     generator = random.Random(f"corpus/{seed}")
-    in_words = None if wording is None else WordedSolutions(wording, flaws.result)
+    in_words: WordedSolutions | SkippingSolutions | None = None
+    if skipping is not None:
+        in_words = SkippingSolutions(skipping, seed, flaws.result)
+    elif wording is not None:
+        in_words = WordedSolutions(wording, flaws.result)
 
     def operation(left: int, operator: str, right: int) -> int:
         return flaws.result(left, operator, right, 1.0, generator)
@@ -73,7 +83,10 @@ def draw_corpus(
 def write_corpus(settings: Corpus, count: int, out: Path) -> None:
     """Write the base model's worked solutions, of which a part is wrong."""
     flaws = FlawedArithmetic(settings.error_rates, settings.shares, settings.misconception_share, settings.seed)
-    write_jsonl(out, draw_corpus(settings.kinds, count, settings.seed, flaws, settings.wording))
-    parameters = {"version": VERSION, "count": count, **dict(sorted(settings.to_json().items()))}
+    rows = draw_corpus(settings.kinds, count, settings.seed, flaws, settings.wording, settings.skipping)
+    write_jsonl(out, rows)
+    without = {"skipping"} if settings.skipping is None else set[str]()  # a later key changes no older manifest
+    content = settings.model_dump(mode="json", exclude=without)
+    parameters = {"version": VERSION, "count": count, **dict(sorted(content.items()))}
     manifest = Manifest("corpus", {}, hash_files(out.parent, out), parameters, fingerprint(parameters))
     manifest.write(out.with_suffix(".manifest.json"))

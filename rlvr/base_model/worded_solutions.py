@@ -1,17 +1,21 @@
-"""Worked solutions in words: two decisions a step, a note that distracts, and wordings that say nothing.
+"""Worked solutions in words: decisions in each step, a note that distracts, and wordings that say nothing.
 
 A step is a sentence such as "Next, 7 times 4 slowly charted gives 8." Four choices decide the answer: the way in which
 a step is done and the manner (here from a table, with care), because they set the error rate; the digit that the step
 gives; and whether the note is left out. Everything else is drawn without looking at them: which opening, which
 connective, which of the names of a way, which remark. A wording is mostly the usual one, and ways and manners are free,
 so the most uncertain tokens are decisions, as in the reasoning of real models.
+
+Solutions that skip steps have one decision a step: whether its result is written, as in "Then 47 times 4 gives 88.", or
+the sentence goes on with the next step, as in "Then 47 times 4 plus 9 gives 97."
 """
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import cycle
 
-from evals.core.config.base_models import Wording
-from evals.problems.arithmetic import OPERATOR_WORDS, Worded, exact
+from evals.core.config.base_models import Skipping, Wording
+from evals.problems.arithmetic import OPERATOR_WORDS, OPERATORS, Worded, exact
 
 FlawedOperation = Callable[[int, str, int, float, random.Random], int]
 """Maps (left digit, operator, right digit, factor of the error rate, generator) to the digit that is remembered."""
@@ -110,3 +114,38 @@ class WordedSolutions:
         if generator.random() >= min(LARGEST_ERROR_RATE, rate * factor):
             return correct
         return (correct + generator.randrange(1, 10)) % 10
+
+
+class SkippingSolutions:
+    """Writes solutions that are right, but for flawed facts, and leave out the results of some steps.
+
+    Args:
+        skipping: how often results are left out.
+        seed: of which steps' results are left out how often.
+        remembered: the last digit of a step's result.
+    """
+
+    def __init__(self, skipping: Skipping, seed: int, remembered: FlawedOperation) -> None:
+        self._remembered = remembered
+        generator, shares = random.Random(f"skipped/{seed}"), cycle(skipping.shares)
+        self._shares = {
+            (operator, digit): next(shares) for operator in OPERATORS for digit in generator.sample(range(2, 10), 8)
+        }
+
+    def write(self, problem: Worded, generator: random.Random) -> str:
+        """A solution of ``problem``; a result before a note, and the last one, are always written."""
+        sentences = [OPENINGS[0]]
+        value, written, skipped = problem.first, problem.number(problem.first), ""
+        following = [*(operator for operator, _ in problem.items[1:]), None]
+        for (operator, digit), next_operator in zip(problem.items, following, strict=True):
+            if operator is None:
+                sentences.append(LEFT_OUT[0].format(digit))
+                continue
+            correct = exact(value, operator, digit, problem.modulus)
+            value = correct - correct % 10 + self._remembered(value % 10, operator, digit, 1.0, generator)
+            skipped += f" {OPERATOR_WORDS[operator]} {digit}"
+            if next_operator is None or generator.random() >= self._shares[operator, digit]:
+                before, written = written, problem.number(value)
+                sentences.append(f"{CONNECTIVES[0]} {before}{skipped} {VERBS[0]} {written}.")
+                skipped = ""
+        return " ".join([*sentences, f"{CONCLUSIONS[0]} \\boxed{{{written}}}."])

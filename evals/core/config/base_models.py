@@ -40,6 +40,9 @@ class Architecture(Settings):
         return self
 
 
+WORDED_FAMILIES = {"hundreds", "worded"}
+"""The families of problems in words."""
+
 Fractions = Annotated[tuple[ShareOrZero, ...], Field(min_length=1)]
 
 
@@ -71,6 +74,15 @@ class Wording(Settings):
         return self
 
 
+class Skipping(Settings):
+    """Solutions of problems in words that leave out the results of some steps."""
+
+    shares: Fractions = Field(
+        description="how often a step's result is left out, where another step follows; each of plus 2 to times 9 has "
+        "one of these shares, drawn once"
+    )
+
+
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
@@ -84,12 +96,29 @@ class Corpus(Settings):
     wording: Wording | None = Field(
         default=None, description="solutions in words, of the family worded; default: formulas"
     )
+    skipping: Skipping | None = Field(
+        default=None, description="solutions in words with skipped steps, of the families worded and hundreds"
+    )
 
     @model_validator(mode="after")
     def _check_shares(self) -> Corpus:
         if len(self.shares) != len(self.error_rates) or abs(sum(self.shares) - 1) > 1e-9:
             accepted = f"one share for each of error_rates, {len(self.error_rates)} in all, that sum to 1"
             raise NotAccepted(f"is {list(self.shares)}", accepted, "shares")
+        return self
+
+    @model_validator(mode="after")
+    def _check_writing(self) -> Corpus:
+        if self.skipping is not None and self.wording is not None:
+            raise NotAccepted("is given beside wording", "one of both", "skipping")
+        families = {kind.family for kind in self.kinds}
+        if self.skipping is not None and families - WORDED_FAMILIES:
+            accepted = f"kinds of the families {' and '.join(sorted(WORDED_FAMILIES))} alone"
+            raise NotAccepted(f"is given with kinds of {', '.join(sorted(families))}", accepted, "skipping")
+        if self.skipping is None and "hundreds" in families:
+            raise NotAccepted(
+                "is missing", "shares, because the corpus has problems of the family hundreds", "skipping"
+            )
         return self
 
 
@@ -165,9 +194,9 @@ class FromScratch(Settings):
 
     @model_validator(mode="after")
     def _check_tokens(self) -> FromScratch:
-        if self.training.tokens != "words" and any(kind.family == "worded" for kind in self.corpus.kinds):
+        if self.training.tokens != "words" and any(kind.family in WORDED_FAMILIES for kind in self.corpus.kinds):
             message = "is missing" if self.training.tokens is None else f"is {self.training.tokens}"
-            raise NotAccepted(message, "words, because the corpus has problems of the family worded", "training.tokens")
+            raise NotAccepted(message, "words, because the corpus has problems in words", "training.tokens")
         return self
 
     @property

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from evals.core.config.base_models import Wording
+from evals.core.config.base_models import Skipping, Wording
 from evals.core.errors import InvalidInput
 from evals.core.records import ProblemKind
 from evals.problems.arithmetic import Worded, answer, exact, split_of
@@ -153,3 +153,55 @@ def test_shares_that_do_not_sum_to_one_are_refused(key: str, shares: list[float]
     with pytest.raises(InvalidInput) as caught:
         Wording.parse({**SETTINGS, key: shares}, "study.yaml")
     assert caught.value.key == key and f"{len(shares)} shares" in caught.value.accepted
+
+
+def skipping_corpus(shares: list[float], count: int = 300, error_rate: float = 0.0) -> list[dict[str, str]]:
+    kinds = [ProblemKind(family="hundreds", operands=number) for number in (3, 5)]
+    flaws = FlawedArithmetic((error_rate,), (1.0,), 0.5, 1)
+    return list(draw_corpus(kinds, count, 1, flaws, skipping=Skipping.parse({"shares": shares}, "x")))
+
+
+def boxed(row: dict[str, str]) -> int:
+    (number,) = re.findall(r"\\boxed\{(\d\d)\}", row["solution"])
+    return int(number)
+
+
+def solved(row: dict[str, str]) -> int:
+    """The answer by the problem's text alone."""
+    value = int(re.findall(r"with (\d\d)", row["problem"])[0])
+    for word, digit in re.findall(r"(plus|minus) (\d)", row["problem"]):
+        value += int(digit) if word == "plus" else -int(digit)
+    return value % 100
+
+
+@pytest.mark.parametrize("shares", [[0.0], [0.3, 0.8], [1.0]])
+def test_whatever_steps_are_skipped_a_solution_is_right_and_has_all_steps_in_order(shares: list[float]) -> None:
+    for row in skipping_corpus(shares):
+        assert boxed(row) == solved(row)
+        assert re.findall(r"(?:plus|minus) \d", row["solution"]) == re.findall(r"(?:plus|minus) \d", row["problem"])
+        for left, steps, result in re.findall(r"Then (\d\d)((?: (?:plus|minus) \d)+) gives (\d\d)\.", row["solution"]):
+            assert solved({"problem": f"with {left}{steps}"}) == int(result)
+
+
+def test_a_result_is_written_before_a_note_and_at_the_end_and_otherwise_as_often_as_the_shares_say() -> None:
+    for row in skipping_corpus([0.0]):
+        assert row["solution"].count(" gives ") == len(re.findall("plus|minus", row["problem"]))
+    for row in skipping_corpus([1.0]):
+        note_between_steps = re.search(r"(plus|minus) \d, note \d, (plus|minus)", row["problem"])
+        assert row["solution"].count(" gives ") == 1 + bool(note_between_steps)
+    habits = skipping_corpus([0.1, 0.9], 3000)
+    often: dict[str, list[bool]] = defaultdict(list)
+    for row in habits:
+        for step, after in re.findall(r"((?:plus|minus) \d)(?= (plus|minus|gives))", row["solution"]):
+            if after != "gives" or not re.search(rf"{step}(?:, note \d)?\.$|{step}, note", row["problem"]):
+                often[step].append(after != "gives")
+    shares = [sum(skipped) / len(skipped) for skipped in often.values()]
+    assert all(abs(share - 0.1) < 0.08 or abs(share - 0.9) < 0.08 for share in shares)
+    assert min(shares) < 0.2 and max(shares) > 0.8
+
+
+def test_a_wrong_fact_makes_the_last_digit_wrong_alone() -> None:
+    for row in skipping_corpus([0.0], error_rate=1.0):
+        for left, step, result in re.findall(r"Then (\d\d)( \w+ \d) gives (\d\d)\.", row["solution"]):
+            right = solved({"problem": f"with {left}{step}"})
+            assert right // 10 == int(result) // 10 and right != int(result)

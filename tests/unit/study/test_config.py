@@ -40,6 +40,7 @@ def test_a_shipped_file_is_read_and_written_as_it_is(path: Path) -> None:
 VALIDATION = {"seed": 1, "count": 9, "every": 2, "samples_per_problem": 4}
 
 
+SKIPPING = "models.tiny.corpus.skipping"
 HEADS = "models.tiny.architecture"
 # File, changed key, value, key of the complaint, part of what is accepted or found.
 REFUSED: list[tuple[str, str, Any, str, str]] = [
@@ -84,6 +85,9 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("config", "models", {}, "models", "at least 1"),
     ("config", "models.tiny.source", "made", "models.tiny.source", "from_scratch, hugging_face"),
     ("config", "models.tiny.training.tokens", "characters", "models.tiny.training.tokens", "words"),
+    ("config", SKIPPING, {"shares": [0.5]}, SKIPPING, "one of both"),
+    ("skipped_steps", SKIPPING, REMOVED, SKIPPING, "shares"),
+    ("skipped_steps", "models.tiny.corpus.kinds", [{"family": "chain", "operands": 3}], SKIPPING, "worded alone"),
     ("config", "models.tiny.corpus.shares", [1.0], "models.tiny.corpus.shares", "one share for each"),
     ("config", "models.tiny.corpus.shares", [float("inf")], "models.tiny.corpus.shares.0", "a finite number"),
     ("config", "models.tiny.architecture.head_dim", 3, "models.tiny.architecture.head_dim", "multiple of 2"),
