@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from evals.grading.multiple_choice import LETTERS, gold_letter
-from evals.grading.verdict import Reason
+from evals.grading.verdict import Outcome, Reason
 from evals.grading.workers import limited
 
 NAME = "math-verify"
@@ -21,7 +21,7 @@ VERSION = version("math-verify")
 _EXPONENT = re.compile(r"\*\*\s*(-?\d+(?:\.\d+)?)")
 
 
-def judge_text(text: str, gold: str, time_limit: float) -> tuple[Reason, float]:
+def judge_text(text: str, gold: str, time_limit: float) -> Outcome:
     """Grade a whole text of kind ``completion`` or ``answer``; a pool's ``judge`` (``evals.grading.workers``)."""
     import math_verify
 
@@ -34,7 +34,7 @@ def judge_text(text: str, gold: str, time_limit: float) -> tuple[Reason, float]:
     return limited(compare, time_limit)
 
 
-def judge_choice(text: str, gold: str, time_limit: float) -> tuple[Reason, float]:
+def judge_choice(text: str, gold: str, time_limit: float) -> Outcome:
     """Grade multiple choice by the letter that math-verify's own patterns find."""
     import math_verify
 

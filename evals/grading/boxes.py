@@ -11,10 +11,9 @@ _BRACELESS = re.compile(  # a number, a letter or a command, and what follows it
 _LONGEST_COMMAND = 40
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _PLACEHOLDER = re.compile(
-    r"[\[{<(\s]{0,3}(?:\\text\w*\s*\{)?\s*(?:\?+|\.{2,}|\u2026|\\[lc]?dots|(?:\\?_)+|\\(?:square|Box|ldots)|#|"
+    r"(?i)[\[{<(\s]{0,3}(?:\\text\w*\s*\{)?\s*(?:\?+|\.{2,}|\u2026|\\[lc]?dots|(?:\\?_)+|\\(?:square|Box|ldots)|#|"
     r"\$?LETTER|(?:(?:your|the|final|correct|my|an?)\s+)*\$?(?:answer|solution|result|expression|integer|number|value|"
-    r"letter|option)(?:\s+here)?)\s*\}?[\]}>)\s]{0,3}",
-    re.IGNORECASE,
+    r"letter|option)(?:\s+here)?)\s*\}?[\]}>)\s]{0,3}"
 )
 _INSTRUCTION = re.compile(
     r"\b(?:within|inside|in|into|using|use|with|by|a|an|the|format|notation|form|of)\s*[`$\"'({]*$"
@@ -24,9 +23,8 @@ _CONNECTOR = re.compile(r",|;|&|\b(?:and|or)\b")
 _BARE_GAP = re.compile(r"(?:\\q?quad|[^A-Za-z0-9=])*")
 _MAX_BARE_GAP = 24  # the same, where there are no words between them
 REVISION = re.compile(
-    r"[.!?]\s|\n\s*\n|\b(?:but|wait|actually|instead|rather|correct\w*|wrong|no|not|then|so|thus|hence|therefore|"
-    r"final|finally|answer|check\w*|recheck\w*|recall|gives?|because|since|however|hmm+|oops|sorry|mistake)\b",
-    re.IGNORECASE,
+    r"(?i)[.!?]\s|\n\s*\n|\b(?:but|wait|actually|instead|rather|correct\w*|wrong|no|not|then|so|thus|hence|therefore|"
+    r"final|finally|answer|check\w*|recheck\w*|recall|gives?|because|since|however|hmm+|oops|sorry|mistake)\b"
 )
 
 
@@ -47,8 +45,7 @@ def _is_placeholder(text: str, box: Box, content: str) -> bool:
     r"""Return whether a box only shows where an answer goes: ``\boxed{?}``, "within \boxed{}", the word ``\boxed``."""
     if content:
         return not content[0].isdigit() and _PLACEHOLDER.fullmatch(content) is not None
-    bare = text[box.opening - 1 : box.opening] != "{"
-    return bare or _INSTRUCTION.search(text, max(0, box.begin - 40), box.begin) is not None
+    return text[box.opening - 1] != "{" or _INSTRUCTION.search(text, max(0, box.begin - 40), box.begin) is not None
 
 
 def boxes(text: str) -> list[Box]:
@@ -81,13 +78,10 @@ def boxes(text: str) -> list[Box]:
 
 
 def last_boxes(text: str, lenient: bool = False) -> list[str] | None:
-    r"""Contents of the last box, and of the boxes before it that are parts of the same answer.
+    r"""Contents of the last box, and of those before it that are parts of its answer: ``\boxed{-2} and \boxed{1}``.
 
-    ``\boxed{-2} \text{ and } \boxed{1}`` is one answer of two parts; ``\boxed{180}. Checking again gives \boxed{204}``
-    is a revision, of which the last counts.
-
-    None if there is no box at all; an empty list if the last one is empty or was never closed. With ``lenient`` an
-    unclosed last box reaches to the end of the text (for golds, which people cut short).
+    None if there is no box; empty if the last one is empty or was never closed. With ``lenient`` an unclosed last box
+    reaches to the end of the text (for golds, which people cut short).
     """
     every = boxes(text)
     if len(every) == 1 and every[0].closing is not None and (only := every[0].content(text)).isdecimal():

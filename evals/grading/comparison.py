@@ -1,33 +1,23 @@
 r"""Comparing two answers part by part: lists, sets, tuples, intervals, matrices and equations.
 
-The parts are compared by whatever ``leaf`` is given: the exact rules in the calling process, algebra in a worker.
-Verdicts are three-valued: True, False, or None where ``leaf`` could not tell.
+``leaf`` compares what has no parts: the exact rules in the calling process, algebra in a worker; None: it cannot tell.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import chain, combinations
 
-from evals.grading import equations
-from evals.grading.exact import canonical_integer, compact, decide, plain_number
-from evals.grading.normalisation import RELATION
-from evals.grading.remarks import without_unit_symbols
-from evals.grading.structure import (
-    Group,
-    as_list,
-    expand_signs,
-    is_bracketed,
-    matrix_entries,
-    split_group,
-    split_top_level,
-)
+from evals.grading import exact, languages
+from evals.grading.exact import Group, compact, decide, expand_signs, plain_number, split_group, split_top_level
+from evals.grading.normalisation import RELATION, normalise
+from evals.grading.remarks import FONT, letters, without_unit_symbols
 
 Leaf = Callable[[str, str], bool | None]
 
 MAX_ITEMS = 200
-MAX_UNMATCHED = 30
-"""Items of two unordered lists, spelled differently, that are compared each with each."""
+MAX_UNMATCHED = 30  # items of two unordered lists, spelled differently, that are compared each with each
 
 _MEMBER = re.compile(r"^\s*\\?[A-Za-z](?:_\{?\w+\}?)?\s*\\in(?![a-zA-Z])\s*")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq|sim|doteq)(?![a-zA-Z])")
@@ -47,16 +37,36 @@ _TUPLE = re.compile(r"\([^()]*,[^()]*\)$")
 _POINT = re.compile(r"^[A-Z]\s*(?=\([^()]*,[^()]*\)$)")
 _TWICE = re.compile(r"(?P<value>[^()]+?)\s+\((?P<other>[^()]+)\)")
 _NUMBERED = re.compile(r"\s*([A-Za-z])_\{?\d+\}?\s*=")
+_FUNCTION = re.compile(r"(\\?[A-Za-z]+)\(([a-z])\)")
+_LETTER_COMMAND = re.compile(
+    r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|angle|overline|triangle|sigma|rho|tau|epsilon)"
+)
+_CALL = re.compile(r"\\?[A-Za-z]+\s*\([^()]*\)")
+_VALUE_OF = re.compile(r"(?:\\Pr|(?:\\math\w+\s*)?\{?[PE]\}?|[f-hF-H])\s*\([^()]*\)")  # f(2), P(X=1)
+_NOT = re.compile(r"\bnot\b", re.IGNORECASE)
+_SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*\}|\w)")
+_NUMBER = r"\$?-?\d[\d,]*(?:\.\d+)?(?:\s+\d+/\d+|/\d+)?"
+_PART = re.compile(
+    rf"\s*(?:,|\band\b|,\s*and\b)?\s*(?P<number>{_NUMBER})[\s-]*(?:,\s*(?=rem))?"
+    r"(?P<unit>[A-Za-z]+(?: remainder| of)*|''|['\"])?\.?"
+)
+_DRESS = re.compile(rf"{FONT}|\\(?:[,;:! ]|q?quad(?![A-Za-z]))|[${{}}~\s]|\\(?=\$)|quotient(?: of| is|:)?")
+_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{(\d+)\}\s*\{(\d+)\}|(\d)(\d))")
+_DOLLARS = re.compile(r"\\?\$\s*(\d[\d,]*(?:\.\d+)?)")
+_REMAINDER = re.compile(r"r|rem|remainder|with (?:a )?remainder(?: of)?", re.IGNORECASE)
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_NO_UNIT = re.compile(rf"(?!quarters?$)(?:{languages.QUANTITIES}|times|over|to|or|by|than|with)", re.IGNORECASE)
+_MIXED = re.compile(r"(\d{1,9})\s+and\s+(\d{1,9}\s?/\s?\d{1,9})")  # 20 and 1/2
+_DATE = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})|(\d{1,2})([-/.])(\d{1,2})\6(\d{4})")
 
 
 def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     """Compare two normalised answers, part by part; ``leaf`` compares two that have no parts."""
     if not answer or not gold:
         return False
-    exact = decide(answer, gold)
-    if exact is not None:
-        return exact
-    if is_bracketed(answer) != is_bracketed(gold):
+    if (certain := decide(answer, gold)) is not None:
+        return certain
+    if exact.is_bracketed(answer) != exact.is_bracketed(gold):
         return False
     answer = _in_the_names_of(gold, answer)
     answer, gold = (_OVER_REALS.sub("", _without_approximation(_MEMBER.sub("", side))) for side in (answer, gold))
@@ -80,11 +90,11 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     sides = [answer] if group else split_top_level(answer, ("=",))
     gold_sides = [gold] if gold_group else split_top_level(gold, ("=",))
     if max(len(sides), len(gold_sides)) > 1 and all(sides) and all(gold_sides):
-        if any(map(equations.NOT.search, sides[:-1])):
+        if any(map(_NOT.search, sides[:-1])):
             return False
         if len(gold_sides) > 1 or not RELATION.search(answer):
             return _compare_equations(sides, gold_sides, answer, gold, leaf)
-    rows, gold_rows = matrix_entries(answer), matrix_entries(gold)
+    rows, gold_rows = exact.matrix_entries(answer), exact.matrix_entries(gold)
     if rows is not None and gold_rows is not None:
         same_shape = [len(row) for row in rows] == [len(row) for row in gold_rows]
         return same_shape and _ordered(list(chain(*rows)), list(chain(*gold_rows)), leaf)
@@ -93,12 +103,12 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
             entries = list(chain(*vector))
             return _ordered(entries, other.items, leaf) if vector is rows else _ordered(other.items, entries, leaf)
     if group or gold_group:
-        return _compare_groups(group or as_list(answer), gold_group or as_list(gold), leaf, answer, gold)
+        return _compare_groups(group or Group.of_list(answer), gold_group or Group.of_list(gold), leaf, answer, gold)
     signed, gold_signed = expand_signs((answer,)), expand_signs((gold,))
     if len(signed) > 1 or len(gold_signed) > 1:
         return _unordered(signed, gold_signed, leaf)
-    exact = decide(answer, gold)
-    return exact if exact is not None else leaf(answer, gold)
+    certain = decide(answer, gold)
+    return certain if certain is not None else leaf(answer, gold)
 
 
 def _without_unit_or_repetition(text: str) -> str:
@@ -129,9 +139,10 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
         return (all(related) and _unordered(ours.items, theirs.items, leaf)) or leaf(answer, gold)
     if ours.unordered and theirs.unordered:
         ours, theirs = _unnumbered(ours, theirs), _unnumbered(theirs, ours)
-        mine, reference = (expand_signs(equations.shared_label(group.items)) for group in (ours, theirs))
-        names = equations.labels(mine), equations.labels(reference)
-        if (names[0] is None) != (names[1] is None):  # only one names its parts: then their order is all there is
+        mine, reference = (expand_signs(_shared_label(group.items)) for group in (ours, theirs))
+        sides = ((split_top_level(item, ("=",)) for item in items) for items in (mine, reference))
+        named = [len({compact(parts[0]) for parts in each if len(parts) > 1}) > 1 for each in sides]
+        if named[0] != named[1]:  # only one gives its parts different names: then their order is all there is
             return _ordered(mine, reference, leaf)
         together = _unordered(mine, reference, leaf)
         if together is False and len(reference) == 2 * len(mine):
@@ -209,26 +220,31 @@ def _unless(decisive: bool, verdicts: Iterable[bool | None]) -> bool | None:
 
 def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: str, leaf: Leaf) -> bool | None:
     """Compare by the sides of equations, where at least one of the two answers is one."""
-    ours, theirs = equations.in_order(ours, theirs)
-    if len(ours) > 1 and None not in (integers := {canonical_integer(side) for side in ours}) and len(integers) > 1:
+    ours, theirs = _in_order(ours, theirs)
+    if (
+        len(ours) > 1
+        and None not in (integers := {exact.canonical_integer(side) for side in ours})
+        and len(integers) > 1
+    ):
         return False  # ``8 = 7`` is none of the two
-    if equations.is_label(theirs[-1]) and not equations.is_label(theirs[0]):
+    if _is_label(theirs[-1]) and not _is_label(theirs[0]):
         theirs = theirs[::-1]  # ``2 = x``
-    if len(theirs) == 1 and equations.is_condition(ours):
+    if len(theirs) == 1 and _is_condition(ours):
         return False
     if len(theirs) == 1:  # the last side of an equation; the first one of ``7 = n``
-        named_last = equations.is_label(ours[-1]) and not equations.is_label(ours[0])
+        named_last = _is_label(ours[-1]) and not _is_label(ours[0])
         return compare(ours[0] if named_last else ours[-1], gold, leaf)
     if len(ours) == 1:
-        labelled = equations.is_label(theirs[0]) or not equations.has_letters(gold)
+        labelled = _is_label(theirs[0]) or not _has_letters(gold)
         return compare(answer, theirs[-1], leaf) if labelled else leaf(answer, gold)
-    if variables := equations.function_variables(ours, theirs):
-        mine, other = (re.compile(rf"(?<![A-Za-z\\]){variable}(?![A-Za-z])") for variable in variables)
-        if not other.search(ours[-1]):
-            ours = [mine.sub(variables[1], side) for side in ours]
-    if len(theirs) > 2 and all(map(equations.is_label, theirs)):  # a = b = c
+    functions = [_FUNCTION.fullmatch(compact(sides[0])) for sides in (ours, theirs)]
+    if (one := functions[0]) and (other := functions[1]) and one[1] == other[1]:  # f(n) = ... and f(x) = ...
+        variable, renamed = (rf"(?<![A-Za-z\\]){function[2]}(?![A-Za-z])" for function in (one, other))
+        if not re.search(renamed, ours[-1]):
+            ours = [re.sub(variable, other[2], side) for side in ours]
+    if len(theirs) > 2 and all(map(_is_label, theirs)):  # a = b = c
         return _unordered(ours, theirs, leaf)
-    if equations.is_label(theirs[0]) and compact(ours[0]) == compact(theirs[0]):
+    if _is_label(theirs[0]) and compact(ours[0]) == compact(theirs[0]):
         return compare(ours[-1], theirs[-1], leaf)
     return leaf(answer, gold)
 
@@ -239,6 +255,125 @@ def _without_approximation(text: str) -> str:
     if match is None:
         return text
     before, after = text[: match.start()].strip(), text[match.end() :].strip()
-    if before and "=" not in before and equations.is_label(before):
+    if before and "=" not in before and _is_label(before):
         return f"{before} = {after}"
     return before or after
+
+
+def _is_label(text: str) -> bool:
+    r"""Return whether the left side of an equation only names the right one: ``x``, ``f(x)``, ``|AB|``."""
+    bare = _SUBSCRIPT.sub("", text)
+    if _VALUE_OF.fullmatch(text.strip()):
+        return True
+    if _NOT.search(bare):
+        return False
+    return not re.search(r"[\d+\-^]|\\(?:pi|sqrt|sum|int|prod|lim)(?![a-zA-Z])", bare) and _has_letters(bare)
+
+
+def _has_letters(text: str) -> bool:
+    """Return whether a formula has a variable, functions and other commands left out."""
+    return bool(re.search(r"[A-Za-z]", re.sub(r"\\[a-zA-Z]+", "", text)) or _LETTER_COMMAND.search(text))
+
+
+def _is_condition(sides: Sequence[str]) -> bool:
+    """Return whether an equation is to be solved (``2x = 5``, ``... = 0``), instead of naming its last side's value."""
+    left, right = _CALL.sub("", _SUBSCRIPT.sub("", sides[0])), sides[-1]
+    if len(sides) != 2 or not _has_letters(left) or _is_label(sides[0]) or _is_label(right):
+        return False
+    variables = letters(left) | set(_LETTER_COMMAND.findall(left))
+    return exact.canonical_integer(right) == "0" or (len(variables) == 1 and bool(re.search(r"\d|\^", left)))
+
+
+def _in_order(ours: list[str], theirs: list[str]) -> tuple[list[str], list[str]]:
+    """Tuples with names (``(y,x)=(2,1)``) in the order of the names, unless only the gold answer has names."""
+    if len(ours) != 2 or not (len(theirs) == 1 or _named(theirs)):
+        return ours, theirs
+    return _named(ours) or ours, _named(theirs) or theirs
+
+
+def _named(sides: Sequence[str]) -> list[str] | None:
+    """The values of ``(y,x)=(2,1)`` in the order of x, y, z or a, b, c; None for anything else."""
+    groups = [split_group(side) for side in sides]
+    if len(groups) != 2 or groups[0] is None or groups[1] is None or len(groups[0].items) != len(groups[1].items):
+        return None
+    names = groups[0].items
+    if len(set(names)) != len(names) or not (
+        "".join(sorted(names)) in "xyz abcd" and len("".join(names)) == len(names)
+    ):
+        return None
+    return [f"({','.join(value for _, value in sorted(zip(names, groups[1].items, strict=True)))})"]
+
+
+def _shared_label(items: Sequence[str]) -> Sequence[str]:
+    """``x = 2, 3`` names both: drop the name."""
+    sides = [split_top_level(item, ("=",)) for item in items]
+    if items and len(sides[0]) == 2 and _is_label(sides[0][0]) and all(len(parts) == 1 for parts in sides[1:]):
+        return [sides[0][1], *items[1:]]
+    return items
+
+
+def decide_quantities(answer: str, gold: str) -> bool | None:
+    r"""Compare two answers by their words, where these decide; None where they do not.
+
+    ``5\text{ ft }6\text{ in}`` is a sum in a common unit, ``12\text{ R }3`` a quotient and a remainder.
+    """
+    ours, theirs = (_plain(side, money="cent" in answer + gold) for side in (answer, gold))
+    for mixed, other in ((_MIXED.fullmatch(ours), gold), (_MIXED.fullmatch(theirs), answer)):
+        if mixed and (number := plain_number(normalise(other))):
+            return number == plain_number(f"{mixed[1]} {mixed[2]}")
+    dates = [_DATE.fullmatch(side) and list(map(int, re.findall(r"\d+", side))) for side in (ours, theirs)]
+    if any(dates):
+        return dates[0] == dates[1]
+    words, others = ({word.lower() for word in _WORD.findall(side)} for side in (ours, theirs))
+    own, foreign = " ".join(words - others), " ".join(others - words)
+    if own and foreign and (_are_opposites(own, foreign) or _are_opposites(foreign, own)):
+        return False
+    parts, reference = _parts(ours), _parts(theirs)
+    if parts is None or reference is None or max(len(parts), len(reference)) < 2:
+        return None
+    if (sums := _in_one_unit([*parts, *reference])) is not None:
+        return sum(sums[: len(parts)]) == sum(sums[len(parts) :])
+    compound = parts if len(parts) > 1 else reference
+    if min(len(parts), len(reference)) < 2 and compound[0][1] != "r" and _in_one_unit(compound) is None:
+        return None
+    return sorted(parts) == sorted(reference)
+
+
+def _plain(text: str, money: bool) -> str:
+    """The text without fonts, with fractions on the line and, where ``money`` is in several units, with dollars."""
+    text = _FRACTION.sub(r" \1\3/\2\4 ", text)
+    return _DRESS.sub(" ", _DOLLARS.sub(r"\1 dollars ", text) if money else text).strip()
+
+
+def _are_opposites(words: str, others: str) -> bool:
+    """Return whether the words have the first of a pair, and the others the second."""
+    pairs = ((re.search(rf"\b(?:{one})\b", words), other) for one, other in languages.OPPOSITES)
+    return any(found and re.search(rf"\b(?:{other})\b", others) for found, other in pairs)
+
+
+def _parts(text: str) -> list[tuple[Fraction, str]] | None:
+    """Numbers and the words behind them; None if the text is anything else."""
+    parts: list[tuple[Fraction, str]] = []
+    position = 0
+    while position < len(text):
+        match = _PART.match(text, position)
+        number = match and plain_number(match["number"].lstrip("$"))
+        if not match or number is None:
+            return None
+        unit = match["unit"] or ""
+        unit = "r" if _REMAINDER.fullmatch(unit) else unit
+        known = any(re.fullmatch(pattern, unit) for measure in languages.MEASURES for pattern in measure)
+        if unit not in ("", "r") and (_NO_UNIT.fullmatch(unit) or not (known or len(unit) > 3)):
+            return None
+        parts.append((number.value, unit if known else unit.lower().rstrip("s")))
+        position = match.end()
+    return parts if len(parts) == 1 or all(unit for _, unit in parts[:-1]) else None
+
+
+def _in_one_unit(parts: list[tuple[Fraction, str]]) -> list[Fraction] | None:
+    """The parts in the smallest unit of a measure that has all their units; None if none has."""
+    for measure in languages.MEASURES:
+        sizes = [[size for pattern, size in measure.items() if re.fullmatch(pattern, unit)] for _, unit in parts]
+        if all(sizes):
+            return [value * Fraction(size[0]) for (value, _), size in zip(parts, sizes, strict=True)]
+    return None

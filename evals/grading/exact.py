@@ -1,11 +1,12 @@
-r"""Decisions that need no algebra: equal spellings, numbers against numbers, words against words.
+r"""Decisions that need no algebra: equal spellings, numbers, words; and the parts of an answer."""
 
-A decision is either certain or not made: :func:`decide` returns None for everything that needs to be worked out.
-"""
+from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate, product
 
 MAX_DIGITS = 1_000  # of a number that is turned into a Fraction; longer ones are compared digit by digit
 MAX_EXPONENT = 400
@@ -17,6 +18,7 @@ _SHORTEST_WORD = 3
 
 _INTEGER = re.compile(r"([-+]?)\s*(\d+|\d{1,3}(?:,\d{3})+|[1-9]\d{0,2}(?: \d{3})+)")
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)?\.(\d+)|(\d{1,3}(?:,\d{3})+|\d+)\.?")
+_TIGHT = re.compile(r",\d")
 _DECIMAL_COMMA = re.compile(r"-?(?:0,\d+|\d+,(?:\d{2}|\d{4,}))")
 _ONE_DECIMAL = re.compile(r"-?\d+,\d")
 _QUOTIENTS = (  # 3/4, 2 3/4, 2\frac{3}{4}
@@ -32,14 +34,27 @@ _PRODUCT = re.compile(
     r"[A-Z][a-z]*[A-Z][A-Za-z]*[a-z]|[a-z][A-Z]|(?<![A-Za-z])[B-HJ-Zb-z]-|-[A-Za-z](?![A-Za-z])"
 )  # GMm, R-r
 _VERDICT = re.compile(
-    r"(yes|no|true|false)\s*(?:[.,;:-]+\s|\s(?=because|since|as\b))(?!.*\b(?:yes|no|not|but|true|"
-    r"false|except|unless)\b).*",
-    re.IGNORECASE | re.DOTALL,
+    r"(?is)(yes|no|true|false)\s*(?:[.,;:-]+\s|\s(?=because|since|as\b))(?!.*\b(?:yes|no|not|but|true|"
+    r"false|except|unless)\b).*"
 )  # a word, and the reason for it
 _OPTION = re.compile(r"\(?\s*([A-Z])\s*\)?[.:]?")
 _OPTION_WITH_TEXT = re.compile(r"\(\s*([A-J])\s*\)\s*[^\s,;+*/^=-](?!.*\([A-J]\)).*", re.DOTALL)
 _IN_BASE = re.compile(r"\(?([0-9A-Z]+)\)?\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))")
 _PROPORTION = re.compile(r"(\d+)\s*:\s*(\d+)")
+_TOKEN = re.compile(
+    r"(?s)\\begin\{[^{}]*\}|\\end\{[^{}]*\}|\\[{}]|\\(?:langle|rangle|lvert|rvert|lfloor|rfloor|lceil|"
+    r"rceil)(?![a-zA-Z])|\\[a-zA-Z]+|\\.|."
+)
+_DEEPER = ("(", "[", "{", r"\{", r"\begin{", r"\langle", r"\lfloor", r"\lceil")
+_SHALLOWER = (")", "]", "}", r"\}", r"\end{", r"\rangle", r"\rfloor", r"\rceil")
+_THOUSANDS = re.compile(r"(?:[^,]*=)?\s*-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\s*")
+_NAME = re.compile(r"^[^,=]*=")
+_THREE_DIGITS = re.compile(r"\d{3}(?!\d)")
+_BRACKETS = ((r"\{", r"\}"), (r"\langle", r"\rangle"), *product("([", ")]"), ("{", "}"))
+_MATRIX = re.compile(
+    r"(?s)^[(\[]?\s*\\begin\{(?P<name>[pb]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?"
+    r"(?P<body>.*)\\end\{(?P=name)\}\s*[)\]]?$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +69,8 @@ class PlainNumber:
 
 def decide(answer: str, gold: str) -> bool | None:
     """Compare two normalised answers where that is certain; None where it is not."""
-    if compact(answer) == compact(gold):
+    spaced = ", " in answer and ", " in gold and len({bool(_TIGHT.search(side)) for side in (answer, gold)}) > 1
+    if compact(answer) == compact(gold) and not spaced:  # ``1,000, 2`` is no ``1, 000, 2``
         return True
     answer_integer, gold_integer = canonical_integer(answer), canonical_integer(gold)
     if answer_integer is not None and gold_integer is not None:
@@ -150,10 +166,9 @@ def _ratio(top: str, bottom: str) -> PlainNumber | None:
 
 
 def same_number(answer: PlainNumber, gold: PlainNumber) -> bool:
-    """Return whether two numbers are the same answer.
+    """Return whether two numbers are the same answer: equal, or one is the other correctly rounded.
 
-    Exactly equal, or one is the other correctly rounded to at least six decimals and six significant digits. Where
-    only one has a percent sign, it may stand for the number before the sign or for a hundredth of it.
+    Where only one has a percent sign, it may stand for the number before the sign or for a hundredth of it.
     """
     readings = [(answer, gold)]
     if answer.percent != gold.percent:
@@ -167,15 +182,11 @@ def same_number(answer: PlainNumber, gold: PlainNumber) -> bool:
 def _as_fraction(number: PlainNumber) -> PlainNumber:
     if not number.percent:
         return number
-    decimals = None if number.decimals is None else number.decimals + 2
-    return PlainNumber(number.value / 100, decimals, number.digits)
+    return PlainNumber(number.value / 100, number.decimals and number.decimals + 2, number.digits)
 
 
 def is_rounding_of(number: PlainNumber, value: Fraction) -> bool:
-    """Return whether a decimal is ``value`` correctly rounded, with enough digits to stand for it.
-
-    As many digits as a computer's double has (``0.30000000000000004``) may be wrong in the last one or two.
-    """
+    """Return whether a decimal is ``value`` rounded, with enough digits; a double's may be wrong in the last ones."""
     if number.decimals is None or number.decimals < ROUNDED_DECIMALS or number.digits < ROUNDED_DIGITS:
         return False
     if number.digits in DIGITS_OF_DOUBLES and abs(number.value - value) <= abs(value) * DOUBLE_ERROR:
@@ -188,12 +199,11 @@ def _decide_in_base(answer: str, gold: str) -> bool | None:
     matches = _IN_BASE.fullmatch(answer), _IN_BASE.fullmatch(gold)
     if not any(matches):
         return None
-    numerals = [
+    (digits, base), (gold_digits, gold_base) = (
         (match[1], match[2] or match[3]) if match else (text, "")
         for match, text in zip(matches, (answer, gold), strict=True)
-    ]
-    (digits, base), (gold_digits, gold_base) = numerals
-    value, gold_value = (_value_in_base(*numeral) for numeral in numerals)
+    )
+    value, gold_value = _value_in_base(digits, base), _value_in_base(gold_digits, gold_base)
     if not all(matches) and value is not None and value == gold_value:
         return True  # 1010_2 is ten
     if not (digits[:1].isdigit() and gold_digits[:1].isdigit()):
@@ -251,3 +261,121 @@ def _decide_words(answer: str, gold: str) -> bool | None:
     if all(spaces) or (not any(spaces) and len(answer) >= _SHORTEST_WORD and len(gold) >= _SHORTEST_WORD):
         return False  # not products of their letters
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Several answers in one: what encloses them, and what they are."""
+
+    opening: str  # "(", "[", "{" (a set), "u" (a union) or nothing (a bare list)
+    closing: str  # the bracket at the other end
+    items: tuple[str, ...]
+
+    @property
+    def unordered(self) -> bool:
+        """Sets and bare lists are unordered; anything in parentheses or brackets has an order."""
+        return self.opening in ("", "{")
+
+    @property
+    def may_be_interval(self) -> bool:
+        """Two items between brackets, of which at least one is square."""
+        return len(self.items) == 2 and (self.opening == "[" or self.closing == "]")
+
+    @classmethod
+    def of_list(cls, text: str) -> Group:
+        """Read a text beside a group: ``1,234`` is two numbers where the other side has parts, one number elsewhere."""
+        return cls("", "", tuple(filter(None, split_top_level(text, (",",)))))
+
+
+def split_group(text: str) -> Group | None:
+    """Read a list, set, tuple, interval or union of them; None if the text is one single thing."""
+    text = text.strip()
+    union = split_top_level(text, (r"\cup",))
+    if len(union) > 1:
+        return Group("u", "u", tuple(union))
+    items = _items(text)
+    if len(items) > 1:
+        return Group("", "", tuple(filter(None, items)))
+    enclosed = _enclosed(text)
+    if enclosed is None:
+        return None
+    opening, inner, closing = enclosed
+    items = _items(inner)
+    if len(items) == 1 and opening in "([":
+        return None if opening == "[" else split_group(inner)
+    return Group(opening, closing, tuple(items))
+
+
+def _items(text: str) -> list[str]:
+    """The parts between semicolons, or else between the commas of what is no number."""
+    parts = split_top_level(text, (";",))
+    return parts if len(parts) > 1 or plain_number(_NAME.sub("", text)) is not None else split_top_level(text, (",",))
+
+
+def split_top_level(text: str, separators: tuple[str, ...]) -> list[str]:
+    """Split at separators that no bracket encloses."""
+    parts: list[str] = []
+    depth = start = 0
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        if token.startswith(_DEEPER):
+            depth += 1
+        elif token.startswith(_SHALLOWER):
+            depth -= 1
+        elif depth == 0 and token in separators:
+            parts.append(text[start : match.start()])
+            start = match.end()
+    parts.append(text[start:])
+    if separators == (",",) and any(part[:1].isspace() for part in parts[1:]):  # ``1,000, 2,000`` are two numbers
+        for index in range(len(parts) - 1, 0, -1):
+            if _THOUSANDS.fullmatch(f"{parts[index - 1]},{parts[index]}") and _THREE_DIGITS.match(parts[index]):
+                parts[index - 1 : index + 1] = [f"{parts[index - 1]},{parts[index]}"]
+    return [part.strip() for part in parts]
+
+
+def is_bracketed(text: str) -> bool:
+    """Return whether one pair of square brackets encloses a single thing, and no matrix: ``[7]`` is not 7."""
+    enclosed = _enclosed(text.strip())
+    if enclosed is None or enclosed[0] != "[" or enclosed[2] != "]" or r"\begin" in text:
+        return False
+    return len(split_top_level(enclosed[1], (",", ";"))) == 1
+
+
+def _enclosed(text: str) -> tuple[str, str, str] | None:
+    """Opening, content and closing where one pair of brackets encloses all of the text (``[0,1)`` is a pair)."""
+    for opening, closing in _BRACKETS:
+        if not (text.startswith(opening) and text.endswith(closing)) or len(text) < len(opening) + len(closing):
+            continue
+        inner = text[len(opening) : len(text) - len(closing)]
+        if closing in ")]}" and inner.endswith("\\"):
+            continue
+        steps = (token[0].startswith(_DEEPER) - token[0].startswith(_SHALLOWER) for token in _TOKEN.finditer(inner))
+        depths = [0, *accumulate(steps)]
+        if depths[-1] != 0 or min(depths) < 0:
+            return None
+        kind = {r"\{": "{", r"\langle": "("}.get(opening, opening)
+        return kind, inner.strip(), {r"\}": "}", r"\rangle": ")"}.get(closing, closing)
+    return None
+
+
+def expand_signs(items: Sequence[str], independent: bool = False) -> tuple[str, ...]:
+    r"""Write ``a \pm b`` as the two answers that it stands for; several signs in one item go together, or do not."""
+    expanded: list[str] = []
+    for item in items:
+        if r"\pm" not in item and r"\mp" not in item:
+            expanded.append(item)
+            continue
+        count = 1 if independent and r"\mp" not in item and item.count(r"\pm") == 2 else item.count(r"\pm")
+        for plus, minus in (("+", "-"), ("-", "+")):
+            signed = re.sub(r"\\mp\s*", f" {minus} ", re.sub(r"\\pm\s*", f" {plus} ", item, count=count))
+            expanded += expand_signs([re.sub(r"(^|[=({\[,])\s*\+\s*", r"\1", signed).strip()])
+    return tuple(expanded)
+
+
+def matrix_entries(text: str) -> tuple[tuple[str, ...], ...] | None:
+    """Rows of entries of a matrix or vector; None if the text is anything else."""
+    match = _MATRIX.match(text.strip())
+    if match is None or r"\begin" in match["body"]:
+        return None
+    rows = [row.strip() for row in re.split(r"\\\\|\\cr(?![a-zA-Z])", match["body"])]
+    return tuple(tuple(entry.strip() for entry in row.split("&")) for row in rows if row)

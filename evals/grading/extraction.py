@@ -20,11 +20,12 @@ _MARKS = {  # by what the text then has to hold; fast where they begin with it; 
     "答案": re.compile(r"答案(?:(?:\*\*|__| )?[:\uff1a]|是)"),
 }
 _VALUE = r"(?=[ \t*_]*(?:[-+.\d$\\(\[{€£¥₹√π\u2212\n]|[:\uff1a]))"  # and no words as in "is near 7"
+_CHANGED = rf"{'|'.join(NEGATIONS)}|plus|minus|times|mod\w*|(?:multipli|divid|squar|cub|doubl|tripl|halv|reduc)ed"
 _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark of the word for "answer" of any language
     r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]"
     r"|s?(?:[ \t]\([^()\n]{1,40}\)|,[^,.!?:\n]{1,40},|[ \t](?:to|for|of|in|that|which|i|we|you)\b[^.!?:\n]{0,60}?|"
-    rf"[ \t](?!(?:{'|'.join(NEGATIONS)})\s)[^\W\d_][^\s\d_.,:;!?$\\(){{}}\[\]]{{1,13}}){{0,2}}"
-    rf"(?:[ \t](?:(?:would|must|should|will) be|is equal to|turns out to be|comes out to|"
+    rf"[ \t](?!(?:{_CHANGED})\s)[^\W\d_][^\s\d_.,:;!?$\\(){{}}\[\]]{{1,13}}){{0,2}}"
+    rf"(?:[ \t](?:(?:would|must|should|will|has to|can only) be|is equal to|turns out to be|comes out to|"
     rf"{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\n])"
     rf"{ADVERB}(?:(?:n['\u2019]t|[ \t]not)[ \t][^\n.!?]{{1,40}}?,?[ \t]but(?:[ \t]rather)?(?=[ \t]))?|[ \t]?(?:"
     rf"{'|'.join(word for word in COPULAS if not word.isascii())}|[=:\uff1a])){_VALUE}"
@@ -36,9 +37,8 @@ _NUMERIC_GOLD = re.compile(r"answer is\s+([-+]?[\d.][\d.,\s+\-*/^()]*)$")
 _BEFORE = 200  # characters before a mark that may take it back
 _TAIL = 1_000  # characters at the end of a text in which "the answer is" and marks of other languages are looked for
 _HEADING = re.compile(  # ``### Final Answer`` alone on its line, ``**Answer.** 7``
-    r"^[ \t>]*(?:(?:#{1,6}[ \t]*|\*\*|__)[*_]{0,2}(?:the )?(?:final )?answer[ \t]*[*_]{0,4}[ \t]*$"
-    r"|(?:\*\*|__)(?:the )?(?:final )?answer\.(?:\*\*|__))",
-    re.IGNORECASE | re.MULTILINE,
+    r"(?im)^[ \t>]*(?:(?:#{1,6}[ \t]*|\*\*|__)[*_]{0,2}(?:the )?(?:final )?answer[ \t]*[*_]{0,4}[ \t]*$"
+    r"|(?:\*\*|__)(?:the )?(?:final )?answer\.(?:\*\*|__))"
 )
 _FENCE = re.compile(r"```\w*[ \t]*\n\s*")
 _HASHES = re.compile(r"(?<!#)####[ \t]*(?!#)(?=[^\n]*\d)([^\n]+)\s*$")
@@ -59,25 +59,23 @@ _I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
 _STATEMENT_ENDS = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|\\(?:begin|end)\{[^{}]*\}|\\[\[\]]|<<[^<>\n]*>>")
 _SEVERAL = re.compile(r"=[^=,]{1,40}(?:,|\band\b)\s*\$?\s*[A-Za-z]\w{0,2}\s*=")  # "x = 6, y = 2"
 _STEP = re.compile(  # "need to subtract 7", "method 2"
-    r"\bneeds? to (?:add|subtract|multiply|divide|find|calculate|compute|check|solve)\b|\b(?:method|step|part|case|"
-    r"equation|problem|option|rule|theorem|lemma|example|figure) \d+\W{0,3}$",
-    re.IGNORECASE,
+    r"(?i)\bneeds? to (?:add|subtract|multiply|divide|find|calculate|compute|check|solve)\b|\b(?:method|step|part|case|"
+    r"equation|problem|option|rule|theorem|lemma|example|figure) \d+\W{0,3}$|^let \w = \d+\W*$|"
+    r"\b(?:add|subtract|multiply|divide)(?: (?:it|this|that|them|both|sides|each|side))* (?:by )?\$?[\d.]+\W{0,3}$"
 )
 _VALUED = re.compile(r"\d|\$[^\s$]|\\\(")
 
 _LEAD_IN = re.compile(
-    r"(?:^|[\s,]|(?<=[a-z])(?=['\u2019]s))(?:is|are|equals?|['\u2019]s|est|es|ist|sont|son|be|gets?|have|find that)"
-    r"[ \t]*[:=]?(?=\s|\(|$)|[:\uff1a=是为]",
-    re.IGNORECASE,
+    r"(?i)(?:^|[\s,]|(?<=[a-z])(?=['\u2019]s))(?:is|are|equals?|['\u2019]s|est|es|ist|sont|son|be|gets?|have|find that)"
+    r"[ \t]*[:=]?(?=\s|\(|$)|[:\uff1a=是为]"
 )
 
 
 def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bool = False) -> str | Reason:
     """Find the answer in a prediction, or the reason why there is none.
 
-    In a truncated one only a complete box counts, for a line may have lost its end.
-
-    ``in_thinking``: the prompt ended in the opening of thinking, where nothing counts.
+    In a truncated one only a complete box counts, for a line may have lost its end; in thinking, which the prompt may
+    have opened (``in_thinking``), nothing does.
     """
     whole = visible_part(prediction, in_thinking)
     text = without_next_task(whole, lambda part: _is_answered(part, kind))
@@ -107,9 +105,8 @@ def _letter(text: str, truncated: bool = False) -> str | None:
 def _is_answered(text: str, kind: Kind) -> bool:
     if kind is Kind.CHOICE:
         return _letter(text) is not None
-    if last_boxes(text) or final_answer_line(text) or ("<" in text and _CLOSING_TAG.search(text)):
-        return True
-    return kind is Kind.LAST_STATEMENT and any(_statements(text))
+    marked = last_boxes(text) or final_answer_line(text) or ("<" in text and _CLOSING_TAG.search(text))
+    return bool(marked) or (kind is Kind.LAST_STATEMENT and any(_statements(text)))
 
 
 def _within_tags(text: str, truncated: bool) -> str:
@@ -139,10 +136,7 @@ def extract_gold(gold: str) -> str:
 
 
 def final_answer_line(text: str) -> str | None:
-    """The line after the last ``Answer:`` or "the answer is", or the next one that is not empty; None without both.
-
-    Searched from the end, for a long text speaks of answers all along.
-    """
+    """The line after the last ``Answer:`` or "the answer is", or the next one that is not empty; None without both."""
     # one character is looked for in a tenth of the time that several take
     if "#" in text and "####" in text and (hashes := _HASHES.search(text, max(0, text.rstrip().rfind("\n")))):
         return _first_line(hashes[1])
@@ -197,9 +191,8 @@ def _first_line(text: str) -> str:
 
 _DISPLAY = re.compile(r"\$\$[^$]{1,1000}\$\$|\\\[.{1,1000}?\\\]", re.DOTALL)
 _MATH = re.compile(
-    r"(?<!\\)\$\$(?P<display>.+?)(?<!\\)\$\$|(?<!\\)\$(?P<inline>(?:\\.|[^$\n\\])+?)\$|"
-    r"(?<!\\)\\\[(?P<bracket>.+?)\\\]|(?<!\\)\\\((?P<paren>[^\n]+?)\\\)",
-    re.DOTALL,
+    r"(?s)(?<!\\)\$\$(?P<display>.+?)(?<!\\)\$\$|(?<!\\)\$(?P<inline>(?:\\.|[^$\n\\])+?)\$|"
+    r"(?<!\\)\\\[(?P<bracket>.+?)\\\]|(?<!\\)\\\((?P<paren>[^\n]+?)\\\)"
 )
 _JOINED = re.compile(r"\s*(?:,|;|,?\s*\b(?:and|or)\b)\s*")
 _WORD = re.compile(r"(?<![\\A-Za-z\d_])[^\W\d_]{2,}|[^\W\d_\x00-\u024f]{2,}")
@@ -211,9 +204,10 @@ _NOT_PROSE = re.compile(
 _DENIAL = re.compile(  # what is denied is the last value
     r"\b(?:not|cannot|can't|isn't|never|nor|neither|unsure|doubt)\b\D{0,60}[\d.,/]{0,60}\D{0,12}$", re.IGNORECASE
 )
-_CONTRAST = re.compile(  # "not 12 but 15", "15, rather than 12"
+_CONTRAST = re.compile(  # "not 12 but 15", "15, rather than 12", "15, because no other fits"
     r"not [^.!?,]{1,40},? but (?:rather )?(?P<answer>.+)|"
-    r"(?P<first>[^.!?,]{1,40}),? (?:rather than|instead of) [^.!?,]{1,40}\.?$"
+    r"(?P<first>[^.!?,]{1,40}),? (?:rather than|instead of) [^.!?,]{1,40}\.?$|"
+    r"(?P<value>[^A-Za-z.!?,]{1,40}),? (?:because|since|as) (?!an? )[^.!?\d$\\]+\.?$"
 )
 _MAX_SENTENCE = 4_000  # an answer or one sentence; longer text is searched for nothing but boxes
 
@@ -222,9 +216,8 @@ def sentence_answer(text: str, marked: bool = False) -> str:
     r"""The answer in an answer, or in one sentence that ends in it.
 
     Formulas between ``$`` (inline ones do not span lines) are taken as they are; several of them joined by "and" are
-    parts of one answer. A sentence without formulas must lead up to its value ("is 4", "= 4", ": 4"), or, where it was
-    ``marked`` as the answer, state one number and nothing that changes it ("Josh made $70,000 in profit"). One that
-    denies its last value has none: it is taken as it stands.
+    parts of one answer. A sentence without formulas must lead up to its value ("is 4", "= 4"), or, where it was
+    ``marked`` as the answer, state one number ("Josh made $70,000"). One that denies its last value stays as it is.
     """
     text = text.strip()
     if len(text) > _MAX_SENTENCE:
@@ -235,14 +228,19 @@ def sentence_answer(text: str, marked: bool = False) -> str:
     formulas = [match for match in _MATH.finditer(text) if not (match["inline"] and _PROSE.search(match["inline"]))]
     outside = _MATH.sub(" ", text) if formulas else text
     if contrast := _CONTRAST.match(text):
-        return sentence_answer(contrast["answer"] or contrast["first"], marked)
+        return sentence_answer(str(contrast[contrast.lastgroup or 0]), marked)
     if _DENIAL.search(_MATH.sub(" 0 ", text)):
         return (marked and stated_number(text)) or text
     if formulas and not _is_prose(outside):
         return text
     if formulas:
         tail = _value_after_lead_in(text[formulas[-1].end() :])
-        return tail if tail and tail[0].isdigit() else _last_formulas(text, formulas)
+        if tail and tail[0].isdigit():
+            return tail
+        first = len(formulas) - 1  # of those that are joined to the last one
+        while first > 0 and _JOINED.fullmatch(text, formulas[first - 1].end(), formulas[first].start()):
+            first -= 1
+        return ", ".join(str(match[match.lastgroup or 0]).strip() for match in formulas[first:])
     if not _is_prose(_COMMAND_ARGUMENT.sub(" ", text)):
         return text
     value = _value_after_lead_in(text)
@@ -259,18 +257,12 @@ def _value_after_lead_in(text: str) -> str | None:
 
 
 def _statements(text: str) -> Iterator[str]:
-    """The value that each sentence with a number or formula states, the last one first; nothing where it states none.
-
-    A sentence states what its last lead-in leads up to ("is 4", "= 4"), or the one number that it has ("4 are left").
-    """
+    """The value that each sentence with a number or formula states, the last one first; empty where it states none."""
     for sentence in filter(_VALUED.search, reversed(_STATEMENT_ENDS.split(text))):
         *_, position = (match.start() for match in _VALUED.finditer(sentence))
         *_, begin = (0, *(lead.end() for lead in _LEAD_IN.finditer(sentence) if lead.end() <= position))
-        if _SEVERAL.search(sentence) or _STEP.search(sentence):
-            yield ""
-            continue
-        is_given = len(sentence) <= _MAX_SENTENCE and _is_given(sentence, begin, begin)
-        if not is_given or "?" in sentence or _DENIAL.search(sentence):
+        states_none = "?" in sentence or any(pattern.search(sentence) for pattern in (_SEVERAL, _STEP, _DENIAL))
+        if states_none or len(sentence) > _MAX_SENTENCE or not _is_given(sentence, begin, begin):
             yield ""
             continue
         rest = sentence[begin:].strip().rstrip(" .\\")
@@ -281,11 +273,3 @@ def _statements(text: str) -> Iterator[str]:
 
 def _is_prose(text: str) -> bool:
     return any(_NOT_PROSE.fullmatch(word) is None for word in _WORD.findall(text))
-
-
-def _last_formulas(text: str, formulas: list[re.Match[str]]) -> str:
-    """The last formula, and those before it that are joined to it."""
-    first = len(formulas) - 1
-    while first > 0 and _JOINED.fullmatch(text, formulas[first - 1].end(), formulas[first].start()):
-        first -= 1
-    return ", ".join(str(match[match.lastgroup or 0]).strip() for match in formulas[first:])

@@ -1,4 +1,4 @@
-"""Grading of a file of samples, in a study's job, and of cases on standard input (``rlvr-bench grade``)."""
+"""Grading of a file of samples, in a study's job, and of cases on standard input; the trial of a user's verifier."""
 
 import json
 from collections import Counter
@@ -9,10 +9,11 @@ from typing import Any, TextIO
 from pydantic import Field
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import fingerprint, parse_json, read_jsonl, sha256_file, write_jsonl
+from evals.core.files import fingerprint, parse_json, read_jsonl, sha256_file, write_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import ExtensibleRecord, read_rows, scan_rows
 from evals.core.records import Gold, Sample
+from evals.core.run_spec import VERIFIER_FILE
 from evals.grading import CHOICE_VERSION, VERSION
 from evals.grading.code import VERIFIER_VERSION
 from evals.grading.code.run import PARAMETERS, grade_programs
@@ -23,25 +24,18 @@ from evals.grading.verdict import CODE, VERIFIER, Case, Kind, Reason, Verdict
 
 Row = dict[str, Any]
 
+_MOST_ERRORS = 20  # different ones that the manifest counts
 _BATCH = 2_000  # cases of standard input between two writes
 
 
 def grade_file(
     samples: Path, problems: Path, out: Path, pool: GradingPool, kind: str = Kind.COMPLETION
 ) -> Counter[str]:
-    """Grade a file of samples; write ``grades.jsonl``, a row per sample in the same order, and ``manifest.json``.
+    """Grade a file of samples; return how often each reason was given.
 
-    Equal samples have equal rows: the seconds that grading took stand in the manifest.
-
-    Args:
-        samples: ``samples.jsonl``, with its manifest beside it.
-        problems: ``problems.jsonl``; of programs, with its manifest and ``tests.jsonl`` beside it.
-        out: the directory to write to.
-        pool: what grades; as many programs run at a time as it has workers.
-        kind: the form of the samples, one of :class:`Kind`, ``code``, or ``verifier`` where the pool has one.
-
-    Returns:
-        How often each reason was given.
+    Writes ``grades.jsonl``, a row per sample in the same order, and ``manifest.json``, which has the seconds: equal
+    samples have equal rows. A manifest is beside the samples and, of programs, beside the problems with their tests.
+    ``kind`` is one of :class:`Kind`, ``code``, or ``verifier`` where the pool has one.
     """
     if kind == CODE:
         require_sandbox()
@@ -63,8 +57,8 @@ def grade_file(
             version, read_as = VERIFIER_VERSION, Kind.COMPLETION
             inputs[str(pool.verifier)] = sha256_file(pool.verifier)
         rows, verdicts = grade_samples(samples, problems, pool, Kind(read_as))
-        limits = {"time_limit": pool.time_limit, "memory_limit": pool.memory_limit}
-        parameters = {"grader_version": version, "kind": str(kind), **limits}
+        parameters = {"grader_version": version, "kind": str(kind)}
+        parameters |= {"time_limit": pool.time_limit, "memory_limit": pool.memory_limit}
     path = out / "grades.jsonl"
     write_jsonl(path, rows)
     reasons: Counter[str] = Counter(verdict.reason for verdict in verdicts)
@@ -78,6 +72,7 @@ def grade_file(
             "rows": len(rows),
             "correct": reasons[Reason.MATCH],
             "reasons": {reason.value: reasons[reason] for reason in Reason},
+            "errors": dict(Counter(verdict.error for verdict in verdicts if verdict.error).most_common(_MOST_ERRORS)),
             "seconds": round(sum(verdict.seconds for verdict in verdicts), 3),
         },
     ).write(out / "manifest.json")
@@ -98,10 +93,7 @@ def _inputs(samples: Path, problems: Path) -> dict[str, str]:
 
 
 def grade_samples(samples: Path, problems: Path, pool: GradingPool, kind: Kind) -> tuple[list[Row], list[Verdict]]:
-    """The rows of ``grades.jsonl`` and the verdicts behind them, without regard to manifests.
-
-    Of the samples' texts one is in memory at a time.
-    """
+    """The rows of ``grades.jsonl`` and the verdicts behind them, without manifests; one text is in memory at a time."""
     golds = read_golds(problems)
     rows = {row["id"]: row for row in read_jsonl(problems)} if pool.verifier else {}
     return judge_samples(_scan_samples(samples, problems, golds), golds, pool, kind, rows)
@@ -165,13 +157,9 @@ def _grade_row(sample: Sample, verdict: Verdict) -> Row:
 
 
 def _judged(verdict: Verdict) -> Row:
-    of_verifier = {"reward": verdict.verified, "error": verdict.error}
-    return {
-        "correct": verdict.correct,
-        "answer": verdict.answer,
-        "reason": verdict.reason.value,
-        **{key: value for key, value in of_verifier.items() if value is not None},
-    }
+    row = {"correct": verdict.correct, "answer": verdict.answer, "reason": verdict.reason.value}
+    known = {"reward": verdict.verified, "error": verdict.error}
+    return row | {key: value for key, value in known.items() if value is not None}
 
 
 class _Line(ExtensibleRecord):
@@ -186,10 +174,7 @@ class _Line(ExtensibleRecord):
 
 
 def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> None:
-    """Grade lines of JSON with id, pred, gold and, if wanted, kind, truncated, in_thinking; none if one is malformed.
-
-    ``target`` gets lines of JSON with id, correct, answer, reason and seconds, of a verifier also its reward.
-    """
+    """Grade lines of JSON (:class:`_Line`), and write id, correct, answer, reason, seconds; none if one is bad."""
     lines: list[tuple[_Line, Row]] = []
     for number, text in enumerate(source, start=1):
         where = f"standard input: line {number}"
@@ -206,3 +191,26 @@ def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> N
             row = {"id": line.id, **_judged(verdict), "seconds": round(verdict.seconds, 6)}
             target.write(json.dumps(row) + "\n")
         target.flush()
+
+
+def try_verifier(file: Path, problems: Path, out: Path) -> None:
+    """Try a user's verifier on a gold answer and an empty response; ``out`` gets a copy for what depends on it."""
+    row = read_jsonl(problems, required=("id", "problem", "answer"))[0]
+    gold = str(row["answer"])
+    responses = {"its gold answer": gold, "an empty response": ""}
+    with GradingPool(workers=1, verifier=file) as pool:
+        verdicts = pool.grade(Case(response, gold, problem=row) for response in responses.values())
+    for name, verdict in zip(responses, verdicts, strict=True):
+        if verdict.error is not None:
+            raise UserError(f"{file}: tried on problem {row['id']} with {name}: {verdict.error}")
+    copy = out / VERIFIER_FILE
+    write_bytes(copy, file.read_bytes())
+    parameters = {"version": VERIFIER_VERSION, "sha256": sha256_file(copy)}
+    Manifest(
+        kind="verifier",
+        inputs={str(problems): sha256_file(problems)},  # the user's file has the bytes of the copy, wherever it lies
+        outputs=hash_files(out, copy),
+        parameters=parameters,
+        fingerprint=fingerprint(parameters),
+        details={"tried": {name: verdict.reward for name, verdict in zip(responses, verdicts, strict=True)}},
+    ).write(out / "manifest.json")

@@ -18,18 +18,16 @@ ANSWER_WORDS, OPTION_WORDS, ARTICLES = _words("answer"), _words("option"), _word
 RIGHT_WORDS, WRONG_WORDS, NEGATIONS = _words("right"), _words("wrong"), _words("not")
 COPULAS = _words("is")
 """The words between "answer" and the answer; some as patterns, for they are other words elsewhere."""
-LAST_COPULAS = _words("is, last")
-"""What stands behind an answer, where the verb comes last."""
+LAST_COPULAS = _words("is, last")  # what stands behind an answer, where the verb comes last
 TASK_WORDS, NUMBER_WORDS, SPEAKERS = _words("task"), _words("number"), _words("speaker")
-EXAMPLE_WORDS = _words("example")
-"""An example with a number is a task; another may be one of the answer."""
-ORDERS = _words("order")
-"""What may stand before the word for a task."""
-UNITS, NOUNS, PARTICLES, DOUBTS, DENIALS, QUANTITIES, ABOUT = (
-    "|".join(chain(*map(_words, kinds.split("+"))))
-    for kinds in ("unit", "noun", "particle", "doubt", "doubt+denial", "quantity", "about")
+EXAMPLE_WORDS = _words("example")  # an example with a number is a task; another may be one of the answer
+ORDERS = _words("order")  # what may stand before the word for a task
+_PATTERNS = ("unit", "noun", "particle", "doubt", "quantity", "about", "adverb", "others", "say", "plain", "behind")
+UNITS, NOUNS, PARTICLES, DOUBTS, QUANTITIES, ABOUT, ADVERBS, OTHERS, SAY, PLAIN, BEHIND_OPTIONS = (
+    "|".join(_words(kind)) for kind in _PATTERNS
 )
-"""Patterns of words beside a value: units and nouns of at most three letters, what joins them, and what changes it."""
+"""Patterns of words beside a value (units and nouns of at most three letters) and in statements (who says what)."""
+DENIALS = "|".join((DOUBTS, *_words("denial")))
 SCALES = {scale: "|".join(words) for scale, words in _LANGUAGES["English"]["scale"].items()}
 """The words that multiply a number, in a font or not, the short ones in a font alone."""
 

@@ -1,8 +1,6 @@
 """The option that a text chooses, A to J: for questions of multiple choice.
 
-A text makes statements: a box, a tag, "Answer: C", "so we choose option C". The last one that holds counts. One that
-names two options commits to none; a box without a letter, or a formula that begins with one, is no statement. The
-rules, with examples, are in docs/grading.md.
+A text makes statements: a box, a tag, "Answer: C". The last one that holds counts (docs/grading.md has the rules).
 """
 
 import re
@@ -12,14 +10,10 @@ from evals.grading.boxes import boxes
 from evals.grading.remarks import FONT
 from evals.grading.statements import CLOSE, OPEN, REJECTED, STRONG, Statement, stated, weighed
 
-LETTERS = "ABCDEFGHIJ"
-"""Options are named A to J; no benchmark here has more."""
+LETTERS = "ABCDEFGHIJ"  # options are named A to J; no benchmark here has more
 
 _FULL_WIDTH = {0xFF21 + index: letter for index, letter in enumerate(LETTERS)} | {0xFF08: "(", 0xFF09: ")"}
-_TAG = re.compile(
-    r"<(?P<tag>(?:final_)?answer)>(?P<inside>(?:(?!</?(?:final_)?answer>).){0,4000})</(?P=tag)>",
-    re.DOTALL | re.IGNORECASE,
-)
+_TAG = re.compile(r"(?is)<(?P<tag>(?:final_)?answer)>(?P<inside>(?:(?!</?(?:final_)?answer>).){0,4000})</(?P=tag)>")
 _HTML = re.compile(r"</?(?:b|i|u|em|strong|span|mark)>", re.IGNORECASE)
 _SMALL = re.compile(  # marked as an option's letter, and nothing beside it
     r"(?P<mark>boxed\{(?:\\text\w{0,6}\{)?\(?|<(?:final_)?answer>\s{0,3}\(?|"
@@ -71,21 +65,22 @@ _LONGEST_BOX = 300
 _LETTER_BEFORE_TEXT = re.compile(r"(?:^|\n)[ \t]{0,9}\(?([A-J])(?:[).:]|\s)")
 
 _REVISION_WITHIN = 400  # characters before a statement
-_TAIL = 2000
-"""Characters at the end of a text that are read first: nearly all texts end in their answer."""
+_TAIL = 2000  # characters at the end of a text that are read first: nearly all texts end in their answer
 
 
 def choice_letter(text: str, truncated: bool = False) -> str | None:
     """The option that a text chooses, A to J; None if there is none. Of a truncated text only boxes and tags count.
 
-    The last statement counts. A weaker one after a strong one is a remark, unless words of revision stand before it.
+    A weaker statement after a strong one is a remark, unless words of revision stand before it.
     """
     if not text.isascii():
         text = text.translate(_FULL_WIDTH)
     text = _SMALL.sub(
         lambda small: small["mark"] + small["letter"].upper(), _HTML.sub("", text) if "<" in text else text
     )
-    statements = marked = [*_boxed(text), *_tagged(text)]
+    tags = ((tag, choice_letter(tag["inside"].strip())) for tag in (_TAG.finditer(text) if "<" in text else ()))
+    tagged = [Statement(*tag.span(), letter, STRONG) for tag, letter in tags if letter]
+    statements = marked = [*_boxed(text), *tagged]
     if not truncated:
         tail = max(0, len(text) - _TAIL)
         statements = [*marked, *stated(text, tail)]
@@ -131,15 +126,6 @@ def _boxed(text: str) -> Iterator[Statement]:
         hedged = _HEDGE.match(rest)
         if hedged or (_AFTER_BOXED.match(match.string, match.start("rest")) and not REJECTED.match(rest)):
             yield Statement(box.begin, box.end, "" if hedged else match["letter"], STRONG)
-
-
-def _tagged(text: str) -> Iterator[Statement]:
-    if "<" not in text:
-        return
-    for tag in _TAG.finditer(text):
-        letter = choice_letter(tag["inside"].strip())
-        if letter:
-            yield Statement(tag.start(), tag.end(), letter, STRONG)
 
 
 def gold_letter(gold: str) -> str | None:

@@ -3,17 +3,45 @@ r"""One spelling for the many ways to write the same answer, by rules on text al
 Everything here takes time linear in the text, and is applied to answers of at most :data:`MAX_LENGTH` characters.
 """
 
+import json
 import re
+import unicodedata
 from fractions import Fraction
-from itertools import accumulate
+from functools import cache
+from itertools import accumulate, groupby
+from pathlib import Path
 
 from evals.grading.boxes import matching
-from evals.grading.calculator import FUNCTION, latex_of_ascii, without_periods
-from evals.grading.characters import in_ascii
+from evals.grading.exact import ascii_digit
 from evals.grading.remarks import FONT, without_asides, without_lead, without_plain_unit, without_text_unit
 
 MAX_LENGTH = 2_000
 MAX_DEPTH = 60
+
+_UNICODE = str.maketrans(json.loads(Path(__file__).with_name("characters.json").read_text(encoding="utf-8")))
+"""Replacements that no rule of Unicode gives: LaTeX for symbols, nothing for signs without width or of direction."""
+
+_OVERLINED = re.compile(r"(?:\d\u0305)+")
+_GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER (?:FINAL )?(\w+)")
+_PYTHON_COMPLEX = re.compile(r"^\(?\s*(-?[\d.]*\s*[-+]?\s*[\d.]*)j\s*\)?$")
+_EXPONENT = re.compile(r"\^\s*(-\s*\d+|\d{2,})(?![\d.])")
+_IN_PARENTHESES = re.compile(r"(?:(?<![\\A-Za-z])(abs|floor|ceil|cbrt)|(\\sqrt\s*|\^\s*))\(")
+_DELIMITERS = {
+    "abs": ("|", "|"),
+    "floor": (r"\lfloor ", r"\rfloor "),
+    "ceil": (r"\lceil ", r"\rceil "),
+    "cbrt": (r"\sqrt[3]{", "}"),
+}
+_INVERSE = re.compile(r"(?<![\\A-Za-z])a(?:rc)?(sinh?|cosh?|tanh?)(?![A-Za-z])")
+_LOG_BASE = re.compile(r"(?<![\\A-Za-z])log_?(2|10)(?=\s*\()")
+_FUNCTION = re.compile(r"(?<![\\A-Za-z])(sqrt|pi|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp)(?![A-Za-z])")
+_EXPONENT_NOTATION = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+))[eE]([-+]?\d+)(?![\w.])")
+_BARE_POINT = re.compile(r"(?<=\d)\.(?=\s*[/*\\^)+-])")
+_REPEATING = re.compile(r"(?<!\d)(\d{0,30})\.(\d{0,30})\\(?:overline|bar|dot|overbar)\s*\{\s*(\d{1,30})\s*\}")
+_PERIOD = re.compile(r"(?<![\d.])(\d{0,30})\.(\d{0,30})\((\d{1,30})\)$")
+_DOTTED_PERIOD = re.compile(  # 0.1666..., 0.1212...
+    r"(?<![\d.])(\d{0,30})\.(\d{0,30}?)(?:(\d)\3\3+|(\d{2,15})\4+)\s*(?:\.\.\.|\\[lc]?dots|\u2026)$"
+)
 
 _NESTING = dict.fromkeys("{([", 1) | dict.fromkeys("})]", -1)
 _DOUBLED_COMMAND = re.compile(r"\\\\(?=[a-zA-Z{}()\[\]])")
@@ -118,9 +146,8 @@ _CHOSEN_FROM = re.compile(r"(?:\{\s*\}|(?<![\w)}\]]))[_^]\s*\{?\s*(\w+)\s*\}?\s*
 _RATIO = re.compile(r"(?<=[\d}])\s*(?:\\text\s*\{\s*to\s*\}|(?<=\s)to(?=\s))\s*(?=\d)")
 _VARIANT = re.compile(r"\\var(?=epsilon|phi|theta|rho|sigma|kappa)")
 _LAYOUT = re.compile(
-    r"\\begin\{(aligned|align\*?|gathered|gather\*?|split|alignedat|multline\*?|cases|"
-    r"array)\}(?:\{[^{}]*\})?(.*?)\\end\{\1\}",
-    re.DOTALL,
+    r"(?s)\\begin\{(aligned|align\*?|gathered|gather\*?|split|alignedat|multline\*?|cases|"
+    r"array)\}(?:\{[^{}]*\})?(.*?)\\end\{\1\}"
 )
 _ROW = re.compile(r"\\\\(?:\[[^\[\]]*\])?")
 _TRIANGLE = re.compile(r"\\triangle\s*(?=\{?[A-Z]{3}(?![A-Za-z])|\\theta_)")
@@ -155,7 +182,7 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
         if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
             text = text[len(opening) : -len(closing)].strip()
             break
-    text = in_ascii(_PER_MILLE.sub(r"\\frac{\1}{1000}", _COMMENT.sub(" ", text)))
+    text = _in_ascii(_PER_MILLE.sub(r"\\frac{\1}{1000}", _COMMENT.sub(" ", text)))
     if "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED_COMMAND.sub(r"\\", text)
     if not re.search(r"\\(?:epsilon|phi|theta|rho|sigma|kappa)(?![a-zA-Z])", text):
@@ -174,7 +201,7 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
     text = _ANGLE.sub(_angle, _ARC.sub(_degrees_of_arc, text))
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE_ARGUMENT.sub(r"(\\frac{\1\\pi}{180})", text)
-    text = without_periods(_DEGREES.sub("", text))
+    text = _without_periods(_DEGREES.sub("", text))
     text = _SEGMENT.sub(r"\1", _EMPTY_SET.sub(r"\\emptyset ", _REALS.sub(r"(-\\infty,\\infty)", text)))
     text = _HALF_DAY.sub(lambda match: f" {match[1].lower()}m", text.rstrip(_TRAILING))
     text = _TIMES_TEN.sub(r"\\times 10^", without_text_unit(text, variables))
@@ -185,7 +212,7 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
     text = _LT_GT.sub(lambda match: "<" if match.group(1) == "lt" else ">", text)
     text = _PERCENT.sub("%", text.rstrip(_TRAILING))
     text = _join_parts(without_plain_unit(text, variables))
-    text = _matrix(latex_of_ascii(_ascending(_PAIR.sub(r"\1,\2", text))))
+    text = _matrix(_latex_of_ascii(_ascending(_PAIR.sub(r"\1,\2", text))))
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
     text = _SHORT_FRACTION.sub(r"\\frac{\1\2}{\3\4}", _FRACTION.sub(r"\\frac", text))
     text = _CHOOSE_IN_WORDS.sub(r"\\binom{\1}{\2}", _SHORT_ROOT.sub(r"\1{\2}", text))
@@ -200,7 +227,7 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
 def _function_name(match: re.Match[str]) -> str:
     """LaTeX's command for a function that it has, else the name."""
     name = match[1] or match[2]
-    return rf"\{name} " if FUNCTION.fullmatch(name) or name in ("max", "min", "gcd", "lcm", "det") else name
+    return rf"\{name} " if _FUNCTION.fullmatch(name) or name in ("max", "min", "gcd", "lcm", "det") else name
 
 
 def _ascending(text: str) -> str:
@@ -259,10 +286,7 @@ def _components(text: str) -> str:
 
 
 def _flat(text: str) -> str:
-    r"""Read ``aligned`` and the like as what they hold: one formula, a chain of equations, or a list of rows.
-
-    Matrices and definitions by cases keep their layout.
-    """
+    r"""Read ``aligned`` and the like as one formula, a chain of equations or a list of rows; matrices stay."""
     for layout in reversed(list(_LAYOUT.finditer(text))):
         rows = [row.strip() for row in _ROW.split(layout[2]) if row.strip()]
         is_table = "array" in layout[1] or "cases" in layout[1]
@@ -298,3 +322,71 @@ def _unwrap_fonts(text: str) -> str:
         text = text[:begin] + spaced + text[rest:]
         position = begin
     return text
+
+
+def _in_ascii(text: str) -> str:
+    """Symbols of Unicode in LaTeX, and the digits of all scripts as ours."""
+    if text.isascii():
+        return text.translate(_UNICODE)
+    text = _OVERLINED.sub(lambda run: r"\overline{" + run[0].replace("\u0305", "") + "}", text)
+    runs = groupby(text.translate(_UNICODE), _off_the_line)
+    parts = ((sign, "".join(map(_plain, run))) for sign, run in runs)
+    return "".join(f"{sign}{{{plain}}}" if sign else plain for sign, plain in parts)
+
+
+@cache
+def _off_the_line(character: str) -> str:
+    """The sign of LaTeX for a raised or lowered character; nothing for others."""
+    return {"<super>": "^", "<sub>": "_"}.get(unicodedata.decomposition(character).partition(" ")[0], "")
+
+
+@cache
+def _plain(character: str) -> str:
+    """Our digit for a digit of any script, LaTeX's command for a Greek letter, the letter itself for one in a font."""
+    if character.isascii() or character.isdecimal():
+        return ascii_digit(character)
+    plain = unicodedata.normalize("NFKC", character).replace("\u2212", "-")
+    top, slash, bottom = plain.partition("\u2044")
+    if slash:  # ½
+        return rf"\frac{{{top}}}{{{bottom}}}"
+    if (letter := _GREEK.fullmatch(unicodedata.name(plain, "") if len(plain) == 1 else "")) is None:
+        return plain
+    name = letter[2].lower().replace("lamda", "lambda")
+    return rf"\{name} " if letter[1] == "SMALL" else rf"\{name.capitalize()} "
+
+
+def _latex_of_ascii(text: str) -> str:
+    """Rewrite calculator spelling (``sqrt(2)``, ``2**3``, ``3*x``, ``8.7e8``, ``pi``) in LaTeX."""
+    if (complex_number := _PYTHON_COMPLEX.match(text)) and any(map(str.isdigit, text)):
+        text = complex_number[1] + "i"
+    text = _LOG_BASE.sub(r"\\log_{\1}", _INVERSE.sub(r"\\arc\1 ", text))
+    text = _EXPONENT_NOTATION.sub(_power_of_ten, _BARE_POINT.sub("", text))
+    text = _FUNCTION.sub(r"\\\1 ", text.replace("**", "^"))
+    while call := _IN_PARENTHESES.search(text):
+        closing = matching(text, call.end() - 1)
+        if closing is None:
+            break
+        opened, closed = _DELIMITERS[call[1]] if call[1] else (call[2] + "{", "}")
+        text = text[: call.start()] + opened + text[call.end() : closing] + closed + text[closing + 1 :]
+    return re.sub(r"\s*\*\s*", r"\\cdot ", _EXPONENT.sub(r"^{\1}", text))
+
+
+def _power_of_ten(match: re.Match[str]) -> str:
+    """``8.7e08`` as a product; the exponent loses its leading zeros."""
+    mantissa, exponent = match.groups()
+    sign = "-" if exponent.startswith("-") else ""
+    return rf"{mantissa}\times 10^{{{sign}{exponent.lstrip('+-0') or '0'}}}"
+
+
+def _without_periods(text: str) -> str:
+    """The text with decimals that repeat as fractions."""
+    for repeating in (_REPEATING, _PERIOD, _DOTTED_PERIOD):
+        text = repeating.sub(_repeating_decimal, text)
+    return text
+
+
+def _repeating_decimal(match: re.Match[str]) -> str:
+    r"""``0.1\overline{6}`` as a fraction."""
+    whole, fixed, period = [group for group in match.groups() if group is not None]
+    top = int(whole + fixed + period or "0") - int(whole + fixed or "0")
+    return rf"\frac{{{top}}}{{{'9' * len(period)}{'0' * len(fixed)}}}"

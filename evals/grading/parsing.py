@@ -23,10 +23,7 @@ _NORMALIZATION = NormalizationConfig(
 _CONVERSION = ConversionConfig(lowercase_symbols=False)  # R and r are two variables
 _TRANSPOSED = r"(?:T|\\(?:top|intercal|dagger)(?![A-Za-z]))"
 _SPELLINGS = (
-    (
-        re.compile(r"(?<![A-Za-z\\])([A-Za-z])\((?=[^()]*(?<![A-Za-z\\])\1(?![A-Za-z]))"),
-        r"\1\\cdot (",
-    ),  # x(x) is no function
+    (re.compile(r"(?<![A-Za-z\\])([A-Za-z])\((?=[^()]*(?<![A-Za-z\\])\1(?![A-Za-z]))"), r"\1\\cdot ("),  # x(x)
     (re.compile(r"(?<![A-Za-z\\])([f-hF-H])\s*\^\s*\{\s*-1\s*\}\s*(?=\()"), r"\1_{-1}"),  # the inverse function
     (re.compile(r"(\^\s*(?:\{[^{}]*\}|\w))\s*(_\s*(?:\{[^{}]*\}|\w))"), r"\2\1"),  # v^2_0
     (re.compile(rf"\^\s*(?:{_TRANSPOSED}|\{{\s*{_TRANSPOSED}\s*\}})"), r"^{T_{0}}"),  # which the grammar drops
@@ -46,10 +43,7 @@ class Unreadable(Exception):
 
 
 class _Reader(_Latex2Sympy):  # type: ignore[misc]
-    """The grammar's converter, without its rule that an integer beside a number is a mixed number.
-
-    That rule reads ``2(3)`` as 5 and ``\\binom{5}{2}\\binom{4}{2}`` as 16. Mixed numbers are recognised in the text.
-    """
+    """The grammar's converter, without its rule that ``2(3)`` is a mixed number: these are recognised in the text."""
 
     def convert_postfix_list(self, arr: list[Any], i: int = 0) -> Any:
         left = self.convert_postfix(arr[i])
@@ -76,20 +70,14 @@ class _Reader(_Latex2Sympy):  # type: ignore[misc]
 
 
 def number(text: str) -> sympy.Number:
-    """A literal: ``0042``, ``1,000``, ``.5``, ``8.7E8``; ValueError if it is none.
-
-    ``sympy.Number`` would hand the text to ``sympify``, and that to Python's compiler.
-    """
+    """A literal: ``0042``, ``1,000``, ``8.7E8``, else ValueError; ``sympy.Number`` would compile it as Python."""
     digits = text.replace(",", "").strip()
     return sympy.Integer(int(digits)) if digits.removeprefix("-").isdecimal() else sympy.Float(digits)
 
 
 @lru_cache(maxsize=2_000)
 def parse(text: str) -> sympy.Basic:
-    r"""Read LaTeX as a SymPy expression, without evaluating it.
-
-    ``\log`` without a base is the natural logarithm, as in the mathematics of competitions.
-    """
+    r"""Read LaTeX as a SymPy expression, without evaluating it; ``\log`` without a base is the natural logarithm."""
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
     latex = normalize_latex(text, _NORMALIZATION)
@@ -125,8 +113,7 @@ def parse(text: str) -> sympy.Basic:
     return expression.xreplace(units) if units else expression
 
 
-MAX_BITS = 400_000.0
-"""Numbers beyond this many bits (about 120,000 digits) are not worked out."""
+MAX_BITS = 400_000.0  # numbers beyond this many bits (about 120,000 digits) are not worked out
 
 
 Values = Mapping[sympy.Symbol, sympy.Rational]

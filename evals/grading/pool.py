@@ -1,8 +1,7 @@
 """The grader of evaluation and of rewards.
 
 Answers that text alone decides never leave the calling process; worker processes are started by the first one that
-needs algebra. A worker that runs out of time or memory, or is killed, costs the verdict of the case it was on; it is
-replaced, and every other case is graded as if nothing had happened.
+needs algebra. A worker that is killed, or an exception, costs the verdict of its case and of no other one.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from evals.core.errors import UserError
-from evals.grading.comparison import compare
+from evals.grading.comparison import compare, decide_quantities
 from evals.grading.exact import canonical_integer, decide
 from evals.grading.extraction import extract_answer, extract_gold
 from evals.grading.normalisation import is_readable, normalise
-from evals.grading.quantities import decide_quantities
 from evals.grading.remarks import letters
-from evals.grading.verdict import Case, Kind, Reason, Verdict
+from evals.grading.verdict import Case, Kind, Outcome, Reason, Verdict
 
 if TYPE_CHECKING:
     from evals.grading.code.verifier import Verifier
@@ -37,26 +36,18 @@ _REMEMBERED = 50_000
 _SETTLED = frozenset({Reason.MATCH, Reason.MISMATCH, Reason.UNPARSABLE})
 
 
-class GradingPool:
+class GradingPool(AbstractContextManager["GradingPool"]):
     """Grades cases, in order, whatever they contain.
 
-    Use it as a context manager, keep it as long as there is something to grade, and call :meth:`grade` as often as you
-    like: equal comparisons are made once.
-
-    Args:
-        workers: processes for algebra; None for one per available core.
-        time_limit: seconds of processor time that one comparison may take; 20 times as many of wall-clock time.
-        memory_limit: bytes of address space that one worker may have.
-        verifier: a user's own function that grades instead, in as many sandboxes as there are workers, with these
-            limits for one response; cases then need their ``problem``.
+    Use it as a context manager, and keep it as long as there is something to grade: equal comparisons are made once.
     """
 
     def __init__(
         self,
-        workers: int | None = None,
-        time_limit: float = DEFAULT_TIME_LIMIT,
-        memory_limit: float = DEFAULT_MEMORY_LIMIT,
-        verifier: Path | None = None,
+        workers: int | None = None,  # processes for algebra; None for one per available core
+        time_limit: float = DEFAULT_TIME_LIMIT,  # seconds of processor time that one comparison may take
+        memory_limit: float = DEFAULT_MEMORY_LIMIT,  # bytes of address space of one worker
+        verifier: Path | None = None,  # a user's own function that grades instead; cases then need their problem
     ) -> None:
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
         self.time_limit = time_limit
@@ -76,9 +67,6 @@ class GradingPool:
             self._verifier = Verifier(verifier, self.workers, time_limit, self.memory_limit)
         self._known: OrderedDict[tuple[str, str], Reason] = OrderedDict()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -96,9 +84,8 @@ class GradingPool:
             return self._verifier.grade(cases)
         examined = [examine(case) for case in cases]
         asked = dict.fromkeys((item.answer, item.gold) for item in examined if isinstance(item, Undecided))
-        missing = [pair for pair in asked if pair not in self._known]
-        outcomes: dict[tuple[str, str], tuple[Reason, float]] = {}
-        if missing:
+        outcomes: dict[tuple[str, str], Outcome] = {}
+        if missing := [pair for pair in asked if pair not in self._known]:
             if self._processes is None:
                 from evals.grading.workers import WorkerProcesses  # here: multiprocessing costs more than all the rest
 
@@ -110,11 +97,11 @@ class GradingPool:
                 verdicts.append(item)
                 continue
             pair = (item.answer, item.gold)
-            reason, seconds = outcomes.get(pair) or (self._known[pair], 0.0)
-            verdicts.append(Verdict.of(item.extracted, reason, item.seconds + seconds))
+            reason, seconds, error = outcomes.get(pair) or Outcome(self._known[pair], 0.0)
+            verdicts.append(Verdict.of(item.extracted, reason, item.seconds + seconds, error))
             if pair in outcomes:
-                outcomes[pair] = (reason, 0.0)  # the time is charged to the first case that asked
-        self._known.update((pair, reason) for pair, (reason, _) in outcomes.items() if reason in _SETTLED)
+                outcomes[pair] = Outcome(reason, 0.0, error)  # the time is charged to the first case that asked
+        self._known.update((pair, outcome.reason) for pair, outcome in outcomes.items() if outcome.reason in _SETTLED)
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return verdicts
@@ -133,37 +120,47 @@ class Undecided:
 def examine(case: Case) -> Verdict | Undecided:
     """Grade a case as far as text allows. Nothing here evaluates anything: the text's length bounds the time."""
     start = time.perf_counter()
+    try:
+        answer, decision = _decide(case)
+    except Exception as error:
+        return Verdict.of(None, *Outcome.of_exception(error, time.perf_counter() - start))
+    seconds = time.perf_counter() - start
+    if isinstance(decision, tuple):
+        return Undecided(answer or "", *decision, seconds)
+    return Verdict.of(answer, decision, seconds)
+
+
+def _decide(case: Case) -> tuple[str | None, Reason | tuple[str, str]]:
+    """The answer of a case, and the reason of its verdict or the two sides that algebra has to compare."""
     answer, gold = extract_answer(case.prediction, case.kind, case.truncated, case.in_thinking), extract_gold(case.gold)
-    outcome: Reason | bool
+    found = None if isinstance(answer, Reason) else answer
+    equal: bool | None
     if not gold.strip():
-        outcome = Reason.INVALID_GOLD
-    elif isinstance(answer, Reason):
-        outcome = answer
-    elif case.kind is Kind.CHOICE:
+        return found, Reason.INVALID_GOLD
+    if isinstance(answer, Reason):
+        return found, answer
+    if case.kind is Kind.CHOICE:
         from evals.grading.multiple_choice import gold_letter  # as in extraction
 
         letter = gold_letter(gold)
-        outcome = Reason.INVALID_GOLD if letter is None else answer == letter
+        if letter is None:
+            return answer, Reason.INVALID_GOLD
+        equal = answer == letter
     elif case.kind is Kind.ANSWER and _is_verbatim(case):
-        answer, outcome = case.prediction, True
+        return case.prediction, Reason.MATCH
     elif (integer := canonical_integer(answer)) and (reference := canonical_integer(gold)):
-        outcome = integer == reference  # most answers, and any number of digits: before all else
+        equal = integer == reference  # most answers, and any number of digits: before all else
     elif not is_readable(answer):
-        outcome = answer.strip() == gold.strip() or Reason.UNPARSABLE
+        return answer, Reason.MATCH if answer.strip() == gold.strip() else Reason.UNPARSABLE
     elif not is_readable(gold):
-        outcome = Reason.INVALID_GOLD
-    elif (decision := decide_quantities(answer, gold)) is not None:
-        outcome = decision
-    else:
+        return answer, Reason.INVALID_GOLD
+    elif (equal := decide_quantities(answer, gold)) is None:
         theirs = normalise(gold)
         ours = normalise(answer, letters(theirs))
-        decision = compare(ours, theirs, decide)
-        if decision is None:
-            return Undecided(answer, ours, theirs, time.perf_counter() - start)
-        outcome = decision
-    if isinstance(outcome, bool):
-        outcome = Reason.MATCH if outcome else Reason.MISMATCH
-    return Verdict.of(None if isinstance(answer, Reason) else answer, outcome, time.perf_counter() - start)
+        equal = compare(ours, theirs, decide)
+        if equal is None:
+            return answer, (ours, theirs)
+    return answer, Reason.MATCH if equal else Reason.MISMATCH
 
 
 def _is_verbatim(case: Case) -> bool:

@@ -1,8 +1,7 @@
 r"""Words beside a value: units and remarks that say nothing about it, and others that change or deny it.
 
-``15\text{ cm}^2`` is 15; ``7\text{ squared}``, ``7\text{ or more}``, ``7\text{ is wrong}`` are not 7. Words are dropped
-if they can be a unit, a noun or an aside; number words, operators, comparatives, verbs and denials stay, and with them
-the whole is no number.
+``15\text{ cm}^2`` is 15; ``7\text{ squared}``, ``7\text{ is wrong}`` are not 7. Words are dropped if they can be a
+unit, a noun or an aside; number words, operators, comparatives, verbs and denials stay, and the whole is no number.
 """
 
 import re
@@ -49,9 +48,8 @@ _SYMBOLS = re.compile(r"(?<![A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])")  # and products
 _COMMAND = re.compile(r"\\(?:text\w*|mbox|hbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _COMMANDS = re.compile(rf"{_FONT}|\\(?:frac|[,;:! ]|q?quad|cdot|times|circ|Omega|AA)(?![A-Za-z])|[{{}}~^]")
 _NAMES = re.compile(  # of constants, functions and letters
-    r"(?:pi|alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|omega|infinity|sqrt|sin|cos|tan|cot|sec|csc|log|"
-    r"exp|arc\w+)",
-    re.IGNORECASE,
+    r"(?i)(?:pi|alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|omega|infinity|sqrt|sin|cos|tan|cot|sec|csc|log|"
+    r"exp|arc\w+)"
 )
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _REFUSED = re.compile(
@@ -68,24 +66,21 @@ _SCALE = re.compile(
     re.IGNORECASE,
 )
 _REFUSED_FIRST = re.compile(
-    rf"(?:{_SCALE_WORDS}|and|at|over|under|above|below|beyond|almost|nearly|off|too|short|to|by|is|are|was|were|be|"
+    rf"(?i)(?:{_SCALE_WORDS}|and|at|over|under|above|below|beyond|almost|nearly|off|too|short|to|by|is|are|was|were|be|"
     r"does|did|do|has|had|have|can|could|would|should|might|must|exceeds?|times\s+(?!as\b|larger|bigger|more|the\b)\w+)\b"
-    r"|(?:more|less|fewer|greater|smaller|bigger|larger|higher|lower)\s*$|(?!\w*eed\b)\w{3,}ed\b(?!\s+\w+s\b)",
-    re.IGNORECASE,
+    r"|(?:more|less|fewer|greater|smaller|bigger|larger|higher|lower)\s*$|(?!\w*eed\b)\w{3,}ed\b(?!\s+\w+s\b)"
 )
 _ASIDE = re.compile(
-    rf"\s*(?:\\[,;: !]|~|\\q?quad)*\s*\(\s*(?:(?:{languages.ABOUT})\b|\\(?:approx|simeq|sim)(?![a-zA-Z])|not\s+[-\d\\]|"
-    rf"i\.e\.)(?P<aside>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*\.?$",
-    re.IGNORECASE,
+    rf"(?i)\s*(?:\\[,;: !]|~|\\q?quad)*\s*\(\s*(?:(?:{languages.ABOUT})\b|\\(?:approx|simeq|sim)(?![a-zA-Z])|"
+    rf"not\s+[-\d\\]|i\.e\.)(?P<aside>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*\.?$"
 )
 _WORDS_ASIDE = re.compile(r"(?<=[\d}\s])\s+\(\s*(?P<aside>[A-Za-z]{3,}[A-Za-z\s,'-]*)\)\s*\.?$")
 _LEAD_IN_TEXT = re.compile(r"^\\(?:text|mbox|textrm|mathrm)\s*\{(?P<words>[^{}\d]*)\}\s*(?P<rest>.*)$", re.DOTALL)
 _LEAD = re.compile(r"^(?P<words>[A-Za-z][A-Za-z ,']*?[A-Za-z:])\s+(?P<rest>[-\d\\($.].*)$", re.DOTALL)
 _LEADS_UP = re.compile(r"(?:^|.*\W)(?:is|are|equals|is equal to|becomes)\s*$|.*[:=]\s*$", re.IGNORECASE | re.DOTALL)
 _LEADS_ELSEWHERE = re.compile(
-    rf"\b(?:{languages.DENIALS}|if|whether|bounds?|estimate|approximation|{OTHER})\b|\?"
-    r"|\b(?:twice|thrice|half|double|triple|square|root|negative|inverse|reciprocal)\b.*\b(?:it|that|answer|result|solution)\b",
-    re.IGNORECASE,
+    rf"(?i)\b(?:{languages.DENIALS}|if|whether|bounds?|estimate|approximation|{OTHER})\b|\?"
+    r"|\b(?:twice|thrice|half|double|triple|square|root|negative|inverse|reciprocal)\b.*\b(?:it|that|answer|result|solution)\b"
 )
 _RELATIONS = {
     r"greater than or equal to|at least|no (?:less|fewer) than|not less than": r"\ge ",
@@ -104,14 +99,13 @@ _SENTENCE_END = re.compile(r"[a-z]{3}[.!?]\s|[?!]")
 _END_ASIDE = re.compile(r"(?<=[A-Za-z%])\s*\([^()]*\d[^()]*\)[.!]?\s*$")  # 1.5 hours (90 minutes)
 _OTHER_DENIED = re.compile(r",?\s*\(?(?:and |but )?not\s+\$?[\d.,]+[A-Za-z ]{0,40}\)?\.?$")
 _REMARK_ON_ANOTHER = re.compile(
-    r"\s*(?!out\b|to\b|by\b)[A-Za-z]{3,}(?:\s+[A-Za-z]+)*?\s+(?:of|for|with|in|from|per|each)(?:\s+(?:the|a|all))?\s+"
+    r"\s+of\s+(?:the|these|those|his|her|their|our)\s+|\s*(?!out\b|to\b|by\b)[A-Za-z]{3,}(?:\s+[A-Za-z]+)*?\s+(?:of|for|with|in|from|per|each)(?:\s+(?:the|a|all))?\s+"
 )
 _NO_SENTENCE = re.compile(r"(?!\\[$%])[=<>*+|\\{}_~^/]|[1-9]|(?<![A-Za-z'])(?![aAI]\b)[A-Za-z](?![A-Za-z'])")
 _CHANGES = re.compile(
-    rf"\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|is too|than|least|most|more|less|fewer|greater|smaller|"
+    rf"(?i)\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|is too|than|least|most|more|less|fewer|greater|smaller|"
     r"larger|between|below|under|above|over|exceeds?|negative|am|pm)"
-    rf"\b|\?|\d\s*!|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}",
-    re.IGNORECASE,
+    rf"\b|\?|\d\s*!|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}"
 )
 _WHERE = re.compile(r"^(?P<name>[A-Za-z])\s*,?\s+(?:where|with|for)\s+(?P=name)\s*=\s*(?P<value>[^=]+)$")
 
@@ -159,9 +153,12 @@ def _is_unit(text: str, variables: frozenset[str]) -> bool:
     if any(map(_NAMES.fullmatch, words)) or not (named or not words):
         return False
     phrase = any(len(word) > 3 for word in named)  # in which words of three letters are words too: "red balls"
-    return _says_nothing(plain) and all(
-        word in named or _SHORT.fullmatch(word) or (phrase and len(word) == 3) for word in words
-    )
+    if not all(word in named or _SHORT.fullmatch(word) or (phrase and len(word) == 3) for word in words):
+        return False
+    if plain.count("(") != plain.count(")"):  # the end of an aside
+        return False
+    said = _SQUARE_UNIT.sub("", plain.strip()).strip(" ,;.()")
+    return not (_REFUSED.search(said) or _REFUSED_FIRST.match(said))
 
 
 def without_plain_unit(text: str, variables: frozenset[str] = frozenset()) -> str:
@@ -218,11 +215,3 @@ def without_lead(text: str) -> str:
         if re.fullmatch(pattern, words, re.IGNORECASE):
             return sign + rest
     return rest if _LEADS_UP.match(words) and not _LEADS_ELSEWHERE.search(words) else text
-
-
-def _says_nothing(words: str) -> bool:
-    """Return whether words beside a value can be its unit or an aside, which leave it as it is."""
-    if words.count("(") != words.count(")"):  # the end of an aside
-        return False
-    words = _SQUARE_UNIT.sub("", words.strip()).strip(" ,;.()")
-    return not (_REFUSED.search(words) or _REFUSED_FIRST.match(words))

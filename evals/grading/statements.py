@@ -1,15 +1,11 @@
-"""Statements in words that name an option, A to J: "Answer: C", "so we choose option C", "la respuesta es la C".
-
-A statement that is denied ("Answer A is wrong", "is the answer A?") is none, and so is a formula that begins with a
-letter. One that holds on a condition only, or is of another answer ("a common wrong answer"), is a remark.
-"""
+"""Statements in words that name an option, A to J: "Answer: C", "so we choose option C", "la respuesta es la C"."""
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from evals.grading import languages
-from evals.grading.assertion import ADVERB, is_denied, is_of_another, is_plain
+from evals.grading.assertion import ADVERB, is_denied, is_of_another, is_plain, is_said_by_others
 from evals.grading.languages import COPULAS, NEGATIONS, OPTION_WORDS, RIGHT_WORDS, WRONG_WORDS, any_of, one_of
 
 OPEN = (
@@ -26,7 +22,7 @@ _ARTICLE = (
 )
 _IS = (
     rf"(?:(?:{'|'.join(word for word in COPULAS if not word.isascii())})|(?:{'|'.join(filter(str.isascii, COPULAS))}|"
-    r"(?:must|(?P<modal>would|could|might|may|should|appears to|seems to)|will|has to|have to|can only|"
+    r"(?:must|(?P<modal>would|should|appears to|seems to)|will|has to|have to|can only|"
     r"turn(?:s|ed) out to|happens to)\b"
     rf"{ADVERB}[ \t]{{1,3}}be)(?![a-z])){ADVERB}"
 )
@@ -35,7 +31,7 @@ _MARK = r"[*_\"']{0,3}[ \t]{0,3}(?:[:\uff1a\u2192]|[=-]>|=|(?<=[ \t])[-\u2013](?
 _LINK = rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}{_ARTICLE}{_ANY_NOUN}"
 _RIGHT = rf"(?:[ \t]?{one_of(RIGHT_WORDS)}(?![a-z\u00c0-\u0dff])){{0,2}}"
 _ASIDE = (  # between "answer" and "is"
-    r"(?:[ \t]{1,3}(?:to|for|of|among|from|in|that|which|I|we|you|corresponding|here|choice|option|"
+    r"(?:,[^,.!?:\n]{1,40},|[ \t]{1,3}(?:to|for|of|among|from|in|that|which|I|we|you|corresponding|here|choice|option|"
     r"letter|(?:\([^()\n]{1,30}\)))\b[^.!?:;\n]{0,60}?[ \t])?"
 )
 _FITS = r"\s{1,4}(?:fits|works|remains|matches|survives|satisfies|holds|agrees|qualifies|stands|is left|can be)\b"
@@ -48,6 +44,8 @@ _IS_RIGHT = (
     r"(?:correct|right|best|true|accurate|answer|works|fits|appropriate|suitable|valid)\b)"
 )
 _END = r"(?=[.!]?\s{0,3}(?:$|\n)|[.!](?:\s|$))"
+_THE_LETTER = rf"(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}"
+_IN_BETWEEN = r"[^.!?;:\n]{0,40}?"
 
 
 SAID, STRONG, _OWN, _REMARK = 3, 2, 1, 0
@@ -97,51 +95,44 @@ def _rule(beginnings: str, pattern: str, strong: bool = False) -> _Rule:
 _RULES = (  # white space is bounded: three optional gaps in a row would take cubic time
     _rule(
         "|".join(languages.ANSWER_WORDS),
-        rf"WORDS(?i:s?{_RIGHT}{_ASIDE}"
-        rf"(?:{_LINK}(?:not\s{{1,3}}{_NOUN}{OPEN}[A-J]{CLOSE},?\s{{1,3}}but\s{{1,3}}(?:rather\s{{1,3}})?{_NOUN})?|\s{{0,3}}{_ANY_NOUN}))\s{{0,4}}{_LETTER}",
+        rf"WORDS(?i:s?{_RIGHT}{_ASIDE}(?:{_LINK}(?:not\s{{1,3}}{_NOUN}{OPEN}[A-J]{CLOSE},?\s{{1,3}}but\s{{1,3}}"
+        rf"(?:rather\s{{1,3}})?{_NOUN})?|\s{{0,3}}{_ANY_NOUN}))\s{{0,4}}{_LETTER}",
         strong=True,
     ),
     _rule(
-        "|".join(word for word in (*OPTION_WORDS, "selection", "pick") if word not in languages.ANSWER_WORDS),
+        "|".join(
+            word for word in (*OPTION_WORDS, "selection", "pick", "statement") if word not in languages.ANSWER_WORDS
+        ),
         rf"\bWORDS(?i:{_RIGHT}{_ASIDE}{_LINK})\s{{0,4}}{_LETTER}",
         strong=True,
     ),
     _rule(
-        "choose|chose|chosen|select|selected|pick|picked|go with|going with|opt for|opted for|settle on|mark",
-        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
-    ),
-    _rule(
-        "it|this|that|which",
-        r"\bWORDS(?i:(?:'s|\u2019s|[ \t](?:is|must be|has to be|should be|can only be|"
-        r"turns out to be))(?:[ \t]for sure)?"
-        rf"{ADVERB}\s{{1,4}}(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
-    ),
-    _rule("", rf"(?:(?<=[.!?\n;:,])|\band\b)\s{{0,4}}(?=[^\w\s]|[A-J]|(?i:[acolst])){_IS_RIGHT}"),
-    _rule("only", rf"\bWORDS\s{{1,3}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_FITS}"),
-    _rule("option|choice|alternative", rf"(?:^|(?<=[.!?,] )|(?<=\n))WORDS\s{{1,3}}{_LETTER}{_FITS}"),
-    _rule(
-        "leaves|leaving",
-        rf"\bWORDS(?i:\s{{1,3}}us)?(?i:\s{{1,3}}with)?(?i:\s{{1,3}}only)?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}",
-    ),
-    _rule(
         "ans|verdict|conclusion|result|solution|final|correct",
-        rf"\bWORDS\.?(?:(?<=\.)|(?<!\.){_MARK})\s{{0,4}}{_ANY_NOUN}{_LETTER}{_END}",
+        rf"\bWORDS\.?(?:(?<=\.)|(?<!\.)(?:{_MARK}|\s{{1,3}}is\b))\s{{0,4}}{_ANY_NOUN}{_LETTER}{_END}",
         strong=True,
     ),
     _rule(
-        "closest|nearest|remaining one|one that",
-        rf"\bWORDS\b[^.!?;:\n]{{0,40}}?\s(?:is|must\s{{1,3}}be)\s{{1,3}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_END}",
+        "choose|chose|chosen|select|selected|pick|picked|go with|going with|opt for|opted for|settle on|mark",
+        rf"\bWORDS\s{{1,4}}{_THE_LETTER}",
     ),
     _rule(
-        "corresponds to|matches|agrees with|i believe|i think|i say",
-        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_END}",
+        "it|this|that|which",
+        rf"\bWORDS(?i:(?:['\u2019]s|[ \t](?:is|must be|has to be|should be|can only be|turns out to be))"
+        rf"(?:[ \t]for sure)?{ADVERB})\s{{1,4}}{_THE_LETTER}",
     ),
+    _rule("", rf"(?:(?<=[.!?\n;:,])|\band\b)\s{{0,4}}(?=[^\w\s]|[A-J]|(?i:[acolst])){_IS_RIGHT}"),
     _rule(_CONCLUDING, rf"(?:^|\bWORDS[,:]?\s{{1,4}}){_IS_RIGHT}"),
+    _rule("only", rf"\bWORDS\s{{1,3}}{_THE_LETTER}{_FITS}"),
+    _rule("option|choice|alternative", rf"(?:^|(?<=[.!?,] )|(?<=\n))WORDS\s{{1,3}}{_LETTER}{_FITS}"),
+    _rule("leaves|leaving", rf"\bWORDS(?i:(?:\s{{1,3}}(?:us|with|only)){{0,3}})\s{{1,4}}{_THE_LETTER}"),
+    _rule(
+        "closest|nearest|remaining one|one that", rf"\bWORDS\b{_IN_BETWEEN}\s(?:is|must be)\s{{1,3}}{_THE_LETTER}{_END}"
+    ),
+    _rule("corresponds to|matches|agrees with|i believe|i think|i say", rf"\bWORDS\s{{1,4}}{_THE_LETTER}{_END}"),
     _rule(
         "thus|so|therefore|hence|by elimination|by process of elimination|no|rather|instead|actually",
-        rf"\b(?:(?i:thus|so|therefore|hence|by (?:process of )?elimination:?)|No|Rather|Instead|"
-        rf"Actually),?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN})"
-        rf"{_LETTER}{_END}",
+        rf"\b(?:(?i:thus|so|therefore|hence|by (?:process of )?elimination:?)|No|Rather|Instead|Actually),?\s{{1,4}}"
+        rf"{_THE_LETTER}{_END}",
     ),
     _rule(
         "corresponds to|corresponding to|matches|agrees with|gives|given by|is|be|represented by|described by",
@@ -149,7 +140,8 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
     ),
     _rule(
         "(|or|,",
-        r"(?:[(]\s{0,2}|\bor\s{1,4}|,\s{1,3})(?i:option|choice|answer)\s{1,4}[(]?(?P<letter>[A-J])[).*]{1,4}\s{0,9}(?:$|\n\n)",
+        r"(?:[(]\s{0,2}|\bor\s{1,4}|,\s{1,3})(?i:option|choice|answer)\s{1,4}[(]?(?P<letter>[A-J])[).*]{1,4}\s{0,9}"
+        r"(?:$|\n\n)",
     ),
     _rule(
         "\u6545|\u5e94|\u9009|\uc815\ub2f5\uc740",
@@ -172,27 +164,20 @@ _LISTED = re.compile(r"[(\s][A-J][).:]\s")
 
 _MAY_FOLLOW = re.compile(
     r"\s{0,4}(?:$|\n)|\s{0,3}[.!,;:?](?![\w])|[\u3002\uff0c\uff1b\uff1a\u3001]|[<`\"'\u201d]|"
-    r"[)\]}.:,;!?]\s{0,3}[^\s=+^_*/\\]|\s{1,3}[-\u2013\u2014]+\s{1,3}(?:\w{2}|a\s)"
-    r"|\s{1,3}[(\[<\"'\u201c\uff08]|\s{1,3}[A-Z][a-z]|\s{1,4}(?:because|since|as|is|was|are|due|for|which|with|and|or|but|"
-    r"not|given|by|over|from|that|this|it|so|where|when|if|has|have|follows|would|will|must|here|there|therefore|thus|in|"
-    r"on|to|at|after|instead|rather|cannot|can|could|does|fails|fits|works|remains|matches|survives|stands|holds|isn't|seems|only|based|according|among|were|non|pas|et|"
-    r"car|parce|no|porque|nicht|weil|und|da)\b|\s{0,2}[\u0400-\u1fff\u3040-\ud7ff]",  # letters that no formula has
+    r"[)\]}.:,;!?]\s{0,3}[^\s=+^_*/\\]|\s{1,3}[-\u2013\u2014]+\s{1,3}(?:\w{2}|a\s)|"
+    rf"\s{{1,3}}[(\[<\"'\u201c\uff08]|\s{{1,3}}[A-Z][a-z]|\s{{1,4}}(?:{languages.BEHIND_OPTIONS})\b|"
+    r"\s{0,2}[\u0400-\u1fff\u3040-\ud7ff]",  # letters that no formula has
 )
 _DENIED_BEFORE = re.compile(  # in small letters, for without regard to case it takes far longer
-    r"(?:(?:n't|n\u2019t|\b(?:not|never|wrong to|mistake to|incorrect to|cannot|neither|nor|if|whether|unless|"
-    r"(?<!\bis )(?<!['\u2019]s )why|how|suppose|assume|assuming|eliminates?|reject|exclude|discard|rule[sd]? out|"
-    r"instead of|rather than|either|or)\b)(?:\s{1,3}(?:that|to|would|could|should|the|can|be|we|you|i|one|correct|"
-    r"right|best|final|my|our))*"
+    rf"(?:(?:\b(?:{languages.DOUBTS}|(?:wrong|mistake|incorrect) to|nor|if|whether|unless|(?<!\bis )(?<!['\u2019]s )"
+    r"why|how|suppose|assum(?:e|ing)|eliminates?|reject|exclude|discard|rule[sd]? out|instead of|rather than|either|"
+    r"or)\b)(?:\s{1,3}(?:that|to|would|could|should|the|can|be|we|you|i|one|correct|right|best|final|my|our))*"
     r"|\b(?:mistake|error|trap|temptation)\s{1,3}(?:is|was|would\s{1,3}be)\s{1,3}to|\btempt(?:ing|ed)\s{1,3}to"
-    r"|\b(?:one|some|many|someone|somebody|students?|people|they)\s{1,3}(?:(?:might|may|could|would|will|often)\s{1,3})?"
-    r"(?:think|say|believe|assume|argue|claim|guess|conclude|choose|pick|select)s?(?:\s{1,3}(?:that|the|correct))*"
-    r"|\b(?:some|many|few|most|(?:some|any|every|no)\s?(?:one|body)|students?|people|they)(?:\s(?:would|might|may|will|often))?"
     r"|[\u4e0d\u975e]|\u6392\u9664)\s{0,3}$"
 )
 _ON_A_CONDITION = re.compile(
-    rf"{CLOSE}[ \t]{{0,3}}[,(]?[ \t]{{0,2}}(?:only|just|except)?[ \t]{{0,2}}\b(?:if|unless|when|provided|assuming|"
-    r"supposing|as long as|in|for|at|under|until|without)\b",
-    re.IGNORECASE,
+    rf"(?i){CLOSE}[ \t]{{0,3}}[,(]?[ \t]{{0,2}}(?:only|just|except)?[ \t]{{0,2}}\b(?:if|unless|when|provided|assuming|"
+    r"supposing|as long as|in|for|at|under|until|without)\b"
 )
 _NO = any_of(NEGATIONS, WRONG_WORDS)
 REJECTED = re.compile(  # "is wrong", "cannot be", "no es", "गलत है"; in the next sentence too: ". Wait, that is wrong"
@@ -214,10 +199,9 @@ REJECTED = re.compile(  # "is wrong", "cannot be", "no es", "गलत है"; 
 _OF_A_PART = re.compile(r"\b(?:next|last|part|first|initially|once)\b", re.IGNORECASE)
 _LINKED = re.compile(r"[^\w\s]|\s(?:\w+\s){1,9}")
 _SUBJECT = re.compile(  # "answer A is for those who", of which nothing says that it is right
-    rf"answer(?: choice| option)?:? {OPEN}[A-J]{CLOSE}\s{{1,3}}(?:is|was|has|does|gives|seems|describes|ignores)\b"
+    rf"(?i)answer(?: choice| option)?:? {OPEN}[A-J]{CLOSE}\s{{1,3}}(?:is|was|has|does|gives|seems|describes|ignores)\b"
     r"(?!\s{1,3}(?:(?:the|also|thus|therefore|indeed|clearly|most|only)\s{1,3}){0,3}(?:correct|right|best|answer|true|one|only|"
-    r"closest|nearest|most|option|choice|what|because|since|as|supported|consistent|likely|valid|accurate|appropriate)\b)",
-    re.IGNORECASE,
+    r"closest|nearest|most|option|choice|what|because|since|as|supported|consistent|likely|valid|accurate|appropriate)\b)"
 )
 _REMARK_WITHIN = 140  # characters before a statement that may make it a remark
 
@@ -228,17 +212,18 @@ def stated(text: str, start: int = 0) -> Iterator[Statement]:
     for rule in _RULES:
         for match in rule.finditer(text, small, start):
             end = match.end("letter")
-            if not _is_statement(text, end) or _DENIED_BEFORE.search(small, max(0, match.start() - 60), match.start()):
+            begin, before = match.start(), (match.start(), match.start("letter"))
+            denied = _DENIED_BEFORE.search(small, max(0, begin - 60), begin) or is_said_by_others(small, begin)
+            if denied or not _is_statement(text, end):
                 continue
-            stated = rule.strong and match.groupdict().get("modal") is None
-            before = match.start(), match.start("letter")
             if rule.strong and (
                 is_denied(small, *before)
-                or (":" in match[0] and _SUBJECT.match(text, match.start()))
-                or not (_LINKED.search(text, *before) or is_plain(text, match.start()))
+                or (":" in match[0] and _SUBJECT.match(text, begin))
+                or not (_LINKED.search(text, *before) or is_plain(text, begin))
             ):
                 continue
-            yield Statement(match.start(), end, match["letter"], SAID if stated else _OWN)
+            is_said = rule.strong and match.groupdict().get("modal") is None
+            yield Statement(begin, end, match["letter"], SAID if is_said else _OWN)
     last = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
     whole, first = _WHOLE_LINE.match(text), _FIRST_LINE.match(text)
     alone = first if first and not _LETTER_LINE.search(text, first.end()) else None

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-CODE = "code"
-"""The kind of samples that are programs; not one of the pool's, which runs nothing."""
-VERIFIER = "verifier"
-"""The kind of samples, however they look, that a user's verifier grades (docs/your_verifier.md)."""
+CODE = "code"  # the kind of samples that are programs; not one of the pool's, which runs nothing
+VERIFIER = "verifier"  # the kind of samples, however they look, that a user's verifier grades (docs/your_verifier.md)
 
 WALL_CLOCK = 20
 """Seconds of wall-clock time that work may take for each second of processor time: others may have the processors."""
@@ -42,13 +40,27 @@ class Reason(StrEnum):
     INVALID_GOLD = "invalid_gold"  # the gold answer is empty or none at all: the problem is at fault, not the model
     TIMEOUT = "timeout"  # the comparison took longer than the limit on processor time
     MEMORY = "memory"  # the comparison needed more than the limit on memory
-    WORKER_DIED = "worker_died"  # the process that compared this answer was killed or crashed
+    WORKER_DIED = "worker_died"  # the process that compared this answer was killed, or raised an exception
     VERIFIER_FAILED = "verifier_failed"  # a user's verifier raised an exception, or returned no reward
     UNANSWERED = "unanswered"  # the server gave no finished response of the model
 
 
 UNJUDGED = tuple(Reason)[tuple(Reason).index(Reason.UNPARSABLE) :]
 """The reasons of a verdict where nothing was judged: the response may be right."""
+
+
+class Outcome(NamedTuple):
+    """The outcome of one comparison, or of one program's run."""
+
+    reason: Reason
+    seconds: float  # of computing
+    error: str | None = None  # the type of what the grader raised
+
+    @classmethod
+    def of_exception(cls, error: Exception, seconds: float) -> Outcome:
+        """No judgement where the grader itself raised, so that no exception on one answer reaches another."""
+        reason = Reason.MEMORY if isinstance(error, MemoryError) else Reason.WORKER_DIED
+        return cls(reason, seconds, type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,7 @@ class Verdict:
     reason: Reason
     seconds: float  # of computing spent on this case; about 0 where an equal comparison had been made before
     verified: float | None = None  # what a user's verifier gave, 0 to 1; None of the project's own grader
-    error: str | None = None  # how a user's verifier failed
+    error: str | None = None  # how a user's verifier failed, or the type of what the grader raised
 
     @property
     def reward(self) -> float:
@@ -84,7 +96,7 @@ class Verdict:
 
     @classmethod
     def of(
-        cls, answer: str | None, reason: Reason, seconds: float, verified: float | None = None, error: str | None = None
+        cls, answer: str | None, reason: Reason, seconds: float, error: str | None = None, verified: float | None = None
     ) -> Verdict:
         """The verdict on an answer of any length; half a surrogate pair, which no file can hold, becomes "?"."""
         if answer is not None:

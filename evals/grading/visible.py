@@ -89,9 +89,7 @@ def is_thinking_tag(token: str) -> bool:
 def visible_part(text: str, in_thinking: bool = False) -> str:
     """The part of a response after finished thinking, or before unfinished thinking, up to the end of its turn.
 
-    Args:
-        text: the response.
-        in_thinking: the prompt ended in an opening tag, so that the response begins inside thinking.
+    ``in_thinking``: the prompt ended in an opening tag, so that the response begins inside thinking.
     """
     if (text.startswith("a") and _BARE_CHANNEL.match(text)) or (in_thinking and _BARE_FINAL in text):
         return text.partition(_BARE_FINAL)[2]
@@ -109,10 +107,7 @@ def visible_part(text: str, in_thinking: bool = False) -> str:
 
 
 def without_next_task(text: str, is_answered: Callable[[str], bool]) -> str:
-    """The response before the first task or turn that the model made up itself (``Problem: ...``), as base models do.
-
-    Only where it is answered before, for a response may begin by stating its problem.
-    """
+    """The response before the first task or turn that the model made up, where it is answered before that."""
     starts = [match.start() for match in _NEXT_TASK.finditer(text)] if "\n" in text else []
     if "<" in text or ("]" in text and "INST]" in text):
         starts = sorted([*starts, *(match.start() for match in _TURN.finditer(text))])

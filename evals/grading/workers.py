@@ -17,7 +17,7 @@ from typing import Any
 from pebble import ProcessExpired, ProcessPool
 
 from evals.core.errors import UserError
-from evals.grading.verdict import WALL_CLOCK, Reason
+from evals.grading.verdict import WALL_CLOCK, Outcome, Reason
 
 _BACKSTOP = 10  # seconds beyond the wall-clock limit after which a worker that nobody has stopped ends itself
 
@@ -37,40 +37,36 @@ def initialise(memory_limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
 
 
-def judge(answer: str, gold: str, time_limit: float) -> tuple[Reason, float]:
-    """Compare two normalised answers: the reason of the verdict, and the seconds of processor time that it took."""
+def judge(answer: str, gold: str, time_limit: float) -> Outcome:
+    """Compare two normalised answers."""
     from evals.grading import symbolic
 
     return limited(lambda: symbolic.judge(answer, gold), time_limit)
 
 
-def limited(compare: Callable[[], Reason], time_limit: float) -> tuple[Reason, float]:
-    """Make one comparison, whatever it raises: the reason of the verdict, and its seconds of processor time.
+def limited(compare: Callable[[], Reason], time_limit: float) -> Outcome:
+    """Make one comparison, whatever it raises; its seconds are of processor time.
 
-    The limit is on processor time, so that no verdict depends on what else runs: the timer set here ends the process.
-    The pool's owner keeps a far longer limit on wall-clock time; the alarm ends a worker whose owner has been killed.
+    The timer ends the process, whatever else runs on the machine; the alarm ends a worker whose owner has been killed.
     """
     signal.setitimer(signal.ITIMER_PROF, time_limit)
     signal.alarm(math.ceil(WALL_CLOCK * time_limit) + _BACKSTOP)
     start = time.process_time()
     try:
-        reason = compare()
-    except MemoryError:
-        reason = Reason.MEMORY
+        return Outcome(compare(), time.process_time() - start)
     except _SYMPY_ERRORS:
-        reason = Reason.UNPARSABLE
+        return Outcome(Reason.UNPARSABLE, time.process_time() - start)
+    except Exception as error:
+        return Outcome.of_exception(error, time.process_time() - start)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-    return reason, time.process_time() - start
 
 
 Pair = tuple[str, str]
-Outcome = tuple[Reason, float]
 Judge = Callable[[str, str, float], Outcome]
 
-STARTUP_ALLOWANCE = 60.0
-"""Seconds that a worker may take to come up before the pool counts as lost."""
+STARTUP_ALLOWANCE = 60.0  # seconds that a worker may take to come up before the pool counts as lost
 
 _NO_WORKERS = (
     "grading: no worker process comes up (its own message stands above); needed: memory for it, and, in a script, the "
@@ -98,10 +94,9 @@ class WorkerProcesses:
             self._pool = None
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Outcome]:
-        """Compare each pair.
+        """Compare each pair; a process that dies in mid-comparison costs that comparison.
 
-        A process that dies in mid-comparison costs that comparison. Where the pool as a whole breaks (a process died
-        and nobody can say on what), a new one is asked for what is missing; if it breaks without having answered
+        Where the pool as a whole breaks, a new one is asked for what is missing; if it breaks without having answered
         anything, one comparison at a time, so that the one at fault is the one to pay.
         """
         outcomes: dict[Pair, Outcome] = {}
@@ -116,7 +111,7 @@ class WorkerProcesses:
                     if not (outcomes or self._ask([("1", "1")], {}, 1)):  # not even two equal numbers can be compared
                         self.close()
                         raise UserError(_NO_WORKERS)
-                    outcomes[missing[0]] = (Reason.WORKER_DIED, 0.0)
+                    outcomes[missing[0]] = Outcome(Reason.WORKER_DIED, 0.0)
                 window = 1
         return outcomes
 
@@ -138,11 +133,10 @@ class WorkerProcesses:
                     pair = asked.pop(future)
                     try:
                         outcomes[pair] = future.result()
-                    except TimeoutError:
-                        outcomes[pair] = Reason.TIMEOUT, self.time_limit
-                    except ProcessExpired as error:
-                        timed_out = error.exitcode == -signal.SIGPROF
-                        outcomes[pair] = (Reason.TIMEOUT, self.time_limit) if timed_out else (Reason.WORKER_DIED, 0.0)
+                    except (TimeoutError, ProcessExpired) as error:
+                        timed_out = not isinstance(error, ProcessExpired) or error.exitcode == -signal.SIGPROF
+                        spent = (Reason.TIMEOUT, self.time_limit) if timed_out else (Reason.WORKER_DIED, 0.0)
+                        outcomes[pair] = Outcome(*spent)
         except (BrokenExecutor, CancelledError):
             return False
 

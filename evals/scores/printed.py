@@ -27,6 +27,8 @@ Format = Literal["table", "json", "csv"]
 Values = Mapping[str, Any]
 FEWEST_UNEQUAL_SAMPLES = 4
 """With different numbers of samples on the sides; with 1 against 8, up to 12 % of true nulls were rejected at 5 %."""
+_FEW_PROBLEMS = 20
+"""Below this the correction of an interval for skewness is coarse; coverage holds (docs/evaluation.md)."""
 Sides = Mapping[str, Sequence[Sequence[GradedRun]]]
 """A and B: for each seed, its files of grades."""
 
@@ -87,6 +89,8 @@ def print_scores(
         notes.append(f"all: the mean over benchmarks, {weighting_text(weighting)}.")
     if any(row["confidence_interval"] is None for row in rows):
         notes.append(f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted.")
+    if any(row["problems"] < _FEW_PROBLEMS and row["confidence_interval"] for row in rows):
+        notes.append(f"Fewer than {_FEW_PROBLEMS} problems: an end of the interval may lie 4 to 8 SE from the average.")
     notes.append(extraction_note(run_file.benchmark for run_file in graded if run_file.by_last_statement))
     unverified = [str(run_file.path) for run_file in graded if not run_file.hashes]
     if unverified:

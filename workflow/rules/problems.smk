@@ -94,7 +94,7 @@ rule try_verifier:
     priority: 200
     params:
         f"version: {VERIFIER_VERSION}",
-        call="evals.grading.trial:try_verifier",
+        call="evals.grading.grade_file:try_verifier",
     script:
         "../scripts/call.py"
 

@@ -6,13 +6,13 @@ import re
 import signal
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
-from decimal import Decimal
+from decimal import Decimal, ExtendedContext, localcontext
 from functools import partial
-from itertools import zip_longest
+from itertools import starmap, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from evals.core.records import Sample
 from evals.grading.code import VERSION
 from evals.grading.code.sandbox import MAX_OUTPUT, Limits, in_memory, start
 from evals.grading.code.tests import read_tests
-from evals.grading.verdict import CODE, Reason, Verdict
+from evals.grading.verdict import CODE, Outcome, Reason, Verdict
 from evals.grading.visible import visible_part
 
 CANDIDATE = Limits()
@@ -35,8 +35,7 @@ PARAMETERS: Mapping[str, Any] = {
 }
 """Everything that decides a verdict besides program and tests."""
 
-_GRACE = 10.0
-"""Seconds of wall-clock time in which a process that has closed its output ends."""
+_GRACE = 10.0  # seconds of wall-clock time in which a process that has closed its output ends
 _OUT_OF_TIME = {128 + signal.SIGXCPU, -signal.SIGXCPU}
 _FENCE = re.compile(  # also behind the mark of a list
     r"^([ \t]{0,24}(?:(?:[*+-]|\d{1,3}[.)])[ \t]{1,4})?)(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE
@@ -55,41 +54,42 @@ def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) ->
     verdicts: dict[int, Verdict] = {}
     with ThreadPoolExecutor(workers) as pool:
         for identifier, tests in read_tests(tests_file):
-            extracted = {
-                index: extract_program(
-                    samples[index].text,
-                    tests.get("entry_point"),
-                    samples[index].finish_reason == "length",
-                    samples[index].in_thinking or False,
-                )
-                for index in places.get(identifier, [])
-            }
+            extracted = {index: _program_of(samples[index], tests) for index in places.get(identifier, [])}
             programs = list(dict.fromkeys(program for program in extracted.values() if not isinstance(program, Reason)))
-            outcomes = dict(zip(programs, pool.map(partial(_timed, tests), programs), strict=True))
+            outcomes = dict(zip(programs, pool.map(partial(_outcome, tests), programs), strict=True))
             for index, program in extracted.items():
                 if isinstance(program, Reason):
                     verdicts[index] = Verdict.of(None, program, 0.0)
                 else:
                     verdicts[index] = Verdict.of(program, *outcomes[program])
                     # the time is charged to the first sample that has this program
-                    outcomes[program] = (outcomes[program][0], 0.0)
+                    outcomes[program] = outcomes[program]._replace(seconds=0.0)
     for index, sample in enumerate(samples):
         if index not in verdicts:
             raise UserError(f"{tests_file}: has no tests of problem {sample.problem_id!r}")
     return [verdicts[index] for index in range(len(samples))]
 
 
-def _timed(tests: Mapping[str, Any], program: str) -> tuple[Reason, float]:
+def _program_of(sample: Sample, tests: Mapping[str, Any]) -> str | Reason:
+    truncated, entry_point = sample.finish_reason == "length", tests.get("entry_point")
+    return extract_program(sample.text, entry_point, truncated, sample.in_thinking or False)
+
+
+def _outcome(tests: Mapping[str, Any], program: str) -> Outcome:
+    """Run a program against its tests, whatever its output makes the grader raise."""
     begin = time.perf_counter()
-    return run_tests(program, tests), time.perf_counter() - begin
+    try:
+        return Outcome(run_tests(program, tests), time.perf_counter() - begin)
+    except UserError:  # of the machine, and not of the program
+        raise
+    except Exception as error:
+        return Outcome.of_exception(error, time.perf_counter() - begin)
 
 
 def extract_program(text: str, entry_point: str | None, truncated: bool, in_thinking: bool = False) -> str | Reason:
     """The program that a response commits to, its last closed Markdown block of Python, or why there is none.
 
     Where blocks define the entry point, a function or ``Class.method``, it is the last of those; a script has none.
-    A block in a list loses its indentation. Thinking does not count; in a response that was cut off, a block that was
-    closed does.
     """
     text = visible_part(text, in_thinking)
     blocks = []
@@ -115,12 +115,7 @@ def extract_program(text: str, entry_point: str | None, truncated: bool, in_thin
 
 
 def run_tests(program: str, tests: Mapping[str, Any]) -> Reason:
-    """Run ``program`` against ``tests`` (:mod:`evals.grading.code.tests` says what they look like).
-
-    Returns:
-        ``match`` if it passes all of them; ``mismatch``, ``timeout`` or ``memory`` if it does not; ``invalid_gold`` if
-        the tests do not test it.
-    """
+    """Run ``program`` against ``tests`` (:mod:`evals.grading.code.tests`); ``invalid_gold`` if they do not test it."""
     future = "\n".join(_FUTURE.findall(program))  # which Python allows at the beginning of a program alone
     source = f"{future}\n{tests.get('preamble', '')}\n{_FUTURE.sub('', program)}"
     if tests["kind"] != "stdin":
@@ -179,22 +174,13 @@ def _case(source: str, case: Mapping[str, str]) -> Reason:
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """Equal line by line, but for white space; words that are equal numbers are equal.
-
-    Both are read up to the first difference and no further, however long one of them is.
-    """
-    return all(
-        _same_word(word, wanted) for word, wanted in zip_longest(_words(printed), _words(expected), fillvalue="")
-    )
-
-
-def _words(text: str) -> Iterator[str]:
-    """The words of a text, and the ends of lines between them."""
-    return (match[0] for match in _WORD.finditer(text.strip()))
+    """Return whether all lines are equal, but for white space; words that are equal numbers are equal."""
+    words, wanted = ((match[0] for match in _WORD.finditer(text.strip())) for text in (printed, expected))
+    return all(starmap(_same_word, zip_longest(words, wanted, fillvalue="")))
 
 
 def _same_word(printed: str, expected: str) -> bool:
-    if printed == expected:
-        return True
-    is_number = len(printed) < 100 and _NUMBER.fullmatch(printed) and _NUMBER.fullmatch(expected)
-    return bool(is_number) and Decimal(printed) == Decimal(expected)
+    if printed == expected or len(printed) >= 100 or not (_NUMBER.fullmatch(printed) and _NUMBER.fullmatch(expected)):
+        return printed == expected
+    with localcontext(ExtendedContext):  # in which 1e99..9 of nineteen nines is no number, and raises nothing
+        return Decimal(printed) == Decimal(expected)

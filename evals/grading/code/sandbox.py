@@ -1,17 +1,19 @@
 """A process that can compute and nothing else, by bubblewrap.
 
-It has its own empty namespaces (no network, no other process, no other user's anything), an empty file system of a few
-megabytes beside a read-only Python, and bounds on time, memory, processes, files and output. There is no way to run a
-program without it: :func:`require_sandbox` stops the command where it does not work.
+It has its own empty namespaces, an empty file system of a few megabytes beside a read-only Python, and bounds on time,
+memory, processes, files and output. :func:`require_sandbox` stops the command where it does not work.
 """
 
 import contextlib
+import errno
 import json
 import os
+import platform
 import secrets
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -24,7 +26,6 @@ from typing import IO
 
 from evals.core.errors import UserError
 from evals.grading.code.sandboxed.reading import read
-from evals.grading.code.system_calls import seccomp_filter
 from evals.grading.verdict import WALL_CLOCK
 
 BUBBLEWRAP = "bwrap"
@@ -41,6 +42,21 @@ _APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 _FIRST_USER = 2_000_000_000
 """Ids from here on belong to nobody: each sandbox that root starts has one of its own, so that its processes count."""
 _USERS = 2**27
+
+SYSTEM_CALLS = json.loads(Path(__file__).with_name("system_calls.json").read_text(encoding="utf-8"))
+"""Numbers by machine, from the kernel's arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
+
+Of the calls "refused on others" the first argument is the process; 0 is the calling one, which alone is accepted.
+"""
+
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET
+_CLONE_THREAD = 0x00010000
+_AF_UNIX = 1
+_X32 = 0x40000000
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
+_ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 
 
 @dataclass(frozen=True)
@@ -72,15 +88,10 @@ class Limits:
 
 @dataclass
 class Sandbox:
-    """A running sandbox.
+    """A running sandbox."""
 
-    Attributes:
-        process: bubblewrap's.
-        ready: a byte comes here when everything is set up and our script begins.
-    """
-
-    process: subprocess.Popen[bytes]
-    ready: IO[bytes]
+    process: subprocess.Popen[bytes]  # bubblewrap's
+    ready: IO[bytes]  # a byte comes here when everything is set up and our script begins
     _has_begun: bool = field(default=False, init=False)
 
     def watch(self) -> None:
@@ -115,9 +126,8 @@ class Sandbox:
     def kill(self) -> None:
         """End it, with all that it has started, however early.
 
-        Bubblewrap's two processes, the one that waits and the first of the new namespace, are a group of their own,
-        which is killed as one; and with the first process of a namespace dies the rest. Killing the waiting one alone
-        is not enough: the other asks to die with it only when it has set the sandbox up.
+        Bubblewrap's two processes are a group of their own, which is killed as one, for the first process of the new
+        namespace, with which the rest dies, asks to die with the waiting one only when it has set the sandbox up.
         """
         if self.process.returncode is None:
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -188,6 +198,49 @@ def in_memory(content: bytes) -> IO[bytes]:
     file.write(content)
     file.seek(0)
     return file
+
+
+def seccomp_filter(forks: bool) -> bytes:
+    """System calls that are refused, an array of ``struct sock_filter``; without ``forks`` a process has threads alone.
+
+    Namespaces hide what is outside; this closes what they leave open: new namespaces, in which a process is root again,
+    memory that no limit counts, sockets of families without a namespace, tracing, keys, and what a process does to
+    another beside a signal, for all processes of a sandbox have one user.
+    """
+    if (machine := platform.machine()) not in SYSTEM_CALLS:
+        accepted = ", ".join(SYSTEM_CALLS)
+        raise UserError(f"a model's programs cannot be run safely on {machine} processors; accepted: {accepted}")
+    calls = SYSTEM_CALLS[machine]
+    refusal = (_RETURN, 0, 0, _ERROR | errno.EPERM)
+    threads_alone = [] if forks else [(_ANY_BIT, 1, 0, _CLONE_THREAD), refusal]
+    program = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, calls["architecture"]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, _X32),
+        refusal,
+        (_EQUAL, 0, 1, calls["clone3"]),  # its flags lie in memory, out of reach: libraries fall back to clone
+        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
+        (_EQUAL, 0, 4 + len(threads_alone), calls["clone"]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
+        refusal,
+        *threads_alone,
+        (_RETURN, 0, 0, _ALLOW),
+        (_EQUAL, 0, 4, calls["socket"]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_EQUAL, 1, 0, _AF_UNIX),
+        (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    for number in calls["refused on others"].values():
+        program += [(_EQUAL, 0, 4, number), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 1, 0, 0), refusal]
+        program.append((_RETURN, 0, 0, _ALLOW))
+    for number in [*calls["refused"].values(), *(() if forks else calls["forks"].values())]:
+        program += [(_EQUAL, 0, 1, number), refusal]
+    program.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
 @cache

@@ -1,10 +1,6 @@
 """A problem's tests, in ``tests.jsonl`` beside ``problems.jsonl``: ``{"id", "tests"}``, the tests compressed.
 
-They are compressed because those of LiveCodeBench are gigabytes. Unpacked they are one of
-
-    {"kind": "program", "entry_point": "f", "preamble": "import math", "test": "def check(candidate): ..."}
-    {"kind": "calls", "entry_point": "Solution.f", "preamble": "", "cases": [{"arguments": [1, 2], "expected": 3}]}
-    {"kind": "stdin", "preamble": "", "cases": [{"input": "1 2\\n", "output": "3\\n"}]}
+They are compressed because those of LiveCodeBench are gigabytes. docs/grading.md shows the three kinds, unpacked.
 """
 
 import base64
@@ -24,6 +20,7 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     "calls": {"entry_point": str, "cases": list},
     "stdin": {"cases": list},
 }
+_LARGEST_TESTS = 1024**3  # bytes of one problem's tests; a file of a kilobyte can stand for more
 _CASE_KEYS: Mapping[str, tuple[str, ...]] = {"calls": ("arguments", "expected"), "stdin": ("input", "output")}
 
 
@@ -51,10 +48,6 @@ def _content(tests: Mapping[str, Any]) -> bytes:
 def tests_hash(tests: Mapping[str, Any]) -> str:
     """SHA-256 of what the tests are, however they are compressed."""
     return sha256_bytes(_content(tests))
-
-
-_LARGEST_TESTS = 1024**3
-"""Bytes of one problem's tests; a file of a kilobyte can stand for more."""
 
 
 def pack(tests: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,9 @@ def read_verifier(path: Path) -> str:
 
 
 class Verifier:
-    """Grades responses by a user's function, in sandboxes that are kept from call to call.
+    """Grades responses by a user's function, in ``workers`` sandboxes that are kept from call to call.
 
-    Args:
-        path: the user's file.
-        workers: sandboxes.
-        time_limit: seconds of processor time of one response; 20 times as many of wall-clock time.
-        memory_limit: bytes of address space of each process.
+    The limits are :class:`evals.grading.pool.GradingPool`'s, for one response.
     """
 
     def __init__(self, path: Path, workers: int, time_limit: float, memory_limit: int) -> None:
@@ -82,8 +78,7 @@ class Verifier:
     def grade(self, cases: Iterable[Case]) -> list[Verdict]:
         """Grade cases that have their ``problem``: one verdict per case, in the same order.
 
-        UserError where more than ``ALLOWED_FAILURES`` and more than ``ALLOWED_SHARE`` of the responses so far ended in
-        no verdict: then it is the function that is wrong, and not a response.
+        UserError where too many of the responses so far ended in no verdict: then it is the function that is wrong.
         """
         # A sandbox dies with the thread that started it: the threads are kept as long as the sandboxes.
         self._threads = self._threads or ThreadPoolExecutor(self._workers)
@@ -138,11 +133,12 @@ class Verifier:
             )
 
 
+@dataclass
 class _Conversation:
     """Questions to a function in a sandbox and its answers, a line each."""
 
-    def __init__(self, sandbox: Sandbox, seconds: float) -> None:
-        self.sandbox, self._seconds = sandbox, seconds
+    sandbox: Sandbox
+    seconds: float  # of wall-clock time for an answer
 
     def ask(self, case: Case) -> Mapping[str, Any] | None:
         """The answer on one case; None where the sandbox has ended."""
@@ -155,7 +151,7 @@ class _Conversation:
             self.sandbox.process.stdin.flush()
         except OSError:
             return None
-        return self.read(self._seconds)
+        return self.read(self.seconds)
 
     def read(self, seconds: float) -> Mapping[str, Any] | None:
         """The next line's object; None where there is none in time."""
@@ -171,10 +167,10 @@ class _Conversation:
 
 def _verdict(case: Case, answer: Mapping[str, Any] | None, seconds: float) -> Verdict:
     if answer is None:
-        return Verdict.of(None, Reason.MISMATCH, seconds, 0.0, "its sandbox ended")  # by what the response does
+        return Verdict.of(None, Reason.MISMATCH, seconds, "its sandbox ended", 0.0)  # by what the response does
     reward = answer.get("reward")
     if isinstance(reward, float) and 0 <= reward <= 1:
-        return Verdict.of(case.prediction, Reason.MATCH if reward == 1 else Reason.MISMATCH, seconds, reward)
+        return Verdict.of(case.prediction, Reason.MATCH if reward == 1 else Reason.MISMATCH, seconds, verified=reward)
     failed = Reason.VERIFIER_FAILED, str(answer.get("failed"))
     reason, error = _ENDED.get(str(answer.get("ended")), failed)
-    return Verdict.of(None, reason, seconds, 0.0, error)
+    return Verdict.of(None, reason, seconds, error, 0.0)

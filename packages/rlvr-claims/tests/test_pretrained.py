@@ -8,7 +8,7 @@ import torch
 
 from evals.core.files import read_json, read_jsonl, read_parquet, write_json, write_jsonl
 from evals.core.run_spec import Execution, LocalRun
-from evals.grading.trial import try_verifier
+from evals.grading.grade_file import try_verifier
 from rlvr.engines.local.train import train
 from rlvr_claims.policy import read_snapshots
 from rlvr_claims.probes import write_probes

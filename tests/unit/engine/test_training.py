@@ -16,7 +16,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_json, sha256_file, write_json
 from evals.core.manifest import hash_files, verify_outputs
 from evals.core.run_spec import LocalRun
-from evals.grading.trial import try_verifier
+from evals.grading.grade_file import try_verifier
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.train import train

@@ -10,6 +10,12 @@ from evals.grading.extraction import extract_answer
 from evals.grading.pool import examine
 
 GIVEN = r"""
+The answer has to be 18.
+The answer is 18, because no other value fits.
+The answer is 18, as x cannot be negative.
+If we add them, we see that the answer is 18.
+The answer is surely 18.
+Answer: 18~~Student answer: 12
 There is no doubt that the answer is 18.
 I have no doubt the answer is 18.
 Since 17 is not prime, the answer is 18.
@@ -35,6 +41,12 @@ We can conclude that the answer is 18.
 """
 
 NOT_GIVEN = r"""
+My first answer was 18.
+The answer plus one is 18.
+The answer squared is 18.
+An upper bound for the answer is 18.
+Maybe the answer is 18.
+Answer: 12~~Student answer: 18
 The wrong answer is 18.
 It is false that the answer is 18.
 I disagree that the answer is 18.
@@ -74,6 +86,9 @@ If we forget the sign, the answer is 18.
 """
 
 CHOOSES_B = r"""
+The answer, then, is B.
+The solution is B.
+The only correct statement is B.
 Answer: \(B\)
 The answer is \(B\).
 \[B\]
@@ -362,6 +377,8 @@ Answer: B~
 """
 
 CHOOSES_NOT_B = r"""
+The answer could be B.
+Perhaps B is correct.
 Some answer B.
 Answer: B is the base
 The answer is A, B, C or D.

@@ -44,5 +44,5 @@ def test_the_limit_is_on_processor_time() -> None:
         outcomes = processes.compare([(ENDLESS, "42"), ("x+1", "1+x")])
     finally:
         processes.close()
-    assert outcomes[ENDLESS, "42"] == (Reason.TIMEOUT, 0.5)
+    assert outcomes[ENDLESS, "42"] == (Reason.TIMEOUT, 0.5, None)
     assert outcomes["x+1", "1+x"][0] is Reason.MATCH

@@ -7,6 +7,15 @@ from evals.grading.pool import Undecided, examine
 from evals.grading.symbolic import judge
 
 DIFFERENT = r"""
+x=2\text{ (local min)} | x=2\text{ (local max)}
+30\text{ feet higher} | 30\text{ feet deeper}
+25\%\text{ markup} | 25\%\text{ discount}
+\text{between }2\text{ and }5\text{ exclusive} | \text{between }2\text{ and }5\text{ inclusive}
+2, 500, 4, 750 | 2,500, 4,750
+1,200, 3 | 1, 200, 3
+\$45.03 | \$3\text{ and }45\text{ cents}
+2\text{ quarters and }3\text{ dimes} | 3 quarters, 2 dimes
+\text{quotient }5\text{, remainder }17 | 17\text{ R }5
 3 xy | 3
 2\pi rh | 2\pi
 \pi ab | \pi rh
@@ -143,6 +152,14 @@ f(3)=5 | f(2)=5
 """
 
 EQUAL = r"""
+2\frac14\text{ hours} | 2 hours 15 minutes
+\text{quotient }17\text{, remainder }5 | 17\text{ R }5
+3\text{ quarters and }2\text{ dimes} | 3 quarters, 2 dimes
+6'\,2'' | 6\text{ ft }2\text{ in}
+\$3.45 | \$3\text{ and }45\text{ cents}
+3 dollars and 45 cents | \$3\text{ and }45\text{ cents}
+20\text{ and }\frac{1}{3} | \frac{61}{3}
+2,500, 4,750 | 4750, 2500
 3 xy | 3yx
 2\pi r h | 2\pi rh
 \frac{1}{2} bh | \frac{bh}{2}

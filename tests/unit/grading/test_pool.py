@@ -9,6 +9,7 @@ import pytest
 from evals.core.errors import UserError
 from evals.grading import Case, GradingPool, Kind, Reason
 from evals.grading.pool import Undecided, examine
+from evals.grading.workers import limited
 
 
 def boxed(answer: str) -> str:
@@ -69,6 +70,37 @@ def test_verdicts_carry_the_answer_but_not_all_of_a_bomb() -> None:
     assert verdicts[0].answer == "42"
     assert verdicts[1].reason is Reason.UNPARSABLE
     assert len(verdicts[1].answer or "") <= 1_000
+
+
+@pytest.mark.parametrize(("raised", "reason"), [(OverflowError, Reason.WORKER_DIED), (MemoryError, Reason.MEMORY)])
+def test_what_one_answer_raises_costs_no_other_verdict(
+    monkeypatch: pytest.MonkeyPatch, raised: type[Exception], reason: Reason
+) -> None:
+    def refuse(answer: str, gold: str) -> bool:
+        raise raised(answer, gold)
+
+    with GradingPool(workers=1) as pool, monkeypatch.context() as patched:
+        patched.setattr("evals.grading.pool.decide_quantities", refuse)
+        verdicts = pool.grade([Case(boxed("42"), "42"), Case(boxed("(1,2)"), "(1,2)"), Case(boxed("7"), "8")])
+    assert [verdict.reason for verdict in verdicts] == [Reason.MATCH, reason, Reason.MISMATCH]
+    assert [verdict.error for verdict in verdicts] == [None, raised.__name__, None]
+
+
+@pytest.mark.parametrize(("raised", "reason"), [(ValueError, Reason.UNPARSABLE), (AssertionError, Reason.WORKER_DIED)])
+def test_what_algebra_raises_is_no_judgement(raised: type[Exception], reason: Reason) -> None:
+    def refuse() -> Reason:
+        raise raised
+
+    assert limited(refuse, 5.0).reason is reason
+
+
+@pytest.mark.parametrize(
+    "answer", ["1e" + "9" * 19, "\ud800", "5\x00", "9" * 1_900 + "^\\circ 30'", "10^{-" + "9" * 19 + "}"]
+)
+def test_hostile_numbers_are_judged_in_the_grader_itself(answer: str) -> None:
+    for gold in ("5", r"5\text{ ft }6\text{ in}", "(1,2)", "204_5", "3:4"):
+        assert getattr(examine(Case(boxed(answer), gold)), "error", None) is None
+        assert getattr(examine(Case(boxed(gold), answer)), "error", None) is None
 
 
 def test_choices_and_their_alias() -> None:

@@ -15,7 +15,7 @@ from evals.grading import Case, GradingPool, Reason, Verdict
 from evals.grading.code import verifier as verifiers
 from evals.grading.code.sandbox import start
 from evals.grading.code.verifier import read_verifier
-from evals.grading.trial import try_verifier
+from evals.grading.grade_file import try_verifier
 from tests.unit.grading.test_commands import PROBLEMS, SAMPLES, grade, write
 
 PROBLEM = {"id": "p", "problem": "1 + 1", "answer": "2", "level": 3}

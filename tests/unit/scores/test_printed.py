@@ -289,3 +289,14 @@ def test_golden_values_of_real_model_outputs(tmp_path: Path, capsys: pytest.Capt
 def test_help_explains(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 15
+
+
+def test_few_problems_are_said_to_have_coarse_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for problems, said in ((12, True), (24, False)):
+        file = tmp_path / f"grades-{problems}.jsonl"
+        rows = [
+            grade(str(problem), sample, sample <= problem % 4) for problem in range(problems) for sample in range(4)
+        ]
+        write_jsonl(file, rows)
+        assert main(["score", str(file)]) == 0
+        assert ("problems: an end of the interval may lie 4 to 8 SE" in capsys.readouterr().out) is said

@@ -1,7 +1,7 @@
 """Runs a candidate's program: as a script, or as functions that are called by lines on standard input.
 
-``python candidate.py LIMITS READY script`` and ``python candidate.py LIMITS READY serve NAME``. Nothing in this process
-is secret: the program can read and change all of it, and can do no more than give other answers.
+``python candidate.py LIMITS READY script``, or ``serve NAME``. Nothing in this process is secret: a program can read
+and change all of it, and can do no more than give other answers.
 """
 
 import json

@@ -12,9 +12,8 @@ sys.path.insert(1, "/packages")  # after this directory; numpy is there
 def apply() -> None:
     """Bound this process and all that it starts; none of the bounds can be raised again.
 
-    Two words are taken from the command line. One is the limits, as JSON: ``memory`` (bytes of address space) and
-    ``cpu`` (seconds) of a process, ``processes``, ``file_size`` (bytes), ``open_files``; ``user``, the id to become
-    where the sandbox was started by root. The other is a descriptor, to which a byte is written when all is done.
+    Two words are taken from the command line: the limits, as JSON, with ``user``, the id to become where root started
+    the sandbox, and a descriptor, to which a byte is written when all is done.
     """
     limits: dict[str, int] = json.loads(sys.argv.pop(1))
     ready = int(sys.argv.pop(1))

@@ -3,6 +3,17 @@
 import json
 from typing import Any
 
+_PLAIN: dict[str, tuple[Any, Any, Any]] = {  # types, how they are written, and read
+    "int": (int, hex, lambda digits: int(digits, 16)),
+    "float": (float, float.hex, float.fromhex),
+    "complex": (
+        complex,
+        lambda value: [value.real.hex(), value.imag.hex()],
+        lambda parts: complex(*map(float.fromhex, parts)),
+    ),
+    "str": ((), None, lambda codes: "".join(map(chr, codes))),
+    "bytes": ((bytes, bytearray), lambda value: value.hex(), bytes.fromhex),
+}
 _COLLECTIONS: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
 
@@ -26,16 +37,11 @@ def load(line: str) -> Any:
 def _encode(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, int):
-        return {"int": hex(value)}
-    if isinstance(value, float):
-        return {"float": float.hex(value)}
-    if isinstance(value, complex):
-        return {"complex": [float.hex(value.real), float.hex(value.imag)]}
     if isinstance(value, str):
         return {"str": [ord(character) for character in value]} if not value.isascii() else str(value)
-    if isinstance(value, bytes | bytearray):
-        return {"bytes": value.hex()}
+    for name, (kind, write, _) in _PLAIN.items():
+        if isinstance(value, kind):
+            return {name: write(value)}
     if isinstance(value, dict):
         return {"dict": [[_encode(key), _encode(item)] for key, item in value.items()]}
     for name, kind in _COLLECTIONS.items():
@@ -50,16 +56,8 @@ def _decode(value: Any) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     ((name, content),) = value.items()
-    if name == "int":
-        return int(content, 16)
-    if name == "float":
-        return float.fromhex(content)
-    if name == "complex":
-        return complex(float.fromhex(content[0]), float.fromhex(content[1]))
-    if name == "str":
-        return "".join(map(chr, content))
-    if name == "bytes":
-        return bytes.fromhex(content)
+    if name in _PLAIN:
+        return _PLAIN[name][2](content)
     if name == "dict":
         return {_decode(key): _decode(item) for key, item in content}
     return _COLLECTIONS[name](_decode(item) for item in content)

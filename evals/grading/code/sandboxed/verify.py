@@ -1,9 +1,7 @@
 """Judges responses by a user's function: ``python verify.py LIMITS READY CPU SECONDS``.
 
-Questions and answers are lines of JSON, one each for a response. The file is loaded once. Each response is judged by a
-process of its own, a copy of the one that loaded the file, which has CPU seconds of processor time and SECONDS of
-wall-clock time. What a response makes the function do ends with that process, so a verdict depends on no other response
-and on no order.
+Questions and answers are lines of JSON. The file is loaded once; each response is judged by a copy of the process that
+loaded it, with CPU seconds of processor time and SECONDS of wall-clock time: no verdict depends on another response.
 """
 
 import contextlib
@@ -69,10 +67,7 @@ def _judged(module: Any, line: str, cpu: int, seconds: float) -> str:
 
 
 def _end_all(child: int) -> int:
-    """End everything in this sandbox but this process and bubblewrap's own; the exit status of ``child``.
-
-    Returns once bubblewrap has collected them: until then they count, and the next response may start as many.
-    """
+    """End all in this sandbox but this process and bubblewrap's own, and wait for that; ``child``'s exit status."""
     os.kill(-1, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     with contextlib.suppress(ProcessLookupError):
