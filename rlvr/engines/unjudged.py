@@ -12,6 +12,8 @@ from torch import Tensor
 from evals.core.errors import UserError
 from evals.grading import UNJUDGED, Reason, Verdict
 
+COUNTED = tuple(reason for reason in UNJUDGED if reason is not Reason.UNANSWERED)
+"""The reasons that a training run counts: it asks no server for responses."""
 ALWAYS_ALLOWED = 10
 """Responses without a judgement that end no training, whatever share of the responses they are."""
 
@@ -24,7 +26,7 @@ def column(reason: str) -> str:
 def count_unjudged(reasons: Iterable[str]) -> dict[str, int]:
     """Count the responses without a judgement by reason: metrics of a step, 0 where there are none."""
     counts = Counter(reasons)
-    return {column(reason): counts[reason] for reason in UNJUDGED}
+    return {column(reason): counts[reason] for reason in COUNTED}
 
 
 def training_rewards(
@@ -62,7 +64,7 @@ def require_judged(run: str, steps: Sequence[Mapping[str, float]], samples_per_p
     Raises:
         UserError: it is more than ``ALWAYS_ALLOWED`` responses, and more than the share ``limit`` of all.
     """
-    faults = [reason for reason in UNJUDGED if reason is not Reason.UNPARSABLE]
+    faults = [reason for reason in COUNTED if reason is not Reason.UNPARSABLE]
     counts = {reason: int(sum(step.get(column(reason), 0) for step in steps)) for reason in faults}
     unjudged, sampled = sum(counts.values()), int(sum(step["prompts_sampled"] for step in steps)) * samples_per_prompt
     if unjudged > ALWAYS_ALLOWED and unjudged > limit * sampled:

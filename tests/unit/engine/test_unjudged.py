@@ -15,7 +15,7 @@ from rlvr.engines.local.contrast import Viewed
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import token_log_probs
 from rlvr.engines.local.train import train
-from rlvr.engines.unjudged import training_rewards
+from rlvr.engines.unjudged import COUNTED, training_rewards
 from rlvr.methods.aggregation import Mode
 from rlvr.methods.method import compose
 from rlvr.methods.selections import DynamicSampling
@@ -53,7 +53,7 @@ def test_a_grader_that_runs_out_of_time_is_counted_in_the_step(make_run: MakeRun
     with Slow(workers=1, time_limit=0.02) as pool:
         metrics = learner.step(pool)
     assert metrics["unjudged_timeout"] == 16 and metrics["reward_mean"] == 0
-    assert [metrics[f"unjudged_{reason}"] for reason in UNJUDGED if reason != "timeout"] == [0] * (len(UNJUDGED) - 1)
+    assert [metrics[f"unjudged_{reason}"] for reason in COUNTED if reason != "timeout"] == [0] * (len(COUNTED) - 1)
 
 
 @pytest.mark.parametrize("worth", ["wrong", "left_out"])
