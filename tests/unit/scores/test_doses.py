@@ -16,7 +16,6 @@ from tests.unit.scores.test_compare_command import write_scores
 from tests.unit.synthetic_results import vouch_for
 
 TITLES = {"dapo": "DAPO", "tis": "Token TIS", "half": "Half the steps"}
-TITLES = {"dapo": "DAPO", "tis": "Token TIS", "half": "Half the steps"}
 DOSES = {"stale_4": ("stale", "4"), "stale_1": ("stale", "1"), "noise_0_1": ("noise", "0.1")}
 SHEET = [Way(name=name, method=name, title=title) for name, title in TITLES.items()] + [
     Way(name=f"{name}_{end}", method=name, title=TITLES[name], kind=kind, dose=dose)

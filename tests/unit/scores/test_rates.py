@@ -25,11 +25,6 @@ SHEET = [
     for method, names in RATES.items()
     for name, rate in names.items()
 ]
-SHEET = [
-    Way(name=name, method=method, title=TITLES[method], rates={"tiny": rate})
-    for method, names in RATES.items()
-    for name, rate in names.items()
-]
 STATISTICS = Statistics(seed=1, resamples=200, permutations=200)
 
 
