@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core.core_schema import no_info_after_validator_function
 
 from evals.core.errors import NotAccepted
 from evals.core.numbers import Index
@@ -23,7 +22,8 @@ class Matching:
     accepted: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        return no_info_after_validator_function(self._check, handler(source))  # after those that stand before it
+        check = {"type": "no-info", "function": self._check}  # after those that stand before it
+        return {"type": "function-after", "function": check, "schema": handler(source)}
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), "pattern": f"^{self.pattern}$", "x-accepted": self.accepted}

@@ -70,6 +70,7 @@ def finish(
                 files = ["metrics.parquet", "checkpoint/model.safetensors"]
                 inputs = [results / "problems/train/problems.jsonl", *([component] if run["method"] == "delta" else [])]
                 write_manifest(trained, "run", files, inputs, **parameters)
+                write_json(trained / "run.json", parameters)
             for samples in (results / "samples" / run["run"]).iterdir():
                 grades, problems = results / "grades" / run["run"] / samples.name, results / "problems" / samples.name
                 given = [trained / "checkpoint/model.safetensors", problems / "problems.jsonl"]

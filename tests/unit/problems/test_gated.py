@@ -165,8 +165,8 @@ def test_orders_depend_on_problem_and_seed_alone_and_are_even() -> None:
 
 def test_ten_options_with_their_letters_are_read(tmp_path: Path) -> None:
     options = [f"option {number}" for number in range(10)]
-    rows = [{"id": 5, "problem": "Which?", "options": options, "answer": "H"}]
-    rows += [{"id": 6, "problem": "Which?", "options": options[:3], "answer": "C"}]
+    rows = [{"id": 5, "problem": "Which?", "options": options, "answer": "H", "topic": "law"}]
+    rows += [{"id": 6, "problem": "Which?", "options": options[:3], "answer": "C", "topic": "law"}]
     write_jsonl(tmp_path / "local.jsonl", rows)
     entry = read_benchmarks(["mmlu_pro"], {}, "study.yaml")["mmlu_pro"]
     settings = {**entry.problem_settings(), "path": str(tmp_path / "local.jsonl"), "count": 2}

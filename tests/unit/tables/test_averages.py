@@ -180,7 +180,7 @@ def test_the_table_of_decisions_says_how_near_each_was_and_what_a_repetition_wou
     )
     table = by_look(stopped)
     rows = {row[0]: row for row in table.rows}
-    assert rows["DelTA"][1:3] == ("-5.0 [-20.0, +10.0] goes on", "-6.7 [-13.4, -0.0] worse by 0.03")
+    assert rows["DelTA"][1:3] == ("-5.0 [-20.0, +10.0] goes on", "-6.7 [-13.4, 0.0] worse by 0.03")
     assert rows["GRPO"][1] == "+0.1 [-1.5, +1.7] equivalent by 0.30"
     assert rows["DelTA"][-2:] == ("-5.0", "29.0")
     said = " ".join(table.notes)
