@@ -24,6 +24,7 @@ from rlvr.study.study import OF_PROBLEMS, Study
 _ENVIRONMENTS = REPOSITORY / "workflow" / "envs"
 CONTAINER = _ENVIRONMENTS / "verl.sif"  # has vLLM too
 _CLOCK_SECONDS = 10.0
+_PYTHONS_DIRECTORY = os.path.dirname(sys.executable)
 
 
 def check_machine(study: Study) -> None:
@@ -97,7 +98,9 @@ def set_job_environment() -> None:
     None imports a module from the study's directory, where it works, and which may come from anybody.
     """
     os.environ[SNAKEMAKE] = str(os.getpid())
-    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()])
+    os.environ["PATH"] = os.pathsep.join([_PYTHONS_DIRECTORY, *os.get_exec_path()])
+    if shlex.quote(sys.executable) != sys.executable:  # Snakemake gives it to a shell as it is
+        sys.executable = os.path.basename(sys.executable)
     paths = filter(os.path.isabs, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     os.environ |= {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *paths]), "PYTHONSAFEPATH": "1"}
 

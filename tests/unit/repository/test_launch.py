@@ -1,6 +1,7 @@
 """One study to a directory: a living one is named and left alone, a dead one's lock is removed."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -308,6 +309,30 @@ def test_a_job_ends_with_its_snakemake(workflow: Path, start: Start) -> None:
     assert process.stdout is not None and process.stdout.readline().strip().isdigit()
     process.kill()
     assert process.communicate(timeout=PATIENCE_SECONDS)[0] == "stops\n"
+
+
+SNAKEMAKE_WITH_A_PATH_TO_QUOTE = """
+import subprocess, sys
+sys.executable = sys.argv[1]
+from rlvr.study.machine import set_job_environment
+set_job_environment()
+set_job_environment()  # as where another workflow takes the rules twice
+command = f"{sys.executable} -c 'print(7)'; printenv PATH"
+print(subprocess.run(command, shell=True, capture_output=True, text=True).stdout)
+"""
+
+
+def test_scripts_start_where_the_path_of_python_has_to_be_quoted(workflow: Path, start: Start) -> None:
+    """Snakemake does not quote it."""
+    place = workflow / "it's a clone" / "python"
+    place.parent.mkdir()
+    place.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    place.chmod(0o755)
+    (workflow / "main.py").write_text(SNAKEMAKE_WITH_A_PATH_TO_QUOTE)
+    seven, path = (
+        start([sys.executable, "main.py", str(place)]).communicate(timeout=PATIENCE_SECONDS)[0].split("\n")[:2]
+    )
+    assert seven == "7" and "" not in path.split(":")
 
 
 def test_a_job_whose_snakemake_has_died_before_does_not_begin(environment: dict[str, str]) -> None:
