@@ -113,7 +113,7 @@ def share(hits: int, of: int) -> Row | None:
 
 
 def drawn_falls(generator: np.random.Generator, case: Case, shape: tuple[int, ...], rate: float) -> tuple[Array, Array]:
-    """What runs [...] lose by falling, in fractions of one, and which of them fell by the rule.
+    """Draw what runs [...] lose by falling, in fractions of one, and say which of them fell by the rule.
 
     A fall begins at any step of the second half and takes three steps.
     """

@@ -1,4 +1,4 @@
-"""Whether a task has headroom: the criteria of docs/results/task_design.md, held against a study.
+"""Measure whether a task has headroom: the criteria of docs/results/task_design.md, held against a study.
 
     python benchmarks/task_design.py STUDY.yaml --out DIR --bases 3 --seeds 6
 
@@ -102,8 +102,8 @@ class Task:
         if not (directory / "manifest.json").exists():
             first = self.study.run_spec(f"{self.name}-{method}-s{self.study.config.training_seeds[0]}")
             assert isinstance(first, LocalRun)
-            own = {"seed": seed, "run": directory.name, "model": f"{self.name}-{base}", "base": self.base(base)}
-            changes = {**own, "problems": self.out / "problems" / "train", "contrast": None, "validation": None}
+            of_run = {"seed": seed, "run": directory.name, "model": f"{self.name}-{base}", "base": self.base(base)}
+            changes = {**of_run, "problems": self.out / "problems" / "train", "contrast": None, "validation": None}
             directory.mkdir(parents=True, exist_ok=True)
             train(first.model_copy(update=changes), directory, Execution(device="cpu"))
         return directory
@@ -227,7 +227,7 @@ def _difference(of_benchmarks: Sequence[Sequence[tuple[int, np.ndarray]]], bases
 def _criteria(
     means: Mapping[str, Sequence[float]], differences: Mapping[str, Sequence[float | None]]
 ) -> dict[str, bool]:
-    """Whether each criterion is met; one that nothing was measured for is left out."""
+    """Say of each criterion whether it is met; one that nothing was measured for is left out."""
     met = {f"base {name}": all(low <= mean <= high for mean in means[name]) for name, (low, high) in OF_BASE.items()}
     for decoding in DECODINGS:
         if gain := differences.get(f"reference less base, {decoding}, trained"):

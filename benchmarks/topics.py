@@ -59,9 +59,9 @@ def simulate(studies: int, topics: int, size: int, topic_sd: float) -> list[dict
     labels = np.repeat(np.arange(topics), size)
     drawn = [study(number, topics, size, topic_sd) for number in range(studies)]
     for name, clusters in (("problems", None), ("topics", labels)):
-        found = [decided(accuracies, clusters) for accuracies in drawn]
-        false = sum(any(verdict in ("better", "worse") for verdict, _ in of_study) for of_study in found)
-        every = [row for of_study in found for row in of_study]
+        decisions = [decided(accuracies, clusters) for accuracies in drawn]
+        false = sum(any(verdict in ("better", "worse") for verdict, _ in of_study) for of_study in decisions)
+        every = [row for of_study in decisions for row in of_study]
         rows.append(
             {
                 "topics": topics,

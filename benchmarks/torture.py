@@ -64,7 +64,7 @@ _BEFORE_A_JOB = re.compile(
     r'^Traceback \(most recent call last\):\n  File "(?:<frozen |[^"\n]*/\.snakemake/scripts/).*?^KeyboardInterrupt\n',
     re.M | re.S,
 )
-"""What an interrupt shows that meets a job while Python or Snakemake begins its process: the job has no log yet."""
+"""The traceback of an interrupt that meets a job while Python or Snakemake begins its process: it has no log yet."""
 SAME_BYTES = (
     *(
         "base/*/checkpoint/*",

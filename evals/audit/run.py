@@ -59,7 +59,7 @@ class SecondGrader(ExitStack[None]):
     def opinions(self, kind: Kind, pairs: Sequence[tuple[str, str]]) -> list[Reason]:
         """One reason per (text, gold), in order."""
         judge: Judge = judge_choice if kind is Kind.CHOICE else judge_text
-        keys = [sha256_bytes(f"{judge.__name__}\0{gold}\0{text}".encode("utf-8", "replace")) for text, gold in pairs]
+        keys = [f"{judge.__name__} {_digest(pair)}" for pair in pairs]
         if missing := {pair: key for key, pair in zip(keys, pairs, strict=True) if key not in self._known}:
             if judge not in self._processes:
                 processes = WorkerProcesses(self._workers, DEFAULT_TIME_LIMIT, DEFAULT_MEMORY_LIMIT, judge)
@@ -134,7 +134,7 @@ def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGra
         opinions, asked, rows = list[Reason](), list[Grade](), zip(graded.samples(), graded.grades, strict=True)
         while batch := list(islice(rows, _TEXTS_AT_A_TIME)):
             pairs = [(sample.text, golds[sample.problem_id]) for sample, _ in batch]
-            drawn = [not _is_easy(row) or _hash(pair) < share for pair, (_, row) in zip(pairs, batch, strict=True)]
+            drawn = [not _is_easy(row) or _is_drawn(pair, share) for pair, (_, row) in zip(pairs, batch, strict=True)]
             opinions += second.opinions(Kind(graded.kind), list(compress(pairs, drawn)))
             asked += compress([row for _, row in batch], drawn)
         opinion = _opinion(asked, opinions, share)
@@ -154,15 +154,19 @@ def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGra
 
 
 def _is_easy(row: Grade) -> bool:
-    """Whether a number or a letter was graded, or nothing that could be one."""
+    """Return whether a number or a letter was graded, or nothing that could be one."""
     if row.reason in (Reason.MATCH, Reason.MISMATCH):
         return row.answer is not None and _PLAIN_ANSWER.fullmatch(row.answer) is not None
     return row.reason in _WITHOUT_ANSWER
 
 
-def _hash(pair: tuple[str, str]) -> float:
-    """A number in [0, 1) that a text and the right answer decide."""
-    return int(sha256_bytes("\0".join(pair).encode("utf-8", "replace"))[:8], 16) / 2**32
+def _is_drawn(pair: tuple[str, str], share: float) -> bool:
+    """Return whether a text and the right answer are in a ``share`` of all, the same ones each time."""
+    return int(_digest(pair)[:8], 16) / 2**32 < share
+
+
+def _digest(pair: tuple[str, str]) -> str:
+    return sha256_bytes("\0".join(pair).encode("utf-8", "replace"))
 
 
 def _opinion(grades: Sequence[Grade], opinions: Sequence[Reason], share: float) -> SecondOpinion:

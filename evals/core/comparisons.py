@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from evals.core.numbers import ShareOrZero
 from evals.core.record import ExtensibleRecord, Record
 from evals.core.records import Interval, Weighting
 
@@ -54,9 +55,7 @@ class Fall(Record):
     points: Annotated[float, Field(gt=0, le=100)] = Field(
         default=20.0, description="of reward or score, in per cent: a smaller loss is no fall"
     )
-    share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.5, description="of what the run had gained: a smaller loss is no fall either"
-    )
+    share: ShareOrZero = Field(default=0.5, description="of what the run had gained: a smaller loss is no fall either")
 
 
 FALL = Fall()

@@ -43,7 +43,7 @@ LINES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1
 PAGE_WIDTH, COLUMN_WIDTH = 6.8, 3.3
 """Inches of the text and of a column in two-column conference styles."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-mpl.rcParams["text.parse_math"] = False  # a name with two dollars is no formula
+mpl.rcParams["text.parse_math"] = False  # a name with two dollars is no formula, in figures of other styles neither
 _RC: dict[RcKeyType, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -67,7 +67,6 @@ _RC: dict[RcKeyType, Any] = {
     "svg.hashsalt": "rlvr-bench",
     "svg.fonttype": "path",  # the reader's machine may lack the font
     "pdf.fonttype": 42,  # TrueType; publishers refuse Type 3
-    "text.parse_math": False,  # a title may have $
 }
 
 

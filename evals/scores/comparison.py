@@ -170,8 +170,7 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, tra
     directories = {} if training is None else {run: training / run for run in trained}
     measured = {run: MeasuredRun.read(directory) for run, directory in directories.items()}
     if training is not None:
-        fell = {run for run, of_run in measured.items() if of_run.fell(settings.fall)}
-        counts = [replace(of_benchmark, fallen=frozenset(fell)) for of_benchmark in counts]
+        counts = with_falls(counts, measured, settings.fall)
     content = compare(counts, settings, _contrasts(counts[0], measured, settings)).to_json()
     write_json(out, content)
     rows = {key: len(content.pop(key)) for key in ("comparisons", "contrasts")}
@@ -190,6 +189,14 @@ def compare_study(
     """
     looks = tuple(look for path in decisions for look in Looks.read(path).looks)
     write_comparisons(scores, Settings.of(**settings, looks=looks), out, training)
+
+
+def with_falls(
+    benchmarks: Sequence[BenchmarkCounts], measured: Mapping[str, MeasuredRun], rule: Fall
+) -> list[BenchmarkCounts]:
+    """The same counts, which know the runs that fell of those that were ``measured``."""
+    fallen = frozenset(run for run, of_run in measured.items() if of_run.fell(rule))
+    return [replace(counts, fallen=fallen) for counts in benchmarks]
 
 
 def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], settings: Settings) -> list[Contrast]:

@@ -22,7 +22,7 @@ from evals.core.config.sections import Statistics
 from evals.core.errors import UserError
 from evals.core.files import read_parquet
 from evals.core.records import ALL_BENCHMARKS, BASE, Way
-from evals.scores.comparison import BenchmarkCounts, Settings, compare, extraction_note, read_counts
+from evals.scores.comparison import BenchmarkCounts, Settings, compare, extraction_note, read_counts, with_falls
 from evals.scores.contrast import MeasuredRun, held_out_scores
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.difference import Difference, estimate_combination
@@ -68,8 +68,8 @@ class Sheet:
         sheet = cls(ways, read_counts(scores), Settings.of(reference_method, statistics))
         if training is None:
             return sheet
-        fallen = frozenset(run for run in sheet.methods if MeasuredRun.read(training / run).fell(statistics.fall))
-        return replace(sheet, benchmarks=[replace(counts, fallen=fallen) for counts in sheet.benchmarks])
+        measured = {run: MeasuredRun.read(training / run) for run in sheet.methods}
+        return replace(sheet, benchmarks=with_falls(sheet.benchmarks, measured, statistics.fall))
 
     @property
     def methods(self) -> Mapping[str, tuple[str, str]]:

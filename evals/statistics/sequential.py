@@ -124,8 +124,8 @@ class Repetitions:
         decided = equivalent | (low > 0.0) | (high < 0.0)
         is_open = ~decided.any(axis=1)
         last = np.arange(len(low)), np.where(is_open, low.shape[1] - 1, decided.argmax(axis=1))
-        found = (~equivalent & (low > 0.0))[last]
-        return found, np.asarray(is_open), effect + self.final_error[last]
+        is_better = (~equivalent & (low > 0.0))[last]
+        return is_better, np.asarray(is_open), effect + self.final_error[last]
 
     def detectable(self, power: float = 0.8) -> float:
         """The smallest true difference that the study finds, as better or as worse, in a part ``power`` of them."""

@@ -68,10 +68,8 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
     frame = read_parquet(metrics, columns)
     tokens, steps, step_seconds = frame[columns].sum().tolist()
     cpu_seconds = read_cpu_seconds(job)
-    if (
-        cpu_seconds and training_seconds and training_seconds < step_seconds
-    ):  # measured of the last of several processes
-        cpu_seconds *= step_seconds / training_seconds
+    if cpu_seconds and training_seconds and training_seconds < step_seconds:
+        cpu_seconds *= step_seconds / training_seconds  # both were measured of the last of several processes
     if "peak_memory_bytes" in frame and not metrics.with_name("cluster.json").is_file():  # verl's is of a GPU
         peak, manifest = float(frame["peak_memory_bytes"].max()) / 2**20, metrics.with_name("manifest.json")
         on_gpu = manifest.is_file() and read_manifest(manifest, "run").details.get("device") == "cuda"

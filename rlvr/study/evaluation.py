@@ -216,8 +216,8 @@ def run_study(
     options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
     options += ["--cores", "all" if cores is None else str(cores), *(["--sdm", sdm] if sdm else [])]
     command = [sys.executable, "-P", "-m", "rlvr.study.launch", "--", target, *options]
-    own = [str(REPOSITORY), str(REPOSITORY / "workflow/progress")]
-    paths = os.pathsep.join([*own, *filter(None, [os.environ.get("PYTHONPATH")])])
+    ours = [str(REPOSITORY), str(REPOSITORY / "workflow/progress")]
+    paths = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": paths}, stdout=2, check=False)
     if ended.returncode != 0:
         raise UserError(

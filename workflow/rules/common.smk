@@ -351,7 +351,7 @@ def verifiers(names):
 
 
 def is_look(wildcards):
-    """Whether a folder is that of a look."""
+    """Return whether a folder is that of a look."""
     return wildcards.folder in STUDIES.looks(wildcards.folder)
 
 
