@@ -111,8 +111,7 @@ def _sample(plan: SamplePlan, job: tuple[int, int], response: Response) -> Sampl
     ends = [start for stop in plan.settings.stop if (start := text.find(stop)) >= 0]
     text = text[: min(ends)] if ends else text
     truncated = not response.finished and not ends
-    finish_reason: FinishReason = "length" if truncated else "stop"
-    finish_reason = finish_reason if response.is_answered else "unanswered"
+    finish_reason: FinishReason = "unanswered" if not response.is_answered else "length" if truncated else "stop"
     tokens = again = list(response.tokens)
     if not plan.bodies and not plan.gated:
         again = encoded_again(plan.models[-1].tokenizer, text, finish_reason, plan.end)

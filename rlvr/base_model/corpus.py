@@ -85,8 +85,6 @@ def write_corpus(settings: Corpus, count: int, out: Path) -> None:
     flaws = FlawedArithmetic(settings.error_rates, settings.shares, settings.misconception_share, settings.seed)
     rows = draw_corpus(settings.kinds, count, settings.seed, flaws, settings.wording, settings.skipping)
     write_jsonl(out, rows)
-    without = {"skipping"} if settings.skipping is None else set[str]()  # a later key changes no older manifest
-    content = settings.model_dump(mode="json", exclude=without)
-    parameters = {"version": VERSION, "count": count, **dict(sorted(content.items()))}
+    parameters = {"version": VERSION, "count": count, **dict(sorted(settings.to_json().items()))}
     manifest = Manifest("corpus", {}, hash_files(out.parent, out), parameters, fingerprint(parameters))
     manifest.write(out.with_suffix(".manifest.json"))

@@ -97,7 +97,9 @@ class Corpus(Settings):
         default=None, description="solutions in words, of the family worded; default: formulas"
     )
     skipping: Skipping | None = Field(
-        default=None, description="solutions in words with skipped steps, of the families worded and hundreds"
+        default=None,
+        exclude_if=lambda skipping: skipping is None,  # manifests of corpora without it were made before
+        description="solutions in words with skipped steps, of the families worded and hundreds",
     )
 
     @model_validator(mode="after")
