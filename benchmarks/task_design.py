@@ -31,7 +31,7 @@ from evals.problems.arithmetic import write_problems
 from evals.statistics.accuracy import pass_at_k
 from evals.statistics.difference import estimate_combination
 from rlvr.base_model.corpus import write_corpus
-from rlvr.study.study import Study
+from rlvr.study.study import VALIDATION, Study
 
 DECODINGS = {"T 1": 1.0, "T 0": 0.0}
 BASE_SAMPLES, SAMPLES, LARGE_K = 64, 8, 32
@@ -86,8 +86,18 @@ class Task:
             training = {**self.model.training_settings(), "seed": self.model.training.seed + seed - 1}
             write_corpus(settings, self.model.training.examples, directory / "corpus.jsonl")
             parsed = BaseModelSettings.parse(training, "training")
-            train_base_model(parsed, directory / "corpus.jsonl", directory, 1000, 600.0)
+            held_out = self._held_out() if parsed.stop_at else None
+            train_base_model(parsed, directory / "corpus.jsonl", directory, 1000, 600.0, held_out)
         return directory
+
+    def _held_out(self) -> Path:
+        """The study's held-out problems, by whose accuracy its base models stop."""
+        directory, settings = self.out / "problems" / VALIDATION, self.study.validation_settings
+        if not (directory / "manifest.json").exists():
+            write_problems(
+                VALIDATION, settings["kinds"], "evaluation", settings["count"], settings["seed"], directory
+            )
+        return directory / "problems.jsonl"
 
     def base_seed(self, seed: int) -> int:
         """The pretraining seed of the base model that a training seed starts from."""
