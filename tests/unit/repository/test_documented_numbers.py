@@ -224,7 +224,7 @@ def test_limits_and_defaults_are_those_of_the_code(page: str) -> None:
 
 
 def test_the_default_studys_model_has_the_size_that_pages_say() -> None:
-    config = study("config.yaml").config.models["tiny"]
+    config = study("sharpening.yaml").config.models["tiny"]
     rows = draw_corpus(config.corpus.kinds, 2000, 1, FlawedArithmetic((0.0,), (1.0,), 0.0, 1), config.corpus.wording)
     words = len(build_word_tokenizer(text for row in rows for text in row.values()))
     with torch.device("meta"):
