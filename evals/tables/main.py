@@ -95,7 +95,7 @@ def _pass_at_k(results: Results) -> list[Column[Condition]]:
 
 
 def _decoded_column(name: str, results: Results) -> Column[Condition]:
-    """The column of the scores by a further decoding; the CSV has their comparison with the reference method as well."""
+    """The column of the scores by a further decoding; the CSV has their comparison with the reference method, too."""
 
     def average(condition: Condition) -> float:
         return results.average(_like(results, condition)).value
