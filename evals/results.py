@@ -117,11 +117,11 @@ class Results:
     def average(self, condition: Condition, benchmark: str = ALL_BENCHMARKS) -> Average:
         """The average of a condition over its seeds that did not fall, on one benchmark or over all.
 
-        The values by seed are of all seeds. The base model is one given policy: its error has no share of seeds, and
-        its interval on one benchmark is that of its score.
+        The values by seed are of all seeds. A single base model is one given policy: its error has no share of seeds,
+        and its interval on one benchmark is that of its score.
         """
         names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
-        is_fixed = condition.method == BASE
+        is_fixed = condition.method == BASE and len(condition.runs) == 1
         average = self._average(condition, names, is_fixed, weights=weights)
         if len(held := self.held(condition)) == len(condition.runs):
             return average

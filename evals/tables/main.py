@@ -213,7 +213,7 @@ def contrast_note(results: Results) -> str:
 
 def computed_manifests(results: Results, directory: Path) -> list[Path]:
     """The manifests of the base models, trainings and samples under ``directory``, results/."""
-    paths = {directory / "base" / run.model for run in results.runs}
+    paths = {directory / "base" / run.base_model for run in results.runs}
     paths |= {directory / "runs" / run.run for run in results.runs}
     paths |= {directory / "samples" / run.run / name for run in results.runs for name in results.benchmarks}
     return [manifest for path in sorted(paths) if (manifest := path / "manifest.json").is_file()]

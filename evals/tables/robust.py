@@ -53,14 +53,14 @@ class Falls:
 
 def falls_of(results: Results) -> dict[Condition, Falls]:
     """Find the runs of every trained method that fell, and those that ended below their base model."""
-    bases = {row.model: _accuracies(results, row.runs[0].run) for row in results.conditions if row.method == BASE}
+    bases = {run.base_model: _accuracies(results, run.run) for run in results.runs if run.method == BASE}
     falls = {}
     for row in results.conditions:
         if row.method != BASE:
-            runs = [run.run for run in row.runs]
-            fallen, base = [run for run in runs if run in (results.fallen or ())], bases.get(row.model)
-            below = [run for run in runs if base and robust.fell_below(_accuracies(results, run), base)]
-            falls[row] = Falls(tuple(fallen), len(runs), tuple(below))
+            fallen = [run.run for run in row.runs if run.run in (results.fallen or ())]
+            known = [(run.run, bases[run.base_model]) for run in row.runs if run.base_model in bases]
+            below = [run for run, base in known if robust.fell_below(_accuracies(results, run), base)]
+            falls[row] = Falls(tuple(fallen), len(row.runs), tuple(below))
     return falls
 
 

@@ -37,7 +37,7 @@ def studies_of(results: Path) -> list[Path]:
 
 def run_directory(run: Run, directory: Path) -> Path:
     """The directory of a trained run or, for the base model's run, of the base model, below results/."""
-    return directory / "base" / run.model if run.method == BASE else directory / "runs" / run.run
+    return directory / "base" / run.base_model if run.method == BASE else directory / "runs" / run.run
 
 
 def read_run_manifest(run: Run, directory: Path) -> Manifest:

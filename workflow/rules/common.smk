@@ -10,6 +10,7 @@ from pathlib import Path
 from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.comparisons import FALL
 from evals.core.files import canonical_json, sha256_file
+from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.generation import VERSION as SAMPLER_VERSION
@@ -123,7 +124,7 @@ def made(folder):
     runs = [policy(row.run) for row in compared(folder)]
     runs += [candidate for row in runs for candidate in row.candidates]
     files = {row.file for row in runs}
-    files |= {f"results/base/{row.run.model}/manifest.json" for row in runs}
+    files |= {f"results/base/{row.run.base_model}/manifest.json" for row in runs}
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
     for row in runs:
         names = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
@@ -157,7 +158,7 @@ PROBLEMS |= {name: benchmark.problem_settings() for name, benchmark in STUDY.ben
 DRAWN = [name for name, settings in PROBLEMS.items() if "kinds" in settings]
 READ = [name for name in PROBLEMS if name not in DRAWN and name != TRAIN]
 TRAINED_ON = [TRAINING_PROBLEMS] if TRAINS else []
-TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.models_from_scratch)
+TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.scratch_bases)
 TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solutions(model)]
 
 
@@ -175,7 +176,7 @@ def read_by(manifest, sets):
 
 # Base models
 
-SCRATCH, TUNED = STUDY.models_from_scratch, STUDY.fine_tuned_models
+SCRATCH, TUNED = STUDY.scratch_bases, STUDY.fine_tuned_models
 IMPORTED = {**STUDY.existing_models, **{f"{name}-pretrained": model for name, model in TUNED.items()}}
 """The models that are fetched or linked; what is fine-tuned first has the name of its result and a suffix."""
 
@@ -407,6 +408,10 @@ RESULTS |= {"comparisons": "results/{folder}comparisons.json"}
 OF_TRAINING = of_runs("results/runs/{run}/manifest.json", trained=True), of_runs(
     "results/runs/{run}/metrics.parquet", trained=True
 )
+FIRST_BASES = [
+    f"results/base/{base_name(name, model.numbers[0])}/manifest.json"
+    for name, model in STUDY.models_from_scratch.items()
+]
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
 
 

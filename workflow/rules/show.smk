@@ -111,7 +111,7 @@ rule table_sizes:
     input:
         code_of("evals.scores.factors"),
         **RESULTS,
-        bases=expand("results/base/{model}/manifest.json", model=STUDY.models_from_scratch),
+        bases=FIRST_BASES,
     output:
         table("sizes"),
     log:

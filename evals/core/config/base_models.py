@@ -189,10 +189,27 @@ class FromScratch(Settings):
     corpus: Corpus = Field(description="worked solutions")
     training: BaseTraining = Field(description="optimizer and length")
     reinforcement: Reinforcement | None = Field(default=None, description="how methods train this model")
+    bases: Count = Field(
+        default=1,
+        description="base models, each with seeds of its own, one more than those of the base model before; training "
+        "seed 1 starts from the first one, seed 2 from the second, and after the last one from the first again",
+    )
 
     prompt_form: ClassVar[Literal["base"]] = "base"
     chat_template_kwargs: ClassVar[dict[str, Any]] = {}
     dtype: ClassVar[Literal["float32"]] = "float32"
+
+    @property
+    def numbers(self) -> list[int | None]:
+        """The numbers of the base models; the only one has none."""
+        return [None] if self.bases == 1 else list(range(1, self.bases + 1))
+
+    def numbered(self, number: int | None) -> FromScratch:
+        """The settings of a base model alone."""
+        later = (number or 1) - 1
+        corpus = self.corpus.model_copy(update={"seed": self.corpus.seed + later})
+        training = self.training.model_copy(update={"seed": self.training.seed + later})
+        return self.model_copy(update={"corpus": corpus, "training": training, "bases": 1})
 
     @model_validator(mode="after")
     def _check_tokens(self) -> FromScratch:

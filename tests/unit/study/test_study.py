@@ -154,3 +154,19 @@ def test_planning_and_what_needs_no_model_import_no_torch() -> None:
     program = f"import sys, {', '.join(modules)}; from rlvr.cli import main; main(['methods', 'show', 'delta'])"
     program += "; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_training_seeds_start_from_the_base_models_in_turn(config: dict[str, Any]) -> None:
+    config["models"]["tiny"]["bases"] = 3
+    config["seeds"] = [1, 2, 3, 4, 6]
+    study = Study.resolve(config)
+    of_dapo = [run for run in study.trained_runs if run.method == "dapo"]
+    assert [run.base for run in of_dapo] == [1, 2, 3, 1, 3]
+    assert str(study.run_spec("tiny-dapo-s6").base) == "results/base/tiny-3"
+    bases = [run for run in study.runs if run.seed is None]
+    assert [(run.run, study.checkpoint(run.run)) for run in bases] == [
+        (f"tiny-base-{number}", f"results/base/tiny-{number}") for number in (1, 2, 3)
+    ]
+    first, _, third = study.scratch_bases.values()
+    assert (third.corpus.seed, third.training.seed) == (first.corpus.seed + 2, first.training.seed + 2)
+    assert study.scratch_bases.keys() == {"tiny-1", "tiny-2", "tiny-3"}
