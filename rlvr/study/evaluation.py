@@ -221,6 +221,5 @@ def run_study(
     ended = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": paths}, stdout=2, check=False)
     if ended.returncode != 0:
         raise UserError(
-            f"{out}: the study stopped with status {ended.returncode}, as said above; finished samples are kept, "
-            "and the same command goes on from them"
+            f"{out}: the study stopped with status {ended.returncode}, as said above; what has finished is kept"
         )
