@@ -208,7 +208,7 @@ class Judgement:
         """Train one seed of component and reference, and measure the angle between their gradients."""
         content = self.content([1])
         both = {name: content["methods"][name] for name in (self.reference, self.method)}
-        run_study({**content, "methods": both, "controls": None}, self.out, self.cores, "runs")
+        run_study({**content, "methods": both, "controls": None}, self.out, self.cores, ["runs"])
         runs = self.out / "results/runs"
         model = next(iter(content["models"]))
         mine, other = (MeasuredRun.read(runs / f"{model}-{name}-s1") for name in (self.method, self.reference))

@@ -107,6 +107,6 @@ def test_what_brings_verl_is_handed_to_snakemake(tmp_path: Path, monkeypatch: py
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr(subprocess, "run", run)
-    evaluation.run_study({"study": "short"}, tmp_path, 2, "scores", "conda")
+    evaluation.run_study({"study": "short"}, tmp_path, 2, ["scores"], "conda")
     evaluation.run_study({"study": "short"}, tmp_path, 2)
     assert commands[0][-4:] == ["--cores", "2", "--sdm", "conda"] and "--sdm" not in commands[1]
