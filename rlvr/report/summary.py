@@ -153,6 +153,7 @@ def alternatives(results: Results, shown: dict[str, Any], summaries: Mapping[Con
     return {
         "scores": f"Scores of every method on every benchmark with intervals. {highest}",
         "differences": f"Paired differences of every method to the reference method with intervals. {verdicts}",
+        "pass_at_k": "Problems with a right one among k responses, of every method and of its base model.",
         "profiles": f"Performance profiles of every method. {_ranked('Interquartile means', middles)}",
         "cost_curves": f"Training reward of every method over tokens, optimizer steps and seconds. {reward}",
         "compute_performance": f"Scores on held-out problems over tokens with fitted curves. {held_out}",

@@ -216,6 +216,11 @@ def corpus(wildcards):
     return {"settings": model.corpus, "count": model.training.examples}
 
 
+def settings_of_corpus(wildcards):
+    """What decides a corpus: with the version, so that a raised one makes it again and is no other's result."""
+    return {**corpus(wildcards), "version": BASE_MODEL_VERSION}
+
+
 def parameters_of_corpus(wildcards):
     """The parameters that the manifest of a corpus has."""
     settings, count = corpus(wildcards).values()
@@ -449,6 +454,9 @@ FIRST_BASES = [
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
 
 
+SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
+
+
 def table(name, *more):
     """The files of a table, the first of which stands in `snakemake --report`."""
     path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
@@ -478,6 +486,7 @@ def tables_of(folder):
     names = ["main", "audit"]
     if TRAINS:
         names += ["by_seed", "robust", "efficiency", "paper_vs_ours"]
+        names += ["pass_at_k"] * SEVERAL_SAMPLES
         names += ["sizes"] * SEVERAL_SIZES + ["checkpoints"] * bool(BEST_CHOICE)
     return names
 
@@ -490,6 +499,7 @@ def figures_of(folder):
         return ["scores"]
     study = study_of(folder)
     names = ["scores", "differences", "profiles", "cost_curves", "training_curves"]
+    names += ["pass_at_k"] * SEVERAL_SAMPLES
     names += ["compute_performance"] * bool(study.validation_settings) + ["validation_curves"] * bool(BEST_CHOICE)
     return names + own_figures(folder)
 
@@ -519,6 +529,7 @@ def pages_of(folder):
 TABLES = {
     "by_seed": "evals.tables.by_seed:write_by_seed_table",
     "robust": "evals.tables.robust:write_robust_table",
+    "pass_at_k": "evals.tables.pass_at_k:write_pass_at_k_table",
 }
 TABLES_OF_TRAINING = {
     "efficiency": "evals.tables.efficiency:write_efficiency_table",
@@ -566,6 +577,10 @@ def reference_of(wildcards):
 FIGURES = {
     "scores": "evals.figures.results:write_scores_figure",
     "differences": "evals.figures.results:write_differences_figure",
+}
+FIGURES_OF_METHODS = {
+    "profiles": "evals.figures.results:write_profiles_figure",
+    "pass_at_k": "evals.figures.results:write_pass_at_k_figure",
 }
 FIGURES_OF_TRAINING = {
     "cost_curves": "evals.figures.efficiency:write_cost_curves",

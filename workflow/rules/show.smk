@@ -222,17 +222,19 @@ rule figure_of_scores:
         "../scripts/call.py"
 
 
-rule figure_profiles:
-    """The problems that each method solves."""
+rule figure_of_methods:
+    """A panel for each method: the share of its scores above each threshold; pass@k beside its base model's."""
     input:
         code_of("evals.figures.results"),
         **RESULTS,
     output:
-        figure("profiles"),
+        figure("{figure}"),
     log:
-        "results/logs/{folder}figures/profiles.log",
+        "results/logs/{folder}figures/{figure}.log",
+    wildcard_constraints:
+        figure=one_of(FIGURES_OF_METHODS),
     params:
-        call="evals.figures.results:write_profiles_figure",
+        call=lambda w: FIGURES_OF_METHODS[w.figure],
     script:
         "../scripts/call.py"
 

@@ -22,7 +22,7 @@ from tests.stages import status
 from tests.unit.synthetic_results import Study, full_size_results
 
 _NOTE = "Generated problems & a tiny model."
-_FIGURES = ("scores", "differences", "profiles", "cost_curves", "training_curves")
+_FIGURES = ("scores", "differences", "pass_at_k", "profiles", "cost_curves", "training_curves")
 
 
 @pytest.fixture
