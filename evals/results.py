@@ -117,11 +117,11 @@ class Results:
     def average(self, condition: Condition, benchmark: str = ALL_BENCHMARKS) -> Average:
         """The average of a condition over its seeds that did not fall, on one benchmark or over all.
 
-        The values by seed are of all seeds. A single base model is one given policy: its error has no share of seeds,
-        and its interval on one benchmark is that of its score.
+        The values by seed are of all seeds. Base models are given policies: their error has no share of seeds, and the
+        interval of a single one on one benchmark is that of its score.
         """
         names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
-        is_fixed = condition.method == BASE and len(condition.runs) == 1
+        is_fixed = condition.method == BASE
         average = self._average(condition, names, is_fixed, weights=weights)
         if len(held := self.held(condition)) == len(condition.runs):
             return average
@@ -182,8 +182,15 @@ class Results:
             sizes = [of_benchmark.shape[1] for of_benchmark in rates]
             rates, clusters = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)]
         k = k[: len(rates)]
+        bases = [run.base for run in condition.runs if run.base is not None]
         return estimate_average(
-            rates, k, is_fixed=is_fixed, confidence=self.confidence, weights=weights, clusters=clusters
+            rates,
+            k,
+            is_fixed=is_fixed,
+            confidence=self.confidence,
+            weights=weights,
+            clusters=clusters,
+            bases=bases or None,
         )
 
     def comparison(self, condition: Condition, against: str, benchmark: str = ALL_BENCHMARKS) -> Comparison | None:
