@@ -14,13 +14,13 @@ _RESULTS = "results"
 _NO_RESULTS = re.compile(
     r"(claims/(decoding/)?)?(logs|jobs|costs|mlflow-artifacts)/"  # of the study, or of rlvr-claims
     r"|(.*/)?\.[^/]*(/|$)"  # what Snakemake, writers and file managers keep for themselves
-    r"|((base|runs)/[^/]+|(claims/(decoding/)?)?samples/[^/]+/[^/]+|claims/decoding/sweeps/[^/]+/points/[^/]+)/state/"
+    r"|((base|runs)/[^/]+|(claims/(decoding/)?|decodings/[^/]+/)?samples/[^/]+/[^/]+|claims/decoding/sweeps/[^/]+/points/[^/]+)/state/"
     r"|base/[^/]+/converted/"  # what the link checkpoint beside it leads to
     r"|runs/[^/]+/(verl/|(checkpoints/step-\d+/)?(run|cluster)\.json$)"
     r"|runs/[^/]+/(metrics_so_far\..*|(candidates|checkpoints/.*)\.kept)$"
     r"|(problems|claims/decoding)/[^/]+/disjoint\.json$"
     r"|(.*/)?progress\.json$"
-    r"|(studies/[^/]+/(best/)?)?(study|runs|tracking)\.json$"
+    r"|(studies/[^/]+/)?(best/|decodings/[^/]+/)?(study|runs|tracking)\.json$"
     r"|(mlflow\.db[^/]*|README\.md)$"
 )
 """Files below results/ that are no results: logs, settings, measurements, states to go on from, tools' own files."""

@@ -116,7 +116,7 @@ def rehearse(
 
     content = rehearsal(Study.read(study), str(study), model, method)
     directory = (out or Path("results/rehearsal") / content["study"]).resolve()
-    run_study(content, directory, cores, "scores", sdm)
+    run_study(content, directory, cores, ["scores"], sdm)
     print(*report(content, directory), sep="\n")
 
 

@@ -16,8 +16,8 @@ from evals.tables.layout import Table
 from rlvr.report.charts import charts
 from rlvr.report.examples import first_responses
 from rlvr.report.html import embedded, write_page
-from rlvr.report.provenance import read_run_manifest, read_study, run_directory
-from rlvr.report.summary import alternatives, best_condition, findings, headline, question
+from rlvr.report.provenance import component_files, read_run_manifest, read_study, run_directory
+from rlvr.report.summary import alternatives, answer, best_condition, findings, headline, question
 from rlvr.report.trainings import recorded_table, settings_table, timing_table
 
 _FIGURES = ("differences", "scores", "profiles", "cost_curves", "compute_performance", "training_curves")
@@ -86,10 +86,13 @@ def report_content(
     for run in results.runs:
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
-    inputs += read
+    components = dict(component_files([read_run_manifest(run, directory) for run in results.runs], directory))
+    inputs += [*read, *components.values()]
     shown_on_page = {
         "title": title or settings["study"],
         "question": title or question(results),
+        "answer": answer(results, costs),
+        "components": {name: file.read_text("utf-8", "replace") for name, file in components.items()},
         "headline": headline(results),
         "alternatives": alternatives(results, curves, summaries),
         "settings": json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True),

@@ -10,7 +10,7 @@ from evals.figures.efficiency import COSTS
 from evals.results import Results
 from evals.statistics.robust import share_interval
 from evals.tables import numbers
-from evals.tables.main import average_text, controls_note, difference_text, repeated_note
+from evals.tables.main import Costs, average_text, controls_note, difference_text, repeated_note
 from evals.tables.robust import Summary
 from rlvr.report.charts import HELD_OUT, at_the_end
 
@@ -75,11 +75,29 @@ def _falls(results: Results, compared: Sequence[tuple[str, str, Comparison]]) ->
 
 def question(results: Results) -> str:
     """What the study asks, the report's heading."""
-    compared, models = len(_candidates(results)), len(_models(results))
-    if not compared:
+    candidates, models = _candidates(results), len(_models(results))
+    if not candidates:
         return f"What does {results.reference_title} gain over the base model?"
-    which, on_any = "Is any" if compared > 1 else "Is one", f" on any of {models} models" if models > 1 else ""
-    return f"{which} of {compared} methods better than {results.reference_title}{on_any}?"
+    titles = {row.method: row.title for row in results.conditions}
+    which = f"any of {len(candidates)} methods" if len(candidates) > 1 else titles[next(iter(candidates))]
+    on_any = f" on any of {models} models" if models > 1 else ""
+    return f"Is {which} better than {results.reference_title}{on_any}?"
+
+
+def answer(results: Results, costs: Costs) -> str:
+    """Say the verdict where the study asks about one method on one model; empty otherwise."""
+    candidates, reference = _candidates(results), results.reference_title
+    if len(candidates) != 1 or len(_models(results)) != 1:
+        return ""
+    ((method, (comparison,)),) = candidates.items()
+    parts = [f"{difference_text(comparison)} points after {comparison.seeds} seeds"]
+    if (effect := comparison.minimum_detectable_effect) is not None:
+        parts.append(f"smaller differences than {numbers.percent(effect)} are often missed")
+    seconds = {row.method: cost.training_seconds for row, cost in costs.items()}
+    mine, other = seconds.get(method), seconds.get(results.reference_method)
+    if mine and other:
+        parts.append(f"{mine / other:.2g} times the seconds of {reference}")
+    return f"{_VERDICTS[comparison.verdict].format(reference=reference)}: {'; '.join(parts)}."
 
 
 def headline(results: Results) -> list[tuple[str, str]]:
@@ -92,7 +110,7 @@ def headline(results: Results) -> list[tuple[str, str]]:
     verdicts = [[comparison.verdict for comparison in on_models] for on_models in candidates.values()]
     better, worse = (sum(verdict in on_models for on_models in verdicts) for verdict in (Verdict.BETTER, Verdict.WORSE))
     numbers_shown = []
-    if candidates:
+    if len(candidates) * len(models) > 1:  # of one the answer says it
         words = f"methods better than {results.reference_title}, {worse} worse"
         words += f", on one or more of {len(models)} models" if several else ""
         equivalent = f", {verdicts.count([Verdict.EQUIVALENT] * len(models))} equivalent{' on all' if several else ''}"

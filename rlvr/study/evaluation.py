@@ -205,7 +205,7 @@ def evaluate(content: dict[str, Any], out: Path, cores: int | None) -> list[Path
 
 
 def run_study(
-    content: dict[str, Any], out: Path, cores: int | None, target: str = "all", sdm: str | None = None
+    content: dict[str, Any], out: Path, cores: int | None, targets: Sequence[str] = ("all",), sdm: str | None = None
 ) -> None:
     """Run a study, or go on with it, in the directory ``out``, in which it is written to study.json.
 
@@ -215,12 +215,11 @@ def run_study(
     write_json(file, content)
     options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
     options += ["--cores", "all" if cores is None else str(cores), *(["--sdm", sdm] if sdm else [])]
-    command = [sys.executable, "-P", "-m", "rlvr.study.launch", "--", target, *options]
+    command = [sys.executable, "-P", "-m", "rlvr.study.launch", "--", *targets, *options]
     ours = [str(REPOSITORY), str(REPOSITORY / "workflow/progress")]
     paths = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": paths}, stdout=2, check=False)
     if ended.returncode != 0:
         raise UserError(
-            f"{out}: the study stopped with status {ended.returncode}, as said above; finished samples are kept, "
-            "and the same command goes on from them"
+            f"{out}: the study stopped with status {ended.returncode}, as said above; what has finished is kept"
         )

@@ -2,7 +2,8 @@
 
 A folder is where a study's own results lie, below results/: "" or studies/NAME/, and within it looks/SEEDS/, steps/
 and best/. Named inputs and params are the arguments of the function that a rule calls (workflow/scripts/call.py);
-unnamed ones only make the job again when they change.
+unnamed ones only make the job again when they change. Samples and grades by a further decoding lie in
+results/decodings/NAME/, for all studies.
 """
 
 from pathlib import Path
@@ -42,7 +43,7 @@ from rlvr.study.machine import (
     software,
 )
 from rlvr.study.notices import print_notices
-from rlvr.study.policies import score_points
+from rlvr.study.policies import DECODINGS, score_points
 from rlvr.study.rule_values import NO_NAME, by_setting, name_targets, one_of, options, refuse_made_otherwise
 from rlvr.study.source_files import as_input, code_of, template_files
 from rlvr.study.source_files import CONFIG as CONFIG_FILES
@@ -72,6 +73,17 @@ wildcard_constraints:
     run="[^/]+",
     model=one_of(CONFIG.models),
     benchmark=one_of(BENCHMARKS),
+
+
+def decoding_of(folder):
+    """The name of the decoding whose scores lie in a folder; None of the sampling that verdicts are about."""
+    _, found, name = folder.partition(DECODINGS)
+    return name.rstrip("/") if found else None
+
+
+def answers(decoding):
+    """The directory of the samples and grades by a decoding."""
+    return "results" if decoding is None else f"results/{DECODINGS}{decoding}"
 
 
 def study_of(folder):
@@ -111,7 +123,8 @@ def of_runs(pattern, trained=False):
     def files(wildcards):
         runs = [row.run for row in compared(wildcards.folder) if not trained or row.seed is not None]
         benchmarks = [wildcards.benchmark] if hasattr(wildcards, "benchmark") else BENCHMARKS
-        return expand(pattern, run=runs, b=benchmarks if "{b}" in pattern else [""])
+        within = answers(decoding_of(wildcards.folder))
+        return expand(pattern, run=runs, b=benchmarks if "{b}" in pattern else [""], answers=within)
 
     return files
 
@@ -127,9 +140,9 @@ def made(folder):
     files |= {f"results/base/{row.run.base_model}/manifest.json" for row in runs}
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
     for row in runs:
-        names = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
-        files |= set(expand("results/{of}/{run}/{b}/manifest.json", of=("samples", "grades"), run=row.run.run, b=names))
-        files |= set(expand("results/grades/{run}/{b}/audit.json", run=row.run.run, b=names))
+        names, within = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS, answers(decoding_of(folder))
+        files |= set(expand(f"{within}/{{of}}/{row.run.run}/{{b}}/manifest.json", of=("samples", "grades"), b=names))
+        files |= set(expand(f"{within}/grades/{row.run.run}/{{b}}/audit.json", b=names))
     files |= set(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
     files |= set(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
     files |= set(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
@@ -286,6 +299,16 @@ CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
 GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
 
 
+def decoding_by(wildcards):
+    """The decoding of a job that samples or grades; None of the sampling that verdicts are about."""
+    return CONFIG.evaluation.decodings[wildcards.decoding] if hasattr(wildcards, "decoding") else None
+
+
+def answers_of(wildcards):
+    """The directory of the samples and grades that a job is about."""
+    return answers(getattr(wildcards, "decoding", None))
+
+
 def evaluated_on(wildcards):
     """The benchmarks that a checkpoint is evaluated on."""
     return CHOOSING if policy(wildcards.run).chooses else BENCHMARKS
@@ -293,18 +316,24 @@ def evaluated_on(wildcards):
 
 def sampling(wildcards):
     """What decides a policy's samples on all benchmarks alike; those of a candidate are others than those that are scored."""
-    row = policy(wildcards.run)
+    row, decoding = policy(wildcards.run), decoding_by(wildcards)
     settings = STUDY.sampling(row.run.model)
+    if decoding is not None:
+        return settings.model_copy(update={"temperature": decoding.temperature, "top_p": decoding.top_p})
     return settings.model_copy(update={"seed": settings.seed + 1}) if row.chooses else settings
 
 
 def sampling_of(wildcards):
     """What each benchmark has of its own, by its name."""
-    row = policy(wildcards.run)
+    row, decoding = policy(wildcards.run), decoding_by(wildcards)
+
+    def samples(name):
+        return BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name)
+
     return {
         name: OfBenchmark(
             prompt=STUDY.prompt(name, row.run.model),
-            samples_per_problem=BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name),
+            samples_per_problem=decoding.samples_per_problem if decoding else samples(name),
         )
         for name in evaluated_on(wildcards)
     }
@@ -320,7 +349,7 @@ def check_samples(wildcards, texts):
     for name, own in sampling_of(wildcards).items():
         asked = {**sampling(wildcards).identity(), **own.identity()}
         asked = {key: value for key, value in asked.items() if key in DECISIVE}
-        file = f"results/samples/{{run}}/{name}/manifest.json"
+        file = f"{answers_of(wildcards)}/samples/{{run}}/{name}/manifest.json"
         refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked, DECISIVE)(wildcards, texts)
 
 
@@ -329,7 +358,7 @@ def check_grades(wildcards, texts):
     for name in evaluated_on(wildcards):
         kind, version = STUDY.grading(name)
         asked = {"kind": kind, **({"grader_version": version} if isinstance(version, int) else {})}
-        file = f"results/grades/{{run}}/{name}/manifest.json"
+        file = f"{answers_of(wildcards)}/grades/{{run}}/{name}/manifest.json"
         refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked)(wildcards, texts)
 
 
@@ -359,7 +388,7 @@ def is_look(wildcards):
 def statistics(wildcards):
     """The statistics of a comparison: at a look its intervals have the level of the look, and controls are not named."""
     config = study_of(wildcards.folder).config
-    looks = STUDIES.looks(wildcards.folder)
+    looks = {} if decoding_of(wildcards.folder) else STUDIES.looks(wildcards.folder)
     look, planned = looks.get(wildcards.folder), list(looks.values())
     stopping = {"looks": [row.seeds for row in planned], "levels": [row.level for row in planned]}
     return {
@@ -387,7 +416,7 @@ def parameters_of_comparisons(wildcards):
 
 def decisions(wildcards):
     """The decisions of the last look at the study of a folder; those of a look itself come later."""
-    if is_look(wildcards):
+    if is_look(wildcards) or decoding_of(wildcards.folder):
         return []
     compared(wildcards.folder)
     taken = [name for name, look in STUDIES.looks(wildcards.folder).items() if look.is_due]
@@ -408,6 +437,11 @@ RESULTS |= {"comparisons": "results/{folder}comparisons.json"}
 OF_TRAINING = of_runs("results/runs/{run}/manifest.json", trained=True), of_runs(
     "results/runs/{run}/metrics.parquet", trained=True
 )
+DECODED = [
+    f"results/{{folder}}{DECODINGS}{name}/{file}.json"
+    for name in CONFIG.evaluation.decodings
+    for file in (*expand("scores/{b}", b=BENCHMARKS), "comparisons")
+]
 FIRST_BASES = [
     f"results/base/{base_name(name, model.numbers[0])}/manifest.json"
     for name, model in STUDY.models_from_scratch.items()
@@ -571,6 +605,7 @@ def everything(folder):
     parts = [folder]
     parts += [f"{folder}steps/"] * (study_of(folder).config.score_at is not None)
     parts += [f"{folder}best/"] * bool(BEST_CHOICE)
+    parts += [f"{folder}{DECODINGS}{name}/" for name in CONFIG.evaluation.decodings]
     files = [file for part in parts for file in made(part)]
     study = [] if design(folder) else [f"results/{folder}study.json"]
     return [*files, *study, *(file for drawn in drawn_files(folder) for file in drawn), *pages_of(folder)]

@@ -41,6 +41,7 @@ rule table_main:
         code_of("evals.tables.main"),
         of_runs("results/runs/{run}/metrics.parquet", trained=True),
         **RESULTS,
+        decoded=DECODED,
     output:
         table("main", ".tex", "_short.tex"),
     log:
@@ -49,6 +50,7 @@ rule table_main:
         call="evals.tables.main:write_main_table",
         costs=COSTS,
         training=RUNS,
+        decodings=list(CONFIG.evaluation.decodings),
         notes=lambda w: notes(STUDY, study_of(w.folder)),
     script:
         "../scripts/call.py"

@@ -10,7 +10,7 @@ from evals.core.comparisons import FALL, Fall
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, Positive, Share
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
 from evals.core.sampling import BenchmarkSampling, SamplingMachine
@@ -105,6 +105,24 @@ class LocalCopy(Settings):
     sha256: Sha256 | None = Field(default=None, description="of the resulting problems.jsonl")
 
 
+class Decoding(Settings):
+    """Another way in which every checkpoint answers the benchmarks, beside the one that verdicts are about."""
+
+    temperature: NotNegative = Field(description="of sampling; 0 takes the most likely token")
+    top_p: Share = Field(
+        default=1.0, description="of sampling: the smallest set of tokens whose probability reaches it"
+    )
+    samples_per_problem: Count = Field(description="responses to each problem; at temperature 0 one says all")
+
+    @model_validator(mode="after")
+    def _check_samples(self) -> Self:
+        if self.temperature == 0 and self.samples_per_problem > 1:
+            raise NotAccepted(
+                f"is {self.samples_per_problem} at temperature 0", "1, for all would be the same", "samples_per_problem"
+            )
+        return self
+
+
 class Evaluation(BenchmarkSampling, Settings):
     """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
 
@@ -117,6 +135,12 @@ class Evaluation(BenchmarkSampling, Settings):
         description="training: problems with an answer are put into problems.prompt, as in training; benchmark: into "
         "the benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice "
         "and programs keep their own",
+    )
+    decodings: dict[Name, Decoding] = Field(
+        default={},
+        description="further ways of sampling by their names, such as `greedy: {temperature: 0, samples_per_problem: "
+        "1}`: a column of the main table each, and a sentence where their verdicts differ. Verdicts are about the "
+        "sampling of this section",
     )
     audited: Share = Field(
         default=0.125,
