@@ -9,6 +9,7 @@ from typing import Any
 
 from evals.core import arithmetic
 from evals.core.comparisons import Comparison, Look, Verdict
+from evals.core.errors import counted
 from evals.core.files import read_json
 from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
@@ -275,7 +276,7 @@ def read_costs(results: Results, costs: Path, training: Path) -> Costs:
 
 
 def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
-    """Write a row per method: scores, comparisons, cost; .md, .csv, .tex."""
+    """Write a row per method: scores, comparisons, cost; and the columns that a paper needs."""
     measured, falls = read_costs(results, costs, training), falls_of(results)
     columns = main_columns(results, measured, falls)
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
@@ -289,16 +290,26 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
 
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
-    """Lay out the five columns of the main table that a paper has room for."""
-    # After looks no p-value is corrected: the looks decide, and methods differ in their seeds.
-    shown = ("Method", "avg@", "Versus ", "Seeds" if results.looks else "p (Holm)", "Verdict")
-    chosen = [column for column in columns if column.header.startswith(shown)]
-    return make_table("main_short", f"Average over {len(results.benchmarks)} benchmarks", chosen, results.conditions)
+    """Lay out the columns of the main table that a paper needs."""
+    shown = ("Method", "Seeds", "avg@", "Versus ", "MDE", "Verdict")
+    chosen = [column for name in shown for column in columns if column.header.startswith(name)]
+    title = f"Average over {counted(len(results.benchmarks), 'benchmark')}"
+    return make_table("main_short", title, chosen, results.conditions, caption=_caption(results))
+
+
+def _caption(results: Results) -> str:
+    """What a paper says of the main table."""
+    level = round(100 * results.confidence)
+    said = f"Brackets: {level} % intervals over problems{' and seeds' if results.has_methods else ''}. "
+    if not results.has_methods:
+        return said
+    decided = "each method was trained until its verdict is certain" if results.looks else "verdicts follow p (Holm)"
+    return f"{said}MDE: the smallest true difference that is found in 80 % of repetitions; {decided}."
 
 
 def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls], notes: Sequence[str]) -> list[Table]:
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
-    k, level, benchmarks = results.k, round(100 * results.confidence), len(results.benchmarks)
+    k, level = results.k, round(100 * results.confidence)
     explanation = (
         f"avg@{k}: {results.mean_text}, and over training seeds; {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
@@ -315,10 +326,10 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
             f"{numbers.NO_INTERVAL}: none is to be trusted, for a handful of problems decides. Eval is wall time, to "
             "which other jobs of the machine add; memory is the largest resident set of any job."
         )
-    title = f"Main results: average over {benchmarks} benchmarks, and cost"
+    title = f"Main results: average over {counted(len(results.benchmarks), 'benchmark')}, and cost"
     columns = main_columns(results, costs, falls)
     said = [*notes, controls_note(results), results.clusters_note, results.extraction_note, explanation]
-    summary = make_table("main", title, columns, results.conditions, said)
+    summary = make_table("main", title, columns, results.conditions, said, _caption(results))
     differences = [
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),

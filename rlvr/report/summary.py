@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any
 
 from evals.core.comparisons import Comparison, Verdict
+from evals.core.errors import counted
 from evals.core.records import BASE, Condition
 from evals.figures.efficiency import COSTS
 from evals.results import Results
@@ -75,11 +76,13 @@ def _falls(results: Results, compared: Sequence[tuple[str, str, Comparison]]) ->
 
 def question(results: Results) -> str:
     """What the study asks, the report's heading."""
-    compared, models = len(_candidates(results)), len(_models(results))
+    compared, models = list(_candidates(results)), len(_models(results))
     if not compared:
         return f"What does {results.reference_title} gain over the base model?"
-    which, on_any = "Is any" if compared > 1 else "Is one", f" on any of {models} models" if models > 1 else ""
-    return f"{which} of {compared} methods better than {results.reference_title}{on_any}?"
+    titles = {row.method: row.title for row in results.conditions}
+    asked = f"any of {len(compared)} methods" if len(compared) > 1 else titles[compared[0]]
+    on_any = f" on any of {models} models" if models > 1 else ""
+    return f"Is {asked} better than {results.reference_title}{on_any}?"
 
 
 def headline(results: Results) -> list[tuple[str, str]]:
@@ -179,7 +182,7 @@ def _controls(results: Results) -> list[str]:
 
 
 def _best(results: Results, best: Condition, conditions: Sequence[Condition]) -> str:
-    suite = f"avg@{results.samples_per_problem} over {len(results.benchmarks)} benchmarks"
+    suite = f"avg@{results.samples_per_problem} over {counted(len(results.benchmarks), 'benchmark')}"
     sentence = f"{best.title} has the highest average, {average_text(results.average(best))} % {suite}"
     gain = results.comparison(best, BASE)
     base = next((condition for condition in conditions if condition.method == BASE), None)
@@ -189,7 +192,7 @@ def _best(results: Results, best: Condition, conditions: Sequence[Condition]) ->
             f"(paired {_p_values(gain)})"
         )
     trained = sum(condition.method not in (BASE, *_controls(results)) for condition in conditions)
-    return f"{sentence}. Being the highest of {trained} is itself no test; the comparisons below are."
+    return f"{sentence}. Having the highest of {counted(trained, 'score')} proves nothing; see the tests below."
 
 
 def _p_values(comparison: Comparison) -> str:

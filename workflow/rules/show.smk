@@ -42,7 +42,7 @@ rule table_main:
         of_runs("results/runs/{run}/metrics.parquet", trained=True),
         **RESULTS,
     output:
-        table("main", ".tex", "_short.tex"),
+        table("main", "_short.tex"),
     log:
         "results/logs/{folder}tables/main.log",
     params:
