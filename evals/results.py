@@ -12,7 +12,7 @@ import numpy as np
 
 from evals.core import records
 from evals.core.comparisons import FALL, Comparison, Comparisons, Contrast, Controls, Fall, Look
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, counted
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
 from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.average import Average, estimate_average
@@ -82,7 +82,7 @@ class Results:
     @property
     def mean_text(self) -> str:
         """The mean over benchmarks in words, with their weights; every table that shows one says it."""
-        return f"mean over {len(self.benchmarks)} benchmarks, {weighting_text(self.weighting)}"
+        return f"mean over {counted(len(self.benchmarks), 'benchmark')}, {weighting_text(self.weighting)}"
 
     @property
     def clusters_note(self) -> str:

@@ -53,9 +53,9 @@ class Fall(Record):
     """
 
     points: Annotated[float, Field(gt=0, le=100)] = Field(
-        default=20.0, description="of reward or score, in per cent: a smaller loss is no fall"
+        default=20.0, description="smallest fall of reward or score, in percentage points"
     )
-    share: ShareOrZero = Field(default=0.5, description="of what the run had gained: a smaller loss is no fall either")
+    share: ShareOrZero = Field(default=0.5, description="smallest fall as a share of what the run had gained")
 
 
 FALL = Fall()

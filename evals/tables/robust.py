@@ -213,6 +213,6 @@ def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: 
             "there could be, with one degree of freedom less than there are base models."
         )
     title = "Seeds that fell, and averages that one seed does not decide"
-    return make_table(
-        "robust", title, _columns(results, falls, summaries), list(falls), [note, results.extraction_note]
-    )
+    caption = f"Of all seeds. IQM: the mean of the middle half of all scores; brackets: {level} % bootstrap over seeds."
+    columns = _columns(results, falls, summaries)
+    return make_table("robust", title, columns, list(falls), [note, results.extraction_note], caption)

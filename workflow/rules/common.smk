@@ -461,7 +461,7 @@ def table(name, *more):
     """The files of a table, the first of which stands in `snakemake --report`."""
     path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
     first = report(f"{path}.md", caption=f"../report/{caption}.rst", category="Tables")
-    return [first, *(path + ending for ending in (".csv", ".manifest.json", *more))]
+    return [first, *(path + ending for ending in (".csv", ".tex", ".manifest.json", *more))]
 
 
 def figure(name, *more):

@@ -43,7 +43,7 @@ rule table_main:
         **RESULTS,
         decoded=DECODED,
     output:
-        table("main", ".tex", "_short.tex"),
+        table("main", "_short.tex"),
     log:
         "results/logs/{folder}tables/main.log",
     params:
