@@ -94,9 +94,7 @@ class Task:
         """The study's held-out problems, by whose accuracy its base models stop."""
         directory, settings = self.out / "problems" / VALIDATION, self.study.validation_settings
         if not (directory / "manifest.json").exists():
-            write_problems(
-                VALIDATION, settings["kinds"], "evaluation", settings["count"], settings["seed"], directory
-            )
+            write_problems(VALIDATION, settings["kinds"], "evaluation", settings["count"], settings["seed"], directory)
         return directory / "problems.jsonl"
 
     def base_seed(self, seed: int) -> int:

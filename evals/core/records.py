@@ -39,6 +39,7 @@ class Run(ExtensibleRecord):
         method: method's name in the study, or ``base`` for the base model itself.
         seed: training seed; None for the base model.
         title: the method's name for people.
+        base: which of the model's base models it starts from, or is; None of a model that has one.
     """
 
     run: str
@@ -46,6 +47,17 @@ class Run(ExtensibleRecord):
     method: str
     seed: int | None
     title: str
+    base: int | None = Field(default=None, exclude_if=lambda base: base is None)
+
+    @property
+    def base_model(self) -> str:
+        """The name of the base model that the run starts from, or is."""
+        return base_name(self.model, self.base)
+
+
+def base_name(model: str, number: int | None) -> str:
+    """The name of a model's base model, below results/base/: tiny, or of several tiny-2."""
+    return model if number is None else f"{model}-{number}"
 
 
 def read_runs(path: Path) -> list[Run]:
@@ -243,6 +255,7 @@ class Score(ExtensibleRecord):
     model: str
     method: str
     seed: int | None
+    base: int | None = Field(default=None, exclude_if=lambda base: base is None)  # as of the run
     average_at_k: float
     standard_error: float | None
     confidence_interval: Interval | None

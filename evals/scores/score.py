@@ -120,7 +120,7 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path, 
             raise UserError(f"{about} has another extraction than {first.run}; grade both alike")
         rows, clusters = entry.rows(tuple(first.grades)), label(tuple(first.grades), groups)
         run, values = known[entry.run], measure(rows, CONFIDENCE, clusters)
-        scores[run.run] = Score(run=run.run, model=run.model, method=run.method, seed=run.seed, **values)
+        scores[run.run] = Score(**run.model_dump(exclude={"title"}), **values)
         inputs += map(Path, entry.hashes)
     content = BenchmarkScores(
         benchmark=benchmark,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from hashlib import sha256
 from importlib.abc import ExecutionLoader
-from importlib.util import module_from_spec, spec_from_loader
+from importlib.util import decode_source, module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
@@ -76,7 +76,7 @@ class _Loader(ExecutionLoader):
         return self.path
 
     def get_source(self, fullname: str) -> str:
-        return self.source.decode("utf-8")
+        return decode_source(self.source)
 
 
 _FILES: dict[str, Mapping[str, Mapping[str, type[Component]]]] = {}
@@ -101,7 +101,15 @@ def _require_complete(component: type[Component], path: str) -> None:
     elif others := [field.name for field in fields(component) if "description" not in field.metadata]:
         message, accepted = f"has the field {others[0]}", f'{others[0]}: TYPE = hyper_parameter(DEFAULT, "what it is")'
     else:
-        return
+        try:
+            component()
+        except Exception as error:  # of an __init__ or another method of the user's
+            message = f"cannot be made: {type(error).__name__}: {first_line(error)}"
+            accepted = (
+                'hyper-parameters as fields, NAME: TYPE = hyper_parameter(DEFAULT, "what it is"), and no __init__'
+            )
+        else:
+            return
     raise NotAccepted(f"is {path}, whose {component.__name__} {message}", accepted, "file")
 
 
@@ -117,7 +125,10 @@ def _module(source: bytes, path: str, name: str) -> ModuleType:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         where = f"{path}, line {line}" if line else path
-        raise NotAccepted(f"is {where}: {type(error).__name__}: {first_line(error)}", key="file") from None
+        accepted = ""
+        if isinstance(error, ModuleNotFoundError) and (found := [*Path(path).parent.glob(f"{error.name}*")]):
+            accepted = f"one file that imports installed packages alone; {found[0].name} beside it is not imported"
+        raise NotAccepted(f"is {where}: {type(error).__name__}: {first_line(error)}", accepted, "file") from None
     for other in sorted(set(sys.modules) - before - {name}):
         file = getattr(sys.modules[other], "__file__", None)
         if file and other.partition(".")[0] not in _PACKAGES and not str(Path(file).resolve()).startswith(_INSTALLED):

@@ -16,12 +16,12 @@ from evals.tables.layout import Table
 from rlvr.report.charts import charts
 from rlvr.report.examples import first_responses
 from rlvr.report.html import embedded, write_page
-from rlvr.report.provenance import read_run_manifest, read_study, run_directory
-from rlvr.report.summary import alternatives, best_condition, findings, headline, question
+from rlvr.report.provenance import component_files, read_run_manifest, read_study, run_directory
+from rlvr.report.summary import alternatives, answer, best_condition, findings, headline, question
 from rlvr.report.trainings import recorded_table, settings_table, timing_table
 
-_FIGURES = ("differences", "scores", "profiles", "cost_curves", "compute_performance", "training_curves")
-_MAIN = ("Method", "avg@", "Versus ", "Verdict", "MDE", "Contrast", "Seeds", "Fell", "Tokens")
+_FIGURES = ("differences", "scores", "pass_at_k", "profiles", "cost_curves", "compute_performance", "training_curves")
+_MAIN = ("Method", "avg@", "pass@", "Greedy", "Versus ", "Verdict", "MDE", "Contrast", "Seeds", "Fell", "Tokens")
 
 
 def write_report(
@@ -45,9 +45,9 @@ def write_report(
         rollouts: address of the page of rollouts, from the report; default: none.
     """
     settings = read_study(study)
-    names = [
-        figure for figure in (*own_figures, *_FIGURES) if figure != "compute_performance" or "validation" in settings
-    ]
+    absent = set() if "validation" in settings else {"compute_performance"}
+    absent |= set() if results.samples_per_problem > 1 else {"pass_at_k"}
+    names = [figure for figure in (*own_figures, *_FIGURES) if figure not in absent]
     names += ["validation_curves"] if isinstance(settings.get("checkpoint"), dict) else []
     drawn = [figures / f"{figure}.svg" for figure in names]
     content, inputs = report_content(study, settings, results, audits, directory, drawn, notes, title)
@@ -86,10 +86,13 @@ def report_content(
     for run in results.runs:
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
-    inputs += read
+    components = dict(component_files([read_run_manifest(run, directory) for run in results.runs], directory))
+    inputs += [*read, *components.values()]
     shown_on_page = {
         "title": title or settings["study"],
         "question": title or question(results),
+        "answer": answer(results, costs),
+        "components": {name: file.read_text("utf-8", "replace") for name, file in components.items()},
         "headline": headline(results),
         "alternatives": alternatives(results, curves, summaries),
         "settings": json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True),

@@ -5,12 +5,13 @@ from statistics import median
 from typing import Any
 
 from evals.core.comparisons import Comparison, Verdict
+from evals.core.errors import counted
 from evals.core.records import BASE, Condition
 from evals.figures.efficiency import COSTS
 from evals.results import Results
 from evals.statistics.robust import share_interval
 from evals.tables import numbers
-from evals.tables.main import average_text, controls_note, difference_text, repeated_note
+from evals.tables.main import Costs, average_text, controls_note, difference_text, repeated_note
 from evals.tables.robust import Summary
 from rlvr.report.charts import HELD_OUT, at_the_end
 
@@ -75,11 +76,29 @@ def _falls(results: Results, compared: Sequence[tuple[str, str, Comparison]]) ->
 
 def question(results: Results) -> str:
     """What the study asks, the report's heading."""
-    compared, models = len(_candidates(results)), len(_models(results))
-    if not compared:
+    candidates, models = _candidates(results), len(_models(results))
+    if not candidates:
         return f"What does {results.reference_title} gain over the base model?"
-    which, on_any = "Is any" if compared > 1 else "Is one", f" on any of {models} models" if models > 1 else ""
-    return f"{which} of {compared} methods better than {results.reference_title}{on_any}?"
+    titles = {row.method: row.title for row in results.conditions}
+    which = f"any of {len(candidates)} methods" if len(candidates) > 1 else titles[next(iter(candidates))]
+    on_any = f" on any of {models} models" if models > 1 else ""
+    return f"Is {which} better than {results.reference_title}{on_any}?"
+
+
+def answer(results: Results, costs: Costs) -> str:
+    """Say the verdict where the study asks about one method on one model; empty otherwise."""
+    candidates, reference = _candidates(results), results.reference_title
+    if len(candidates) != 1 or len(_models(results)) != 1:
+        return ""
+    ((method, (comparison,)),) = candidates.items()
+    parts = [f"{difference_text(comparison)} points after {comparison.seeds} seeds"]
+    if (effect := comparison.minimum_detectable_effect) is not None:
+        parts.append(f"smaller differences than {numbers.percent(effect)} are often missed")
+    seconds = {row.method: cost.training_seconds for row, cost in costs.items()}
+    mine, other = seconds.get(method), seconds.get(results.reference_method)
+    if mine and other:
+        parts.append(f"{mine / other:.2g} times the seconds of {reference}")
+    return f"{_VERDICTS[comparison.verdict].format(reference=reference)}: {'; '.join(parts)}."
 
 
 def headline(results: Results) -> list[tuple[str, str]]:
@@ -92,7 +111,7 @@ def headline(results: Results) -> list[tuple[str, str]]:
     verdicts = [[comparison.verdict for comparison in on_models] for on_models in candidates.values()]
     better, worse = (sum(verdict in on_models for on_models in verdicts) for verdict in (Verdict.BETTER, Verdict.WORSE))
     numbers_shown = []
-    if candidates:
+    if len(candidates) * len(models) > 1:  # of one the answer says it
         words = f"methods better than {results.reference_title}, {worse} worse"
         words += f", on one or more of {len(models)} models" if several else ""
         equivalent = f", {verdicts.count([Verdict.EQUIVALENT] * len(models))} equivalent{' on all' if several else ''}"
@@ -135,6 +154,7 @@ def alternatives(results: Results, shown: dict[str, Any], summaries: Mapping[Con
     return {
         "scores": f"Scores of every method on every benchmark with intervals. {highest}",
         "differences": f"Paired differences of every method to the reference method with intervals. {verdicts}",
+        "pass_at_k": "Problems with a right one among k responses, of every method and of its base model.",
         "profiles": f"Performance profiles of every method. {_ranked('Interquartile means', middles)}",
         "cost_curves": f"Training reward of every method over tokens, optimizer steps and seconds. {reward}",
         "compute_performance": f"Scores on held-out problems over tokens with fitted curves. {held_out}",
@@ -179,7 +199,7 @@ def _controls(results: Results) -> list[str]:
 
 
 def _best(results: Results, best: Condition, conditions: Sequence[Condition]) -> str:
-    suite = f"avg@{results.samples_per_problem} over {len(results.benchmarks)} benchmarks"
+    suite = f"avg@{results.samples_per_problem} over {counted(len(results.benchmarks), 'benchmark')}"
     sentence = f"{best.title} has the highest average, {average_text(results.average(best))} % {suite}"
     gain = results.comparison(best, BASE)
     base = next((condition for condition in conditions if condition.method == BASE), None)
@@ -189,7 +209,7 @@ def _best(results: Results, best: Condition, conditions: Sequence[Condition]) ->
             f"(paired {_p_values(gain)})"
         )
     trained = sum(condition.method not in (BASE, *_controls(results)) for condition in conditions)
-    return f"{sentence}. Being the highest of {trained} is itself no test; the comparisons below are."
+    return f"{sentence}. Having the highest of {counted(trained, 'score')} proves nothing; see the tests below."
 
 
 def _p_values(comparison: Comparison) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -15,6 +16,7 @@ import pandas as pd
 from evals.core.comparisons import Comparison, Comparisons, Contrast, Verdict
 from evals.core.errors import UserError
 from evals.core.files import read_json, sha256_file, write_json
+from evals.core.manifest import read_manifest
 from evals.core.records import ALL_BENCHMARKS
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.robust import share_interval
@@ -193,19 +195,20 @@ class Judgement:
         if self.component.kind not in ("loss", "aggregation"):
             print(f"checks: none for a component of kind {self.component.kind.replace('_', ' ')}")
             return True
-        from rlvr.methods.loss_checks import check_loss, failed, printed
+        from rlvr.methods.loss_checks import check_loss, print_findings
 
         study = Study.resolve(self.content([1]), "rlvr-bench judge")
-        method = compose(study.methods[self.method], self.method, study.training[self.method].max_new_tokens)
-        findings = check_loss(method.loss, method.aggregation)
-        print(*printed(findings), sep="\n", flush=True)
-        return not failed(findings)
+        mine, other = (
+            compose(study.methods[name], name, study.training[name].max_new_tokens)
+            for name in (self.method, self.reference)
+        )
+        return print_findings(check_loss(mine.loss, mine.aggregation, {self.reference: other}))
 
     def contrast(self) -> Contrast | None:
         """Train one seed of component and reference, and measure the angle between their gradients."""
         content = self.content([1])
         both = {name: content["methods"][name] for name in (self.reference, self.method)}
-        run_study({**content, "methods": both, "controls": None}, self.out, self.cores, "runs")
+        run_study({**content, "methods": both, "controls": None}, self.out, self.cores, ["runs"])
         runs = self.out / "results/runs"
         model = next(iter(content["models"]))
         mine, other = (MeasuredRun.read(runs / f"{model}-{name}-s1") for name in (self.method, self.reference))
@@ -227,8 +230,12 @@ class Judgement:
         seconds_of_seed = 0.0  # of all methods, by the look before
         for number, seeds in enumerate(looks):
             before, added = time.monotonic(), seeds - (looks[number - 1] if number else 0)
+            least = 0.0 if number else self.first_seconds(seeds)
+            if self.minutes is not None and least and before - started + least > 60 * self.minutes:
+                words = f"the first look, at {seeds} seeds, needs about {least / 60:.2g} minutes of training"
+                print(f"{words}: it ends after --minutes {self.minutes:g}, and is taken all the same", file=sys.stderr)
             if self.minutes is not None and before - started + added * seconds_of_seed > 60 * self.minutes:
-                late = f"a look at {seeds} seeds would end after the {self.minutes:g} minutes (--minutes)"
+                late = f"stopped: training {seeds} seeds would take longer than --minutes {self.minutes:g}"
                 print(late, file=sys.stderr)
                 break
             design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin, **level}
@@ -243,6 +250,22 @@ class Judgement:
         if not rows:
             raise UserError(f"--minutes: the {self.minutes:g} are over before the first look; the same command goes on")
         return rows
+
+    def first_seconds(self, seeds: int) -> float:
+        """Estimate what the missing runs of some seeds take, by those of :meth:`contrast`; 0 without these."""
+        runs, (model, *_) = self.out / "results/runs", self.base["models"]
+        measured = [runs / f"{model}-{name}-s1/manifest.json" for name in (self.method, self.reference)]
+        if not all(path.exists() for path in measured):
+            return 0.0
+        mine, other = (read_manifest(path, "run").details["seconds_steps"] for path in measured)
+        each = {self.method: mine, self.reference: other, self.harmless: other, self.harmful: other / 2}
+        missing = [
+            seconds
+            for name, seconds in each.items()
+            for seed in range(1, seeds + 1)
+            if not (runs / f"{model}-{name}-s{seed}/manifest.json").exists()
+        ]
+        return float(sum(missing) / (self.cores or len(os.sched_getaffinity(0))))
 
     def main_table(self) -> pd.DataFrame:
         """Read the study's main table, a row for each method."""
@@ -260,7 +283,7 @@ def contrast_words(contrast: Contrast | None, reference: str) -> str:
         return f"contrast: not measured, for the rollouts or the settings differ from {reference}'s"
     floor = f"random token weights are {contrast.floor_degrees:.1f}"
     if contrast.is_absent:
-        alike = f"your update is {reference}'s to {contrast.degrees:.1f} degrees ({floor})"
+        alike = f"your update has the same direction as {reference}'s, {contrast.degrees:.1f} degrees apart ({floor})"
         return f"contrast: {alike}: no study of this model can tell them apart"
     return f"contrast: your update is {contrast.degrees:.1f} degrees from {reference}'s on one seed; {floor}"
 

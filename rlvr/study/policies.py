@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from evals.core.records import Run
 from rlvr.study.study import Study
 
-BEST, STEPS = "best/", "steps/"
-"""The folders, in a study's own, of its runs' best policies, and of the policies along its runs."""
+BEST, STEPS, DECODINGS = "best/", "steps/", "decodings/"
+"""The folders, in a study's own, of its runs' best policies, of the policies along its runs, and of other decodings."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def earlier_policies(study: Study) -> Iterator[Policy]:
         for step, name in points[trained.method][:-1]:
             title = str(study.config.methods[trained.method].of_entry.get("title", name))
             identifier = f"{trained.model}-{name}-s{trained.seed}"
-            run = Run(run=identifier, model=trained.model, method=name, seed=trained.seed, title=title)
+            run = trained.model_copy(update={"run": identifier, "method": name, "title": title})
             directory = f"results/runs/{trained.run}/checkpoints/step-{step}"
             yield Policy(run, directory, f"{directory}.kept", trained, step)
 

@@ -14,7 +14,7 @@ from evals.core.config.sections import PublishedProblems
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.files import canonical_json
-from evals.core.records import BASE, Run
+from evals.core.records import BASE, Run, base_name
 from evals.core.run_spec import (
     VERL,
     Cluster,
@@ -109,11 +109,22 @@ class Study:
     def trained_runs(self) -> list[Run]:
         """One run per model, method and seed."""
         return [
-            Run(run=f"{model}-{method}-s{seed}", model=model, method=method, seed=seed, title=entry["title"])
+            Run(
+                run=f"{model}-{method}-s{seed}",
+                model=model,
+                method=method,
+                seed=seed,
+                title=entry["title"],
+                base=self._base_numbers(model)[(seed - 1) % len(self._base_numbers(model))],
+            )
             for model in self.config.models
             for method, entry in self.methods.items()
             for seed in self.seeds(model, method)
         ]
+
+    def _base_numbers(self, model: str) -> list[int | None]:
+        """The numbers of a model's base models; the only one has none."""
+        return self.models_from_scratch[model].numbers if model in self.models_from_scratch else [None]
 
     def seeds(self, model: str, method: str) -> tuple[int, ...]:
         """The seeds of a method's trainings."""
@@ -124,8 +135,16 @@ class Study:
     def runs(self) -> list[Run]:
         """The base models, then every trained run: everything that is evaluated."""
         bases = [
-            Run(run=f"{name}-{BASE}", model=name, method=BASE, seed=None, title=self.base_title(name))
+            Run(
+                run=base_name(f"{name}-{BASE}", number),
+                model=name,
+                method=BASE,
+                seed=None,
+                title=self.base_title(name),
+                base=number,
+            )
             for name in self.config.models
+            for number in self._base_numbers(name)
         ]
         return bases + self.trained_runs
 
@@ -149,7 +168,7 @@ class Study:
             "chat_template_kwargs": dict(model.chat_template_kwargs),
             "run": run.run,
             "model": run.model,
-            "base": f"results/base/{run.model}",
+            "base": f"results/base/{run.base_model}",
             "problems": "results/problems/train",
             "prompt": self.config.problems.prompt,
             "method_name": run.method,
@@ -229,7 +248,7 @@ class Study:
     def checkpoint(self, identifier: str) -> str:
         """The directory of the checkpoint that a run evaluates."""
         run = self.run(identifier)
-        return f"results/base/{run.model}" if run.method == BASE else f"results/runs/{run.run}"
+        return f"results/base/{run.base_model}" if run.method == BASE else f"results/runs/{run.run}"
 
     @cached_property
     def training_settings(self) -> dict[str, Any]:
@@ -363,6 +382,15 @@ class Study:
     @cached_property
     def models_from_scratch(self) -> dict[str, FromScratch]:
         return {name: model for name, model in self.config.models.items() if isinstance(model, FromScratch)}
+
+    @cached_property
+    def scratch_bases(self) -> dict[str, FromScratch]:
+        """The base models that the study trains, by their names below results/base/."""
+        return {
+            base_name(name, number): model.numbered(number)
+            for name, model in self.models_from_scratch.items()
+            for number in model.numbers
+        }
 
     @cached_property
     def fine_tuned_models(self) -> dict[str, FineTuned]:

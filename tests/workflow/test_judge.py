@@ -12,6 +12,7 @@ from tests.workflow.conftest import REPOSITORY, Project
 
 _FILE = re.compile(r"^```python\n# my_loss.py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^    rlvr-bench (judge [^\n]*)$", re.MULTILINE)
+_MILLISECONDS = re.compile(r"[\d.]+ ms")
 _SHOWN = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -29,7 +30,8 @@ def test_the_page_leads_from_an_empty_directory_to_a_verdict_and_a_page(finished
     (directory / "my_loss.py").write_text(written)
     checks, judge = _COMMAND.findall(page)
     checked = run(checks.split(), finished_copy, directory)
-    assert checked.returncode == 0 and checked.stdout == _SHOWN.findall(page)[0], checked.stdout + checked.stderr
+    shown = [_MILLISECONDS.sub("N ms", text) for text in (checked.stdout, _SHOWN.findall(page)[0])]
+    assert checked.returncode == 0 and shown[0] == shown[1], checked.stdout + checked.stderr
     root = finished_copy.root
     trained = {path.parent.name: path.stat().st_mtime_ns for path in root.glob("results/runs/*/manifest.json")}
     small = [
@@ -50,7 +52,10 @@ def test_the_page_leads_from_an_empty_directory_to_a_verdict_and_a_page(finished
     *_, verdict, address = done.stdout.splitlines()
     assert verdict.startswith("tanh_ratio: equivalent in score to dapo, ") and "; 2 seeds; MDE " in verdict
     report = Path(address).read_text()
-    assert "The decisions, look by look" in report and "Equivalent to DAPO in score, within the margin" in report
+    assert "The decisions, look by look" in report
+    body = report[report.index("<body>") :]
+    assert body.index("<strong>Equivalent to DAPO in score, within the margin: ") < body.index("<nav")
+    assert "my_loss.py, 15 lines" in body and "class TanhRatio(PolicyLoss)" in body
     after = {path.parent.name: path.stat().st_mtime_ns for path in root.glob("results/runs/*/manifest.json")}
     assert {name: after[name] for name in trained} == trained  # the reference's trainings are those of the smoke study
     (copy,) = root.glob("results/components/*/component.py")

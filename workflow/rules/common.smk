@@ -2,7 +2,8 @@
 
 A folder is where a study's own results lie, below results/: "" or studies/NAME/, and within it looks/SEEDS/, steps/
 and best/. Named inputs and params are the arguments of the function that a rule calls (workflow/scripts/call.py);
-unnamed ones only make the job again when they change.
+unnamed ones only make the job again when they change. Samples and grades by a further decoding lie in
+results/decodings/NAME/, for all studies.
 """
 
 from pathlib import Path
@@ -11,6 +12,7 @@ from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.comparisons import FALL
 from evals.core.config.base_models import FINE_TUNED
 from evals.core.files import canonical_json, sha256_file
+from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.generation import VERSION as SAMPLER_VERSION
@@ -42,7 +44,7 @@ from rlvr.study.machine import (
     software,
 )
 from rlvr.study.notices import print_notices
-from rlvr.study.policies import score_points
+from rlvr.study.policies import DECODINGS, score_points
 from rlvr.study.rule_values import NO_NAME, by_setting, name_targets, one_of, options, refuse_made_otherwise
 from rlvr.study.source_files import as_input, code_of, template_files
 from rlvr.study.source_files import CONFIG as CONFIG_FILES
@@ -72,6 +74,17 @@ wildcard_constraints:
     run="[^/]+",
     model=one_of(CONFIG.models),
     benchmark=one_of(BENCHMARKS),
+
+
+def decoding_of(folder):
+    """The name of the decoding whose scores lie in a folder; None of the sampling that verdicts are about."""
+    _, found, name = folder.partition(DECODINGS)
+    return name.rstrip("/") if found else None
+
+
+def answers(decoding):
+    """The directory of the samples and grades by a decoding."""
+    return "results" if decoding is None else f"results/{DECODINGS}{decoding}"
 
 
 def study_of(folder):
@@ -111,7 +124,8 @@ def of_runs(pattern, trained=False):
     def files(wildcards):
         runs = [row.run for row in compared(wildcards.folder) if not trained or row.seed is not None]
         benchmarks = [wildcards.benchmark] if hasattr(wildcards, "benchmark") else BENCHMARKS
-        return expand(pattern, run=runs, b=benchmarks if "{b}" in pattern else [""])
+        within = answers(decoding_of(wildcards.folder))
+        return expand(pattern, run=runs, b=benchmarks if "{b}" in pattern else [""], answers=within)
 
     return files
 
@@ -124,12 +138,12 @@ def made(folder):
     runs = [policy(row.run) for row in compared(folder)]
     runs += [candidate for row in runs for candidate in row.candidates]
     files = {row.file for row in runs}
-    files |= {f"results/base/{row.run.model}/manifest.json" for row in runs}
+    files |= {f"results/base/{row.run.base_model}/manifest.json" for row in runs}
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
     for row in runs:
-        names = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
-        files |= set(expand("results/{of}/{run}/{b}/manifest.json", of=("samples", "grades"), run=row.run.run, b=names))
-        files |= set(expand("results/grades/{run}/{b}/audit.json", run=row.run.run, b=names))
+        names, within = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS, answers(decoding_of(folder))
+        files |= set(expand(f"{within}/{{of}}/{row.run.run}/{{b}}/manifest.json", of=("samples", "grades"), b=names))
+        files |= set(expand(f"{within}/grades/{row.run.run}/{{b}}/audit.json", b=names))
     files |= set(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
     files |= set(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
     files |= set(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
@@ -158,7 +172,7 @@ PROBLEMS |= {name: benchmark.problem_settings() for name, benchmark in STUDY.ben
 DRAWN = [name for name, settings in PROBLEMS.items() if "kinds" in settings]
 READ = [name for name in PROBLEMS if name not in DRAWN and name != TRAIN]
 TRAINED_ON = [TRAINING_PROBLEMS] if TRAINS else []
-TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.models_from_scratch)
+TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.scratch_bases)
 TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solutions(model)]
 
 
@@ -176,7 +190,7 @@ def read_by(manifest, sets):
 
 # Base models
 
-SCRATCH, TUNED = STUDY.models_from_scratch, STUDY.fine_tuned_models
+SCRATCH, TUNED = STUDY.scratch_bases, STUDY.fine_tuned_models
 IMPORTED = {**STUDY.existing_models, **{f"{name}-pretrained": model for name, model in TUNED.items()}}
 """The models that are fetched or linked; what is fine-tuned first has the name of its result and a suffix."""
 
@@ -201,6 +215,11 @@ def corpus(wildcards):
     """The settings of a base model's corpus, and how many worked solutions it has."""
     model = SCRATCH[wildcards.model]
     return {"settings": model.corpus, "count": model.training.examples}
+
+
+def settings_of_corpus(wildcards):
+    """What decides a corpus: with the version, so that a raised one makes it again and is no other's result."""
+    return {**corpus(wildcards), "version": BASE_MODEL_VERSION}
 
 
 def parameters_of_corpus(wildcards):
@@ -294,6 +313,16 @@ CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
 GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
 
 
+def decoding_by(wildcards):
+    """The decoding of a job that samples or grades; None of the sampling that verdicts are about."""
+    return CONFIG.evaluation.decodings[wildcards.decoding] if hasattr(wildcards, "decoding") else None
+
+
+def answers_of(wildcards):
+    """The directory of the samples and grades that a job is about."""
+    return answers(getattr(wildcards, "decoding", None))
+
+
 def evaluated_on(wildcards):
     """The benchmarks that a checkpoint is evaluated on."""
     return CHOOSING if policy(wildcards.run).chooses else BENCHMARKS
@@ -301,18 +330,24 @@ def evaluated_on(wildcards):
 
 def sampling(wildcards):
     """What decides a policy's samples on all benchmarks alike; those of a candidate are others than those that are scored."""
-    row = policy(wildcards.run)
+    row, decoding = policy(wildcards.run), decoding_by(wildcards)
     settings = STUDY.sampling(row.run.model)
+    if decoding is not None:
+        return settings.model_copy(update={"temperature": decoding.temperature, "top_p": decoding.top_p})
     return settings.model_copy(update={"seed": settings.seed + 1}) if row.chooses else settings
 
 
 def sampling_of(wildcards):
     """What each benchmark has of its own, by its name."""
-    row = policy(wildcards.run)
+    row, decoding = policy(wildcards.run), decoding_by(wildcards)
+
+    def samples(name):
+        return BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name)
+
     return {
         name: OfBenchmark(
             prompt=STUDY.prompt(name, row.run.model),
-            samples_per_problem=BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name),
+            samples_per_problem=decoding.samples_per_problem if decoding else samples(name),
         )
         for name in evaluated_on(wildcards)
     }
@@ -328,7 +363,7 @@ def check_samples(wildcards, texts):
     for name, own in sampling_of(wildcards).items():
         asked = {**sampling(wildcards).identity(), **own.identity()}
         asked = {key: value for key, value in asked.items() if key in DECISIVE}
-        file = f"results/samples/{{run}}/{name}/manifest.json"
+        file = f"{answers_of(wildcards)}/samples/{{run}}/{name}/manifest.json"
         refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked, DECISIVE)(wildcards, texts)
 
 
@@ -337,7 +372,7 @@ def check_grades(wildcards, texts):
     for name in evaluated_on(wildcards):
         kind, version = STUDY.grading(name)
         asked = {"kind": kind, **({"grader_version": version} if isinstance(version, int) else {})}
-        file = f"results/grades/{{run}}/{name}/manifest.json"
+        file = f"{answers_of(wildcards)}/grades/{{run}}/{name}/manifest.json"
         refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked)(wildcards, texts)
 
 
@@ -367,7 +402,7 @@ def is_look(wildcards):
 def statistics(wildcards):
     """The statistics of a comparison: at a look its intervals have the level of the look, and controls are not named."""
     config = study_of(wildcards.folder).config
-    looks = STUDIES.looks(wildcards.folder)
+    looks = {} if decoding_of(wildcards.folder) else STUDIES.looks(wildcards.folder)
     look, planned = looks.get(wildcards.folder), list(looks.values())
     stopping = {"looks": [row.seeds for row in planned], "levels": [row.level for row in planned]}
     return {
@@ -395,7 +430,7 @@ def parameters_of_comparisons(wildcards):
 
 def decisions(wildcards):
     """The decisions of the last look at the study of a folder; those of a look itself come later."""
-    if is_look(wildcards):
+    if is_look(wildcards) or decoding_of(wildcards.folder):
         return []
     compared(wildcards.folder)
     taken = [name for name, look in STUDIES.looks(wildcards.folder).items() if look.is_due]
@@ -416,14 +451,26 @@ RESULTS |= {"comparisons": "results/{folder}comparisons.json"}
 OF_TRAINING = of_runs("results/runs/{run}/manifest.json", trained=True), of_runs(
     "results/runs/{run}/metrics.parquet", trained=True
 )
+DECODED = [
+    f"results/{{folder}}{DECODINGS}{name}/{file}.json"
+    for name in CONFIG.evaluation.decodings
+    for file in (*expand("scores/{b}", b=BENCHMARKS), "comparisons")
+]
+FIRST_BASES = [
+    f"results/base/{base_name(name, model.numbers[0])}/manifest.json"
+    for name, model in STUDY.models_from_scratch.items()
+]
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
+
+
+SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
 
 
 def table(name, *more):
     """The files of a table, the first of which stands in `snakemake --report`."""
     path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
     first = report(f"{path}.md", caption=f"../report/{caption}.rst", category="Tables")
-    return [first, *(path + ending for ending in (".csv", ".manifest.json", *more))]
+    return [first, *(path + ending for ending in (".csv", ".tex", ".manifest.json", *more))]
 
 
 def figure(name, *more):
@@ -448,6 +495,7 @@ def tables_of(folder):
     names = ["main", "audit"]
     if TRAINS:
         names += ["by_seed", "robust", "efficiency", "paper_vs_ours"]
+        names += ["pass_at_k"] * SEVERAL_SAMPLES
         names += ["sizes"] * SEVERAL_SIZES + ["checkpoints"] * bool(BEST_CHOICE)
     return names
 
@@ -460,6 +508,7 @@ def figures_of(folder):
         return ["scores"]
     study = study_of(folder)
     names = ["scores", "differences", "profiles", "cost_curves", "training_curves"]
+    names += ["pass_at_k"] * SEVERAL_SAMPLES
     names += ["compute_performance"] * bool(study.validation_settings) + ["validation_curves"] * bool(BEST_CHOICE)
     return names + own_figures(folder)
 
@@ -489,6 +538,7 @@ def pages_of(folder):
 TABLES = {
     "by_seed": "evals.tables.by_seed:write_by_seed_table",
     "robust": "evals.tables.robust:write_robust_table",
+    "pass_at_k": "evals.tables.pass_at_k:write_pass_at_k_table",
 }
 TABLES_OF_TRAINING = {
     "efficiency": "evals.tables.efficiency:write_efficiency_table",
@@ -537,6 +587,10 @@ FIGURES = {
     "scores": "evals.figures.results:write_scores_figure",
     "differences": "evals.figures.results:write_differences_figure",
 }
+FIGURES_OF_METHODS = {
+    "profiles": "evals.figures.results:write_profiles_figure",
+    "pass_at_k": "evals.figures.results:write_pass_at_k_figure",
+}
 FIGURES_OF_TRAINING = {
     "cost_curves": "evals.figures.efficiency:write_cost_curves",
     "compute_performance": "evals.figures.efficiency:write_compute_performance",
@@ -575,6 +629,7 @@ def everything(folder):
     parts = [folder]
     parts += [f"{folder}steps/"] * (study_of(folder).config.score_at is not None)
     parts += [f"{folder}best/"] * bool(BEST_CHOICE)
+    parts += [f"{folder}{DECODINGS}{name}/" for name in CONFIG.evaluation.decodings]
     files = [file for part in parts for file in made(part)]
     study = [] if design(folder) else [f"results/{folder}study.json"]
     return [*files, *study, *(file for drawn in drawn_files(folder) for file in drawn), *pages_of(folder)]

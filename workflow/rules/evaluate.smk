@@ -23,9 +23,10 @@ rule sample:
     params:
         *by_setting(settings_of_samples, at_most=60, check=check_samples),
         python=lambda w, output: SAMPLING.python,
+        out=lambda w, output: f"{answers_of(w)}/samples/{w.run}",
         command=sampling_command,
     shell:
-        "exec {params.python} -P -m rlvr sample results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
+        "exec {params.python} -P -m rlvr sample {params.out:q} {params.command:q} > {log:q} 2>&1"
 
 
 use rule sample as sample_candidate with:  # a checkpoint that the best one of its run is chosen among
@@ -36,6 +37,21 @@ use rule sample as sample_candidate with:  # a checkpoint that the best one of i
         [f"results/samples/{{run}}/{b}/{file}" for b in CHOOSING for file in ("samples.jsonl", "manifest.json")],
     wildcard_constraints:
         run=CANDIDATE,
+
+
+use rule sample as sample_decoded with:  # by another decoding
+    output:
+        expand(
+            f"results/{DECODINGS}{{{{decoding}}}}/samples/{{{{run}}}}/{{b}}/{{file}}",
+            b=BENCHMARKS,
+            file=("samples.jsonl", "manifest.json"),
+        ),
+    log:
+        f"results/logs/{DECODINGS}{{decoding}}/samples/{{run}}.log",
+    benchmark:
+        f"results/costs/{DECODINGS}{{decoding}}/sample/{{run}}.tsv"
+    wildcard_constraints:
+        decoding=one_of(CONFIG.evaluation.decodings),
 
 
 rule grade:
@@ -59,7 +75,7 @@ rule grade:
         workers=lambda w, output: MACHINE.grading_workers,
         audited=lambda w, output: CONFIG.evaluation.audited,
         run=lambda w: w.run,
-        out=Path("results/grades"),
+        out=lambda w, output: Path(answers_of(w), "grades"),
     script:
         "../scripts/call.py"
 
@@ -75,6 +91,21 @@ use rule grade as grade_candidate with:
         run=CANDIDATE,
 
 
+use rule grade as grade_decoded with:
+    input:
+        expand(f"results/{DECODINGS}{{{{decoding}}}}/samples/{{{{run}}}}/{{b}}/manifest.json", b=BENCHMARKS),
+        expand("results/problems/{b}/problems.jsonl", b=BENCHMARKS),
+        list(verifiers(BENCHMARKS).values()),
+    output:
+        expand(f"results/{DECODINGS}{{{{decoding}}}}/grades/{{{{run}}}}/{{b}}/{{file}}", b=BENCHMARKS, file=GRADES),
+    log:
+        f"results/logs/{DECODINGS}{{decoding}}/grades/{{run}}.log",
+    benchmark:
+        f"results/costs/{DECODINGS}{{decoding}}/grade/{{run}}.tsv"
+    wildcard_constraints:
+        decoding=one_of(CONFIG.evaluation.decodings),
+
+
 ruleorder: sample_candidate > sample
 ruleorder: grade_candidate > grade
 
@@ -83,7 +114,7 @@ rule score:
     """The scores of all runs of a folder on a benchmark."""
     input:
         code_of("evals.scores.score"),
-        of_runs("results/grades/{run}/{b}/manifest.json"),
+        of_runs("{answers}/grades/{run}/{b}/manifest.json"),
         runs="results/{folder}runs.json",
         disjoint="results/problems/{benchmark}/disjoint.json",
     output:
@@ -94,7 +125,7 @@ rule score:
     params:
         call="evals.scores.score:write_scores",
         benchmark=lambda w: w.benchmark,
-        grades=lambda w, input: [Path(path).parent for path in input if path.startswith("results/grades/")],
+        grades=lambda w, input: [Path(path).parent for path in input if "/grades/" in path],
     script:
         "../scripts/call.py"
 

@@ -11,8 +11,7 @@ rule base_corpus:
     wildcard_constraints:
         model=one_of(SCRATCH),
     params:
-        *made_by("results/base/{model}/corpus.manifest.json", corpus, 60, parameters_of_corpus),
-        f"version: {BASE_MODEL_VERSION}",
+        *made_by("results/base/{model}/corpus.manifest.json", settings_of_corpus, 60, parameters_of_corpus),
         call="rlvr.base_model.corpus:write_corpus",
         arguments=lambda w, output: corpus(w),
     script:

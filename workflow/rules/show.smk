@@ -41,14 +41,16 @@ rule table_main:
         code_of("evals.tables.main"),
         of_runs("results/runs/{run}/metrics.parquet", trained=True),
         **RESULTS,
+        decoded=DECODED,
     output:
-        table("main", ".tex", "_short.tex"),
+        table("main", "_short.tex"),
     log:
         "results/logs/{folder}tables/main.log",
     params:
         call="evals.tables.main:write_main_table",
         costs=COSTS,
         training=RUNS,
+        decodings=list(CONFIG.evaluation.decodings),
         notes=lambda w: notes(STUDY, study_of(w.folder)),
     script:
         "../scripts/call.py"
@@ -111,7 +113,7 @@ rule table_sizes:
     input:
         code_of("evals.scores.factors"),
         **RESULTS,
-        bases=expand("results/base/{model}/manifest.json", model=STUDY.models_from_scratch),
+        bases=FIRST_BASES,
     output:
         table("sizes"),
     log:
@@ -220,17 +222,19 @@ rule figure_of_scores:
         "../scripts/call.py"
 
 
-rule figure_profiles:
-    """The problems that each method solves."""
+rule figure_of_methods:
+    """A panel for each method: the share of its scores above each threshold; pass@k beside its base model's."""
     input:
         code_of("evals.figures.results"),
         **RESULTS,
     output:
-        figure("profiles"),
+        figure("{figure}"),
     log:
-        "results/logs/{folder}figures/profiles.log",
+        "results/logs/{folder}figures/{figure}.log",
+    wildcard_constraints:
+        figure=one_of(FIGURES_OF_METHODS),
     params:
-        call="evals.figures.results:write_profiles_figure",
+        call=lambda w: FIGURES_OF_METHODS[w.figure],
     script:
         "../scripts/call.py"
 

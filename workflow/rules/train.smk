@@ -22,7 +22,7 @@ rule copy_component:
 rule train:
     """A run. Its outputs are small; state/ and checkpoint/ beside them are the trainer's own, which Snakemake leaves."""
     input:
-        lambda w: f"results/base/{policy(w.run).run.model}/manifest.json",
+        lambda w: f"results/base/{policy(w.run).run.base_model}/manifest.json",
         expand("results/problems/{set}/manifest.json", set=[set for set in PROBLEMS if set in (TRAIN, VALIDATION)]),
         [f"results/verifiers/{TRAIN}/{VERIFIER_FILE}"] if TRAIN in STUDY.verifiers else [],
         lambda w: [str(file.with_name("manifest.json")) for file in spec(w).component_files],

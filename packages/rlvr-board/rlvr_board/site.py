@@ -17,14 +17,14 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, write_bytes, write_text
 from evals.core.manifest import Manifest, read_manifest
 from evals.core.records import BASE
-from evals.core.run_spec import COMPONENT_FILE, parts_in_files
+from evals.core.run_spec import parts_in_files
 from evals.results import Results, read_results
 from evals.tables import numbers
 from evals.tables.layout import Table
 from evals.trace.directory import read_verified
 from rlvr.report.html import fill_template
 from rlvr.report.page import report_content
-from rlvr.report.provenance import read_run_manifest, read_study, studies_of
+from rlvr.report.provenance import component_files, read_run_manifest, read_study, studies_of
 from rlvr_board.comparability import Setup, differing, setup_of
 
 _COLUMNS = ("Method", "Versus ", "Verdict", "MDE", "Contrast", "Fell", "Seeds", "Tokens", "CPU")
@@ -87,7 +87,7 @@ def write_board(results: Sequence[Path], out: Path) -> list[str]:
     """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_board(out))):
         raise InvalidInput("", "--out", f"{out} holds other files", "a new directory, or a board to replace")
-    entries = _named([entry for directory in results for entry in _read(directory)])
+    entries = _named([entry for directory in results for entry in read_finished(directory)])
     rows = [row for entry in entries for row in _rows(entry)]
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
@@ -112,7 +112,7 @@ def _is_board(directory: Path) -> bool:
     return page.is_file() and f": {_KIND}</title>" in page.read_text(encoding="utf-8", errors="replace")[:1000]
 
 
-def _read(directory: Path) -> Iterator[Entry]:
+def read_finished(directory: Path) -> Iterator[Entry]:
     """Verify a directory, and read the finished studies in it."""
     results, chain = read_verified(directory)
     finished = [study for study in studies_of(results) if (study / "report.manifest.json").is_file()]
@@ -132,22 +132,17 @@ def _read(directory: Path) -> Iterator[Entry]:
         if foreign := [path for path in inputs if path.resolve() not in verified]:
             raise UserError(f"{directory}: needs {foreign[0]}, which is none of its verified files")
         manifests = [read_run_manifest(run, results) for run in read.runs]
-        components = dict(_components(manifests, results))
+        components = {
+            f"{_plain(Path(name).stem)}.py": file.read_bytes() for name, file in component_files(manifests, results)
+        }
         settings = _with_files_beside(settings, components)
-        content = {**content, "notes": notes, "settings": _json(settings)}
+        texts = {name: source.decode("utf-8", "replace") for name, source in components.items()}
+        content = {**content, "notes": notes, "settings": _json(settings), "components": texts}
         yield Entry(settings["study"], settings, content, read, results, chain.root_hash(), made, components)
 
 
 def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def _components(manifests: Iterable[Manifest], results: Path) -> Iterator[tuple[str, bytes]]:
-    """Find the copies of the user's files that trainings were made from: name -> bytes."""
-    names = {name for manifest in manifests for name in manifest.inputs if Path(name).name == COMPONENT_FILE}
-    for path in (results / "components" / Path(name).parent.name / COMPONENT_FILE for name in sorted(names)):
-        named = str(read_manifest(path.with_name("manifest.json"), "component").details.get("name", COMPONENT_FILE))
-        yield f"{_plain(Path(named).stem)}.py", path.read_bytes()
 
 
 def _with_files_beside(settings: Mapping[str, Any], components: Mapping[str, bytes]) -> dict[str, Any]:
@@ -272,7 +267,6 @@ def _entry_page(entry: Entry) -> str:
         "rlvr_board",
         created=entry.made,
         root_hash=entry.root_hash,
-        components={name: source.decode("utf-8", "replace") for name, source in entry.components.items()},
         **content,
     )
 

@@ -249,7 +249,7 @@ class DecodedModels:
     def models(self, run: str) -> tuple[str, str]:
         """The directories of the base and of the trained model of a run, or of one that is decoded."""
         trained = self.decoded[run].trained if run in self.decoded else self.study.run(run)
-        return f"results/base/{trained.model}", self.study.checkpoint(trained.run)
+        return f"results/base/{trained.base_model}", self.study.checkpoint(trained.run)
 
     def grades(self, benchmark: str) -> list[str]:
         """The manifests of the grades of all runs on a benchmark."""
@@ -305,7 +305,7 @@ class DecodedModels:
     @property
     def trained_on_or_reported(self) -> list[str]:
         """Files of problems, none of which thresholds may be chosen on; a gated benchmark's texts are in none."""
-        corpora = [f"results/base/{model}/corpus.jsonl" for model in self.study.models_from_scratch]
+        corpora = [f"results/base/{model}/corpus.jsonl" for model in self.study.scratch_bases]
         solutions = [file for model in self.study.fine_tuned_models for file in self.study.solutions(model)]
         scored = [name for name in (self.benchmarks if self.taken else self._generated) if not self._is_gated(name)]
         files = [

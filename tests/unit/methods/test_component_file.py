@@ -180,11 +180,21 @@ def test_mistakes_are_one_line_as_for_built_in_components(
         (LOSS.replace("def of(", "def off("), "whose Centred lacks of; accepted: a class that defines what its base"),
         (LOSS.replace('hyper_parameter(HALF, "not a literal", above=0.0)', "1.0"), "whose Mine has the field beta"),
         (LOSS.replace("beta: float", "beta"), "'beta' is a field but has no type annotation"),
+        (
+            LOSS.replace("    beta: float =", "    def __init__(self, x=1):\n        self.x = x\n\n    beta: float ="),
+            "Mine cannot be",
+        ),
+        (
+            LOSS.replace("    beta: float =", "    def __post_init__(self):\n        1 / 0\n\n    beta: float ="),
+            "ZeroDivision",
+        ),
+        ("import beside\n", "accepted: one file that imports installed packages alone; beside.py beside it is not"),
         ("x = 1\n", "has no loss of that name; accepted: a file with a class that has @component('mine')"),
     ],
 )
 def test_a_file_that_cannot_be_imported_is_one_line_with_the_place(tmp_path: Path, source: str, words: str) -> None:
     file = tmp_path / "broken.py"
+    (tmp_path / "beside.py").write_text("")
     file.write_text(source)
     with pytest.raises(InvalidInput) as error:
         resolve({"loss": {"file": str(file), "name": "mine"}})
@@ -200,6 +210,12 @@ def test_a_second_file_of_the_users_is_refused_for_its_bytes_are_no_version(
     with pytest.raises(InvalidInput) as error:
         resolve({"loss": {"file": str(file), "name": "mine"}})
     assert "imports helper_beside_the_loss" in str(error.value)
+
+
+@pytest.mark.parametrize("encoded", [b"\xef\xbb\xbf", b"# coding: latin-1\n# \xe9\n"])
+def test_a_file_in_any_encoding_that_python_runs_is_read(file: Path, encoded: bytes) -> None:
+    file.write_bytes(encoded + LOSS.encode())
+    assert compose(resolve({"loss": {"file": str(file), "name": "mine"}})).loss.name == "mine"
 
 
 def test_a_file_has_a_page(file: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,10 +11,12 @@ import torch
 
 from rlvr.methods.aggregation import Aggregation, Normaliser, TokenShares
 from rlvr.methods.components import components
-from rlvr.methods.loss_checks import check_loss, failed, printed
+from rlvr.methods.loss_checks import check_loss, print_findings
 from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.token_ratios import Clipped
-from rlvr.methods.parameters import component
+from rlvr.methods.method import compose
+from rlvr.methods.parameters import component, hyper_parameter
+from rlvr.study.catalogue import load_catalogue
 
 LOSSES = components()["loss"]
 
@@ -25,8 +29,7 @@ def aggregation_of(loss: PolicyLoss) -> Aggregation:
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_of_the_package_passes(name: str) -> None:
     loss = LOSSES[name]()
-    findings = check_loss(loss, aggregation_of(loss))
-    assert not failed(findings), "\n".join(printed(findings))
+    assert print_findings(check_loss(loss, aggregation_of(loss)))
 
 
 @component("mask_forgotten")
@@ -82,13 +85,45 @@ class BadMetric(Clipped):
         return TokenLoss(super().token_loss(tokens).values, {"mean_ratio": tokens.ratios.mean()})
 
 
+@component("by_equation")
+class ByEquation(PolicyLoss):
+    """A loss by one of :data:`EQUATIONS`."""
+
+    equation: str = hyper_parameter("", "its key")
+
+    def token_loss(self, tokens: Tokens) -> TokenLoss:
+        values: Any = EQUATIONS[self.equation](tokens)
+        return TokenLoss(values, {}) if isinstance(values, torch.Tensor) else values
+
+
+CALLS = iter(range(10**9))
+EQUATIONS: dict[str, Callable[[Tokens], Any]] = {
+    "infinite slope at 1": lambda t: -t.advantages * (t.ratios - 1.0).abs().sqrt(),
+    "mixed at 1": lambda t: torch.where(t.advantages > 0, -t.advantages * t.ratios, (t.ratios - 1.0).abs().sqrt()),
+    "divided by A": lambda t: -t.advantages.square() / t.advantages.masked_fill(~t.mask, 1.0) * t.ratios,
+    "log of 1 - p": lambda t: -t.advantages * t.ratios * (1.0 - t.log_probs.clamp(max=0.0).exp()).log().abs().tanh(),
+    "next token": lambda t: -t.advantages * torch.roll(t.ratios, -1, dims=1) * t.mask,
+    "over the width": lambda t: -t.advantages * t.ratios / t.mask.shape[1],
+    "by position": lambda t: -t.advantages * t.ratios * torch.linspace(0, 1, t.mask.shape[1] + 1)[1:].double(),
+    "wrong sign": lambda t: t.advantages * t.ratios,
+    "size of A": lambda t: -t.advantages.abs() * t.ratios,
+    "in place": lambda t: -t.given_advantages.mul_(0.5) * t.mask * t.ratios,
+    "mask in place": lambda t: -t.advantages * t.ratios * t.mask.logical_not_().logical_not(),
+    "derived in place": lambda t: -t.advantages.mul_(0.5) * t.ratios,
+    "counted": lambda t: -t.advantages * t.ratios * (1.0 + next(CALLS)),
+    "tuple": lambda t: (-t.advantages * t.ratios, {}),
+    "number as metric": lambda t: TokenLoss(-t.advantages * t.ratios, {"beta": 3.0}),  # type: ignore[dict-item]
+    "misspelt": lambda t: -t.advantages * t.ratio,  # type: ignore[attr-defined]
+}
+
+
 @pytest.mark.parametrize(
     ("loss", "check", "words"),
     [
         (MaskForgotten(), "padding", "is not 0 at padding"),
         (Summed(), "shapes", "the token loss has shape [], not [B, T] = [1, 1]"),
         (NoSlope(), "gradient", "the slope of the loss"),
-        (Constant(), "gradient", "does not depend on the current policy"),
+        (Constant(), "shapes", "does not depend on the current policy"),
         (Coupled(), "micro-batches", 'say coupling = "group" or "mini_batch"'),
         (Overflowing(), "extremes", "in float32"),
         (Drawn(), "repetition", "tokens.generator"),
@@ -103,10 +138,51 @@ def test_a_loss_that_is_wrong_on_purpose_is_found_with_a_small_input(loss: Any, 
     assert findings[check].smallest_input.endswith("padded to 2 tokens") == (check == "padding")
 
 
+@pytest.mark.parametrize(
+    ("equation", "check", "words"),
+    [
+        ("infinite slope at 1", "extremes", "ratios of 1"),
+        ("mixed at 1", "extremes", "ratios of 1"),
+        ("divided by A", "extremes", "advantages of 0"),
+        ("log of 1 - p", "extremes", "probabilities of 1"),
+        ("next token", "padding", "one more column of padding"),
+        ("over the width", "padding", "one more column of padding"),
+        ("by position", "padding", "one more column of padding"),
+        ("wrong sign", "on-policy", "lowers the probability of what is rewarded"),
+        ("size of A", "on-policy", "raises the probability of what is punished"),
+        ("in place", "shapes", "tokens.given_advantages is changed in place"),
+        ("mask in place", "shapes", "tokens.mask is changed in place"),
+        ("derived in place", "shapes", "tokens.advantages is changed in place"),
+        ("counted", "repetition", "another gradient the second time"),
+        ("tuple", "shapes", "returns a tuple; accepted: TokenLoss"),
+        ("number as metric", "shapes", "metric beta is a float, not a tensor"),
+        ("misspelt", "shapes", "has no attribute 'ratio'"),
+    ],
+)
+def test_a_fault_is_found_and_said_once(equation: str, check: str, words: str) -> None:
+    findings = list(check_loss(ByEquation(equation), Aggregation("token-mean")))
+    faults = [finding for finding in findings if finding.outcome == "fails"]
+    assert (faults[0].check, len(faults)) == (check, 1) and words in faults[0].words
+    if check in ("shapes", "repetition"):
+        assert findings[-1] == faults[0]
+
+
+def test_findings_come_one_by_one_with_the_time_beside_another_method() -> None:
+    findings = check_loss(Clipped(), Aggregation("token-mean"), {"dapo": compose(load_catalogue()["dapo"])})
+    assert next(findings).check == "shapes"
+    assert re.fullmatch(r"a call with its gradient takes [\d.]+ ms, dapo [\d.]+ ms", next(findings).words)
+
+
+def test_the_smallest_input_is_that_of_the_fault() -> None:
+    faults = [finding for finding in check_loss(ByEquation("infinite slope at 1"), Aggregation("token-mean"))]
+    ours, old = re.findall(r"log_probs \[\[([-\d.]+)\]\]", faults[-1].smallest_input)
+    assert ours == old  # the ratio is 1
+
+
 @pytest.mark.parametrize(("name", "holds"), [("clipped", True), ("cispo", True), ("sapo", True), ("gspo", True)])
 def test_losses_begin_as_the_plain_policy_gradient(name: str, holds: bool) -> None:
     loss = LOSSES[name]()
-    assert (check_loss(loss, Aggregation("seq-mean-token-mean"))[-1].outcome == "holds") == holds
+    assert ([*check_loss(loss, Aggregation("seq-mean-token-mean"))][-1].outcome == "holds") == holds
 
 
 def test_a_multiple_of_the_policy_gradient_is_no_fault_and_is_said() -> None:
@@ -115,7 +191,7 @@ def test_a_multiple_of_the_policy_gradient_is_no_fault_and_is_said() -> None:
         def token_loss(self, tokens: Tokens) -> TokenLoss:
             return TokenLoss(2.0 * super().token_loss(tokens).values, {})
 
-    finding = check_loss(Doubled(), Aggregation("token-mean"))[-1]
+    *_, finding = check_loss(Doubled(), Aggregation("token-mean"))
     assert finding.outcome == "note" and finding.words.endswith(
         "0.0 degrees from the plain policy gradient, 2 times it"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from evals.core.comparisons import Comparison, Comparisons, Contrast, Verdict
 from evals.core.errors import UserError
+from evals.core.files import fingerprint
+from evals.core.manifest import Manifest
 from evals.core.records import ALL_BENCHMARKS
 from rlvr.study import judge as module
 from rlvr.study.judge import Judgement, contrast_words, find_component, read_base, verdict_line
@@ -78,6 +81,24 @@ def test_each_pretrained_model_has_a_study_file_of_its_own(tmp_path: Path) -> No
     (tmp_path / "a_one_on_1_gpus.yaml").write_text((tmp_path / "a_two_on_1_gpus.yaml").read_text())
     with pytest.raises(UserError, match="has another model than a/one; accepted: another directory as --out"):
         read_base(None, "a/one", 1, tmp_path)
+
+
+def test_a_first_look_that_exceeds_the_budget_is_said(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock({4: Verdict.BETTER}, 0.0)
+    monkeypatch.setattr(module, "run_study", clock.run)
+    monkeypatch.setattr(Comparisons, "read", clock.read)
+    judged = judgement(file, tmp_path, minutes=2.0, cores=2)
+    for name, seconds in ((judged.method, 50.0), ("dapo", 20.0)):
+        directory = tmp_path / f"results/runs/tiny-{name}-s1"
+        directory.mkdir(parents=True)
+        Manifest("run", {}, {}, {}, fingerprint({}), {"seconds_steps": seconds}).write(directory / "manifest.json")
+    assert judged.first_seconds(4) == (3 * 50 + 3 * 20 + 4 * 20 + 4 * 10) / 2
+    judged.decide(time.monotonic())
+    assert "needs about 2.8 minutes of training: it ends after --minutes 2" in capsys.readouterr().err
+    judgement(file, tmp_path, minutes=5.0, cores=2).decide(time.monotonic())
+    assert "minutes of training" not in capsys.readouterr().err
 
 
 class Clock:

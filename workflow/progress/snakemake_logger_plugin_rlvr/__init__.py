@@ -24,9 +24,12 @@ from rlvr.study.study_file import fault_of_command
 
 _UNKNOWN_SECONDS, _SECONDS_BETWEEN_LINES = 3.0, 60.0
 # What Snakemake says in every run; the display says it better, or it is of no use here.
-_ROUTINE = re.compile("Assuming|host: |Building D|Using sh|Select|Elapsed|Conda env|Singul|Updating ch|DAG of|None$|$")
+_ROUTINE = re.compile(
+    "Assuming|host: |Building D|Using sh|Select|Elapsed|Conda env|Singul|Updating ch|DAG of|Complete l|None$|$"
+)
 _INTERRUPTED = re.compile("Terminating processes on user request|Will exit after finishing currently running jobs")
 _COMMAND_FAILED = re.compile(r"RuleException:\nCalledProcessError.*(exit status \d+|died with .*?)\.?$", re.DOTALL)
+_KILLED = ", killed, most often because memory ran out (fewer --cores or a smaller batch need less)"
 _RESULTS = ("results/report.html", "results/tables/main.md", "results/figures")
 
 
@@ -122,7 +125,9 @@ class LogHandler(LogHandlerBase):
             ended, total = self._study.ended.total(), self._study.planned.total()
             words = f"{ended} of {total} jobs finished in {duration(time.time() - self._began)}"
             more = [f"  {os.path.relpath(path, self._typed_in)}" for path in _RESULTS if Path(path).exists()]
-            more = more if ended == total else ["the same command goes on from here; what has finished is kept"]
+            faults = [why for _, why in self._study.failed.values() if not why.startswith((_KILLED, ", died"))]
+            first = "mend what failed, which a repetition alone does not; then " if faults else ""
+            more = more if ended == total else [f"{first}the same command goes on from here; what has finished is kept"]
             self._say("\n".join([words, *failures, *more]))
         super().close()
 
@@ -139,7 +144,8 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.RUN_INFO:
             study.planned = Counter({rule: count for rule, count in values["stats"].items() if rule != "total"})
             rules = ", ".join(f"{rule} {count}" for rule, count in study.planned.most_common(6))
-            self._say(f"{study.planned.total()} jobs on {study.cores} cores, among them {rules}")
+            jobs, cores = study.planned.total(), study.cores
+            self._say(f"{jobs} job{'s' * (jobs != 1)} on {cores} core{'s' * (cores != 1)}, among them {rules}")
             self._live.start() if self._console.is_terminal else Thread(target=self._report, daemon=True).start()
         elif event == LogEvent.RESOURCES_INFO:
             study.cores = values.get("cores") or study.cores
@@ -170,7 +176,7 @@ class LogHandler(LogHandlerBase):
         """Say how a job's command ended, with the last line of its log and where that is."""
         command = (values["shellcmd"] or "").strip()
         end = ["", *(f", {end}" for text, end in self._exits.items() if command in text)][-1]
-        end = ", killed, most often because memory ran out" if "SIGKILL" in end or end.endswith(" 137") else end
+        end = _KILLED if "SIGKILL" in end or end.endswith(" 137") else end
         for log in values["log"]:
             with contextlib.suppress(OSError):
                 last = ["empty", *filter(str.strip, Path(log).read_text(errors="replace").splitlines())][-1].strip()
