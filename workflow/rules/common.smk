@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.comparisons import FALL
+from evals.core.config.base_models import FINE_TUNED
 from evals.core.files import canonical_json, sha256_file
 from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
@@ -239,6 +240,14 @@ def fine_tuning(wildcards):
     settings |= {"head_dtype": model.head_dtype} if model.head_dtype else {}
     settings |= {"chat_template_kwargs": kwargs} if (kwargs := model.chat_template_kwargs) else {}
     return {**model.fine_tuning.to_json(), **settings}
+
+
+MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
+
+
+def parameters_of_fine_tuning(wildcards):
+    """The parameters that the manifest of a fine-tuned model has."""
+    return {"source": FINE_TUNED, "version": LOCAL_ENGINE_VERSION, **fine_tuning(wildcards)}
 
 
 # Training

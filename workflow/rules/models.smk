@@ -110,7 +110,7 @@ rule fine_tuned_model:
         tasks=0,
         cpus_per_task=MACHINE.training_threads,
     params:
-        *by_setting(fine_tuning, at_most=40),
+        *made_by("results/base/{model}/manifest.json", fine_tuning, 40, parameters_of_fine_tuning, MAY_BE_AT_DEFAULT),
         f"version: {LOCAL_ENGINE_VERSION}",
         lambda w: f"order: {STUDY.solutions(w.model)}",  # the order of the files decides, too
         settings=lambda w, output: fine_tuning(w),
