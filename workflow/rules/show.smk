@@ -96,6 +96,27 @@ rule table_of_training:
         "../scripts/call.py"
 
 
+rule table_phenomena:
+    """Known effects of RLVR, and which of them the study shows."""
+    input:
+        code_of("evals.tables.phenomena"),
+        *OF_TRAINING,
+        **RESULTS,
+        phenomena=as_input(CONFIG_FILES / "phenomena.yaml"),
+        decoded=DECODED,
+    output:
+        table("phenomena"),
+    log:
+        "results/logs/{folder}tables/phenomena.log",
+    resources:
+        **size(16000, minutes=120),
+    params:
+        call="evals.tables.phenomena:write_phenomena_table",
+        training=RUNS,
+    script:
+        "../scripts/call.py"
+
+
 rule table_audit:
     """How much was not judged, and where a second grader differs."""
     input:
