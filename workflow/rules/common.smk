@@ -427,6 +427,7 @@ def statistics(wildcards):
         "statistics": CONFIG.statistics,
         "controls": None if look else config.controls,
         "confidence": 1.0 - look.level if look else 0.95,
+        **({"is_first_look": True} if look and look.earlier is None else {}),
         "stopping": (
             {**stopping, "margin": planned[0].margin, "level": config.seeds.level / 100}
             if planned and not look
