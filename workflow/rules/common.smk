@@ -55,6 +55,8 @@ STUDY = STUDIES.main
 CONFIG = STUDY.config
 MACHINE = CONFIG.execution
 BENCHMARKS = list(STUDY.benchmarks)
+ORDER = f"benchmarks: {', '.join(BENCHMARKS)}"
+"""A param of what shows benchmarks one after the other: Snakemake compares inputs as a set."""
 TRAINS = bool(STUDY.methods)
 BEST_CHOICE = CONFIG.best_checkpoint
 KEEPS_ROLLOUTS = TRAINS and MACHINE.rollouts_kept_every is not None
