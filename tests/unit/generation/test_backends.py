@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file
 from evals.core.manifest import read_manifest
+from evals.core.progress import Progress
 from evals.core.random import stream_seed
 from evals.core.records import Sample
 from evals.core.sampling import SamplingParameters
@@ -166,9 +167,7 @@ def test_responses_that_do_not_end_say_how_long_they_are(
     monkeypatch.setattr(transformers_backend, "TOKENS_BETWEEN_SIGNS", 4)
     monkeypatch.setattr(evaluate, "TOKENS_BETWEEN_SIGNS", 4)
     said: list[tuple[int, str, int]] = []
-    monkeypatch.setattr(
-        evaluate.Progress, "report", lambda _, step, words="", running=0: said.append((step, words, running))
-    )
+    monkeypatch.setattr(Progress, "report", lambda _, step, words="", running=0: said.append((step, words, running)))
     settings = settings_of(backend="transformers", sampling_batch_size=64)
     sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings, tmp_path / "out")
     signs = [(words, running) for _, words, running in said if words]
