@@ -162,15 +162,22 @@ lock-engines: environment ## the same of workflow/envs/engines.lock, from workfl
 	@{ grep '^# ' workflow/envs/engines.lock; $(ANY_TORCH) -e '/^$$/,$$d' .venv/engines.txt; } > .venv/engines.lock
 	@mv .venv/engines.lock workflow/envs/engines.lock
 
-build: environment ## make wheels and source archives of the core and its packages in build/dist, and try them in an empty environment
+# $(call tried,WHAT PIP INSTALLS,COMMANDS): commands work, and lack no package, where nothing but that is installed.
+define tried
+	@$(CORE_UV) pip install --quiet --python build/empty $(1)
+	@cd build/empty && rm -f study.yaml && for words in $(2); do bin/rlvr-bench $$words > said.txt 2>&1 \
+		&& ! grep -e "not installed" -e "cannot be loaded" said.txt || { cat said.txt; exit 1; }; done
+endef
+OF_FILES = --version "compare --help" methods "init study.yaml --model a/b" "plan --config study.yaml"
+
+build: environment ## make wheels and source archives of the core and its packages in build/dist, and try both in an empty environment
 	@rm -rf build/dist build/empty
 	@$(CORE_UV) build --quiet --all-packages --out-dir build/dist
 	@$(CORE_UV) venv --quiet build/empty
-	@$(CORE_UV) pip install --quiet --python build/empty build/dist/rlvr_bench-*.whl
-	@cd build/empty && for words in --version "compare --help" methods "init study.yaml --model a/b" "plan --config study.yaml"; do \
-		bin/rlvr-bench $$words > said.txt 2>&1 || { cat said.txt; exit 1; }; done
-	@$(CORE_UV) pip install --quiet --python build/empty build/dist/*.whl
-	@cd build/empty && for name in $(patsubst rlvr-%,%,$(notdir $(PACKAGES))); do bin/rlvr-bench $$name --help > said.txt 2>&1 || { cat said.txt; exit 1; }; done
+	$(call tried,build/dist/rlvr_bench-*.whl,$(OF_FILES))
+	$(call tried,--reinstall --no-deps build/dist/rlvr_bench-*.tar.gz,$(OF_FILES))
+	$(call tried,build/dist/*.whl,--help)
+	$(call tried,--reinstall --no-deps build/dist/*.tar.gz,--help)
 	@ls build/dist
 
 # These name no licence in their metadata; the licence files that they bring are MIT's.

@@ -19,9 +19,9 @@ def grade_policy(
     workers: int,
     audited: float,
     out: Path,
-    results: Path = Path("results"),
+    problems: Path = Path("results/problems"),
 ) -> None:
-    """Grade and audit the samples of a policy, one benchmark after the other, into ``out``/RUN/BENCHMARK.
+    """Grade and audit the samples of a policy beside ``out``, a benchmark after the other, into ``out``/RUN/BENCHMARK.
 
     Args:
         run: the policy's run id.
@@ -29,21 +29,21 @@ def grade_policy(
         verifiers: benchmark -> the study's copy of a user's function that grades it.
         workers: processes that grade.
         audited: share of the samples with plain answers that the second grader is asked about.
-        results: where samples and problems lie.
+        problems: where the benchmarks' problems lie.
     """
     with ExitStack() as held:
         held.enter_context(single_writer(out / run / ".writer", "grades into this directory"))
         second = held.enter_context(SecondGrader(workers))
         pools: dict[str | None, GradingPool] = {}
         for name, kind in kinds.items():
-            samples, problems = results / "samples" / run / name, results / "problems" / name / "problems.jsonl"
+            samples, of_benchmark = out.parent / "samples" / run / name, problems / name / "problems.jsonl"
             verifier = verifiers[name] if kind == VERIFIER else None
             if verifier not in pools:
                 pools[verifier] = held.enter_context(
                     GradingPool(workers, verifier=None if verifier is None else Path(verifier))
                 )
             grades = out / run / name
-            reasons = grade_file(samples / "samples.jsonl", problems, grades, pools[verifier], kind)
-            write_audit(samples, grades, problems, grades / "audit.json", second, audited)
+            reasons = grade_file(samples / "samples.jsonl", of_benchmark, grades, pools[verifier], kind)
+            write_audit(samples, grades, of_benchmark, grades / "audit.json", second, audited)
             counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
             print(f"{grades}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)

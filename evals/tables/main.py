@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from evals.core import arithmetic
 from evals.core.comparisons import Comparison, Look, Verdict
+from evals.core.errors import counted
 from evals.core.files import read_json
 from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
-from evals.results import Results
+from evals.results import Results, read_results
 from evals.statistics.average import Average
 from evals.tables import numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
@@ -31,8 +33,16 @@ def responses_of(benchmark: str, condition: Condition) -> str:
     return responses_page(benchmark, column=f"{condition.model}-{condition.method}")
 
 
-def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls]) -> list[Column[Condition]]:
-    """The columns of the main table over all benchmarks, and of main.csv, which has every benchmark too."""
+def main_columns(
+    results: Results,
+    costs: Costs,
+    falls: Mapping[Condition, Falls],
+    decoded: Mapping[str, Results] = MappingProxyType({}),
+) -> list[Column[Condition]]:
+    """The columns of the main table over all benchmarks, and of main.csv, which has every benchmark too.
+
+    ``decoded`` are the results by further decodings, by their names.
+    """
     k = results.k
     *compared, verdict = compared_columns(results)
     known_falls = {} if results.fallen is None else falls
@@ -48,6 +58,8 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
             if len(results.benchmarks) > 1
             else partial(responses_of, results.benchmarks[0]),
         ),
+        *_pass_at_k(results),
+        *(_decoded_column(name, by_name) for name, by_name in decoded.items()),
         Column("Fell", known_falls.get, lambda fallen: fallen.text if fallen else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
         Column("", lambda row: row, csv=partial(_comparison_cells, results)),
@@ -68,6 +80,63 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
         Column("Memory (MiB)", lambda row: costs[row].peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
         Column("", known_falls.get, csv=lambda fallen: {"fell": len(fallen.runs) if fallen else None}),
     ]
+
+
+def _pass_at_k(results: Results) -> list[Column[Condition]]:
+    """The column of the chance that one of k responses is right, where there are several and methods."""
+    name = f"pass@{results.k}"
+    value = results.by_problem(name) if results.has_methods else None
+    if value is None:
+        return []
+
+    def average(condition: Condition) -> float:
+        return results.average_over(condition, results.benchmarks, of_problem=value).value
+
+    return [Column(f"{name} (%)", average, numbers.percent, name.replace("@", "_at_"))]
+
+
+def _decoded_column(name: str, results: Results) -> Column[Condition]:
+    """The column of the scores by a further decoding; the CSV has their comparison with the reference method, too."""
+
+    def average(condition: Condition) -> float:
+        return results.average(_like(results, condition)).value
+
+    def cells(condition: Condition) -> dict[str, Any]:
+        compared = results.comparison(condition, results.reference_method)
+        values = {key: getattr(compared, key, None) for key in ("difference", "p_value_holm", "verdict")}
+        values |= interval_columns(compared.confidence_interval if compared else None, "")
+        return {f"{name}_average": average(condition)} | {f"{name}_{key}": value for key, value in values.items()}
+
+    return Column(f"{name.capitalize()} (%)", lambda row: row, lambda row: numbers.percent(average(row)), cells)
+
+
+def _like(results: Results, condition: Condition) -> Condition:
+    """The same method on the same model in other results of the study."""
+    key = (condition.model, condition.method)
+    return next(row for row in results.conditions if (row.model, row.method) == key)
+
+
+def decodings_note(results: Results, decoded: Mapping[str, Results]) -> str:
+    """Say for each further decoding on which methods its verdict differs in sign, or in being one."""
+    sentences = []
+    for name, others in decoded.items():
+        differing, compared_rows = [], 0
+        for row in results.conditions:
+            ours, theirs = (each.comparison(row, results.reference_method) for each in (results, others))
+            if ours is None or theirs is None:
+                continue
+            compared_rows += 1
+            if (ours.verdict.is_difference, ours.is_harm) != (theirs.verdict.is_difference, theirs.is_harm):
+                differing.append(
+                    f"{row.title} ({difference_text(theirs)}, {theirs.verdict.value}; here {ours.verdict.value})"
+                )
+        if compared_rows:
+            same = f"the other {compared_rows - len(differing)}" if differing else f"all {compared_rows}"
+            others_agree = f"{same} agree in sign and significance" if compared_rows > len(differing) else "none agrees"
+            sentences.append(
+                f"{name.capitalize()} beside these verdicts: " + "; ".join([*differing, others_agree]) + "."
+            )
+    return " ".join(sentences)
 
 
 def _condition_cells(results: Results, condition: Condition) -> dict[str, Any]:
@@ -274,31 +343,63 @@ def read_costs(results: Results, costs: Path, training: Path) -> Costs:
     return {row: condition_cost(row, results.benchmarks, costs, training) for row in results.conditions}
 
 
-def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
-    """Write a row per method: scores, comparisons, cost; .md, .csv, .tex."""
+def write_main_table(
+    results: Results,
+    costs: Path,
+    training: Path,
+    notes: Sequence[str],
+    out: Path,
+    decodings: Sequence[str] = (),
+    decoded: Sequence[Path] = (),
+) -> None:
+    """Write a row per method: scores, comparisons, cost; and the columns that a paper needs.
+
+    ``decoded`` are for each of the further ``decodings`` the files of scores, and that of comparisons.
+    """
     measured, falls = read_costs(results, costs, training), falls_of(results)
-    columns = main_columns(results, measured, falls)
+    of_each = zip(*[iter(decoded)] * (len(results.benchmarks) + 1), strict=True)
+    read_decoded = {
+        name: read_results(results.runs, files[:-1], files[-1]) for name, files in zip(decodings, of_each, strict=True)
+    }
+    columns = main_columns(results, measured, falls, read_decoded)
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
     computed = computed_manifests(results, training.parent)
     copies, compared = near_copies_note(results, training.parent / "problems")
     of_trainings = [*copies, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
-    tables = main_tables(results, measured, falls, [*notes, *of_trainings])
+    tables = main_tables(results, measured, falls, [*notes, *of_trainings], read_decoded)
     frame = table_frame(columns, results.conditions)
     short = short_table(results, columns)
-    write_table(out, tables, frame, [*results.sources, *read, *computed, *compared], {"notes": notes}, short)
+    sources = [*results.sources, *(file for by_name in read_decoded.values() for file in by_name.sources)]
+    write_table(out, tables, frame, [*sources, *read, *computed, *compared], {"notes": notes}, short)
 
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
-    """Lay out the five columns of the main table that a paper has room for."""
-    # After looks no p-value is corrected: the looks decide, and methods differ in their seeds.
-    shown = ("Method", "avg@", "Versus ", "Seeds" if results.looks else "p (Holm)", "Verdict")
-    chosen = [column for column in columns if column.header.startswith(shown)]
-    return make_table("main_short", f"Average over {len(results.benchmarks)} benchmarks", chosen, results.conditions)
+    """Lay out the columns of the main table that a paper needs."""
+    shown = ("Method", "Seeds", "avg@", "Versus ", "MDE", "Verdict")
+    chosen = [column for name in shown for column in columns if column.header.startswith(name)]
+    title = f"Average over {counted(len(results.benchmarks), 'benchmark')}"
+    return make_table("main_short", title, chosen, results.conditions, caption=_caption(results))
 
 
-def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls], notes: Sequence[str]) -> list[Table]:
+def _caption(results: Results) -> str:
+    """What a paper says of the main table."""
+    level = round(100 * results.confidence)
+    said = f"Brackets: {level} % intervals over problems{' and seeds' if results.has_methods else ''}. "
+    if not results.has_methods:
+        return said
+    decided = "each method was trained until its verdict is certain" if results.looks else "verdicts follow p (Holm)"
+    return f"{said}MDE: the smallest true difference that is found in 80 % of repetitions; {decided}."
+
+
+def main_tables(
+    results: Results,
+    costs: Costs,
+    falls: Mapping[Condition, Falls],
+    notes: Sequence[str],
+    decoded: Mapping[str, Results] = MappingProxyType({}),
+) -> list[Table]:
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
-    k, level, benchmarks = results.k, round(100 * results.confidence), len(results.benchmarks)
+    k, level = results.k, round(100 * results.confidence)
     explanation = (
         f"avg@{k}: {results.mean_text}, and over training seeds; {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
@@ -315,10 +416,17 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
             f"{numbers.NO_INTERVAL}: none is to be trusted, for a handful of problems decides. Eval is wall time, to "
             "which other jobs of the machine add; memory is the largest resident set of any job."
         )
-    title = f"Main results: average over {benchmarks} benchmarks, and cost"
-    columns = main_columns(results, costs, falls)
-    said = [*notes, controls_note(results), results.clusters_note, results.extraction_note, explanation]
-    summary = make_table("main", title, columns, results.conditions, said)
+    title = f"Main results: average over {counted(len(results.benchmarks), 'benchmark')}, and cost"
+    columns = main_columns(results, costs, falls, decoded)
+    said = [
+        *notes,
+        controls_note(results),
+        decodings_note(results, decoded),
+        results.clusters_note,
+        results.extraction_note,
+        explanation,
+    ]
+    summary = make_table("main", title, columns, results.conditions, said, _caption(results))
     differences = [
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),

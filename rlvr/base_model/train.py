@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
-from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from evals.core.config.base_models import Architecture, BaseTraining
@@ -18,17 +17,21 @@ from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
 from evals.core.sampling import SamplingParameters
+from evals.generation.architecture import DecoderConfig
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.decoder_model import DecoderModel
 from evals.generation.plan import encode_prompts
 from evals.generation.sampler import sample
 from evals.generation.thinking import case_of
 from evals.grading import GradingPool
 from rlvr.base_model import VERSION
 from rlvr.base_model.tokenizer import build_tokenizer, build_word_tokenizer
+from rlvr.engines.local.adamw import AdamW
+from rlvr.engines.local.fine_tune import add_gradients
+from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.job import save_when_due, termination
 from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, training_tensors
 
-_IGNORED = -100  # cross_entropy's label for positions that carry no loss
 _SAMPLES = 4  # responses to each held-out problem
 
 
@@ -76,20 +79,22 @@ def train_base_model(
             tokenizer = build_tokenizer()
         prompts = tokenizer([prompt for prompt, _ in examples])["input_ids"]
         solutions = tokenizer([solution for _, solution in examples])["input_ids"]
-        end = tokenizer.eos_token_id
-        sequences = [_Sequence([*one, *rest, end], len(one)) for one, rest in zip(prompts, solutions, strict=True)]
+        solutions = [[*solution, tokenizer.eos_token_id] for solution in solutions]
         model = initial_model(settings.architecture.to_json(), tokenizer, settings.seed)
-        optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, betas=(0.9, 0.95))
+        trained = packed(model)
+        optimizer = AdamW(trained.parameters(), settings.weight_decay, betas=(0.9, 0.95))
         metrics: list[dict[str, float]] = []
         first = 0
         if saved := store.latest():
-            load_training_tensors(model, optimizer, saved.tensors)
+            load_training_tensors(trained, optimizer, saved.tensors)
             first, metrics = saved.step, saved.values["metrics"]
         name = f"base model {directory.name}"
         progress = Progress(directory, name, settings.steps, first)
 
         def save() -> None:
-            store.save(len(metrics), training_tensors(model, optimizer), {"metrics": metrics})
+            is_last = len(metrics) == settings.steps
+            tensors = training_tensors(trained, None if is_last else optimizer)
+            store.save(len(metrics), tensors, {"metrics": metrics}, is_last)
 
         def accuracy() -> float:
             return float(metrics[-1].get("accuracy", 0.0)) if metrics else 0.0
@@ -98,18 +103,15 @@ def train_base_model(
             if stop_at is not None and accuracy() >= stop_at.accuracy:
                 break
             started = time.monotonic()
-            batch = sequences[step * settings.batch_size : (step + 1) * settings.batch_size]
-            for group in optimizer.param_groups:
-                group["lr"] = settings.learning_rate_at(step)
-            loss = _loss(model, batch)
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
-            optimizer.step()
-            metrics.append({"step": step + 1, "loss": loss.item(), "seconds_step": time.monotonic() - started})
+            rows_of_step = slice(step * settings.batch_size, (step + 1) * settings.batch_size)
+            batch = TokenBatch(prompts[rows_of_step], solutions[rows_of_step])
+            loss, _ = optimizer.add_gradients(partial(add_gradients, trained, [batch]), trained.dtype)
+            optimizer.clip(settings.gradient_clip, f"{name}: step {step + 1}")
+            optimizer.step(settings.learning_rate_at(step))
+            metrics.append({"step": step + 1, "loss": loss, "seconds_step": time.monotonic() - started})
             if stop_at is not None and (step + 1) % stop_at.every == 0:
-                metrics[-1]["accuracy"] = held_out_accuracy(model, tokenizer, problems, max(map(len, solutions)) + 1)
-            progress.report(step + 1, loss=loss.item())
+                metrics[-1]["accuracy"] = held_out_accuracy(model, tokenizer, problems, max(map(len, solutions)))
+            progress.report(step + 1, loss=loss)
             save_when_due(step + 1, settings.steps, checkpoint_interval, asked_to_stop, save, name)
         if stop_at is not None and accuracy() < stop_at.accuracy:
             message = f"is {stop_at.accuracy}, and was not reached in {settings.steps} steps"
@@ -121,13 +123,6 @@ def train_base_model(
         details: dict[str, Any] = {"steps": len(metrics), "parameters": parameter_count}
         details |= {} if stop_at is None else {"accuracy": accuracy()}
         Manifest("base_model", inputs, outputs, parameters, identity, details).write(directory / "manifest.json")
-
-
-class _Sequence(NamedTuple):
-    """One worked solution as token ids; the first ``prompt_length`` are the problem and carry no loss."""
-
-    tokens: list[int]
-    prompt_length: int
 
 
 def initial_model(architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
@@ -143,18 +138,9 @@ def initial_model(architecture: Mapping[str, Any], tokenizer: PreTrainedTokenize
     return Qwen3ForCausalLM(config)
 
 
-def _loss(model: Qwen3ForCausalLM, batch: Sequence[_Sequence]) -> Tensor:
-    """Mean cross-entropy over the solution tokens of a batch padded on the right."""
-    width = max(len(sequence.tokens) for sequence in batch)
-    tokens = torch.zeros(len(batch), width, dtype=torch.long)
-    labels = torch.full((len(batch), width), _IGNORED)
-    for row, sequence in enumerate(batch):
-        ids = torch.tensor(sequence.tokens)
-        tokens[row, : len(ids)] = ids
-        labels[row, sequence.prompt_length : len(ids)] = ids[sequence.prompt_length :]
-    # The padding is on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
-    logits = model(tokens[:, :-1], use_cache=False).logits
-    return functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED)
+def packed(model: Qwen3ForCausalLM) -> DecoderModel:
+    """The batched decoder with the weights of ``model``, whose training changes them there too."""
+    return DecoderModel(DecoderConfig.from_json(model.config.to_dict(), "base model"), dict(model.named_parameters()))
 
 
 def held_out_accuracy(

@@ -13,7 +13,7 @@ from rlvr.cli.command import Commands
 GROUP = "rlvr_bench.commands"
 """The entry points of packages: each is a Typer application, whose commands and groups become those of rlvr-bench."""
 PACKAGES: Mapping[str, Sequence[str]] = {
-    "rlvr-board": ["site"],
+    "rlvr-board": ["site", "submission", "replay"],
     "rlvr-claims": ["claims"],
     "rlvr-conform": ["conform", "conform-page"],
     "rlvr-curves": ["curves"],

@@ -39,9 +39,9 @@ class Evaluated:
         model: a directory in Hugging Face format, or OWNER/NAME on the Hub.
         benchmarks: names of files in config/benchmarks, separated by commas or spaces.
         k: samples of each problem; more words such as mmlu_pro=1 give benchmarks another number.
-        revision: of a model on the Hub: a commit, branch or tag; default: main.
+        revision: commit, branch or tag of a model on the Hub; default: main.
         server: address of a server with OpenAI's interface that has the model, such as http://127.0.0.1:8000/v1.
-        extra_body: JSON of what every request to it says besides.
+        extra_body: extra JSON fields for each request to the server.
         sources: local copies of benchmarks, as NAME=PATH.
     """
 
@@ -60,8 +60,8 @@ class Prompting:
 
     Attributes:
         prompt: chat for the model's chat template, base for plain text.
-        system_prompt: of a chat model.
-        enable_thinking: told to the chat template; default: what the template does by itself.
+        system_prompt: system prompt of a chat model.
+        enable_thinking: thinking setting of the chat template; default: the template's own.
         few_shot: file of worked examples, JSON lines with problem and solution.
         stop: texts that end a response, such as a next problem's beginning.
     """
@@ -90,16 +90,16 @@ class Machine:
     """Where an evaluation runs.
 
     Attributes:
-        backend: what samples; default: vllm if --python is given or this Python has it, else transformers.
-        device: default: cuda if this machine has an NVIDIA GPU.
-        dtype: of weights and activations; auto: the checkpoint's own.
+        backend: inference backend; default: vllm if --python is given or this Python has it, else transformers.
+        device: device of the model; default: cuda if this machine has an NVIDIA GPU.
+        dtype: precision precision of weights and activations; auto: the checkpoint's own.
         tensor_parallel_size: GPUs that share a model.
-        max_model_len: a context shorter than the model's.
-        seed: of the random numbers.
+        max_model_len: context length, if it is to be shorter than the model's.
+        seed: random seed.
         batch_size: responses decoded or asked for at a time; default: 1024 of vLLM, 64 of a server, else 16.
-        python: of the environment that samples, if it is another one.
-        threads: of a sampling job on a CPU.
-        cores: for all jobs together; default: all.
+        python: Python of another environment in which to sample.
+        threads: number of threads of a sampling job on a CPU.
+        cores: number of cores for all jobs together; default: all.
     """
 
     backend: Literal["vllm", "transformers", "local"] | None = None
@@ -216,7 +216,7 @@ def evaluate(content: dict[str, Any], out: Path, cores: int | None) -> list[Path
 
 
 def run_study(
-    content: dict[str, Any], out: Path, cores: int | None, target: str = "all", sdm: str | None = None
+    content: dict[str, Any], out: Path, cores: int | None, targets: Sequence[str] = ("all",), sdm: str | None = None
 ) -> None:
     """Run a study, or go on with it, in the directory ``out``, in which it is written to study.json.
 
@@ -226,7 +226,7 @@ def run_study(
     write_json(file, content)
     options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
     options += ["--cores", "all" if cores is None else str(cores), *(["--sdm", sdm] if sdm else [])]
-    command = [sys.executable, "-P", "-m", "rlvr.study.launch", "--", target, *options]
+    command = [sys.executable, "-P", "-m", "rlvr.study.launch", "--", *targets, *options]
     ours = [str(REPOSITORY), str(REPOSITORY / "workflow/progress")]
     paths = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": paths}, stdout=2, check=False)

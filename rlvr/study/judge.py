@@ -208,7 +208,7 @@ class Judgement:
         """Train one seed of component and reference, and measure the angle between their gradients."""
         content = self.content([1])
         both = {name: content["methods"][name] for name in (self.reference, self.method)}
-        run_study({**content, "methods": both, "controls": None}, self.out, self.cores, "runs")
+        run_study({**content, "methods": both, "controls": None}, self.out, self.cores, ["runs"])
         runs = self.out / "results/runs"
         model = next(iter(content["models"]))
         mine, other = (MeasuredRun.read(runs / f"{model}-{name}-s1") for name in (self.method, self.reference))
@@ -235,7 +235,7 @@ class Judgement:
                 words = f"the first look, at {seeds} seeds, needs about {least / 60:.2g} minutes of training"
                 print(f"{words}: it ends after --minutes {self.minutes:g}, and is taken all the same", file=sys.stderr)
             if self.minutes is not None and before - started + added * seconds_of_seed > 60 * self.minutes:
-                late = f"a look at {seeds} seeds would end after the {self.minutes:g} minutes (--minutes)"
+                late = f"stopped: training {seeds} seeds would take longer than --minutes {self.minutes:g}"
                 print(late, file=sys.stderr)
                 break
             design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin, **level}
@@ -283,7 +283,7 @@ def contrast_words(contrast: Contrast | None, reference: str) -> str:
         return f"contrast: not measured, for the rollouts or the settings differ from {reference}'s"
     floor = f"random token weights are {contrast.floor_degrees:.1f}"
     if contrast.is_absent:
-        alike = f"your update is {reference}'s to {contrast.degrees:.1f} degrees ({floor})"
+        alike = f"your update has the same direction as {reference}'s, {contrast.degrees:.1f} degrees apart ({floor})"
         return f"contrast: {alike}: no study of this model can tell them apart"
     return f"contrast: your update is {contrast.degrees:.1f} degrees from {reference}'s on one seed; {floor}"
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from evals.core.records import Run
 from rlvr.study.study import Study
 
-BEST, STEPS = "best/", "steps/"
-"""The folders, in a study's own, of its runs' best policies, and of the policies along its runs."""
+BEST, STEPS, DECODINGS = "best/", "steps/", "decodings/"
+"""The folders, in a study's own, of its runs' best policies, of the policies along its runs, and of other decodings."""
 
 
 @dataclass(frozen=True)

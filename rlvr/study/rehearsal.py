@@ -50,6 +50,7 @@ def rehearsal(study: Study, source: str, model: str | None, method: str | None) 
     settings, changes = cut["models"][model], cut["methods"][method]
     for owner in (settings, changes) if settings["source"] != "from_scratch" else (changes,):
         owner.pop("training", None)  # the settings below are already the run's own
+    settings.get("training", {}).pop("stop_at", None)  # by validation problems, which a rehearsal has none of
     if "methods" in settings:
         settings["methods"] = {name: value for name, value in settings["methods"].items() if name == method}
     benchmark = study.config.benchmarks[0]

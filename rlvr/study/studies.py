@@ -17,13 +17,22 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
 from rlvr.study.designs import RATES, at_rates
 from rlvr.study.looks import LOOKS, PlannedLook, look_folders, plan_looks, read_decisions
-from rlvr.study.policies import BEST, STEPS, Policy, best_policies, earlier_policies, own_policies, score_points
+from rlvr.study.policies import (
+    BEST,
+    DECODINGS,
+    STEPS,
+    Policy,
+    best_policies,
+    earlier_policies,
+    own_policies,
+    score_points,
+)
 from rlvr.study.source_files import CONFIG
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_extended, read_study, read_study_file
 
 DEFAULT_STUDY, NAMED_STUDIES = CONFIG / "config.yaml", CONFIG / "studies"
-FOLDER = rf"(?:studies/[^/]+/)?(?:{LOOKS}\d+/|{STEPS}|{BEST})?"
+FOLDER = rf"(?:studies/[^/]+/)?(?:{LOOKS}\d+/|{STEPS}|{BEST}|{DECODINGS}[^/]+/)?"
 """The pattern of a folder of results: a study's own, and one within it."""
 _THIS = "this study"
 _SHARED = (
@@ -111,7 +120,7 @@ class Studies:
 
     def study(self, folder: str) -> Study:
         """The whole study whose results, or some of whose results, lie in a folder."""
-        own = re.sub(rf"({LOOKS}\d+/|{STEPS}|{BEST})$", "", folder)
+        own = re.sub(rf"({LOOKS}\d+/|{STEPS}|{BEST}|{DECODINGS}[^/]+/)$", "", folder)
         if own not in self.by_folder:
             self._named  # noqa: B018  resolves those of config/studies
         if own not in self.by_folder:

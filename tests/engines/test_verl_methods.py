@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from evals.core.manifest import verify_outputs
-from evals.core.yaml_file import read_yaml
 from rlvr.engines.rollouts import kept_steps
+from rlvr.study.study_file import read_study_file
 from rlvr.tokens.table import read_token_table
 from tests.engines.study_directory import (
     ROOT,
@@ -136,7 +136,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
 
     They are made in pytest's cache, which has them the next time.
     """
-    laptop = read_yaml(ROOT / "config" / "config.yaml")
+    laptop = read_study_file(ROOT / "config" / "sharpening.yaml")
     config = smoke_study(
         models=laptop["models"],
         problems=laptop["problems"],

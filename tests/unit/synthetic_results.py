@@ -263,7 +263,7 @@ def score_row(run: dict[str, Any], counts: np.ndarray, k: int) -> dict[str, Any]
     rates = counts / k
     average, error = float(rates.mean()), float(rates.std(ddof=1) / np.sqrt(len(rates)))
     return {
-        **dict.fromkeys(Score.model_fields, 0.0),
+        **dict.fromkeys(Score.model_fields.keys() - {"base"}, 0.0),
         **{key: run[key] for key in ("run", "model", "method", "seed")},
         "average_at_k": average,
         "standard_error": error,

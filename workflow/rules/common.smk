@@ -2,13 +2,15 @@
 
 A folder is where a study's own results lie, below results/: "" or studies/NAME/, and within it looks/SEEDS/, steps/
 and best/. Named inputs and params are the arguments of the function that a rule calls (workflow/scripts/call.py);
-unnamed ones only make the job again when they change.
+unnamed ones only make the job again when they change. Samples and grades by a further decoding lie in
+results/decodings/NAME/, for all studies.
 """
 
 from pathlib import Path
 
 from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.comparisons import FALL
+from evals.core.config.base_models import FINE_TUNED
 from evals.core.files import canonical_json, sha256_file
 from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
@@ -27,12 +29,12 @@ from rlvr.methods.component_file import component_copy
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.designs import RATES, sheet_of
 from rlvr.study.evidence import notes, own_settings
+from rlvr.study.job_sizes import devices, grading_mb, model_training_mb, sampling_mb, size, training_mb
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
 from rlvr.study.looks import announce_look
 from rlvr.study.machine import (
     OURS,
     check_machine,
-    devices,
     files_of,
     model_files,
     name_environments,
@@ -42,7 +44,7 @@ from rlvr.study.machine import (
     software,
 )
 from rlvr.study.notices import print_notices
-from rlvr.study.policies import score_points
+from rlvr.study.policies import DECODINGS, score_points
 from rlvr.study.rule_values import NO_NAME, by_setting, name_targets, one_of, options, refuse_made_otherwise
 from rlvr.study.source_files import as_input, code_of, template_files
 from rlvr.study.source_files import CONFIG as CONFIG_FILES
@@ -72,6 +74,17 @@ wildcard_constraints:
     run="[^/]+",
     model=one_of(CONFIG.models),
     benchmark=one_of(BENCHMARKS),
+
+
+def decoding_of(folder):
+    """The name of the decoding whose scores lie in a folder; None of the sampling that verdicts are about."""
+    _, found, name = folder.partition(DECODINGS)
+    return name.rstrip("/") if found else None
+
+
+def answers(decoding):
+    """The directory of the samples and grades by a decoding."""
+    return "results" if decoding is None else f"results/{DECODINGS}{decoding}"
 
 
 def study_of(folder):
@@ -111,7 +124,8 @@ def of_runs(pattern, trained=False):
     def files(wildcards):
         runs = [row.run for row in compared(wildcards.folder) if not trained or row.seed is not None]
         benchmarks = [wildcards.benchmark] if hasattr(wildcards, "benchmark") else BENCHMARKS
-        return expand(pattern, run=runs, b=benchmarks if "{b}" in pattern else [""])
+        within = answers(decoding_of(wildcards.folder))
+        return expand(pattern, run=runs, b=benchmarks if "{b}" in pattern else [""], answers=within)
 
     return files
 
@@ -127,9 +141,9 @@ def made(folder):
     files |= {f"results/base/{row.run.base_model}/manifest.json" for row in runs}
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
     for row in runs:
-        names = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
-        files |= set(expand("results/{of}/{run}/{b}/manifest.json", of=("samples", "grades"), run=row.run.run, b=names))
-        files |= set(expand("results/grades/{run}/{b}/audit.json", run=row.run.run, b=names))
+        names, within = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS, answers(decoding_of(folder))
+        files |= set(expand(f"{within}/{{of}}/{row.run.run}/{{b}}/manifest.json", of=("samples", "grades"), b=names))
+        files |= set(expand(f"{within}/grades/{row.run.run}/{{b}}/audit.json", b=names))
     files |= set(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
     files |= set(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
     files |= set(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
@@ -203,6 +217,11 @@ def corpus(wildcards):
     return {"settings": model.corpus, "count": model.training.examples}
 
 
+def settings_of_corpus(wildcards):
+    """What decides a corpus: with the version, so that a raised one makes it again and is no other's result."""
+    return {**corpus(wildcards), "version": BASE_MODEL_VERSION}
+
+
 def parameters_of_corpus(wildcards):
     """The parameters that the manifest of a corpus has."""
     settings, count = corpus(wildcards).values()
@@ -221,6 +240,14 @@ def fine_tuning(wildcards):
     settings |= {"head_dtype": model.head_dtype} if model.head_dtype else {}
     settings |= {"chat_template_kwargs": kwargs} if (kwargs := model.chat_template_kwargs) else {}
     return {**model.fine_tuning.to_json(), **settings}
+
+
+MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
+
+
+def parameters_of_fine_tuning(wildcards):
+    """The parameters that the manifest of a fine-tuned model has."""
+    return {"source": FINE_TUNED, "version": LOCAL_ENGINE_VERSION, **fine_tuning(wildcards)}
 
 
 # Training
@@ -244,9 +271,26 @@ def settings_of_run(wildcards):
     return {**run.parameters(), "versions": VERSIONS | option_versions(run.training)}
 
 
+def of_training(wildcards):
+    """The study of a run that is trained, or along which a policy lies, and the run."""
+    study, row = STUDIES.policy(wildcards.run)
+    return study, row.trained.run
+
+
 def on_device(name):
-    """Make the function of a resource of a training job: its nodes and GPUs."""
-    return lambda wildcards: devices(STUDIES.policy(wildcards.run)[0], wildcards.run)[name]
+    """Make the function of a resource of a training job: its nodes, GPUs and processors."""
+    return lambda wildcards: devices(*of_training(wildcards))[name]
+
+
+def where_kept(name):
+    """Make the function of a resource of a job that keeps checkpoints along a run: by verl it merges what was saved."""
+    by_verl = {"nodes": 1, "gpu": 0, "gres": "", "ray_cluster": 0, "cpus_per_task": 4}
+    return by_verl[name] if BY_VERL else on_device(name)
+
+
+TRAINING_MINUTES = 2880 if BY_VERL or MACHINE.device == "cuda" else 720
+WHOLE_NODES = {"slurm_extra": on_device("slurm_extra")} if BY_VERL and MACHINE.cluster.nodes > 1 else {}
+"""Several nodes are a job's alone; other jobs keep what a profile's default-resources say by this key."""
 
 
 def checkpoints_at(steps):
@@ -286,6 +330,16 @@ CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
 GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
 
 
+def decoding_by(wildcards):
+    """The decoding of a job that samples or grades; None of the sampling that verdicts are about."""
+    return CONFIG.evaluation.decodings[wildcards.decoding] if hasattr(wildcards, "decoding") else None
+
+
+def answers_of(wildcards):
+    """The directory of the samples and grades that a job is about."""
+    return answers(getattr(wildcards, "decoding", None))
+
+
 def evaluated_on(wildcards):
     """The benchmarks that a checkpoint is evaluated on."""
     return CHOOSING if policy(wildcards.run).chooses else BENCHMARKS
@@ -293,18 +347,24 @@ def evaluated_on(wildcards):
 
 def sampling(wildcards):
     """What decides a policy's samples on all benchmarks alike; those of a candidate are others than those that are scored."""
-    row = policy(wildcards.run)
+    row, decoding = policy(wildcards.run), decoding_by(wildcards)
     settings = STUDY.sampling(row.run.model)
+    if decoding is not None:
+        return settings.model_copy(update={"temperature": decoding.temperature, "top_p": decoding.top_p})
     return settings.model_copy(update={"seed": settings.seed + 1}) if row.chooses else settings
 
 
 def sampling_of(wildcards):
     """What each benchmark has of its own, by its name."""
-    row = policy(wildcards.run)
+    row, decoding = policy(wildcards.run), decoding_by(wildcards)
+
+    def samples(name):
+        return BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name)
+
     return {
         name: OfBenchmark(
             prompt=STUDY.prompt(name, row.run.model),
-            samples_per_problem=BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name),
+            samples_per_problem=decoding.samples_per_problem if decoding else samples(name),
         )
         for name in evaluated_on(wildcards)
     }
@@ -320,7 +380,7 @@ def check_samples(wildcards, texts):
     for name, own in sampling_of(wildcards).items():
         asked = {**sampling(wildcards).identity(), **own.identity()}
         asked = {key: value for key, value in asked.items() if key in DECISIVE}
-        file = f"results/samples/{{run}}/{name}/manifest.json"
+        file = f"{answers_of(wildcards)}/samples/{{run}}/{name}/manifest.json"
         refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked, DECISIVE)(wildcards, texts)
 
 
@@ -329,7 +389,7 @@ def check_grades(wildcards, texts):
     for name in evaluated_on(wildcards):
         kind, version = STUDY.grading(name)
         asked = {"kind": kind, **({"grader_version": version} if isinstance(version, int) else {})}
-        file = f"results/grades/{{run}}/{name}/manifest.json"
+        file = f"{answers_of(wildcards)}/grades/{{run}}/{name}/manifest.json"
         refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked)(wildcards, texts)
 
 
@@ -359,7 +419,7 @@ def is_look(wildcards):
 def statistics(wildcards):
     """The statistics of a comparison: at a look its intervals have the level of the look, and controls are not named."""
     config = study_of(wildcards.folder).config
-    looks = STUDIES.looks(wildcards.folder)
+    looks = {} if decoding_of(wildcards.folder) else STUDIES.looks(wildcards.folder)
     look, planned = looks.get(wildcards.folder), list(looks.values())
     stopping = {"looks": [row.seeds for row in planned], "levels": [row.level for row in planned]}
     return {
@@ -387,7 +447,7 @@ def parameters_of_comparisons(wildcards):
 
 def decisions(wildcards):
     """The decisions of the last look at the study of a folder; those of a look itself come later."""
-    if is_look(wildcards):
+    if is_look(wildcards) or decoding_of(wildcards.folder):
         return []
     compared(wildcards.folder)
     taken = [name for name, look in STUDIES.looks(wildcards.folder).items() if look.is_due]
@@ -408,6 +468,11 @@ RESULTS |= {"comparisons": "results/{folder}comparisons.json"}
 OF_TRAINING = of_runs("results/runs/{run}/manifest.json", trained=True), of_runs(
     "results/runs/{run}/metrics.parquet", trained=True
 )
+DECODED = [
+    f"results/{{folder}}{DECODINGS}{name}/{file}.json"
+    for name in CONFIG.evaluation.decodings
+    for file in (*expand("scores/{b}", b=BENCHMARKS), "comparisons")
+]
 FIRST_BASES = [
     f"results/base/{base_name(name, model.numbers[0])}/manifest.json"
     for name, model in STUDY.models_from_scratch.items()
@@ -415,11 +480,14 @@ FIRST_BASES = [
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
 
 
+SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
+
+
 def table(name, *more):
     """The files of a table, the first of which stands in `snakemake --report`."""
     path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
     first = report(f"{path}.md", caption=f"../report/{caption}.rst", category="Tables")
-    return [first, *(path + ending for ending in (".csv", ".manifest.json", *more))]
+    return [first, *(path + ending for ending in (".csv", ".tex", ".manifest.json", *more))]
 
 
 def figure(name, *more):
@@ -444,6 +512,7 @@ def tables_of(folder):
     names = ["main", "audit"]
     if TRAINS:
         names += ["by_seed", "robust", "efficiency", "paper_vs_ours"]
+        names += ["pass_at_k"] * SEVERAL_SAMPLES
         names += ["sizes"] * SEVERAL_SIZES + ["checkpoints"] * bool(BEST_CHOICE)
     return names
 
@@ -456,6 +525,7 @@ def figures_of(folder):
         return ["scores"]
     study = study_of(folder)
     names = ["scores", "differences", "profiles", "cost_curves", "training_curves"]
+    names += ["pass_at_k"] * SEVERAL_SAMPLES
     names += ["compute_performance"] * bool(study.validation_settings) + ["validation_curves"] * bool(BEST_CHOICE)
     return names + own_figures(folder)
 
@@ -485,6 +555,7 @@ def pages_of(folder):
 TABLES = {
     "by_seed": "evals.tables.by_seed:write_by_seed_table",
     "robust": "evals.tables.robust:write_robust_table",
+    "pass_at_k": "evals.tables.pass_at_k:write_pass_at_k_table",
 }
 TABLES_OF_TRAINING = {
     "efficiency": "evals.tables.efficiency:write_efficiency_table",
@@ -533,6 +604,10 @@ FIGURES = {
     "scores": "evals.figures.results:write_scores_figure",
     "differences": "evals.figures.results:write_differences_figure",
 }
+FIGURES_OF_METHODS = {
+    "profiles": "evals.figures.results:write_profiles_figure",
+    "pass_at_k": "evals.figures.results:write_pass_at_k_figure",
+}
 FIGURES_OF_TRAINING = {
     "cost_curves": "evals.figures.efficiency:write_cost_curves",
     "compute_performance": "evals.figures.efficiency:write_compute_performance",
@@ -571,6 +646,7 @@ def everything(folder):
     parts = [folder]
     parts += [f"{folder}steps/"] * (study_of(folder).config.score_at is not None)
     parts += [f"{folder}best/"] * bool(BEST_CHOICE)
+    parts += [f"{folder}{DECODINGS}{name}/" for name in CONFIG.evaluation.decodings]
     files = [file for part in parts for file in made(part)]
     study = [] if design(folder) else [f"results/{folder}study.json"]
     return [*files, *study, *(file for drawn in drawn_files(folder) for file in drawn), *pages_of(folder)]

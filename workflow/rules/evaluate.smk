@@ -19,13 +19,17 @@ rule sample:
         SAMPLING.container
     threads: MACHINE.sampling_threads
     resources:
+        **size(lambda w: sampling_mb(STUDY, policy(w.run).run.model), minutes=720),
         gpu=lambda w: sampling(w).tensor_parallel_size if MACHINE.device == "cuda" else 0,
+        tasks=0,
+        cpus_per_task=MACHINE.sampling_threads,
     params:
         *by_setting(settings_of_samples, at_most=60, check=check_samples),
         python=lambda w, output: SAMPLING.python,
+        out=lambda w, output: f"{answers_of(w)}/samples/{w.run}",
         command=sampling_command,
     shell:
-        "exec {params.python} -P -m rlvr sample results/samples/{wildcards.run} {params.command:q} > {log:q} 2>&1"
+        "exec {params.python} -P -m rlvr sample {params.out:q} {params.command:q} > {log:q} 2>&1"
 
 
 use rule sample as sample_candidate with:  # a checkpoint that the best one of its run is chosen among
@@ -36,6 +40,21 @@ use rule sample as sample_candidate with:  # a checkpoint that the best one of i
         [f"results/samples/{{run}}/{b}/{file}" for b in CHOOSING for file in ("samples.jsonl", "manifest.json")],
     wildcard_constraints:
         run=CANDIDATE,
+
+
+use rule sample as sample_decoded with:  # by another decoding
+    output:
+        expand(
+            f"results/{DECODINGS}{{{{decoding}}}}/samples/{{{{run}}}}/{{b}}/{{file}}",
+            b=BENCHMARKS,
+            file=("samples.jsonl", "manifest.json"),
+        ),
+    log:
+        f"results/logs/{DECODINGS}{{decoding}}/samples/{{run}}.log",
+    benchmark:
+        f"results/costs/{DECODINGS}{{decoding}}/sample/{{run}}.tsv"
+    wildcard_constraints:
+        decoding=one_of(CONFIG.evaluation.decodings),
 
 
 rule grade:
@@ -51,6 +70,10 @@ rule grade:
     benchmark:
         "results/costs/grade/{run}.tsv"
     priority: 30
+    threads: MACHINE.grading_workers
+    resources:
+        **size(grading_mb(STUDY), minutes=240),
+        cpus_per_task=MACHINE.grading_workers,
     params:
         *by_setting(settings_of_grades, at_most=60, check=check_grades),
         call="evals.audit.grade:grade_policy",
@@ -59,7 +82,7 @@ rule grade:
         workers=lambda w, output: MACHINE.grading_workers,
         audited=lambda w, output: CONFIG.evaluation.audited,
         run=lambda w: w.run,
-        out=Path("results/grades"),
+        out=lambda w, output: Path(answers_of(w), "grades"),
     script:
         "../scripts/call.py"
 
@@ -75,6 +98,21 @@ use rule grade as grade_candidate with:
         run=CANDIDATE,
 
 
+use rule grade as grade_decoded with:
+    input:
+        expand(f"results/{DECODINGS}{{{{decoding}}}}/samples/{{{{run}}}}/{{b}}/manifest.json", b=BENCHMARKS),
+        expand("results/problems/{b}/problems.jsonl", b=BENCHMARKS),
+        list(verifiers(BENCHMARKS).values()),
+    output:
+        expand(f"results/{DECODINGS}{{{{decoding}}}}/grades/{{{{run}}}}/{{b}}/{{file}}", b=BENCHMARKS, file=GRADES),
+    log:
+        f"results/logs/{DECODINGS}{{decoding}}/grades/{{run}}.log",
+    benchmark:
+        f"results/costs/{DECODINGS}{{decoding}}/grade/{{run}}.tsv"
+    wildcard_constraints:
+        decoding=one_of(CONFIG.evaluation.decodings),
+
+
 ruleorder: sample_candidate > sample
 ruleorder: grade_candidate > grade
 
@@ -83,7 +121,7 @@ rule score:
     """The scores of all runs of a folder on a benchmark."""
     input:
         code_of("evals.scores.score"),
-        of_runs("results/grades/{run}/{b}/manifest.json"),
+        of_runs("{answers}/grades/{run}/{b}/manifest.json"),
         runs="results/{folder}runs.json",
         disjoint="results/problems/{benchmark}/disjoint.json",
     output:
@@ -91,10 +129,12 @@ rule score:
         "results/{folder}scores/{benchmark}.manifest.json",
     log:
         "results/logs/{folder}scores/{benchmark}.log",
+    resources:
+        **size(8000, minutes=120),
     params:
         call="evals.scores.score:write_scores",
         benchmark=lambda w: w.benchmark,
-        grades=lambda w, input: [Path(path).parent for path in input if path.startswith("results/grades/")],
+        grades=lambda w, input: [Path(path).parent for path in input if "/grades/" in path],
     script:
         "../scripts/call.py"
 
@@ -111,6 +151,8 @@ rule compare:
         "results/{folder}comparisons.manifest.json",
     log:
         "results/logs/{folder}comparisons.log",
+    resources:
+        **size(8000, minutes=120),
     params:
         *made_by("results/{folder}comparisons.manifest.json", statistics, 30, parameters_of_comparisons, ["fall"]),
         call="evals.scores.comparison:compare_study",
@@ -131,6 +173,9 @@ checkpoint look:
         "results/{folder}decisions.manifest.json",
     log:
         "results/logs/{folder}decisions.log",
+    localrule: True
+    resources:
+        **size(8000, minutes=120),
     params:
         call="evals.scores.looks:write_look",
         margin=look_of("margin"),

@@ -10,7 +10,7 @@ from evals.core.comparisons import FALL, Fall
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, Positive, Share
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
 from evals.core.sampling import BenchmarkSampling, SamplingMachine
@@ -102,7 +102,25 @@ class LocalCopy(Settings):
     """A local copy of a benchmark that is otherwise read from the Hugging Face Hub."""
 
     path: Text = Field(description="the file or directory, relative to the repository")
-    sha256: Sha256 | None = Field(default=None, description="of the resulting problems.jsonl")
+    sha256: Sha256 | None = Field(default=None, description="SHA-256 of the resulting problems.jsonl")
+
+
+class Decoding(Settings):
+    """Another way in which every checkpoint answers the benchmarks, beside the one that verdicts are about."""
+
+    temperature: NotNegative = Field(description="of sampling; 0 takes the most likely token")
+    top_p: Share = Field(
+        default=1.0, description="of sampling: the smallest set of tokens whose probability reaches it"
+    )
+    samples_per_problem: Count = Field(description="responses to each problem; at temperature 0 one says all")
+
+    @model_validator(mode="after")
+    def _check_samples(self) -> Self:
+        if self.temperature == 0 and self.samples_per_problem > 1:
+            raise NotAccepted(
+                f"is {self.samples_per_problem} at temperature 0", "1, for all would be the same", "samples_per_problem"
+            )
+        return self
 
 
 class Evaluation(BenchmarkSampling, Settings):
@@ -118,6 +136,12 @@ class Evaluation(BenchmarkSampling, Settings):
         "the benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice "
         "and programs keep their own",
     )
+    decodings: dict[Name, Decoding] = Field(
+        default={},
+        description="further ways of sampling by their names, such as `greedy: {temperature: 0, samples_per_problem: "
+        "1}`: a column of the main table each, and a sentence where their verdicts differ. Verdicts are about the "
+        "sampling of this section",
+    )
     audited: Share = Field(
         default=0.125,
         description="share of the samples with plain answers that the second grader is asked about; it is asked about "
@@ -132,13 +156,15 @@ class Evaluation(BenchmarkSampling, Settings):
 class Statistics(Settings):
     """Intervals and tests (docs/evaluation.md)."""
 
-    seed: Index = Field(description="of the resampling")
-    resamples: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the bootstrap")
-    permutations: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the sign-flip test")
+    seed: Index = Field(description="random seed of bootstrap and sign flips")
+    resamples: Annotated[int, Field(ge=100), BOUNDED] = Field(description="number of bootstrap replicates")
+    permutations: Annotated[int, Field(ge=100), BOUNDED] = Field(
+        description="number of sign flips of the sign-flip test"
+    )
     weighting: Weighting | None = Field(
         default=None,
-        description="of the mean over benchmarks: `benchmarks`, all alike (the default), `problems`, all alike, or a "
-        "weight for each benchmark",
+        description="weights of the mean over benchmarks: the same for all `benchmarks` (the default) or for all "
+        "`problems`, or a weight for each benchmark",
     )
     fall: Fall = Field(
         default=FALL,

@@ -87,7 +87,7 @@ def write_board(results: Sequence[Path], out: Path) -> list[str]:
     """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_board(out))):
         raise InvalidInput("", "--out", f"{out} holds other files", "a new directory, or a board to replace")
-    entries = _named([entry for directory in results for entry in _read(directory)])
+    entries = _named([entry for directory in results for entry in read_finished(directory)])
     rows = [row for entry in entries for row in _rows(entry)]
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
@@ -112,7 +112,7 @@ def _is_board(directory: Path) -> bool:
     return page.is_file() and f": {_KIND}</title>" in page.read_text(encoding="utf-8", errors="replace")[:1000]
 
 
-def _read(directory: Path) -> Iterator[Entry]:
+def read_finished(directory: Path) -> Iterator[Entry]:
     """Verify a directory, and read the finished studies in it."""
     results, chain = read_verified(directory)
     finished = [study for study in studies_of(results) if (study / "report.manifest.json").is_file()]

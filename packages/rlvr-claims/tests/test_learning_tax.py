@@ -14,6 +14,7 @@ from evals.core.run_spec import LocalRun
 from evals.core.yaml_file import read_yaml
 from rlvr.engines.local.train import train
 from rlvr.study.studies import Studies
+from rlvr.study.study_file import read_study_file
 from rlvr_claims.claims.claim import draw_claim
 from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, Findings
 from rlvr_claims.claims.inputs import Inputs, RunMetrics
@@ -39,8 +40,8 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 
 def test_the_shipped_runs_make_three_objectives_two_batchings_and_two_rates() -> None:
     """Read off the settings that the runs would have, not off their names."""
-    studies = Studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
-    methods = read_yaml(Path(__file__).parents[1] / "config/config.yaml")["claims"]["compared"]
+    studies = Studies(read_study_file(CONFIG / "sharpening.yaml"), "sharpening.yaml")
+    methods = read_yaml(Path(__file__).parents[1] / "config/sharpening.yaml")["claims"]["compared"]
     runs = {}
     for method in methods:
         name = f"tiny-{method}-s1"
@@ -66,7 +67,7 @@ def _run(content: Any) -> RunMetrics:
 
 def test_a_run_is_the_beginning_of_one_that_has_only_more_steps() -> None:
     """Another seed, rate or method is another run; of three lengths the longest is what the others begin."""
-    studies = Studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
+    studies = Studies(read_study_file(CONFIG / "sharpening.yaml"), "sharpening.yaml")
     content = studies.policy("tiny-grpo_long-s1")[0].resolved_run("tiny-grpo_long-s1")
     other = studies.policy("tiny-gspo_long-s1")[0].resolved_run("tiny-gspo_long-s1")
 

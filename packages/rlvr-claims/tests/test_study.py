@@ -9,6 +9,7 @@ import yaml
 from evals.core.errors import InvalidInput, UserError
 from evals.core.yaml_file import read_yaml
 from rlvr.study.studies import Studies
+from rlvr.study.study_file import read_study_file
 from rlvr_claims.claims.base import Need
 from rlvr_claims.settings import ClaimsConfig, ClaimsFile, DecodingConfig
 from rlvr_claims.study import DecodedModels, MeasuredRuns, read_file
@@ -18,7 +19,7 @@ FILES = Path(__file__).resolve().parents[1] / "config"
 STUDIES = FILES.parents[2] / "config"
 
 
-def measured(name: str = "config.yaml", study: dict[str, Any] | None = None, **changes: Any) -> MeasuredRuns:
+def measured(name: str = "sharpening.yaml", study: dict[str, Any] | None = None, **changes: Any) -> MeasuredRuns:
     """The runs that a shipped file measures claims on, with other settings, or without those that are None."""
     settings = {**read_yaml(FILES / name)["claims"], **changes}
     content = {key: value for key, value in settings.items() if value is not None}
@@ -110,8 +111,8 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_steps_that_every_run_has_are_looked_into() -> None:
-    last = max(read_yaml(FILES / "config.yaml")["claims"]["steps"])
-    methods = read_yaml(STUDIES / "config.yaml")["methods"]
+    last = max(read_yaml(FILES / "sharpening.yaml")["claims"]["steps"])
+    methods = read_study_file(STUDIES / "sharpening.yaml")["methods"]
     for patience in (last - 2, last - 3):
         stopping = {"training": {"early_stop": {"window": 2, "patience": patience}}}
         runs = measured(study={"methods": {**methods, "delta": stopping}})

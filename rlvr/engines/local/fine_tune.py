@@ -92,14 +92,16 @@ def fine_tune(
         progress = Progress(directory, name, settings.steps, first)
 
         def save() -> None:
-            store.save(len(metrics), training_tensors(model, optimizer), {"metrics": metrics})
+            is_last = len(metrics) == settings.steps
+            tensors = training_tensors(model, None if is_last else optimizer)
+            store.save(len(metrics), tensors, {"metrics": metrics}, is_last)
 
         for step in range(first, settings.steps):
             started = time.monotonic()
             chosen = order.take(step * settings.batch_size, settings.batch_size)
             batch = _token_batch(chosen)
             parts = [batch.select(torch.tensor(part)) for part in _passes(chosen, settings, model.padded)]
-            loss, scale = optimizer.add_gradients(partial(_backward, model, parts), model.dtype)
+            loss, scale = optimizer.add_gradients(partial(add_gradients, model, parts), model.dtype)
             norm = optimizer.clip(settings.gradient_clip, f"{directory.name}: step {step + 1}")
             optimizer.step(settings.learning_rate_at(step))
             seconds = time.monotonic() - started
@@ -115,7 +117,7 @@ def fine_tune(
         Manifest("base_model", inputs, made, parameters, identity, details).write(directory / "manifest.json")
 
 
-def _backward(model: Policy, parts: Sequence[TokenBatch], scale: float) -> float:
+def add_gradients(model: Policy, parts: Sequence[TokenBatch], scale: float) -> float:
     """Add the gradients of ``scale`` times the mean over solution tokens; returns the mean."""
     loss, count = 0.0, sum(len(part.response_tokens) for part in parts)
     for part in parts:

@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
-from torch import Tensor
+from torch.nn import functional
 from transformers import Qwen3ForCausalLM
 
 import rlvr.base_model.train
@@ -19,9 +20,10 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import _loss, _Sequence, held_out_accuracy, initial_model, train_base_model
+from rlvr.base_model.train import held_out_accuracy, initial_model, train_base_model
+from rlvr.engines.local.fine_tune import add_gradients
 from rlvr.runs.state import save_checkpoint
-from tests.unit.engine.conftest import ARCHITECTURE, BASE_SETTINGS, KINDS
+from tests.unit.engine.conftest import BASE_SETTINGS, KINDS
 
 STEPS = 9
 
@@ -36,16 +38,15 @@ def test_an_interrupted_base_model_ends_with_the_same_bytes(
     write_jsonl(corpus, draw_corpus(KINDS, STEPS * settings.batch_size, 1, FlawedArithmetic((0.1,), (1.0,), 0.5, 1)))
     train_base_model(settings, corpus, tmp_path / "whole", checkpoint_interval=4, wait_seconds=1)
     losses = 0
-    original = rlvr.base_model.train._loss
 
-    def dying(*arguments: object) -> Tensor:
+    def dying(*arguments: Any) -> float:
         nonlocal losses
         losses += 1
         if losses == 6:  # one step is done since the state of step 4, and lost
             raise KeyboardInterrupt
-        return original(*arguments)  # type: ignore[arg-type]
+        return add_gradients(*arguments)
 
-    monkeypatch.setattr(rlvr.base_model.train, "_loss", dying)
+    monkeypatch.setattr(rlvr.base_model.train, "add_gradients", dying)
     with pytest.raises(KeyboardInterrupt):
         train_base_model(settings, corpus, tmp_path / "killed", checkpoint_interval=4, wait_seconds=1)
     train_base_model(settings, corpus, tmp_path / "killed", checkpoint_interval=4, wait_seconds=1)
@@ -99,14 +100,39 @@ def test_the_accuracy_on_held_out_problems_is_that_of_the_model(study_files: Pat
     assert held_out_accuracy(model, tokenizer, problems, 16) == right / (4 * len(problems)) > 0.0
 
 
-def test_only_solutions_and_their_end_carry_loss() -> None:
-    """Against one sequence at a time, and a prediction at a time."""
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_losses_and_weights_are_those_of_transformers(tmp_path: Path, tied: bool) -> None:
+    """Against transformers' Qwen3 on padded batches and torch's AdamW, from the same weights."""
+    architecture = BASE_SETTINGS.architecture.model_copy(update={"tie_word_embeddings": tied})
+    settings = BASE_SETTINGS.model_copy(update={"architecture": architecture, "steps": STEPS})
+    drawn = draw_corpus(KINDS, STEPS * settings.batch_size, 1, FlawedArithmetic((0.1,), (1.0,), 0.5, 1))
+    rows = list(drawn)
+    write_jsonl(tmp_path / "corpus.jsonl", rows)
+    train_base_model(settings, tmp_path / "corpus.jsonl", tmp_path / "model", checkpoint_interval=100, wait_seconds=1)
     tokenizer = build_tokenizer()
-    model = initial_model(ARCHITECTURE, tokenizer, BASE_SETTINGS.seed)
-    batch = [_Sequence([5, 6, 7, 8, 1], 3), _Sequence([9, 10, 1], 1), _Sequence([4, 4, 4, 4, 4, 4, 12, 1], 6)]
+    model = initial_model(architecture.to_json(), tokenizer, settings.seed)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, betas=(0.9, 0.95))
     losses = []
-    for sequence in batch:
-        log_probs = model(torch.tensor([sequence.tokens])).logits[0].log_softmax(-1)
-        for position in range(sequence.prompt_length, len(sequence.tokens)):
-            losses.append(-log_probs[position - 1, sequence.tokens[position]])
-    torch.testing.assert_close(_loss(model, batch), torch.stack(losses).mean())
+    for step in range(STEPS):
+        batch = rows[step * settings.batch_size : (step + 1) * settings.batch_size]
+        prompts, solutions = (tokenizer([row[key] for row in batch])["input_ids"] for key in ("problem", "solution"))
+        (line_end,) = tokenizer("\n")["input_ids"]
+        size = max(len(prompt) + len(solution) + 2 for prompt, solution in zip(prompts, solutions, strict=True))
+        tokens, labels = torch.zeros(len(batch), size, dtype=torch.long), torch.full((len(batch), size), -100)
+        for row, (prompt, solution) in enumerate(zip(prompts, solutions, strict=True)):
+            whole = torch.tensor([*prompt, line_end, *solution, tokenizer.eos_token_id])
+            tokens[row, : len(whole)] = whole
+            labels[row, len(prompt) + 1 : len(whole)] = whole[len(prompt) + 1 :]
+        logits = model(tokens[:, :-1], use_cache=False).logits
+        loss = functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate_at(step)
+        optimizer.step()
+        losses.append(loss.item())
+    assert pd.read_parquet(tmp_path / "model" / "metrics.parquet")["loss"].tolist() == pytest.approx(losses, rel=1e-6)
+    trained = Qwen3ForCausalLM.from_pretrained(tmp_path / "model" / "checkpoint")
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(trained.get_parameter(name), weight, rtol=0, atol=1e-5)

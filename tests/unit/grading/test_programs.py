@@ -205,7 +205,7 @@ def code_samples(root: Path, problems: Path) -> Path:
         for number, text in enumerate(texts)
     ]
     rows[3]["finish_reason"] = "length"
-    directory = root / "samples/r/squares"
+    directory = root / "results/samples/r/squares"
     write_jsonl(directory / "samples.jsonl", rows)
     hashes = hash_files(directory, directory / "samples.jsonl")
     inputs = {str(problems / "problems.jsonl"): hash_files(problems, problems / "problems.jsonl")["problems.jsonl"]}
@@ -232,7 +232,7 @@ from pathlib import Path
 from evals.audit.grade import grade_policy
 from evals.core.errors import UserError
 try:
-    grade_policy("r", {"squares": "code"}, {}, 2, 1.0, Path("results/grades"), Path(sys.argv[1]))
+    grade_policy("r", {"squares": "code"}, {}, 2, 1.0, Path("results/grades"), Path(sys.argv[1], "problems"))
 except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

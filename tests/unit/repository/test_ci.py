@@ -1,11 +1,13 @@
-"""Continuous integration runs four commands, one beside the others, and fails if one does."""
+"""Continuous integration runs four commands, which the pages name, one beside the others, and fails if one does."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 # The tests with the engines are under way before the style is checked, and end after it: each waits for the other.
@@ -47,3 +49,16 @@ def test_everything_is_run_and_shown_whole(tmp_path: Path, fails: str) -> None:
         f"output of {name}" for name in ("lint", "docs", "test", "test-engines-short")
     ]
     assert not list(tmp_path.glob("tmp.*"))
+
+
+def test_the_pages_name_what_is_run_and_workflows_run_it_too() -> None:
+    run, readme, contributing = ((ROOT / name).read_text() for name in (".ci/run", "README.md", "CONTRIBUTING.md"))
+    targets = {*re.findall(r"^make ([\w-]+)", run, re.MULTILINE), *re.findall(r"for command in (.*);", run)[0].split()}
+    assert targets == {"lint", "docs", "test", "test-engines-short"}
+    assert all(f"make {name}" in contributing for name in targets)
+    assert all(f"make {name}" in readme for name in ("smoke", "reproduce", "test"))
+    jobs = {path.stem: yaml.safe_load(path.read_text())["jobs"] for path in (ROOT / ".github/workflows").glob("*.yml")}
+    steps = {name: [step.get("run") for job in of.values() for step in job["steps"]] for name, of in jobs.items()}
+    assert ".ci/run" in steps["ci"] and "make docs" in steps["pages"] and set(steps) >= {"conform", "submissions"}
+    used = re.findall(r"uses: (.*)", "".join(path.read_text() for path in (ROOT / ".github").rglob("*.yml")))
+    assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40} # v[\d.]+", action) for action in used)

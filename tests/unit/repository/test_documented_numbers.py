@@ -45,11 +45,16 @@ def seeds_of_named_studies() -> set[int]:
     return {len(read_yaml(path)["seeds"]) for path in named_study_files().values()}
 
 
-def of_the_default_study() -> dict[str, Any]:
-    config, benchmarks = study("config.yaml").config, study("config.yaml").benchmarks
-    training = study("config.yaml").run_spec("tiny-dapo-s1").training
+def of_the_study(name: str) -> dict[str, Any]:
+    config, benchmarks = study(name).config, study(name).benchmarks
+    (model,) = config.models.values()
+    training = study(name).run_spec(study(name).trained_runs[0].run).training
     (problems,) = {each.entry.count for each in benchmarks.values()}
-    corpus = config.models["tiny"].corpus
+    corpus = model.corpus
+    wording = {}
+    if corpus.wording is not None:
+        care, _, haste = corpus.wording.manner_factors
+        wording = {"care": care, "haste": haste, "usual": round(10 * corpus.wording.usual_share)}
     long = read_yaml(ROOT / "config/studies/learning_tax.yaml")
     (long_steps,) = {method["training"]["steps"] for method in long["methods"].values()}
     return {
@@ -69,11 +74,10 @@ def of_the_default_study() -> dict[str, Any]:
         "updates": training.updates_per_step,
         "in_mini_batch": training.rollouts_per_step // training.updates_per_step,
         "rollouts": training.rollouts_per_step,
-        "rate": f"{training.learning_rate:.4f}",
+        "rate": f"{training.learning_rate:g}",
         "kept": config.execution.rollouts_kept_every,
-        "care": corpus.wording.manner_factors[0],
-        "haste": corpus.wording.manner_factors[2],
-        "usual": round(10 * corpus.wording.usual_share),
+        "bases": model.bases,
+        **wording,
         "shortest": min(kind.operands for kind in corpus.kinds),
         "longest": max(kind.operands for kind in corpus.kinds),
         "named_seeds": min(seeds_of_named_studies()),
@@ -84,12 +88,18 @@ def of_the_default_study() -> dict[str, Any]:
 OF_THE_DEFAULT_STUDY = {
     "README.md": [
         "trains {methods} methods with up to {seeds} seeds",
-        "[{seeds} and {more_seeds} seeds]",
         "avg@{k} over {benchmarks} benchmarks of {problems} problems",
         "interval lies within {margin} points",
+        "{bases} base models",
     ],
+    "docs/tokens.md": [
+        "rollouts_kept_every: {kept}",
+        "of its first step and of every {kept}th",
+    ],
+}
+OF_THE_SHARPENING_STUDY = {
     "config/README.md": [
-        "with {seeds} seeds of every method, and with {more_seeds}; both continue",
+        "with {more_seeds} seeds of every method",
         "Their policies after {first} and {second} of {long_steps} steps are scored too",
     ],
     "docs/faq.md": ["`config/thorough.yaml` with {more_seeds} seeds"],
@@ -112,18 +122,16 @@ OF_THE_DEFAULT_STUDY = {
         "{usual} of ten are the usual one",
         "(family `worded`, {shortest} to {longest} digits)",
     ],
-    "docs/tokens.md": [
-        "rollouts_kept_every: {kept}",
-        "of its first step and of every {kept}th",
-    ],
 }
+PAGES = [("config.yaml", page, said) for page, said in OF_THE_DEFAULT_STUDY.items()]
+PAGES += [("sharpening.yaml", page, said) for page, said in OF_THE_SHARPENING_STUDY.items()]
 
 
-@pytest.mark.parametrize("page", OF_THE_DEFAULT_STUDY)
-def test_the_default_study_is_described_as_it_is(page: str) -> None:
-    facts = of_the_default_study()
-    names = {statement: re.findall(r"\{(\w+)\}", statement) for statement in OF_THE_DEFAULT_STUDY[page]}
-    require(page, [(statement, [facts[name] for name in names[statement]]) for statement in names])
+@pytest.mark.parametrize(("name", "page", "said"), PAGES, ids=[f"{name} {page}" for name, page, _ in PAGES])
+def test_a_study_is_described_as_it_is(name: str, page: str, said: list[str]) -> None:
+    facts = of_the_study(name)
+    names = {statement: re.findall(r"\{(\w+)\}", statement) for statement in said}
+    require(page, [(statement, [facts[fact] for fact in names[statement]]) for statement in names])
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -224,7 +232,7 @@ def test_limits_and_defaults_are_those_of_the_code(page: str) -> None:
 
 
 def test_the_default_studys_model_has_the_size_that_pages_say() -> None:
-    config = study("config.yaml").config.models["tiny"]
+    config = study("sharpening.yaml").config.models["tiny"]
     rows = draw_corpus(config.corpus.kinds, 2000, 1, FlawedArithmetic((0.0,), (1.0,), 0.0, 1), config.corpus.wording)
     words = len(build_word_tokenizer(text for row in rows for text in row.values()))
     with torch.device("meta"):

@@ -31,9 +31,14 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*.
 
 
 def test_the_version_is_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
-    assert re.search(rf"\b{re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    version, citation = project["version"], yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    urls = project["urls"]
+    assert [citation[key] for key in ("version", "url", "repository-code")] == [
+        version, urls["Homepage"], urls["Repository"],
+    ]  # fmt: skip
+    releases = re.findall(r"^## \[(.*?)\](?: - (\S+))?$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[:2] == [("Unreleased", ""), (version, citation["date-released"])]
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"rlvr-bench {version}\n"
 

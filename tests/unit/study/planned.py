@@ -13,9 +13,9 @@ from typing import Any
 from snakemake.api import SnakemakeApi
 from snakemake.settings.types import ConfigSettings, DAGSettings, OutputSettings, Quietness, ResourceSettings
 
-from evals.core.yaml_file import read_yaml
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.studies import Studies
+from rlvr.study.study_file import read_study_file
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _inside(directory: Path) -> Iterator[None]:
 
 def study_with(name: str, **changes: Any) -> dict[str, Any]:
     """A study of config/ with other sections, or without those that are None."""
-    content = {**read_yaml(REPOSITORY / "config" / name), **changes}
+    content = {**read_study_file(REPOSITORY / "config" / name), **changes}
     return {key: value for key, value in content.items() if value is not None}
 
 

@@ -40,7 +40,7 @@ def test_a_shipped_file_is_read_and_written_as_it_is(path: Path) -> None:
 VALIDATION = {"seed": 1, "count": 9, "every": 2, "samples_per_problem": 4}
 
 
-SKIPPING = "models.tiny.corpus.skipping"
+SKIPPING = "models.skips.corpus.skipping"
 HEADS = "models.tiny.architecture"
 # File, changed key, value, key of the complaint, part of what is accepted or found.
 REFUSED: list[tuple[str, str, Any, str, str]] = [
@@ -56,8 +56,8 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("config", "seeds", [], "seeds", "at least 1"),
     ("config", "seeds", [1, 1], "seeds", "each value once"),
     ("config", "seeds", REMOVED, "", "lacks seeds"),
-    ("config", "seeds.looks", [4, 2], "seeds.looks", "ascending numbers of seeds up to 16"),
-    ("config", "seeds.looks", [2, 17], "seeds.looks", "ascending numbers of seeds up to 16"),
+    ("config", "seeds.looks", [4, 2], "seeds.looks", "ascending numbers of seeds up to 15"),
+    ("config", "seeds.looks", [2, 17], "seeds.looks", "ascending numbers of seeds up to 15"),
     ("config", "seeds.looks", [], "seeds.looks", "at least 1"),
     ("config", "seeds.looks", [1, 2], "seeds.looks.0", "at least 2"),
     ("config", "seeds.margin", 0, "seeds.margin", "above 0"),
@@ -83,15 +83,15 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("config", "problems.kinds", [{"family": "sum", "operands": 2}], "problems.kinds.0.family", "chain, reverse"),
     ("config", "problems.source", "dapo_math_17k", "problems", "source, path, exclude, prompt"),
     ("config", "models", {}, "models", "at least 1"),
-    ("config", "models.tiny.source", "made", "models.tiny.source", "from_scratch, hugging_face"),
-    ("config", "models.tiny.training.tokens", "characters", "models.tiny.training.tokens", "words"),
-    ("config", SKIPPING, {"shares": [0.5]}, SKIPPING, "one of both"),
-    ("skipped_steps", SKIPPING, REMOVED, SKIPPING, "shares"),
-    ("skipped_steps", "models.tiny.corpus.kinds", [{"family": "chain", "operands": 3}], SKIPPING, "worded alone"),
-    ("config", "models.tiny.corpus.shares", [1.0], "models.tiny.corpus.shares", "one share for each"),
-    ("config", "models.tiny.corpus.shares", [float("inf")], "models.tiny.corpus.shares.0", "a finite number"),
-    ("config", "models.tiny.architecture.head_dim", 3, "models.tiny.architecture.head_dim", "multiple of 2"),
-    ("config", f"{HEADS}.num_key_value_heads", 2, f"{HEADS}.num_key_value_heads", "a divisor"),
+    ("sharpening", "models.tiny.source", "made", "models.tiny.source", "from_scratch, hugging_face"),
+    ("sharpening", "models.tiny.training.tokens", "characters", "models.tiny.training.tokens", "words"),
+    ("sharpening", "models.tiny.corpus.skipping", {"shares": [0.5]}, "models.tiny.corpus.skipping", "one of both"),
+    ("config", SKIPPING, REMOVED, SKIPPING, "shares"),
+    ("config", "models.skips.corpus.kinds", [{"family": "chain", "operands": 3}], SKIPPING, "worded alone"),
+    ("sharpening", "models.tiny.corpus.shares", [1.0], "models.tiny.corpus.shares", "one share for each"),
+    ("sharpening", "models.tiny.corpus.shares", [float("inf")], "models.tiny.corpus.shares.0", "a finite number"),
+    ("sharpening", "models.tiny.architecture.head_dim", 3, "models.tiny.architecture.head_dim", "multiple of 2"),
+    ("sharpening", f"{HEADS}.num_key_value_heads", 2, f"{HEADS}.num_key_value_heads", "a divisor"),
     ("config", "study", "../x", "study", "a name of a to z, 0 to 9 and _"),
     ("config", "study", "smoke\n", "study", "at most 64"),
     ("config", "study", "a" * 65, "study", "at most 64"),

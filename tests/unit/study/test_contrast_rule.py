@@ -7,14 +7,15 @@ import pytest
 
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import LocalRun, VerlRun
-from evals.core.yaml_file import read_yaml
 from rlvr.study.contrast import spread
 from rlvr.study.studies import Studies
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-CONFIG = {key: value for key, value in read_yaml(REPOSITORY / "config" / "config.yaml").items() if key != "controls"}
+CONFIG = {
+    key: value for key, value in read_study_file(REPOSITORY / "config" / "sharpening.yaml").items() if key != "controls"
+}
 
 
 def run_of(study: Study, method: str) -> LocalRun:

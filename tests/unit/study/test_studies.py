@@ -74,7 +74,7 @@ def test_every_named_study_can_be_run_beside_the_shipped_studies(name: str) -> N
 def test_a_study_that_means_something_else_by_a_name_blocks_the_named_studies_that_use_it_alone(
     change: dict[str, Any],
 ) -> None:
-    config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))
+    config = copy.deepcopy(read_study_file(CONFIG / "sharpening.yaml"))
     config["methods"]["delta"] = change
     studies = Studies(config, "mine.yaml")
     assert list(refused(studies)) == ["ablations"]
@@ -98,7 +98,7 @@ def test_studies_side_by_side_have_a_method_for_each_other_and_a_reference_at_th
 
 def test_methods_of_a_named_study_have_one_learning_rate() -> None:
     """A method at one learning rate against DAPO at another would show the learning rate."""
-    config = read_yaml(CONFIG / "config.yaml")
+    config = read_study_file(CONFIG / "sharpening.yaml")
     for name, path in named_study_files().items():
         study = resolved(path, config)
         assert len({settings.learning_rate for settings in study.training.values()}) == 1, name
@@ -194,12 +194,12 @@ def test_what_belongs_to_methods_stays_with_them(tmp_path: Path) -> None:
 
 
 def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:
-    config = read_yaml(CONFIG / "config.yaml")
+    config = read_study_file(CONFIG / "sharpening.yaml")
     study = Study.resolve({**read_study_file(CONFIG / "studies" / "selection.yaml"), "score_at": [0.5, 0.25]})
     policies = [policy for policy in earlier_policies(study) if policy.step == 12]
     assert [(each.run.run, each.directory) for each in policies[:2]] == [
-        ("tiny-dapo_step12-s1", "results/runs/tiny-dapo-s1/checkpoints/step-12"),
-        ("tiny-dapo_step12-s2", "results/runs/tiny-dapo-s2/checkpoints/step-12"),
+        ("skips-dapo_step12-s1", "results/runs/skips-dapo-s1/checkpoints/step-12"),
+        ("skips-dapo_step12-s2", "results/runs/skips-dapo-s2/checkpoints/step-12"),
     ]
     steps = config["training"]["steps"]
     assert score_points(study)["dapo"] == [
@@ -211,7 +211,7 @@ def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:
 
 def test_a_method_named_like_a_policy_along_a_training_refuses_the_study_that_is_scored_there() -> None:
     """Both would have the same samples and grades under results/."""
-    config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))
+    config = copy.deepcopy(read_study_file(CONFIG / "sharpening.yaml"))
     config["methods"]["dapo_step12"] = {"extends": "dapo", "loss": {"epsilon_high": 0.5}}
     studies = Studies(config, "mine.yaml")
     assert refused(studies) == {

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from evals.core.errors import UserError
-from evals.core.yaml_file import read_yaml
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
@@ -21,7 +20,7 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 @pytest.fixture
 def config() -> dict[str, Any]:
     """The laptop study at a constant learning rate."""
-    content: dict[str, Any] = read_yaml(CONFIG / "config.yaml")
+    content: dict[str, Any] = read_study_file(CONFIG / "sharpening.yaml")
     del content["training"]["learning_rate_decay_from"]
     return content
 
@@ -39,13 +38,15 @@ def test_shipped_studies_are_accepted(name: str) -> None:
         compose(method, longest=64)
 
 
-@pytest.mark.parametrize(("name", "count"), [("full", 16), ("thorough", 54)])
-def test_studies_of_all_seeds_only_add_seeds_to_the_default_one(name: str, count: int) -> None:
-    """So they continue where the default stopped, and train nothing again."""
-    default, longer = (read_study_file(CONFIG / f"{each}.yaml") for each in ("config", name))
-    design, seeds = default.pop("seeds"), longer.pop("seeds")
-    assert seeds == list(range(1, count + 1)) and design["at_most"] == design["looks"][-1] == 16
-    assert longer == default
+@pytest.mark.parametrize(
+    ("name", "of", "looked_at", "count"), [("full", "config", 15, 15), ("thorough", "sharpening", 16, 54)]
+)
+def test_studies_of_all_seeds_only_add_seeds(name: str, of: str, looked_at: int, count: int) -> None:
+    """So they continue where the study with looks stopped, and train nothing again."""
+    shorter, longer = (read_study_file(CONFIG / f"{each}.yaml") for each in (of, name))
+    design, seeds = shorter.pop("seeds"), longer.pop("seeds")
+    assert seeds == list(range(1, count + 1)) and design["at_most"] == design["looks"][-1] == looked_at
+    assert longer == shorter
 
 
 @pytest.mark.parametrize(
