@@ -14,10 +14,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file
 from evals.core.manifest import read_manifest
+from evals.core.progress import Progress
 from evals.core.random import stream_seed
 from evals.core.records import Sample
 from evals.core.sampling import SamplingParameters
-from evals.generation import evaluate, transformers_backend
+from evals.generation import transformers_backend
 from evals.generation.backend import BackendSettings, in_order, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
 from evals.generation.evaluate import sample_benchmarks
@@ -164,11 +165,9 @@ def test_responses_that_do_not_end_say_how_long_they_are(
     artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transformers_backend, "TOKENS_BETWEEN_SIGNS", 4)
-    monkeypatch.setattr(evaluate, "TOKENS_BETWEEN_SIGNS", 4)
+    monkeypatch.setattr("evals.generation.evaluate.TOKENS_BETWEEN_SIGNS", 4)
     said: list[tuple[int, str, int]] = []
-    monkeypatch.setattr(
-        evaluate.Progress, "report", lambda _, step, words="", running=0: said.append((step, words, running))
-    )
+    monkeypatch.setattr(Progress, "report", lambda _, step, words="", running=0: said.append((step, words, running)))
     settings = settings_of(backend="transformers", sampling_batch_size=64)
     sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings, tmp_path / "out")
     signs = [(words, running) for _, words, running in said if words]
