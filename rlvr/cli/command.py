@@ -68,7 +68,7 @@ class Commands(typer.Typer):
             add_completion=False,
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
-            context_settings={"max_content_width": 110},
+            context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]},
             **options,
         )
 
@@ -200,4 +200,4 @@ def describe(error: typer.TyperException) -> str:
     if parameter is None:
         return " ".join(error.format_message().split())
     name = max(parameter.opts, key=len) if isinstance(parameter, TyperOption) else parameter.name.upper()
-    return f"{name}: {' '.join((error.message or 'is missing').split())}"
+    return f"{name}: {' '.join((error.message or 'is missing; --help has all options').split())}"

@@ -213,11 +213,11 @@ class FileBenchmark(ReadBenchmark):
     """A benchmark of a file: JSON lines, JSON, CSV, TSV or Parquet, or a file of a release."""
 
     source: Literal["path"] = Field(description="read from a file")
-    licence: str = Field(default="not said", description="of the problems")
+    licence: str = Field(default="not said", description="licence of the problems")
     count: Annotated[int, Field(ge=2), BOUNDED] | None = Field(  # type: ignore[assignment]
         default=None, description="number of problems of the file; null for any"
     )
-    sha256: Sha256 | None = Field(default=None, description="of the resulting problems.jsonl; null for any")
+    sha256: Sha256 | None = Field(default=None, description="SHA-256 of the resulting problems.jsonl; null for any")
     gated: bool = Field(default=False, description="whether the texts must not be written anywhere")
     samples_per_problem: Count = Field(default=4, description="the usual number for a set of this size, for the reader")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")

@@ -18,7 +18,7 @@ from evals.core.progress import Progress
 from evals.core.random import stream_seed
 from evals.core.records import Sample
 from evals.core.sampling import SamplingParameters
-from evals.generation import evaluate, transformers_backend
+from evals.generation import transformers_backend
 from evals.generation.backend import BackendSettings, in_order, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
 from evals.generation.evaluate import sample_benchmarks
@@ -165,7 +165,7 @@ def test_responses_that_do_not_end_say_how_long_they_are(
     artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transformers_backend, "TOKENS_BETWEEN_SIGNS", 4)
-    monkeypatch.setattr(evaluate, "TOKENS_BETWEEN_SIGNS", 4)
+    monkeypatch.setattr("evals.generation.evaluate.TOKENS_BETWEEN_SIGNS", 4)
     said: list[tuple[int, str, int]] = []
     monkeypatch.setattr(Progress, "report", lambda _, step, words="", running=0: said.append((step, words, running)))
     settings = settings_of(backend="transformers", sampling_batch_size=64)
