@@ -46,6 +46,8 @@ rule table_main:
         table("main", "_short.tex"),
     log:
         "results/logs/{folder}tables/main.log",
+    resources:
+        **size(16000, minutes=120),
     params:
         call="evals.tables.main:write_main_table",
         costs=COSTS,
@@ -67,6 +69,7 @@ rule table_of_scores:
         "results/logs/{folder}tables/{table}.log",
     wildcard_constraints:
         table=one_of(TABLES),
+    localrule: True
     params:
         call=lambda w: TABLES[w.table],
     script:
@@ -85,6 +88,7 @@ rule table_of_training:
         "results/logs/{folder}tables/{table}.log",
     wildcard_constraints:
         table=one_of(TABLES_OF_TRAINING),
+    localrule: True
     params:
         call=lambda w: TABLES_OF_TRAINING[w.table],
         training=RUNS,
@@ -102,6 +106,7 @@ rule table_audit:
         table("audit"),
     log:
         "results/logs/{folder}tables/audit.log",
+    localrule: True
     params:
         call="evals.tables.audit:write_audit_table",
     script:
@@ -118,6 +123,7 @@ rule table_sizes:
         table("sizes"),
     log:
         "results/logs/{folder}tables/sizes.log",
+    localrule: True
     params:
         call="evals.scores.factors:write_sizes_table",
     script:
@@ -137,6 +143,7 @@ rule table_checkpoints:
         table("checkpoints"),
     log:
         "results/logs/{folder}tables/checkpoints.log",
+    localrule: True
     params:
         call="evals.tables.checkpoints:write_checkpoints_table",
     script:
@@ -155,6 +162,7 @@ rule table_paper_vs_ours:
         table("paper_vs_ours"),
     log:
         "results/logs/{folder}tables/paper_vs_ours.log",
+    localrule: True
     params:
         *by_setting(lambda w: own_settings(STUDY), at_most=80),
         call="evals.tables.published:write_paper_vs_ours_table",
@@ -176,6 +184,8 @@ rule table_design:
         "results/logs/{folder}tables/{design}.log",
     wildcard_constraints:
         design=one_of(DESIGNS),
+    resources:
+        **size(16000, minutes=120),
     params:
         *by_setting(lambda w: {"factorial": study_of(w.folder).config.factorial, "statistics": CONFIG.statistics}, 400),
         call=lambda w: DESIGNS[w.design],
@@ -196,6 +206,7 @@ rule figure_design:
         "results/logs/{folder}figures/{design}.log",
     wildcard_constraints:
         design="doses|factorial|sizes",
+    localrule: True
     params:
         call="evals.figures.designs:write_design_figure",
         name=lambda w: w.design,
@@ -216,6 +227,7 @@ rule figure_of_scores:
         "results/logs/{folder}figures/{figure}.log",
     wildcard_constraints:
         figure=one_of(FIGURES),
+    localrule: True
     params:
         call=lambda w: FIGURES[w.figure],
     script:
@@ -233,6 +245,8 @@ rule figure_of_methods:
         "results/logs/{folder}figures/{figure}.log",
     wildcard_constraints:
         figure=one_of(FIGURES_OF_METHODS),
+    resources:
+        **size(16000, minutes=120),
     params:
         call=lambda w: FIGURES_OF_METHODS[w.figure],
     script:
@@ -251,6 +265,7 @@ rule figure_of_training:
         "results/logs/{folder}figures/{figure}.log",
     wildcard_constraints:
         figure=one_of(FIGURES_OF_TRAINING),
+    localrule: True
     params:
         call=lambda w: FIGURES_OF_TRAINING[w.figure],
         training=RUNS,
@@ -268,6 +283,7 @@ rule figure_training_curves:
         figure("training_curves"),
     log:
         "results/logs/{folder}figures/training_curves.log",
+    localrule: True
     params:
         call="rlvr.report.curves:write_training_curves",
         training=RUNS,
@@ -290,6 +306,7 @@ rule figure_reward_curves:
         figure("reward_curves"),
     log:
         "results/logs/{folder}figures/reward_curves.log",
+    localrule: True
     params:
         call="rlvr.report.curves:write_reward_curves",
         training=RUNS,
@@ -309,6 +326,7 @@ rule figure_score_curves:
         figure("score_curves"),
     log:
         "results/logs/{folder}figures/score_curves.log",
+    localrule: True
     params:
         call="rlvr.report.curves:write_score_curves",
         points=lambda w: {
@@ -328,6 +346,7 @@ rule figure_validation_curves:
         figure("validation_curves"),
     log:
         "results/logs/{folder}figures/validation_curves.log",
+    localrule: True
     params:
         call="rlvr.report.curves:write_validation_curves",
     script:
@@ -350,6 +369,8 @@ rule page_responses:
         directory("results/{folder}responses/{benchmark}/texts"),
     log:
         "results/logs/{folder}responses/{benchmark}.log",
+    resources:
+        **size(16000, minutes=120),
     params:
         call="rlvr.report.responses:write_responses_page",
         results=Path("results"),
@@ -376,6 +397,8 @@ rule page_rollouts:
         directory("results/{folder}rollouts/texts"),
     log:
         "results/logs/{folder}rollouts.log",
+    resources:
+        **size(16000, minutes=120),
     params:
         lambda w: [sha256_file(directory / "manifest.json") for directory in replays(w)],
         call="rlvr.report.rollouts:write_rollouts_page",
@@ -401,6 +424,8 @@ rule report_html:
         "results/{folder}report.manifest.json",
     log:
         "results/logs/{folder}report.log",
+    resources:
+        **size(16000, minutes=120),
     params:
         call="rlvr.report.page:write_report",
         directory=Path("results"),
@@ -425,6 +450,7 @@ rule track:
         "results/{folder}tracking.json",
     log:
         "results/logs/{folder}tracking.log",
+    localrule: True
     params:
         call="rlvr.report.mlflow.projection:track",
         results=Path("results"),
