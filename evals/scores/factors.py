@@ -165,11 +165,11 @@ def _distinguishable(effects: Mapping[str, Mapping[str, Effect]]) -> Iterator[st
 def write_sizes_table(results: Results, bases: Files, out: Path) -> None:
     """Write every method's difference and contrast by model, and whether the models order the methods alike.
 
-    ``bases`` are the manifests of a base model of each model, in their order.
+    ``bases`` are the manifests of a base model of each model, ``results/base/NAME/manifest.json``.
     """
-    in_order = dict.fromkeys(condition.model for condition in results.conditions)
-    sizes = [int(read_manifest(path, "base_model").details["parameters"]) for path in bases]
-    parameters = dict(zip(in_order, sizes, strict=True))
+    models_of = {run.base_model: run.model for run in results.runs}
+    counts = {path: int(read_manifest(path, "base_model").details["parameters"]) for path in bases}
+    parameters = {models_of[path.parent.name]: count for path, count in counts.items()}
     models = sorted(parameters, key=parameters.__getitem__)
     methods: dict[str, dict[str, Condition]] = {}
     for condition in results.conditions:

@@ -92,7 +92,9 @@ def train_base_model(
         progress = Progress(directory, name, settings.steps, first)
 
         def save() -> None:
-            store.save(len(metrics), training_tensors(trained, optimizer), {"metrics": metrics})
+            is_last = len(metrics) == settings.steps
+            tensors = training_tensors(trained, None if is_last else optimizer)
+            store.save(len(metrics), tensors, {"metrics": metrics}, is_last)
 
         def accuracy() -> float:
             return float(metrics[-1].get("accuracy", 0.0)) if metrics else 0.0

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
 from evals.core.lazy_torch import torch
@@ -211,7 +211,7 @@ def _padding(tried: TriedLoss, batch: Batch) -> None:
     width = whole.mask.shape[1]
     for filler, columns in ((7.0, 0), (float("inf"), 0), (float("nan"), 0), (7.0, 1)):
         pad = torch.nn.functional.pad
-        filled = {
+        filled: dict[str, Any] = {
             name: pad(getattr(whole, name).masked_fill(~whole.mask, filler), (0, columns), value=filler)
             for name in _GIVEN
         }

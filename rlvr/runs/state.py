@@ -2,7 +2,8 @@
 
 A state directory belongs to one fingerprint. Inside it, ``step-00000040/`` holds tensors (safetensors) and values
 (JSON) after one step; it appears whole, by a rename, and ``values.json`` names the hash of the tensors. Nothing is
-pickled. If the newest state is damaged, the one before it is used.
+pickled. If the newest state is damaged, the one before it is used. A finished training keeps its last one, by which
+lost results are written again.
 """
 
 from __future__ import annotations
@@ -74,8 +75,11 @@ class StateStore:
         with single_writer(self._root, "trains this run", wait_seconds):
             yield
 
-    def save(self, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Save the state after ``step`` steps, whole or not at all. Older states beyond two are removed."""
+    def save(self, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], is_last: bool = False) -> None:
+        """Save the state after ``step`` steps, whole or not at all. Older ones go: all before the last, or beyond two.
+
+        Nothing trains on from the state after the last step, so its optimizer need not be among ``tensors``.
+        """
         target = self._path(step)
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -93,7 +97,7 @@ class StateStore:
                 os.replace(temporary, target)
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror or error}") from error
-        for old in self._steps()[:-_KEPT_STATES]:
+        for old in self._steps()[: -1 if is_last else -_KEPT_STATES]:
             shutil.rmtree(self._path(old))
 
     def latest(self, at_most: int | None = None) -> State | None:
@@ -148,14 +152,15 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             raise UserError(f"{path}: cannot be written: {error}") from error
 
 
-def training_tensors(model: Model, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The tensors of a model and its optimizer under flat names.
+def training_tensors(model: Model, optimizer: Optimizer | None) -> dict[str, Tensor]:
+    """The tensors of a model and its optimizer, if there is one, under flat names.
 
     They are ``model.{parameter}`` and ``optimizer.{number of the parameter}.{key}``. A head that is tied to the
     embedding is no parameter of its own.
     """
     tensors: dict[str, Tensor] = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
-    for index, of_parameter in optimizer.state_dict()["state"].items():
+    states = {} if optimizer is None else optimizer.state_dict()["state"]
+    for index, of_parameter in states.items():
         tensors |= {f"optimizer.{index}.{key}": value for key, value in of_parameter.items()}
     return tensors
 

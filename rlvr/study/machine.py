@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.core.config.base_models import Existing
-from evals.core.errors import UserError
+from evals.core.errors import UserError, counted
 from evals.core.run_spec import VERL
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.verifier import read_verifier
@@ -152,5 +152,9 @@ def require_past(files: Iterable[str]) -> None:
         last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(path.stat().st_mtime for path in late)))
         directories = {REPOSITORY if path.is_absolute() else Path(path.parts[0]).absolute() for path in late}
         cure = f"find {shlex.join(map(str, sorted(directories)))} -newermt now -exec touch {{}} +"
-        complaint = f"{len(late)} files are of the future, such as {min(late)}, up to {last}: was the clock set back?"
-        raise UserError(f"{complaint} Set it, or date them now, which makes nothing again: {cure}")
+        complaint = (
+            f"{counted(len(late), 'file')} of the future, such as {min(late)}, up to {last}: was the clock set back?"
+        )
+        raise UserError(
+            f"{complaint} Set it, or set the files' times to now, by which nothing is computed again: {cure}"
+        )

@@ -16,8 +16,9 @@ RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") 
 RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
 BENCHMARKS = ["chain_3", "variables_4"]
 TABLES = {"table_main", "table_of_scores by_seed", "table_paper_vs_ours"}
-TABLES |= {"table_of_scores robust", "table_of_training efficiency"}
-FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences", "figure_profiles"}
+TABLES |= {"table_of_scores robust", "table_of_scores pass_at_k", "table_of_training efficiency"}
+OF_METHODS = {"figure_of_methods profiles", "figure_of_methods pass_at_k"}
+FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences", *OF_METHODS}
 FIGURES_OF_SCORES |= {"figure_of_training cost_curves"}
 AFTER_SCORES = {
     "compare",
@@ -159,7 +160,7 @@ def test_a_benchmark_and_a_seed_more_are_all_that_is_made(smoke_study: Project) 
 
 def test_figure_code_redraws_figures_and_what_shows_them(smoke_study: Project) -> None:
     with edited(smoke_study.root / "evals/figures/results.py", '"""', '"""An edit. '):
-        drawn = {"figure_of_scores scores", "figure_of_scores differences", "figure_profiles"}
+        drawn = {"figure_of_scores scores", "figure_of_scores differences", *OF_METHODS}
         assert smoke_study.planned() == drawn | {"report_html", "track"}
 
 

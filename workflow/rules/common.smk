@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.comparisons import FALL
+from evals.core.config.base_models import FINE_TUNED
 from evals.core.files import canonical_json, sha256_file
 from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
@@ -218,6 +219,11 @@ def corpus(wildcards):
     return {"settings": model.corpus, "count": model.training.examples}
 
 
+def settings_of_corpus(wildcards):
+    """What decides a corpus: with the version, so that a raised one makes it again and is no other's result."""
+    return {**corpus(wildcards), "version": BASE_MODEL_VERSION}
+
+
 def parameters_of_corpus(wildcards):
     """The parameters that the manifest of a corpus has."""
     settings, count = corpus(wildcards).values()
@@ -236,6 +242,14 @@ def fine_tuning(wildcards):
     settings |= {"head_dtype": model.head_dtype} if model.head_dtype else {}
     settings |= {"chat_template_kwargs": kwargs} if (kwargs := model.chat_template_kwargs) else {}
     return {**model.fine_tuning.to_json(), **settings}
+
+
+MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
+
+
+def parameters_of_fine_tuning(wildcards):
+    """The parameters that the manifest of a fine-tuned model has."""
+    return {"source": FINE_TUNED, "version": LOCAL_ENGINE_VERSION, **fine_tuning(wildcards)}
 
 
 # Training
@@ -468,11 +482,14 @@ FIRST_BASES = [
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
 
 
+SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
+
+
 def table(name, *more):
     """The files of a table, the first of which stands in `snakemake --report`."""
     path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
     first = report(f"{path}.md", caption=f"../report/{caption}.rst", category="Tables")
-    return [first, *(path + ending for ending in (".csv", ".manifest.json", *more))]
+    return [first, *(path + ending for ending in (".csv", ".tex", ".manifest.json", *more))]
 
 
 def figure(name, *more):
@@ -497,6 +514,7 @@ def tables_of(folder):
     names = ["main", "audit"]
     if TRAINS:
         names += ["by_seed", "robust", "efficiency", "paper_vs_ours"]
+        names += ["pass_at_k"] * SEVERAL_SAMPLES
         names += ["sizes"] * SEVERAL_SIZES + ["checkpoints"] * bool(BEST_CHOICE)
     return names
 
@@ -509,6 +527,7 @@ def figures_of(folder):
         return ["scores"]
     study = study_of(folder)
     names = ["scores", "differences", "profiles", "cost_curves", "training_curves"]
+    names += ["pass_at_k"] * SEVERAL_SAMPLES
     names += ["compute_performance"] * bool(study.validation_settings) + ["validation_curves"] * bool(BEST_CHOICE)
     return names + own_figures(folder)
 
@@ -538,6 +557,7 @@ def pages_of(folder):
 TABLES = {
     "by_seed": "evals.tables.by_seed:write_by_seed_table",
     "robust": "evals.tables.robust:write_robust_table",
+    "pass_at_k": "evals.tables.pass_at_k:write_pass_at_k_table",
 }
 TABLES_OF_TRAINING = {
     "efficiency": "evals.tables.efficiency:write_efficiency_table",
@@ -585,6 +605,10 @@ def reference_of(wildcards):
 FIGURES = {
     "scores": "evals.figures.results:write_scores_figure",
     "differences": "evals.figures.results:write_differences_figure",
+}
+FIGURES_OF_METHODS = {
+    "profiles": "evals.figures.results:write_profiles_figure",
+    "pass_at_k": "evals.figures.results:write_pass_at_k_figure",
 }
 FIGURES_OF_TRAINING = {
     "cost_curves": "evals.figures.efficiency:write_cost_curves",

@@ -13,8 +13,7 @@ rule base_corpus:
     resources:
         **size(8000, minutes=120),
     params:
-        *made_by("results/base/{model}/corpus.manifest.json", corpus, 60, parameters_of_corpus),
-        f"version: {BASE_MODEL_VERSION}",
+        *made_by("results/base/{model}/corpus.manifest.json", settings_of_corpus, 60, parameters_of_corpus),
         call="rlvr.base_model.corpus:write_corpus",
         arguments=lambda w, output: corpus(w),
     script:
@@ -111,7 +110,7 @@ rule fine_tuned_model:
         tasks=0,
         cpus_per_task=MACHINE.training_threads,
     params:
-        *by_setting(fine_tuning, at_most=40),
+        *made_by("results/base/{model}/manifest.json", fine_tuning, 40, parameters_of_fine_tuning, MAY_BE_AT_DEFAULT),
         f"version: {LOCAL_ENGINE_VERSION}",
         lambda w: f"order: {STUDY.solutions(w.model)}",  # the order of the files decides, too
         settings=lambda w, output: fine_tuning(w),

@@ -43,7 +43,7 @@ rule table_main:
         **RESULTS,
         decoded=DECODED,
     output:
-        table("main", ".tex", "_short.tex"),
+        table("main", "_short.tex"),
     log:
         "results/logs/{folder}tables/main.log",
     resources:
@@ -243,20 +243,22 @@ rule figure_of_scores:
         "../scripts/call.py"
 
 
-rule figure_profiles:
-    """The problems that each method solves."""
+rule figure_of_methods:
+    """A panel for each method: the share of its scores above each threshold; pass@k beside its base model's."""
     input:
         code_of("evals.figures.results"),
         **RESULTS,
     output:
-        figure("profiles"),
+        figure("{figure}"),
     log:
-        "results/logs/{folder}figures/profiles.log",
+        "results/logs/{folder}figures/{figure}.log",
+    wildcard_constraints:
+        figure=one_of(FIGURES_OF_METHODS),
     resources:
         **size(16000, minutes=120),
     params:
         ORDER,
-        call="evals.figures.results:write_profiles_figure",
+        call=lambda w: FIGURES_OF_METHODS[w.figure],
     script:
         "../scripts/call.py"
 

@@ -92,7 +92,9 @@ def fine_tune(
         progress = Progress(directory, name, settings.steps, first)
 
         def save() -> None:
-            store.save(len(metrics), training_tensors(model, optimizer), {"metrics": metrics})
+            is_last = len(metrics) == settings.steps
+            tensors = training_tensors(model, None if is_last else optimizer)
+            store.save(len(metrics), tensors, {"metrics": metrics}, is_last)
 
         for step in range(first, settings.steps):
             started = time.monotonic()

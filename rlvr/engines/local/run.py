@@ -166,14 +166,15 @@ class RunInProgress:
             self._dosed.restore(state.tensors)
         self.position = Position(state.step, **state.values)
 
-    def save(self, store: StateStore) -> None:
-        """Save everything that :meth:`restore` needs."""
+    def save(self, store: StateStore, is_last: bool = False) -> None:
+        """Save everything that :meth:`restore` needs; after the last step the weights, and no optimizer."""
         position = self.position
         values = {"prompts_used": position.prompts_used, "updates": position.updates, "metrics": position.metrics}
         if self.run.validation is not None:
             values["validation"] = position.validation
         past = self._dosed.state() if self._dosed is not None else {}
-        store.save(position.step, training_tensors(self.model, self.updater.optimizer) | past, values)
+        tensors = training_tensors(self.model, None if is_last else self.updater.optimizer)
+        store.save(position.step, tensors | past, values, is_last)
 
     def _log_probs_by(self, policy: Policy, tokens: TokenBatch) -> Tensor:
         """The log-probabilities [N] of the response tokens under another policy than the current one, or again."""

@@ -129,8 +129,9 @@ class _Attempt:
                 row = self._step(pool)
                 write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
                 progress.report(position.step, reward_mean=row["reward_mean"])
-                interval, save = execution.checkpoint_interval, partial(learner.save, self.store)
-                save_when_due(position.step, self._last_step(), interval, asked_to_stop, save, run.run)
+                last, interval = self._last_step(), execution.checkpoint_interval
+                save = partial(learner.save, self.store, position.step == last)
+                save_when_due(position.step, last, interval, asked_to_stop, save, run.run)
             if position.step < run.training.steps:
                 print(f"{run.run}: {run.training.stopped_after(position.step)}", flush=True)
         if not is_finished(self.directory, self.training):

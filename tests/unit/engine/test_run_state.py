@@ -26,6 +26,13 @@ def test_the_newest_of_two_kept_states_is_found(tmp_path: Path) -> None:
     assert StateStore(tmp_path, "b" * 64).latest() is None
 
 
+def test_the_last_state_stays_alone(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "a" * 64)
+    for step in (1, 2, 3):
+        store.save(step, {"model.w": torch.ones(2)}, {}, is_last=step == 3)
+    assert [path.name for path in (tmp_path / ("a" * 16)).glob("step-*")] == ["step-00000003"]
+
+
 def test_a_directory_of_another_name_is_no_state(tmp_path: Path) -> None:
     store = StateStore(tmp_path, "a" * 64)
     directory = tmp_path / ("a" * 16)

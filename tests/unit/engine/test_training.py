@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_json, sha256_file, write_json
@@ -164,7 +165,7 @@ def test_a_finished_run_repeats_its_steps_for_a_policy_that_was_not_kept(
     train(make_run(), tmp_path / "run", EXECUTION)
     whole, made = checkpoint_hash(tmp_path / "run"), (tmp_path / "run" / "manifest.json").stat().st_mtime_ns
     train(make_run(), tmp_path / "run", EXECUTION, checkpoints_at=[2])
-    assert "repeats steps 1 to 2" in capsys.readouterr().out  # states of steps 3 and 4 alone were kept
+    assert "repeats steps 1 to 2" in capsys.readouterr().out  # the state of step 4 alone was kept
     kept = checkpoint_directory(tmp_path / "run", 2)
     assert checkpoint_hash(kept) == checkpoint_hash(tmp_path / "shorter")
     assert checkpoint_hash(tmp_path / "run") == whole
@@ -172,9 +173,26 @@ def test_a_finished_run_repeats_its_steps_for_a_policy_that_was_not_kept(
     assert (tmp_path / "run" / "manifest.json").stat().st_mtime_ns == made
     written = (kept / "manifest.json").stat().st_mtime_ns
     train(make_run(), tmp_path / "run", EXECUTION, checkpoints_at=[2, 3])
-    assert "repeats" not in capsys.readouterr().out  # one is there, and the state of step 3 is kept
+    assert "repeats steps 1 to 3" in capsys.readouterr().out  # one is there
     assert (kept / "manifest.json").stat().st_mtime_ns == written
     assert checkpoint_directory(tmp_path / "run", 3).is_dir()
+
+
+def test_a_finished_run_keeps_its_weights_by_which_a_lost_result_is_written_again(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(make_run(), tmp_path / "run", EXECUTION)
+    (state,) = (tmp_path / "run").glob("state/*/step-*")
+    assert state.name == "step-00000004"
+    weights = load_file(tmp_path / "run" / "checkpoint" / "model.safetensors")
+    assert set(load_file(state / "tensors.safetensors")) == {f"model.{name}" for name in weights}
+    lost = [tmp_path / "run" / name for name in ("metrics.parquet", "checkpoint/model.safetensors", "manifest.json")]
+    before = [sha256_file(path) for path in lost[:2]]
+    for path in lost:
+        path.unlink()
+    monkeypatch.setattr(Learner, "step", lambda *_: pytest.fail("trains again"))
+    train(make_run(), tmp_path / "run", EXECUTION)
+    assert [sha256_file(path) for path in lost[:2]] == before and lost[2].is_file()
 
 
 def test_a_repeated_step_that_is_not_the_run_s_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
