@@ -120,9 +120,9 @@ _FORMS = (".jsonl", ".json", *_SEPARATORS, ".parquet")
 def _read_file(path: Path, columns: Sequence[str] = ()) -> Sequence[dict[str, Any]]:
     """The rows of a file: JSON lines, one JSON array (``.json``), a table with commas or tabs, or Parquet."""
     suffix = path.suffix.lower()
-    if suffix not in _FORMS:
+    if suffix not in _FORMS and path.exists():
         raise InvalidInput(str(path), "", f"ends in {suffix or 'no suffix'}", ", ".join(_FORMS))
-    if suffix == ".jsonl":
+    if suffix == ".jsonl" or not path.exists():
         return read_jsonl(path, required=columns)
     if suffix == ".json":
         rows = read_json(path)
