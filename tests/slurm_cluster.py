@@ -14,9 +14,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -51,9 +52,12 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_interval=2
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=2
+JobAcctGatherParams=OverMemoryKill
 SlurmdTimeout=10
 ReturnToService=2
 GresTypes=gpu
@@ -178,11 +182,11 @@ class StudyOnSlurm:
     Programs in ``bin`` of the directory are found by its jobs.
     """
 
-    def __init__(self, config: str, directory: Path, slurm: SlurmCluster, **execution: Any) -> None:
+    def __init__(self, config: str, directory: Path, slurm: SlurmCluster, steps: int = STEPS, **execution: Any) -> None:
         study = read_study_file(REPOSITORY / "config" / config)
         study |= {"seeds": [1], "benchmarks": ["chain_3"], "methods": {"dapo": {}}}
         study["models"]["tiny"]["training"]["steps"] = 10
-        study["training"]["steps"] = STEPS
+        study["training"]["steps"] = steps
         study["execution"] |= {"checkpoint_interval": 1, **execution}
         self.config = directory / "slurm.yaml"
         self.config.write_text(yaml.safe_dump(study))
@@ -190,13 +194,19 @@ class StudyOnSlurm:
         self.started: list[subprocess.Popen[bytes]] = []
         self._directory, self._slurm = directory, slurm
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start Snakemake with the profile; without a database of accounts, squeue alone knows how jobs ended."""
+    def start(self, *targets: str, memory: Mapping[str, str] = MappingProxyType({})) -> subprocess.Popen[bytes]:
+        """Start Snakemake with the profile; without a database of accounts, squeue alone knows how jobs ended.
+
+        Args:
+            targets: by themselves the runs.
+            memory: what rules ask for instead, in megabytes; ``attempt`` is the number of the attempt.
+        """
         asked = ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "2"]
+        asked += [word for rule, mb in memory.items() for word in ("--set-resources", f"{rule}:mem_mb={mb}")]
         words = ["--directory", str(self._directory), "--configfile", str(self.config), "--profile", "profiles/slurm"]
         with open(self._directory / "output.log", "ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rlvr.study.launch", "--", "runs", *words, *asked],
+                [sys.executable, "-m", "rlvr.study.launch", "--", *(targets or ["runs"]), *words, *asked],
                 cwd=REPOSITORY,
                 env={**os.environ, **self._slurm.environment, "PATH": f"{os.environ['PATH']}:{self._directory}/bin"},
                 stdout=output,
@@ -237,7 +247,7 @@ class StudyOnSlurm:
         self.wait(lambda: (restarts, TRAINING) in self._slurm.jobs("RUNNING").values(), process)
         done = self.steps()
         self.wait(lambda: self.steps() > done, process)
-        ((job, _),) = self._slurm.jobs("RUNNING").items()
+        (job,) = (job for job, (_, comment) in self._slurm.jobs("RUNNING").items() if comment == TRAINING)
         return job, self._slurm.node_of(job)
 
 

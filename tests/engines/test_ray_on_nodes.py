@@ -73,7 +73,7 @@ def submit(slurm: SlurmCluster, place: Path, command: str) -> str:
     )
     step += " srun -n1 --cpu-bind=q --cpus-per-task=8 --nodes=2"
     step += f" {sys.executable} training.py '{command}' {sys.executable}"
-    options = ["--parsable", "--nodes=2", "--gres=gpu:4", "--cpus-per-task=8", "--mem=1000", f"--chdir={place}"]
+    options = ["--parsable", "--nodes=2", "--gres=gpu:4", "--cpus-per-task=8", "--mem=30000", f"--chdir={place}"]
     return slurm.ask("sbatch", *options, f"--output={place}/output", "--wrap", step).strip()
 
 

@@ -55,6 +55,8 @@ STUDY = STUDIES.main
 CONFIG = STUDY.config
 MACHINE = CONFIG.execution
 BENCHMARKS = list(STUDY.benchmarks)
+ORDER = f"benchmarks: {', '.join(BENCHMARKS)}"
+"""A param of what shows benchmarks one after the other: Snakemake compares inputs as a set."""
 TRAINS = bool(STUDY.methods)
 BEST_CHOICE = CONFIG.best_checkpoint
 KEEPS_ROLLOUTS = TRAINS and MACHINE.rollouts_kept_every is not None
@@ -427,6 +429,7 @@ def statistics(wildcards):
         "statistics": CONFIG.statistics,
         "controls": None if look else config.controls,
         "confidence": 1.0 - look.level if look else 0.95,
+        **({"is_first_look": True} if look and look.earlier is None else {}),
         "stopping": (
             {**stopping, "margin": planned[0].margin, "level": config.seeds.level / 100}
             if planned and not look

@@ -154,6 +154,7 @@ rule compare:
     resources:
         **size(8000, minutes=120),
     params:
+        ORDER,
         *made_by("results/{folder}comparisons.manifest.json", statistics, 30, parameters_of_comparisons, ["fall"]),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),

@@ -49,6 +49,7 @@ rule table_main:
     resources:
         **size(16000, minutes=120),
     params:
+        ORDER,
         call="evals.tables.main:write_main_table",
         costs=COSTS,
         training=RUNS,
@@ -71,6 +72,7 @@ rule table_of_scores:
         table=one_of(TABLES),
     localrule: True
     params:
+        ORDER,
         call=lambda w: TABLES[w.table],
     script:
         "../scripts/call.py"
@@ -90,7 +92,30 @@ rule table_of_training:
         table=one_of(TABLES_OF_TRAINING),
     localrule: True
     params:
+        ORDER,
         call=lambda w: TABLES_OF_TRAINING[w.table],
+        training=RUNS,
+    script:
+        "../scripts/call.py"
+
+
+rule table_phenomena:
+    """Known effects of RLVR, and which of them the study shows."""
+    input:
+        code_of("evals.tables.phenomena"),
+        *OF_TRAINING,
+        **RESULTS,
+        phenomena=as_input(CONFIG_FILES / "phenomena.yaml"),
+        decoded=DECODED,
+    output:
+        table("phenomena"),
+    log:
+        "results/logs/{folder}tables/phenomena.log",
+    resources:
+        **size(16000, minutes=120),
+    params:
+        ORDER,
+        call="evals.tables.phenomena:write_phenomena_table",
         training=RUNS,
     script:
         "../scripts/call.py"
@@ -108,6 +133,7 @@ rule table_audit:
         "results/logs/{folder}tables/audit.log",
     localrule: True
     params:
+        ORDER,
         call="evals.tables.audit:write_audit_table",
     script:
         "../scripts/call.py"
@@ -125,6 +151,7 @@ rule table_sizes:
         "results/logs/{folder}tables/sizes.log",
     localrule: True
     params:
+        ORDER,
         call="evals.scores.factors:write_sizes_table",
     script:
         "../scripts/call.py"
@@ -145,6 +172,7 @@ rule table_checkpoints:
         "results/logs/{folder}tables/checkpoints.log",
     localrule: True
     params:
+        ORDER,
         call="evals.tables.checkpoints:write_checkpoints_table",
     script:
         "../scripts/call.py"
@@ -164,6 +192,7 @@ rule table_paper_vs_ours:
         "results/logs/{folder}tables/paper_vs_ours.log",
     localrule: True
     params:
+        ORDER,
         *by_setting(lambda w: own_settings(STUDY), at_most=80),
         call="evals.tables.published:write_paper_vs_ours_table",
         reference=Path(REFERENCE),
@@ -187,6 +216,7 @@ rule table_design:
     resources:
         **size(16000, minutes=120),
     params:
+        ORDER,
         *by_setting(lambda w: {"factorial": study_of(w.folder).config.factorial, "statistics": CONFIG.statistics}, 400),
         call=lambda w: DESIGNS[w.design],
         statistics=lambda w, output: CONFIG.statistics,
@@ -229,6 +259,7 @@ rule figure_of_scores:
         figure=one_of(FIGURES),
     localrule: True
     params:
+        ORDER,
         call=lambda w: FIGURES[w.figure],
     script:
         "../scripts/call.py"
@@ -248,6 +279,7 @@ rule figure_of_methods:
     resources:
         **size(16000, minutes=120),
     params:
+        ORDER,
         call=lambda w: FIGURES_OF_METHODS[w.figure],
     script:
         "../scripts/call.py"
@@ -267,6 +299,7 @@ rule figure_of_training:
         figure=one_of(FIGURES_OF_TRAINING),
     localrule: True
     params:
+        ORDER,
         call=lambda w: FIGURES_OF_TRAINING[w.figure],
         training=RUNS,
     script:
@@ -328,6 +361,7 @@ rule figure_score_curves:
         "results/logs/{folder}figures/score_curves.log",
     localrule: True
     params:
+        ORDER,
         call="rlvr.report.curves:write_score_curves",
         points=lambda w: {
             method: [list(point) for point in along] for method, along in score_points(study_of(w.folder)).items()
@@ -427,6 +461,7 @@ rule report_html:
     resources:
         **size(16000, minutes=120),
     params:
+        ORDER,
         call="rlvr.report.page:write_report",
         directory=Path("results"),
         figures=lambda w: Path(f"results/{w.folder}figures"),
@@ -452,6 +487,8 @@ rule track:
         "results/logs/{folder}tracking.log",
     localrule: True
     params:
+        ORDER,
+        lambda w: f"experiment: {study_of(w.folder).config.study}",
         call="rlvr.report.mlflow.projection:track",
         results=Path("results"),
         study=lambda w: Path(f"results/{w.folder}"),

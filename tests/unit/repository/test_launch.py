@@ -157,7 +157,7 @@ def test_clean_state_deletes_state_and_nothing_else(tmp_path: Path) -> None:
     (run / "state" / "abc" / "model.safetensors").write_bytes(b"12345678")
     (run / "manifest.json").write_text("{}")
     (run / "checkpoint").mkdir()
-    assert clean_state(tmp_path).startswith("deleted the training state of 1 runs (0.0 MiB)")
+    assert clean_state(tmp_path).startswith("deleted the training state of 1 run (0.0 MiB)")
     assert sorted(path.name for path in run.iterdir()) == ["checkpoint", "manifest.json"]
 
 

@@ -41,6 +41,7 @@ _ENDS = {
     "OUT_OF_MEMORY": "its memory ran out (more of it: --set-resources {rule}:mem_mb=MEGABYTES)",
     "NODE_FAIL": "its node failed",
 }
+_NO_FAULT = (_KILLED, ", died", ", CANCELLED", ", NODE_FAIL")
 _RESULTS = ("results/report.html", "results/tables/main.md", "results/figures")
 
 
@@ -146,11 +147,7 @@ class LogHandler(LogHandlerBase):
             ended, total = self._study.ended.total(), self._study.planned.total()
             words = f"{ended} of {total} jobs finished in {duration(time.time() - self._began)}"
             more = [f"  {os.path.relpath(path, self._typed_in)}" for path in _RESULTS if Path(path).exists()]
-            faults = [
-                why
-                for _, why in self._study.failed.values()
-                if not why.startswith((_KILLED, ", died", ", CANCELLED", ", NODE"))
-            ]
+            faults = [why for _, why in self._study.failed.values() if not why.startswith(_NO_FAULT)]
             first = "mend what failed, which a repetition alone does not; then " if faults else ""
             more = more if ended == total else [f"{first}the same command goes on from here; what has finished is kept"]
             self._say("\n".join([words, *failures, *more]))
