@@ -175,7 +175,7 @@ def test_another_order_of_benchmarks_remakes_what_shows_them_in_order_and_a_name
 ) -> None:
     """Columns of tables have the study's order; samples, grades and scores have none."""
     planned = smoke_study.planned(smoke_study.changed_config({"benchmarks": [*reversed(BENCHMARKS)]}))
-    assert planned >= {"table_main", "table_audit", "figure_profiles", "compare", "report_html", "track"}
+    assert planned >= {"table_main", "table_audit", "figure_of_methods profiles", "compare", "report_html", "track"}
     assert not [job for job in planned if job.startswith(("train", "sample", "grade", "score "))]
     config = smoke_study.changed_config({"study": "another_name"})
     assert smoke_study.planned(config) == {"study_file", "report_html", "track"}
