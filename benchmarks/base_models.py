@@ -36,18 +36,24 @@ def quantile(freedom: Any, level: float) -> Array:
     return np.asarray(-stdtrit(freedom, level / 2))
 
 
-def reach(rule: str, one: Array, other: Array, problems: Array, level: float) -> Array:
+def welch(variances: Array, freedom: int, is_first: bool) -> Array:
+    """The degrees of freedom of the sum of two methods' variances [2, R]; at the first look those of one method."""
+    if is_first:
+        return np.full(variances.shape[1], float(freedom))
+    return np.asarray(variances.sum(axis=0) ** 2 / ((variances**2).sum(axis=0) / freedom))
+
+
+def reach(rule: str, one: Array, other: Array, problems: Array, level: float, is_first: bool) -> Array:
     """Half of the length of a rule's intervals [R], of scores [R, B, S / B] and the problems' variance [R]."""
     (_, bases, of_base), both = one.shape, np.stack([one, other])
     seeds = bases * of_base
     within = both.var(axis=3, ddof=1).mean(axis=2) / seeds  # [2, R], of each method's mean
-    freedom = within.sum(axis=0) ** 2 / ((within**2).sum(axis=0) / (seeds - bases))
+    freedom = welch(within, seeds - bases, is_first)
     differences = (one - other).mean(axis=2).var(axis=1, ddof=1) / bases
     within = within.sum(axis=0)
     if rule == "no base models":
         apart = both.reshape(2, -1, seeds).var(axis=2, ddof=1) / seeds
-        freedom = apart.sum(axis=0) ** 2 / ((apart**2).sum(axis=0) / (seeds - 1))
-        parts = [(apart.sum(axis=0), freedom)]
+        parts = [(apart.sum(axis=0), welch(apart, seeds - 1, is_first))]
     elif rule == "three parts":
         parts = [(within, freedom), (np.maximum(differences - within, 0.0), bases - 1.0)]
     elif rule == "these base models":
@@ -87,7 +93,7 @@ def simulate(interaction_sd: float, effect: float, studies: int) -> dict[str, An
             for method in range(METHODS):
                 one, other = (runs[place][..., : look // BASES] for place in (method + 1, 0))
                 estimate = effect + (one - other).mean(axis=(1, 2)) + of_problems[method]
-                half = reach(rule, one, other, problems[method], level)
+                half = reach(rule, one, other, problems[method], level, look == LOOKS[0])
                 low, high = estimate - half, estimate + half
                 says = np.where((low > -MARGIN) & (high < MARGIN), "equivalent", "")
                 says = np.where((says == "") & (low > 0), "better", says)
@@ -95,7 +101,7 @@ def simulate(interaction_sd: float, effect: float, studies: int) -> dict[str, An
                 is_open = verdicts[method] == ""
                 ends = is_open & ((says != "") | (look == LOOKS[-1]))
                 seeds[method][ends], verdicts[method][ends] = look, np.where(says[ends] == "", "open", says[ends])
-                half = reach(rule, one, other, problems[method], level_alone)
+                half = reach(rule, one, other, problems[method], level_alone, False)
                 for kind, truth in truths.items():
                     covered[kind] += int((ends & (np.abs(truth[method] - estimate) <= half)).sum())
         row: dict[str, Any] = {"seeds": round(float(seeds.mean()), 1)}

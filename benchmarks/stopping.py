@@ -23,6 +23,7 @@ from evals.scores import comparison
 from evals.scores.designs import best_rates
 from evals.scores.looks import judge
 from evals.statistics.difference import Difference, estimate_difference
+from evals.statistics.resampling import choice_variance
 from evals.statistics.robust import falls_p_value, fell_in_training
 from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
 
@@ -231,6 +232,8 @@ def studies_of(case: Case, generator: np.random.Generator, studies: int) -> Iter
             ended: dict[int, Row] = {}
             for look, level in zip(looks, levels[method], strict=True):
                 rows = compared(case, one, reference, look, look, sorted(set(range(number)) - set(ended)))
+                if look == looks[0]:
+                    rows = {study: row and row.with_least_freedom() for study, row in rows.items()}
                 fell, against_fell = (side[1][:, :look].sum(axis=1).tolist() for side in (one, reference))
                 looked = {
                     study: look_at(row, fell[study], against_fell[study], look, level) for study, row in rows.items()
@@ -365,26 +368,42 @@ def pairing(correlation: float, effect: float, paired: bool, studies: int) -> Ro
 
 
 def rates(seeds: int, better: float, studies: int) -> Row:
-    """Measure how often intervals at the best of three rates cover the 0 that two methods of one truth differ by."""
+    """Measure how often intervals at the best of three rates cover the 0 that two methods of one truth differ by.
+
+    They know how the choice varies, or do not.
+    """
     generator = np.random.default_rng([4, seeds, round(better)])
     ways = [Way.model_construct(name=str(number)) for number in range(3)]
-    truth, covered, covers_chosen = np.array([0.0, better, 0.0]) / 100, 0, 0
+    truth, covered, covers_without, covers_chosen = np.array([0.0, better, 0.0]) / 100, 0, 0, 0
+    reach, reach_without = list[float](), list[float]()
     for _ in range(studies):
         base, held_out = generator.uniform(0.72, 0.92, 480), generator.uniform(0.72, 0.92, 64)
-        arms, chosen_truths = [], []
+        arms, chosen_truths, of_choices = [], [], 0.0
         for _ in range(2):
             ways_with, ways_held_out = (0.019 * generator.standard_normal(number) for number in (480, 64))
             score = truth[:, None] + 0.0095 * generator.standard_normal((3, seeds))
             validated = generator.binomial(2, np.clip(held_out + ways_held_out + score[..., None], 0, 1)) / 2
             scored = {str(number): row.tolist() for number, row in enumerate(validated.mean(axis=2))}
             chosen = [int(name) for name in best_rates(ways, scored)]
-            of_chosen = score[chosen, np.arange(seeds)]
-            arms.append([generator.binomial(8, np.clip(base + ways_with + of_chosen[:, None], 0, 1)) / 8])
+            answers = generator.binomial(8, np.clip(base + ways_with + score[..., None], 0, 1)) / 8
+            of_choices += choice_variance(validated, answers.mean(axis=(1, 2)), generator)
+            arms.append([answers[chosen, np.arange(seeds)]])
             chosen_truths.append(float(truth[chosen].mean()))
-        low, high = interval(estimate_difference(*arms, samples=([8], [8])), 0.05)
-        covered += low <= 0.0 <= high
+        plain = estimate_difference(*arms, samples=([8], [8]))
+        low, high = interval(plain, 0.05)
+        covers_without += low <= 0.0 <= high
         covers_chosen += low <= chosen_truths[0] - chosen_truths[1] <= high
-    return {"covers 0": share(covered, studies), "covers the chosen rates": share(covers_chosen, studies)}
+        reach_without.append(50 * (high - low))
+        low, high = interval(plain.with_choices(of_choices, 2.0 * (seeds - 1)), 0.05)
+        covered += low <= 0.0 <= high
+        reach.append(50 * (high - low))
+    return {
+        "covers 0": share(covered, studies),
+        "covers 0 without the choice": share(covers_without, studies),
+        "covers the chosen rates without the choice": share(covers_chosen, studies),
+        "reach in points": round(fmean(reach), 2),
+        "reach without the choice": round(fmean(reach_without), 2),
+    }
 
 
 def main() -> None:
@@ -392,7 +411,7 @@ def main() -> None:
     out, studies = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 600
     calls: dict[str, Callable[[int], Row]] = {name: partial(simulate, name, case) for name, case in CASES.items()}
     calls["found at the MDE"] = found_at_mde
-    for seeds, better in ((4, 0.0), (8, 0.0), (4, 1.0), (8, 1.0)):
+    for seeds, better in ((4, 0.0), (8, 0.0), (4, 1.0), (8, 1.0), (4, 2.0), (8, 2.0), (16, 1.0)):
         calls[f"best of three rates, {seeds} seeds, one better by {better:g}"] = partial(rates, seeds, better)
     for paired in (False, True):
         for correlation in (0.0, 0.2, 0.4, 0.8):

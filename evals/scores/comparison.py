@@ -76,6 +76,8 @@ class Settings:
     given: tuple[str, ...] = (BASE,)  # methods that are one given policy each: their seeds add no variance
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain
     stopping: StoppingRule | None = None  # of such a study
+    is_first_look: bool = False  # at which seeds have the degrees of freedom of the method that has fewer
+    choices: Mapping[str, float] = field(default_factory=dict)  # method -> variance of its mean by the choice of a way
     fall: Fall = FALL  # the rule by which a training run fell
 
     @classmethod
@@ -400,6 +402,11 @@ def _compare(
     difference = estimate_difference(
         treatment, control, weights=weights, samples=samples, clusters=clusters, bases=bases, **fixed
     )
+    if settings.is_first_look:
+        difference = difference.with_least_freedom()
+    if settings.choices:
+        of_choice = settings.choices[pair.method] + settings.choices[pair.against]
+        difference = difference.with_choices(of_choice, 2.0 * (len(treatment[0]) - 1))
     differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters, bases=bases))
     look, first = settings.last_look(pair), benchmarks[0]
     runs, fell = first.runs(pair.model, pair.method, look.seeds if look else None)

@@ -18,7 +18,7 @@ or trusts an estimate from three seeds as if it came from thirty, claims differe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import harmonic_mean
 from typing import Any
 
@@ -62,6 +62,20 @@ class Difference:
         problems = self.problem_variance + self.noise - noise
         freedom = np.asarray(self.bases - 1.0)
         return Difference(self.estimate, problems, self.problem_freedom, self.base_variance, freedom, noise=noise)
+
+    def with_choices(self, variance: float, freedom: float) -> "Difference":
+        """The difference, if what is compared was chosen: by another choice it would vary by so much more."""
+        seeds, seed_freedom = pooled([self.seed_variance, np.asarray(variance)], [self.seed_freedom, freedom])
+        return replace(self, seed_variance=seeds, seed_freedom=seed_freedom, arms=())
+
+    def with_least_freedom(self) -> "Difference":
+        """The difference with the degrees of freedom of the method that has fewer, which never are too many.
+
+        Welch's are estimated, and too many for small levels where few seeds of one method vary much more than those of
+        the other (Mickey and Brown 1966, Annals of Mathematical Statistics 37).
+        """
+        freedoms = [np.min(freedom) for variance, freedom in self.arms if np.any(variance > 0.0)]
+        return replace(self, seed_freedom=np.min([*freedoms, np.min(self.seed_freedom)]))
 
     def variance_shares(self) -> dict[str, FloatArray]:
         """The share of each level [...] in the variance of the estimate: problems, samples, seeds, base models."""

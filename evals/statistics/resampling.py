@@ -79,6 +79,19 @@ def _resampled_means(
     return np.asarray(np.stack(totals, axis=1) / (samples * drawn.sum(axis=1, keepdims=True)))
 
 
+def choice_variance(
+    held_out: npt.ArrayLike, means: npt.ArrayLike, generator: np.random.Generator, resamples: int = 2_000
+) -> float:
+    """The variance of the mean [K] that is chosen, by the best of the scores ``held_out`` [K, S, N] on other problems.
+
+    Seeds and problems are drawn anew, and choose each time; of equals the first.
+    """
+    values = np.asarray(held_out, dtype=np.float64)
+    draws = (generator.multinomial(size, np.full(size, 1.0 / size), size=resamples) for size in values.shape[1:])
+    scores = np.einsum("rs,ksn,rn->rk", next(draws), values, next(draws), optimize=True)
+    return float(np.asarray(means)[scores.argmax(axis=1)].var())
+
+
 def sign_flip_p_values(contributions: npt.ArrayLike, generator: np.random.Generator, permutations: int) -> FloatArray:
     """Two-sided p-values [...] of sign-flip permutation by problem.
 

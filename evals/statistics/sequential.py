@@ -123,6 +123,7 @@ class Repetitions:
             ends_later = sign < 0.0 and seeds[1] > seeds[0]
             final = final + sign * (drawn[:, :number].mean(axis=1, keepdims=True) if ends_later else sums / counts)
         variance, seed_freedom = pooled(variances, (freedoms_at_look[None], freedoms_at_look[None]))
+        seed_freedom[:, 0] = np.minimum(seed_freedom[:, 0], freedoms_at_look[0])  # the rule of the first look
         study = Difference(error, problems * again, difference.problem_freedom, variance, seed_freedom)
         return cls(error, study.critical_value(np.array(rule.levels) / 2.0) * study.standard_error, final, rule.margin)
 

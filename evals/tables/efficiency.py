@@ -211,7 +211,7 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd
         + (" The positive control is left out." if results.controls else "")
         + (" Runs that fell are left out." if results.fallen else "")
     )
-    heading = f"Every method after {numbers.count(tokens)} tokens, which each of its trainings generated"
+    heading = f"Every method after {numbers.count(tokens)} tokens, which each of its runs generated"
     caption = "Reward on the training problems. Brackets: 95 % intervals over seeds; p after Holm over the methods."
     tables = [make_table("equal_tokens", heading, columns, list(equal), [note], caption)] if equal else []
     if (fits := fit_courses(results, training)) is not None:

@@ -274,7 +274,7 @@ def contrast_note(results: Results) -> str:
     return (
         f"Contrast: the mean angle between a method's gradient and that of {results.reference_title} on the same "
         f"rollouts (docs/evaluation.md); {numbers.NOTHING}: not measured, as where methods differ in the rollouts that "
-        f"they train on. Random token weights in the same trainings have {numbers.decimal(floor)} on average: a method "
+        f"they train on. Random token weights in the same runs have {numbers.decimal(floor)} on average: a method "
         "has no contrast with the reference if the interval of its angle over theirs begins at 1 or below and ends "
         "below 2; more seeds are then unlikely to show a difference. "
     )
@@ -306,7 +306,7 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
     }
     line = arithmetic.summary(labels.values())
     # A base model is one job, whose threads the study says; of trainings and samples one is the rule.
-    named = {"trainings": of_kinds["run"], "samples": of_kinds["samples"]}
+    named = {"training runs": of_kinds["run"], "samples": of_kinds["samples"]}
     if told := [f"{min(made)} of {name}" for name, made in named.items() if len(made) == 1 and made != {"1"}]:
         line += f" Threads: {', '.join(told)}."
 

@@ -33,10 +33,10 @@ def judge(
     ] = None,
     gpus: Annotated[int, Option(help="with --model: number of GPUs to use; 0: the CPU", min=0)] = 1,
     margin: Annotated[float, Option(help="margin of equivalence, in percentage points")] = 2.0,
-    seeds: Annotated[int, Option(help="largest number of seeds", min=2)] = 16,
+    seeds: Annotated[int, Option(help="largest number of seeds", min=2)] = 15,
     minutes: Annotated[
         float, Option(help="time budget; no further round of seeds is started if it would not finish in time", min=0)
-    ] = 10,
+    ] = 20,
     out: Annotated[Path, Option(help="directory of all results; another file judged there shares its runs")] = Path(
         "judge"
     ),

@@ -16,12 +16,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field
 from typer import Option
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import parse_json, read_jsonl, write_json
+from evals.core.numbers import Count
 from evals.core.record import with_defaults
 from evals.core.sampling import TokenDistribution
+from rlvr.study.benchmarks import read_benchmarks
 from rlvr.study.source_files import REPOSITORY
 
 _RESAMPLING = {"seed": 1, "resamples": 10_000, "permutations": 100_000}
@@ -73,7 +76,13 @@ class Prompting:
 if TYPE_CHECKING:
     Distribution = TokenDistribution
 else:
-    Distribution = with_defaults(TokenDistribution, max_new_tokens=32768, temperature=0.6, top_p=0.95)
+
+    class Distribution(with_defaults(TokenDistribution, temperature=0.6, top_p=0.95)):
+        """The distribution of tokens; a benchmark's file says its longest response."""
+
+        max_new_tokens: Count | None = Field(
+            default=None, description="longest response in tokens; default: the largest of the benchmarks' files"
+        )
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,7 @@ def configuration(
 ) -> dict[str, Any]:
     """The study that an evaluation is; what is not accepted is named in one line, with the option that says it."""
     benchmarks = _words("--benchmarks", evaluated.benchmarks)
+    known = read_benchmarks(benchmarks, {}, "--benchmarks")
     number, *others = _words("--k", evaluated.k)
     samples_of = {name: _count(k) for name, k in _pairs("--k", others).items()}
     backend = machine.backend or ("vllm" if machine.python or find_spec("vllm") else "transformers")
@@ -119,6 +129,7 @@ def configuration(
         "samples_per_problem": _count(number),
         "samples_of": samples_of or None,
         **distribution.to_json(),
+        "max_new_tokens": distribution.max_new_tokens or max(each.entry.max_new_tokens for each in known.values()),
         "max_model_len": machine.max_model_len,
         "stop": list(prompting.stop) or None,
         "few_shot": None if prompting.few_shot is None else read_jsonl(prompting.few_shot, ("problem", "solution")),

@@ -31,7 +31,8 @@ from rlvr.study.source_files import CONFIG
 from rlvr.study.study import Study
 from rlvr.study.study_file import extend, read_study_file
 
-LOOKS = (4, 6, 8, 11, 16)
+LOOKS = (6, 9, 12, 15)
+"""Numbers of seeds: each of the three base models of the default study has as many of them."""
 _DEFAULT = CONFIG / "config.yaml"
 _EXTENDED = "dapo"
 """The entry of the catalogue that a component in a file changes, where the reference is in a file too."""
@@ -109,7 +110,7 @@ class Judgement:
     against: str | Named
     out: Path
     margin: float = 2.0
-    seeds: int = 16
+    seeds: int = 15
     minutes: float | None = None
     cores: int | None = None
 

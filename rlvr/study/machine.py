@@ -73,25 +73,6 @@ def model_files(key: str, model: Existing, may_be_missing: bool) -> list[str]:
     return sorted(str(file) for kind in kinds for file in directory.glob(kind))
 
 
-def devices(study: Study, run: str) -> dict[str, Any]:
-    """The nodes and GPUs of a job that trains a run, which starts Ray on them where no Ray cluster runs.
-
-    On several nodes Slurm is told the GPUs of each, for so many in all would not do.
-    """
-    if study.engine != VERL:
-        return {"nodes": 1, "gpu": int(study.config.execution.device == "cuda"), "gres": "", "ray_cluster": 0}
-    cluster, has_ray = study.cluster(run), "RAY_ADDRESS" in os.environ
-    nodes = int(cluster["nodes"])
-    gpus = int(cluster["gpus_per_node"]) if cluster["platform"] == "cuda" else 0
-    own_nodes = 1 if has_ray else nodes
-    return {
-        "nodes": own_nodes,
-        "gpu": gpus if nodes == 1 else 0,
-        "gres": f"gpu:{gpus}" if own_nodes > 1 and gpus else "",
-        "ray_cluster": int(nodes > 1 and has_ray),
-    }
-
-
 def set_job_environment() -> None:
     """Let jobs know this process and find this ``python``, and other Pythons, such as vLLM's, find our packages.
 

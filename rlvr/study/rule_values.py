@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import logging
 import re
@@ -19,6 +20,7 @@ _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
 NO_NAME = "(?!)"
 """The pattern that matches nothing."""
+_OF_WILDCARDS = inspect.signature(lambda wildcards: None)
 
 
 @contextlib.contextmanager
@@ -81,7 +83,12 @@ def by_setting(
         return texts[key][index] if index < len(texts[key]) else ""
 
     def slot(index: int) -> Callable[[Any], str]:
-        return lambda wildcards: text(index, wildcards)
+        def of_index(wildcards: Any) -> str:
+            return text(index, wildcards)
+
+        # Snakemake asks three times a job what each function takes, which is slow to find out.
+        of_index.__signature__ = _OF_WILDCARDS  # type: ignore[attr-defined]
+        return of_index
 
     return [slot(index) for index in range(at_most)]
 

@@ -29,12 +29,12 @@ from rlvr.methods.component_file import component_copy
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.designs import RATES, sheet_of
 from rlvr.study.evidence import notes, own_settings
+from rlvr.study.job_sizes import devices, grading_mb, model_training_mb, sampling_mb, size, training_mb
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
 from rlvr.study.looks import announce_look
 from rlvr.study.machine import (
     OURS,
     check_machine,
-    devices,
     files_of,
     model_files,
     name_environments,
@@ -55,6 +55,8 @@ STUDY = STUDIES.main
 CONFIG = STUDY.config
 MACHINE = CONFIG.execution
 BENCHMARKS = list(STUDY.benchmarks)
+ORDER = f"benchmarks: {', '.join(BENCHMARKS)}"
+"""A param of what shows benchmarks one after the other: Snakemake compares inputs as a set."""
 TRAINS = bool(STUDY.methods)
 BEST_CHOICE = CONFIG.best_checkpoint
 KEEPS_ROLLOUTS = TRAINS and MACHINE.rollouts_kept_every is not None
@@ -269,9 +271,26 @@ def settings_of_run(wildcards):
     return {**run.parameters(), "versions": VERSIONS | option_versions(run.training)}
 
 
+def of_training(wildcards):
+    """The study of a run that is trained, or along which a policy lies, and the run."""
+    study, row = STUDIES.policy(wildcards.run)
+    return study, row.trained.run
+
+
 def on_device(name):
-    """Make the function of a resource of a training job: its nodes and GPUs."""
-    return lambda wildcards: devices(STUDIES.policy(wildcards.run)[0], wildcards.run)[name]
+    """Make the function of a resource of a training job: its nodes, GPUs and processors."""
+    return lambda wildcards: devices(*of_training(wildcards))[name]
+
+
+def where_kept(name):
+    """Make the function of a resource of a job that keeps checkpoints along a run: by verl it merges what was saved."""
+    by_verl = {"nodes": 1, "gpu": 0, "gres": "", "ray_cluster": 0, "cpus_per_task": 4}
+    return by_verl[name] if BY_VERL else on_device(name)
+
+
+TRAINING_MINUTES = 2880 if BY_VERL or MACHINE.device == "cuda" else 720
+WHOLE_NODES = {"slurm_extra": on_device("slurm_extra")} if BY_VERL and MACHINE.cluster.nodes > 1 else {}
+"""Several nodes are a job's alone; other jobs keep what a profile's default-resources say by this key."""
 
 
 def checkpoints_at(steps):
@@ -408,6 +427,7 @@ def statistics(wildcards):
         "statistics": CONFIG.statistics,
         "controls": None if look else config.controls,
         "confidence": 1.0 - look.level if look else 0.95,
+        **({"is_first_look": True} if look and look.earlier is None else {}),
         "stopping": (
             {**stopping, "margin": planned[0].margin, "level": config.seeds.level / 100}
             if planned and not look

@@ -112,6 +112,10 @@ class _Benchmark(Settings):
         description="what of a response is its answer: what it marks; or, where it marks nothing, what its last "
         "sentence with a number or formula states (docs/grading.md)",
     )
+    max_new_tokens: Count = Field(
+        default=4096,
+        description="longest response in tokens by `rlvr-bench eval`, which takes the largest of its benchmarks",
+    )
 
     @model_validator(mode="after")
     def _check_extraction(self) -> Self:
@@ -170,6 +174,9 @@ class _Reading(Settings):
 class BenchmarkProblems(_Reading, SourceTable):
     """Everything that decides a benchmark's problems."""
 
+    count: Annotated[int, Field(ge=2), BOUNDED] | None = None  # type: ignore[assignment]
+    sha256: Sha256 | None = None
+    gated: bool = False
     columns: Columns | ReleaseName | None = None
 
 
@@ -203,9 +210,16 @@ class HubBenchmark(ReadBenchmark):
 
 
 class FileBenchmark(ReadBenchmark):
-    """A benchmark of a file: JSON lines in the project's form, or a file of a release."""
+    """A benchmark of a file: JSON lines, JSON, CSV, TSV or Parquet, or a file of a release."""
 
     source: Literal["path"] = Field(description="read from a file")
+    licence: str = Field(default="not said", description="licence of the problems")
+    count: Annotated[int, Field(ge=2), BOUNDED] | None = Field(  # type: ignore[assignment]
+        default=None, description="number of problems of the file; null for any"
+    )
+    sha256: Sha256 | None = Field(default=None, description="SHA-256 of the resulting problems.jsonl; null for any")
+    gated: bool = Field(default=False, description="whether the texts must not be written anywhere")
+    samples_per_problem: Count = Field(default=4, description="the usual number for a set of this size, for the reader")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
     rows: SelectedRows | None = Field(
         default=None, description="the rows that are taken of a release's file; without it all"

@@ -49,7 +49,7 @@ class StudyConfig(Settings):
         description="directory below results/ of what belongs to this study alone; problems, models, runs, samples and "
         "grades are shared with the study that it extends; default: results/ itself",
     )
-    title: Title | None = Field(default=None, description="heading of its tables and its report")
+    title: Title | None = Field(default=None, description="heading of its report")
     paper: Arxiv | None = Field(default=None, description="the paper that it follows")
     question: Text | None = Field(default=None, description="the question that it answers, in a sentence")
     beside: Name | None = Field(

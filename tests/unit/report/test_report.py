@@ -144,7 +144,7 @@ def test_the_summary_says_what_is_and_what_is_not_distinguishable(study: Study) 
 
 
 def test_responses_that_nobody_could_judge_are_counted_by_reason(study: Study) -> None:
-    recorded = _page(study).split("<h3>What the trainings recorded")[1]
+    recorded = _page(study).split("<h3>What the training runs recorded")[1]
     cells = dict(re.findall(r'row">(DAPO|DelTA)</th><td[^>]*>([^<]*)</td>', recorded.split("</table>")[0]))
     steps = sum(len(pd.read_parquet(path)) for path in (study.results / "runs").glob("tiny-delta-s*/metrics.parquet"))
     assert cells == {"DAPO": "0", "DelTA": f"timeout {2 * steps}"}

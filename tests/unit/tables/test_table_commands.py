@@ -212,8 +212,8 @@ def test_the_short_table_has_what_a_paper_needs_in_one_float(synthetic_study: St
         model="tiny", method="delta", seeds=2, level=0.05, level_alone=0.05, difference=0, interval=None, verdict=None
     )
     for given, decided in (
-        (results, "p after Holm"),
-        (replace(results, looks=(look,)), "until its verdict was certain"),
+        (results, "verdicts follow p (Holm)"),
+        (replace(results, looks=(look,)), "until its verdict is certain"),
     ):
         table = short_table(given, main_columns(given, costs, {}))
         names = ("Method", "Seeds", "avg@32 (%)", "Versus DAPO (pp)", "MDE (pp)", "Verdict versus DAPO")

@@ -1,0 +1,151 @@
+"""Seconds of the default study of commit 5f22d6df and of the same study today, config/sharpening.yaml, by kind of job.
+
+    python benchmarks/against_commit.py --policies 4 --out pair      (some ten minutes of two idle cores)
+    python benchmarks/against_commit.py --policies 1 --steps 4 --base-steps 50 --out pair      (a trial)
+
+Both commits are cloned below ``--out`` and run with the packages of this environment by turns: the base model, then
+each policy's training, samples and grades; who comes first changes every time. Seconds of a job are those of a call of
+Snakemake, less those of a call that has nothing to do. Processor seconds are of all its processes, orphans included.
+The script prints JSON: for each kind both sides' seconds and their ratio, and the megabytes of the policies' files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+METHODS = ("dapo", "grpo_no_kl", "sapo", "gspo", "delta", "dapo_forking_tokens", "dapo_query_preserved")
+BENCHMARKS = ("worded_3", "worded_4", "worded_5", "worded_6")
+BASE = ["results/base/tiny/manifest.json"]
+_SUBREAPER = 36
+"""Linux's PR_SET_CHILD_SUBREAPER: orphans of our processes become ours, so that their seconds are counted."""
+
+
+@dataclass
+class Side:
+    """One of the two commits."""
+
+    commit: str
+    options: list[str]  # of Snakemake
+    changes: list[str]  # of the study, as of `snakemake --config`
+    directory: Path
+    cores: int
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # kind -> wall and processor seconds
+
+    def clone(self) -> None:
+        """Clone the repository, unless that is done."""
+        if not self.directory.is_dir():
+            clone = ["git", "clone", "--quiet", "--no-checkout", str(REPOSITORY), str(self.directory)]
+            subprocess.run(clone, check=True)
+            subprocess.run(["git", "-C", str(self.directory), "checkout", "--quiet", self.commit], check=True)
+
+    def make(self, targets: list[str]) -> list[float]:
+        """Let Snakemake make the targets; returns wall and processor seconds."""
+        command = [
+            sys.executable,
+            "-m",
+            "rlvr.study.launch",
+            "--",
+            *targets,
+            "--cores",
+            str(self.cores),
+            "--quiet",
+            "all",
+        ]
+        command += [*self.options, *(["--config", *self.changes] if self.changes else [])]
+        path = f"{self.directory}:{self.directory}/workflow/progress"
+        before, started = _processor_seconds(), time.monotonic()
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(command, cwd=self.directory, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{self.commit}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        wall = time.monotonic() - started
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+        return [wall, _processor_seconds() - before]
+
+    def measure(self, kind: str, targets: list[str]) -> None:
+        """Make the targets and add their seconds to those of their kind."""
+        taken, nothing = self.make(targets), self.seconds.get("nothing to do", [0.0, 0.0])
+        total = self.seconds.setdefault(kind, [0.0, 0.0])
+        self.seconds[kind] = [total[i] + taken[i] - nothing[i] for i in (0, 1)]
+        print(f"{self.commit}: {kind}, {taken[0]:.1f} s of wall, {taken[1]:.1f} s of processor", file=sys.stderr)
+
+    def megabytes(self) -> float:
+        """The size of the files of the policies."""
+        directories = [self.directory / "results" / kind for kind in ("runs", "samples", "grades")]
+        files = [file for directory in directories for file in directory.rglob("*")]
+        return round(sum(file.stat().st_size for file in files if file.is_file()) / 1e6, 1)
+
+
+def _processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def targets_of(method: str) -> Mapping[str, list[str]]:
+    """The files of a method's first seed, by the kind of job that makes them."""
+    run = f"tiny-{method}-s1"
+    of_benchmarks = {
+        name[:-1]: [f"results/{name}/{run}/{benchmark}/manifest.json" for benchmark in BENCHMARKS]
+        for name in ("samples", "grades")
+    }
+    return {"train": [f"results/runs/{run}/manifest.json"], **of_benchmarks}
+
+
+def main() -> None:
+    """Run both sides and print JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", default="5f22d6df")
+    parser.add_argument("--after", default="HEAD")
+    parser.add_argument("--policies", type=int, default=4, help=f"1 to {len(METHODS)}")
+    parser.add_argument("--steps", type=int, help="of a training, in place of the study's")
+    parser.add_argument("--base-steps", type=int, help="of the base model, in place of the study's")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--out", type=Path, required=True, help="an empty directory, or that of a run that was cut off")
+    chosen = parser.parse_args()
+    changes = [f"training={{steps: {chosen.steps}}}"] if chosen.steps else []
+    changes += [f"models={{tiny: {{training: {{steps: {chosen.base_steps}}}}}}}"] if chosen.base_steps else []
+    today = ["--configfile", "config/sharpening.yaml"]
+    place = chosen.out.resolve()
+    sides = [
+        Side(chosen.before, [], changes, place / "before", chosen.cores),
+        Side(chosen.after, today, changes, place / "after", chosen.cores),
+    ]
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1)
+    for side in sides:
+        side.clone()
+        side.make(["results/problems/train/manifest.json", "results/base/tiny/corpus.jsonl"])  # in no kind
+        side.measure("nothing to do", ["results/base/tiny/corpus.jsonl"])
+    stages = [("base", BASE)]
+    stages += [stage for method in METHODS[: chosen.policies] for stage in targets_of(method).items()]
+    for number, (kind, targets) in enumerate(stages):
+        for side in sides if number % 2 == 0 else sides[::-1]:
+            side.measure(kind, targets)
+    before, after = sides
+    result = {
+        kind: {
+            "wall_seconds": [round(side.seconds[kind][0], 1) for side in sides],
+            "processor_seconds": [round(side.seconds[kind][1], 1) for side in sides],
+            "ratio_of_wall": round(after.seconds[kind][0] / before.seconds[kind][0], 2),
+            "ratio_of_processor": round(after.seconds[kind][1] / before.seconds[kind][1], 2),
+        }
+        for kind in before.seconds
+    }
+    print(json.dumps({"sides": [before.commit, after.commit], **result, "megabytes": [s.megabytes() for s in sides]}))
+
+
+if __name__ == "__main__":
+    main()
