@@ -178,8 +178,7 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
     write_jsonl(files[0], rows())
     beside = out / f"{TOKEN_IDS}.jsonl"
     beside.unlink(missing_ok=True)
-    # A server keeps its tokens, and a gated text is withheld; a version that kept none says no threads either.
-    if not plan.bodies and not plan.gated and None not in done.threads:
+    if not plan.bodies and not plan.gated:  # a server keeps its tokens, and a gated text is withheld
         kept = (sample_of(job).to_json() for job in with_ids)
         write_jsonl(beside, ({key: row[key] for key in ("problem_id", "sample", TOKEN_IDS)} for row in kept))
         files.append(beside)

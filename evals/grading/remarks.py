@@ -38,7 +38,7 @@ _SYMBOL = (
 )
 _UNIT_SYMBOLS = re.compile(  # ``7 m/s^2``, ``12ft``; one letter after a space alone
     rf"(?<=[\d}}])(?: \s*|(?=\\?[A-Za-z]{{2}}|[A-Za-z](?:\^\{{?\d\}}?)?\s*/)){_SYMBOL}(?:\s*(?:/|"
-    rf"\\cdot(?![A-Za-z])|\s)\s*\(?\s*{_SYMBOL}\s*\)?)*(?P<words>(?:\s+(?:to the )?[a-z]{{4,}})*)$"
+    rf"\\cdot(?![A-Za-z])|\s)\s*\(?\s*{_SYMBOL}\s*\)?)*(?P<words>(?:(?<![KT])\s+(?:to the )?[a-z]{{4,}})*)$"
 )
 _NEEDS_SPACE = frozenset("LlNJWVTACFhK")  # beside a digit they are variables: ``3\mathrm{V}``
 _NAMED = re.compile(rf"[^\W\d_]{{4,}}|{_PREFIXED}|{languages.UNITS}|{languages.NOUNS}")

@@ -235,16 +235,14 @@ def from_scratch(wildcards):
     return SCRATCH[wildcards.model].training_settings()
 
 
+MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
+
+
 def fine_tuning(wildcards):
     """The settings of a fine-tuning, and how its model computes and is prompted."""
     model = TUNED[wildcards.model]
-    settings = {"dtype": model.dtype, "prompt_form": model.prompt_form}
-    settings |= {"head_dtype": model.head_dtype} if model.head_dtype else {}
-    settings |= {"chat_template_kwargs": kwargs} if (kwargs := model.chat_template_kwargs) else {}
-    return {**model.fine_tuning.to_json(), **settings}
-
-
-MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
+    own = {key: getattr(model, key) for key in ("dtype", "prompt_form", *MAY_BE_AT_DEFAULT)}
+    return {**model.fine_tuning.to_json(), **{key: value for key, value in own.items() if value}}
 
 
 def parameters_of_fine_tuning(wildcards):
