@@ -90,7 +90,7 @@ def _nodes() -> int:
     import ray
 
     with ray.init(log_to_driver=False):
-        return sum(node["Alive"] for node in ray.nodes())
+        return len([node for node in ray.nodes() if node["Alive"]])
 
 
 def _wait_until(holds: Callable[[], bool], complaint: str) -> None:

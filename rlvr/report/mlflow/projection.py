@@ -85,7 +85,7 @@ class _Study:
 
     def __init__(self, study: Path, store: Store) -> None:
         named, self.sheet = StudyName.read(study / "study.json"), read_runs(study / "runs.json")
-        self.study, self.benchmarks, self.directory, self.client = study, named.benchmarks, store.results, store.client
+        self.study, self.benchmarks, self.directory = study, named.benchmarks, store.results
         self.store, self.experiment, directory = store, store.experiment(named.study), store.results
         self.before, self.logged = {key_of(run): run for run in store.runs(self.experiment)}, dict[str, str]()
         self.folders = {run: run_directory(run, directory) for run in self.sheet}
