@@ -4,7 +4,6 @@ Nothing of a source is ever run: no loading script, no pickle. Hub and local cop
 """
 
 import csv
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -120,18 +119,20 @@ _FORMS = (".jsonl", ".json", *_SEPARATORS, ".parquet")
 
 def _read_file(path: Path, columns: Sequence[str] = ()) -> Sequence[dict[str, Any]]:
     """The rows of a file: JSON lines, one JSON array (``.json``), a table with commas or tabs, or Parquet."""
-    if path.suffix not in _FORMS:
-        raise InvalidInput(str(path), "", f"ends in {path.suffix or 'no suffix'}", ", ".join(_FORMS))
-    if path.suffix == ".jsonl":
+    suffix = path.suffix.lower()
+    if suffix not in _FORMS and path.exists():
+        raise InvalidInput(str(path), "", f"ends in {suffix or 'no suffix'}", ", ".join(_FORMS))
+    if suffix == ".jsonl" or not path.exists():
         return read_jsonl(path, required=columns)
-    if path.suffix == ".json":
+    if suffix == ".json":
         rows = read_json(path)
-    elif path.suffix == ".parquet":
-        frame = read_parquet(path).astype(object)
-        rows = json.loads(frame.where(frame.notna(), None).to_json(orient="records"))
+    elif suffix == ".parquet":
+        import pyarrow as pa  # not for everyone who plans a study
+
+        rows = pa.Table.from_pandas(read_parquet(path), preserve_index=False).to_pylist()
     else:
         with reading(path), open(path, encoding="utf-8-sig", newline="") as handle:
-            rows = list(csv.DictReader(handle, delimiter=_SEPARATORS[path.suffix]))
+            rows = list(csv.DictReader(handle, delimiter=_SEPARATORS[suffix]))
     if not isinstance(rows, list):
         raise InvalidInput(str(path), "", "is no array", "one JSON array of objects")
     for number, row in enumerate(rows, start=1):

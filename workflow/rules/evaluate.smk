@@ -175,8 +175,6 @@ checkpoint look:
     log:
         "results/logs/{folder}decisions.log",
     localrule: True
-    resources:
-        **size(8000, minutes=120),
     params:
         call="evals.scores.looks:write_look",
         margin=look_of("margin"),

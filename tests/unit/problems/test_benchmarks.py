@@ -118,6 +118,24 @@ def write_own(path: Path) -> None:
         frame.to_json(path, orient="records", lines=path.suffix == ".jsonl")
 
 
+def test_numbers_and_lists_of_parquet_keep_their_digits(tmp_path: Path) -> None:
+    path = tmp_path / "mine.PARQUET"
+    pd.DataFrame({"q": ["a", "b"], "gold": [0.12345678901234567, 1e-12], "o": [["x", "y"], ["z", "w"]]}).to_parquet(
+        path
+    )
+    own = {
+        "name": "mine",
+        "path": str(path),
+        "grader": "math",
+        "columns": {"id": None, "problem": "q", "answer": "gold"},
+    }
+    rows = read_benchmark(BenchmarkProblems.parse(own, "")).rows
+    assert [float(row["answer"]) for row in rows] == [0.12345678901234567, 1e-12]
+    choice = {**own, "grader": "choice", "option_seed": 1}
+    choice["columns"] = {"id": None, "problem": "q", "answer": None, "options": "o"}
+    assert "x" in read_benchmark(BenchmarkProblems.parse(choice, "")).rows[0]["problem"]
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".json", ".jsonl"])
 def test_a_file_of_ones_own_is_read_by_its_columns(tmp_path: Path, suffix: str) -> None:
     write_own(path := tmp_path / f"mine{suffix}")

@@ -184,8 +184,8 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "(at most {} characters)": "evals.grading.verdict:_MAX_ANSWER_KEPT",
     },
     "docs/benchmarks.md": {
-        "{}, {} and {} tokens unless given": tuple(
-            Distribution.model_fields[key].default for key in ("temperature", "top_p", "max_new_tokens")
+        "{}, {} and the largest `max_new_tokens`": tuple(
+            Distribution.model_fields[key].default for key in ("temperature", "top_p")
         ),
         "double up to {} s": int(constant("evals.generation.server_backend:_LONGEST_PAUSE_SECONDS")),
         "{} % of the problem's runs of {} words": (
