@@ -213,7 +213,7 @@ def write_phenomena_table(
         if (estimate := measured[number]) is None:
             return numbers.NOTHING
         value, low, high = (f"{part:.3g}" if math.isfinite(part) else "none" for part in (estimate[0], *estimate[1]))
-        return f"{value} [{low}, {high}]{rows[number].unit}"
+        return value if value == low == high else f"{value} [{low}, {high}]{rows[number].unit}"
 
     def cells(number: int) -> dict[str, Any]:
         estimate = measured[number]
