@@ -3,6 +3,8 @@
 import itertools
 import json
 import tracemalloc
+import zlib
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -95,8 +97,11 @@ def test_lines_of_an_earlier_version_have_no_times(tmp_path: Path) -> None:
     sample_plan(plan_of(), Engine, tmp_path)
     (file,) = tmp_path.glob("state/*/samples.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(canonical_json({key: line[key] for key in ("rows", "sha256")}) + "\n" for line in lines))
-    sample_plan(plan_of(), Engine, tmp_path)
+    unpacked = [(json.loads(zlib.decompress(b64decode(line["packed"]))), line["sha256"]) for line in lines]
+    file.write_text("".join(canonical_json({"rows": rows, "sha256": sha}) + "\n" for rows, sha in unpacked))
+    samples = (tmp_path / "samples.jsonl").read_bytes()
+    sample_plan(plan_of(), lambda: pytest.fail("samples again"), tmp_path)
+    assert (tmp_path / "samples.jsonl").read_bytes() == samples
     details = read_manifest(tmp_path / "manifest.json", "samples").details
     assert (details["sampling_seconds"], details["peak_memory_bytes"]) == (0.0, 0)
 
