@@ -137,10 +137,8 @@ def main() -> None:
     before, after = sides
     result = {
         kind: {
-            "wall_seconds": [round(side.seconds[kind][0], 1) for side in sides],
-            "processor_seconds": [round(side.seconds[kind][1], 1) for side in sides],
-            "ratio_of_wall": round(after.seconds[kind][0] / before.seconds[kind][0], 2),
-            "ratio_of_processor": round(after.seconds[kind][1] / before.seconds[kind][1], 2),
+            name: {"before": round(seconds, 1), "after": round(now, 1), "ratio": round(now / max(seconds, 0.1), 2)}
+            for name, seconds, now in zip(("wall", "processor"), before.seconds[kind], after.seconds[kind], strict=True)
         }
         for kind in before.seconds
     }

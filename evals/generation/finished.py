@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +34,8 @@ class _Place(NamedTuple):
 class FinishedSamples:
     """The finished samples of one plan, in an append-only file that survives a kill at any moment.
 
-    A line has the samples that were finished together. The texts stay on the disk: in memory is only where they are.
+    A line has the samples that were finished together, compressed: a finished file is there for a larger k alone. The
+    texts stay on the disk: in memory is only where they are.
     The file lies in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier
     samples outlive a job, a larger k and a deleted output. Each line has that name too: one without it, or with
     another, as of a file that was copied here, is refused.
@@ -56,7 +59,7 @@ class FinishedSamples:
         for start, end, line in _read_lines(path):
             if line.get("plan") != directory.name:
                 raise UserError(f"{path}: has samples of another plan; delete the file to sample its problems again")
-            self._enter(path, start, [Sample.parse(row, str(path)) for row in line["rows"]])
+            self._enter(path, start, [Sample.parse(row, str(path)) for row in json.loads(_text_of(line))])
             self._count(line)
             whole = end
         if whole < path.stat().st_size:
@@ -83,10 +86,10 @@ class FinishedSamples:
 
     def append(self, samples: Sequence[Sample], seconds: float) -> None:
         """Add samples that finished together and took so many seconds, on the disk when this returns."""
-        rows = [sample.to_json() for sample in samples]
+        text = canonical_json([sample.to_json() for sample in samples]).encode("utf-8")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        sha256 = sha256_bytes(canonical_json(rows).encode("utf-8"))
-        line = {"rows": rows, "sha256": sha256, "seconds": round(seconds, 6), "peak_memory_bytes": peak}
+        packed = b64encode(zlib.compress(text)).decode("ascii")
+        line = {"packed": packed, "sha256": sha256_bytes(text), "seconds": round(seconds, 6), "peak_memory_bytes": peak}
         line["plan"] = self._path.parent.name
         line["threads"] = arithmetic.describe().get("threads", 0)
         try:
@@ -104,8 +107,15 @@ class FinishedSamples:
 def _read_line(path: Path, start: int) -> Sequence[Mapping[str, Any]]:
     with open(path, "rb") as file:
         file.seek(start)
-        rows: Sequence[Mapping[str, Any]] = json.loads(file.readline())["rows"]
+        rows: Sequence[Mapping[str, Any]] = json.loads(_text_of(json.loads(file.readline())))
         return rows
+
+
+def _text_of(line: Mapping[str, Any]) -> bytes:
+    """The samples of a line as JSON; lines of an earlier version have them uncompressed."""
+    if "rows" in line:
+        return canonical_json(line["rows"]).encode("utf-8")
+    return zlib.decompress(b64decode(line["packed"]))
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
@@ -117,8 +127,8 @@ def _read_lines(path: Path) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
                 return
             try:
                 content = json.loads(line)
-                intact = content["sha256"] == sha256_bytes(canonical_json(content["rows"]).encode("utf-8"))
-            except (ValueError, KeyError, TypeError):
+                intact = content["sha256"] == sha256_bytes(_text_of(content))
+            except (ValueError, KeyError, TypeError, zlib.error):
                 intact = False
             if not intact:
                 raise UserError(f"{path}: line {number} is damaged; delete the file to sample its problems again")

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import shutil
+import zlib
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
@@ -205,9 +207,13 @@ def test_a_changed_line_is_found(tmp_path: Path) -> None:
     finished = FinishedSamples(tmp_path)
     finished.append([Sample(problem_id="p", sample=0, text="1", tokens=1, finish_reason="stop")], 1.5)
     path = tmp_path / "samples.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"text":"1"', b'"text":"2"'))
-    with pytest.raises(UserError, match="line 1 is damaged"):
-        FinishedSamples(tmp_path)
+    line = json.loads(path.read_bytes())
+    text = zlib.decompress(b64decode(line["packed"]))
+    other = b64encode(zlib.compress(text.replace(b'"text":"1"', b'"text":"2"'))).decode()
+    for packed in (other, line["packed"][8:], "no base64", None):
+        path.write_text(json.dumps({**line, "packed": packed}) + "\n")
+        with pytest.raises(UserError, match="line 1 is damaged"):
+            FinishedSamples(tmp_path)
 
 
 def test_a_model_is_taken_in_from_safetensors_alone(checkpoint: Path, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_samples_of_no_plan_are_refused(tmp_path: Path) -> None:
     sample_plan(plan_of(), Engine, tmp_path)
     (file,) = tmp_path.glob("state/*/samples.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(canonical_json({key: line[key] for key in ("rows", "sha256")}) + "\n" for line in lines))
+    file.write_text("".join(canonical_json({key: line[key] for key in ("packed", "sha256")}) + "\n" for line in lines))
     with pytest.raises(UserError, match="has samples of another plan; delete the file"):
         sample_plan(plan_of(), Engine, tmp_path)
 
