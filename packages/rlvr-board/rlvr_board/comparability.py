@@ -14,6 +14,7 @@ from evals.results import Results
 from rlvr.report.provenance import read_run_manifest
 
 _BUDGET = ("steps", "prompts_per_step", "samples_per_prompt", "updates_per_step", "max_new_tokens", "early_stop")
+_SAID_ELSEWHERE = ("samples_per_problem", "decodings")  # verdicts are not about further decodings
 
 Setup = Mapping[str, Mapping[str, Any]]
 """The kinds task, model, budget and reference -> the settings of each."""
@@ -45,9 +46,9 @@ def setup_of(results: Results, study: Mapping[str, Any], directory: Path, condit
             "grader": read_any_manifest(grades).parameters.get("grader_version"),
             **({"by last statement": stated} if (stated := ", ".join(results.by_last_statement)) else {}),
             "prompt": ours.get("prompt"),
-            **{key: value for key, value in sampling.items() if "batch" not in key and key != "samples_per_problem"},
+            **{key: value for key, value in sampling.items() if "batch" not in key and key not in _SAID_ELSEWHERE},
         },
-        "model": {"weights": _weights(condition.model, directory)},
+        "model": {"weights": _weights(of_model, directory)},
         "budget": {key.replace("_", " "): trained_by[key] for key in _BUDGET if trained_by.get(key) is not None},
         "reference": _by_key({"method": trained.get("method"), "training": training}),
     }
@@ -63,12 +64,14 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _weights(model: str, directory: Path) -> str:
-    """One hash of a base model's checkpoint; of a model that a server has, what identifies it."""
-    base = Run(run=model, model=model, method=BASE, seed=None, title=model)
-    manifest = read_run_manifest(base, directory)
-    files = {name: sha256 for name, sha256 in manifest.outputs.items() if name.startswith("checkpoint/")}
-    return fingerprint(files) if files else manifest.fingerprint
+def _weights(runs: Sequence[Run], directory: Path) -> str:
+    """One hash of the checkpoints of a model's base models; of a model that a server has, what identifies it."""
+    manifests = {run.base_model: read_run_manifest(run.model_copy(update={"method": BASE}), directory) for run in runs}
+    hashes = []
+    for _, manifest in sorted(manifests.items()):
+        files = {name: sha256 for name, sha256 in manifest.outputs.items() if name.startswith("checkpoint/")}
+        hashes.append(fingerprint(files) if files else manifest.fingerprint)
+    return hashes[0] if len(hashes) == 1 else fingerprint(hashes)
 
 
 def differing(setup: Setup, first: Setup, kinds: Sequence[str]) -> list[str]:
