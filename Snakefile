@@ -4,18 +4,21 @@ from snakemake.utils import min_version
 from rlvr.study.rule_values import one_line_errors
 from rlvr.study.studies import DEFAULT_STUDY, Studies
 
-min_version("9.25")
+min_version("9.27.1")  # as pyproject.toml, which has an upper bound too: docs/architecture.md says why
+
+IN_JOB = not workflow.is_main_process  # which has checked the study
 
 # A study given by --configfile is complete in itself: merging it into the default would add the default's methods to it.
 # Another workflow that uses this one as a module gives the study whole by `config:`, or its file: {"study_file": FILE}.
 with one_line_errors():
     if "study_file" in config:
-        STUDIES = Studies.read([config["study_file"]], {})
+        STUDIES = Studies.read([config["study_file"]], {}, IN_JOB)
     elif config and not workflow.configfiles and dict(config) != workflow.config_settings.config:
         # More than what `--config` changes of the default study.
-        STUDIES = Studies(config, "config")
+        STUDIES = Studies(config, "config", is_checked=IN_JOB)
     else:
-        STUDIES = Studies.read(workflow.configfiles or [DEFAULT_STUDY], workflow.config_settings.config)
+        changes = workflow.config_settings.config
+        STUDIES = Studies.read(workflow.configfiles or [DEFAULT_STUDY], changes, IN_JOB)
 
 
 report: "workflow/report/study.rst"

@@ -23,6 +23,7 @@ from evals.scores import comparison
 from evals.scores.designs import best_rates
 from evals.scores.looks import judge
 from evals.statistics.difference import Difference, estimate_difference
+from evals.statistics.resampling import choice_variance
 from evals.statistics.robust import falls_p_value, fell_in_training
 from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
 
@@ -54,6 +55,8 @@ class Case:
     topic_sd: float = 0.0
     declared: bool = False  # whether the topics are clusters
     looks: tuple[int, ...] = LOOKS
+    bases: int = 1  # base models, from which seeds start in turn
+    base_sd: float = 0.0  # points, of the difference of two methods over base models
     judgements: str = ""  # each: every method is one of three comparisons of its own study; nth: the nth as the nth
     repeated: bool = False  # whether MDE and the like are computed, which takes long
 
@@ -99,6 +102,11 @@ CASES = {
     "12 topics of 10 problems, declared, null": nulls(
         8, problems=120, rates=(0.4, 0.6), topics=12, topic_sd=0.12, declared=True
     ),
+    **{
+        f"3 base models, interaction {sd:g}, {words}": Case(effects, looks=(6, 9, 12, 15), bases=3, base_sd=sd)
+        for sd in (0.0, 0.5, 1.0, 2.0)
+        for words, effects in {"null": (0.0,) * 9, "2.0 either side": (-2.0, 2.0) * 4}.items()
+    },
     "16 seeds at once, null": nulls(9, looks=(16,)),
     "16 seeds at once, 7 of 8 methods fall in 1 of 12 runs": nulls(8, falls=ONE_IN_12, looks=(16,)),
 }
@@ -136,7 +144,7 @@ def lost_by_held(case: Case, rate: float) -> float:
 
 
 def draw_method(generator: np.random.Generator, case: Case, base: Array, effect: float, sd: float, rate: float) -> Any:
-    """The accuracies [R, S, N], and which runs fell by the rule [R, S]."""
+    """The accuracies [R, S, N], which runs fell by the rule [R, S], and what these base models add [R]."""
     studies = len(base)
     lost, fell = drawn_falls(generator, case, (studies, AT_MOST), rate)
     ways = case.way_sd * generator.standard_normal((studies, 1, case.problems))
@@ -144,32 +152,40 @@ def draw_method(generator: np.random.Generator, case: Case, base: Array, effect:
         of_topic = case.topic_sd * generator.standard_normal((studies, 1, case.topics))
         ways = ways + np.repeat(of_topic, case.problems // case.topics, axis=2)
     score = (effect + sd * generator.standard_normal((studies, AT_MOST))) / 100 - lost
+    of_bases = np.zeros((studies, case.bases))
+    if case.base_sd:
+        of_bases = case.base_sd / 100 / np.sqrt(2) * generator.standard_normal(of_bases.shape)
+        score = score + of_bases[:, np.arange(AT_MOST) % case.bases]
     rates = np.clip(base + ways + score[..., None], 0, 1)
-    return generator.binomial(case.samples, rates) / case.samples, fell
+    return generator.binomial(case.samples, rates) / case.samples, fell, of_bases.mean(axis=1)
 
 
 def compared(
     case: Case, one: Any, other: Any, look: int, against: int, studies: list[int]
 ) -> dict[int, Difference | None]:
     """The differences of the runs that did not fall, of a method's first seeds and the reference's, by study."""
-    sides = [(*(part[studies] for part in side), seeds) for side, seeds in ((one, look), (other, against))]
+    sides = [(*(part[studies] for part in side[:2]), seeds) for side, seeds in ((one, look), (other, against))]
     held = np.stack([(~fell[:, :seeds]).sum(axis=1) for _, fell, seeds in sides], axis=1)
+    patterns = np.concatenate([fell[:, :seeds] for _, fell, seeds in sides], axis=1) if case.bases > 1 else held
     rows: dict[int, Difference | None] = dict.fromkeys(studies)
     labels = np.repeat(np.arange(case.topics), case.problems // case.topics) if case.declared else None
     samples = [case.samples], [case.samples]
-    for group in {tuple(counts) for counts in held.tolist() if min(counts) > 1}:
-        (members,) = np.nonzero((held == group).all(axis=1))
-        arms = []
-        for (values, fell, seeds), count in zip(sides, group, strict=True):
+    for pattern in {tuple(row) for row in patterns[held.min(axis=1) > 1].tolist()}:
+        (members,) = np.nonzero((patterns == pattern).all(axis=1))
+        arms, bases = [], list[list[int] | None]()
+        for (values, fell, seeds), count in zip(sides, held[members[0]], strict=True):
             order = np.argsort(fell[members, :seeds], axis=1, kind="stable")[:, :count]
             arms.append([values[members[:, None], order]])
-        every = estimate_difference(*arms, samples=samples, clusters=[labels])
+            bases.append((order[0] % case.bases).tolist() if case.bases > 1 else None)
+        every = estimate_difference(*arms, samples=samples, clusters=[labels], bases=(bases[0], bases[1]))
         names = ("estimate", "problem_variance", "problem_freedom", "seed_variance", "seed_freedom")
         parts = [np.broadcast_to(getattr(every, name), len(members)) for name in names]
         variances = [(np.broadcast_to(variance, len(members)), freedom) for variance, freedom in every.arms]
         for place, member in enumerate(members):
             of_arms = tuple((np.asarray(variance[place]), freedom) for variance, freedom in variances)
-            rows[studies[member]] = Difference(*(np.asarray(part[place]) for part in parts), arms=of_arms)
+            of_bases = None if every.base_variance is None else every.base_variance[place]
+            more: Row = {"arms": of_arms, "bases": every.bases, "base_variance": of_bases}
+            rows[studies[member]] = Difference(*(np.asarray(part[place]) for part in parts), **more)
     return rows
 
 
@@ -202,8 +218,8 @@ def studies_of(case: Case, generator: np.random.Generator, studies: int) -> Iter
     looks, methods = case.looks, len(case.effects)
     nth = [number if case.judgements == "nth" else 1 for number in range(1, methods + 1)]
     family = 3 if case.judgements else methods
-    levels = [nominal_levels(looks, AT_MOST, 0.05 / family / number) for number in nth]
-    alone = nominal_levels(looks, AT_MOST, 0.05)
+    levels = [nominal_levels(looks, looks[-1], 0.05 / family / number) for number in nth]
+    alone = nominal_levels(looks, looks[-1], 0.05)
     sds = [*case.seed_sds, *[case.seed_sds[-1]] * methods]
     for start in range(0, studies, AT_ONCE):
         number = min(AT_ONCE, studies - start)
@@ -216,6 +232,8 @@ def studies_of(case: Case, generator: np.random.Generator, studies: int) -> Iter
             ended: dict[int, Row] = {}
             for look, level in zip(looks, levels[method], strict=True):
                 rows = compared(case, one, reference, look, look, sorted(set(range(number)) - set(ended)))
+                if look == looks[0]:
+                    rows = {study: row and row.with_least_freedom() for study, row in rows.items()}
                 fell, against_fell = (side[1][:, :look].sum(axis=1).tolist() for side in (one, reference))
                 looked = {
                     study: look_at(row, fell[study], against_fell[study], look, level) for study, row in rows.items()
@@ -227,9 +245,13 @@ def studies_of(case: Case, generator: np.random.Generator, studies: int) -> Iter
                     ended[study] = row = {"method": method, "look": look, "verdict": of_look.verdict}
                     row |= {"seeds": look, "against_seeds": looks[-1], "fell": fell[study], "falls": of_look.falls}
                     row["against_fell"] = int(reference[1][study, : looks[-1]].sum())
+                    row["of these bases"] = float(one[2][study] - reference[2][study])
                     if (naive := rows[study]) is not None and (final := at_end[study]) is not None:
                         row |= {"same seeds": float(naive.estimate), "all seeds": float(final.estimate)}
                         row["interval"] = interval(final, alone[looks.index(look)])
+                        if (over := final.over_base_models()) is not None:
+                            low, high = interval(over, alone[looks.index(look)])
+                            row["over bases"] = min(low, row["interval"][0]), max(high, row["interval"][1])
                         if case.repeated and start == 0:
                             streams = (np.random.default_rng([2, study, stream]) for stream in (method, 99))
                             rule = StoppingRule(looks, levels[method], MARGIN)
@@ -257,7 +279,7 @@ def simulate(name: str, case: Case, studies: int) -> Row:
     truth = [effect / 100 - loss for effect, loss in zip(case.effects, losses, strict=True)]
 
     def is_false(row: Row) -> bool:
-        true, verdict = truth[row["method"]], row["verdict"]
+        true, verdict = truth[row["method"]] + row["of these bases"], row["verdict"]
         if verdict is Verdict.EQUIVALENT:
             return abs(true) >= MARGIN
         return bool((verdict is Verdict.BETTER and true <= 0) or (verdict is Verdict.WORSE and true >= 0))
@@ -268,7 +290,11 @@ def simulate(name: str, case: Case, studies: int) -> Row:
 
     rows = [row for study in ended for row in study]
     known = [row for row in rows if "interval" in row]
-    covered = sum(row["interval"][0] <= truth[row["method"]] <= row["interval"][1] for row in known)
+    covered = sum(
+        row["interval"][0] <= truth[row["method"]] + row["of these bases"] <= row["interval"][1] for row in known
+    )
+    over = [row for row in known if "over bases" in row]
+    covered_over = sum(row["over bases"][0] <= truth[row["method"]] <= row["over bases"][1] for row in over)
     result: Row = {
         "true score, points": sorted({round(100 * value, 2) for value in truth}),
         "studies with a false verdict on a score": share(sum(any(map(is_false, study)) for study in ended), studies),
@@ -276,6 +302,7 @@ def simulate(name: str, case: Case, studies: int) -> Row:
             sum(any(map(is_false_of_falls, study)) for study in ended), studies
         ),
         "covered": share(covered, len(known)),
+        "covered over base models": share(covered_over, len(over)),
         "fell": share(sum(row["fell"] for row in rows), sum(row["seeds"] for row in rows)),
         "falls shown": share(sum(row["falls"] is not None for row in rows), len(rows)),
         "seeds": round(fmean(row["look"] for row in rows), 2),
@@ -341,26 +368,42 @@ def pairing(correlation: float, effect: float, paired: bool, studies: int) -> Ro
 
 
 def rates(seeds: int, better: float, studies: int) -> Row:
-    """Measure how often intervals at the best of three rates cover the 0 that two methods of one truth differ by."""
+    """Measure how often intervals at the best of three rates cover the 0 that two methods of one truth differ by.
+
+    They know how the choice varies, or do not.
+    """
     generator = np.random.default_rng([4, seeds, round(better)])
     ways = [Way.model_construct(name=str(number)) for number in range(3)]
-    truth, covered, covers_chosen = np.array([0.0, better, 0.0]) / 100, 0, 0
+    truth, covered, covers_without, covers_chosen = np.array([0.0, better, 0.0]) / 100, 0, 0, 0
+    reach, reach_without = list[float](), list[float]()
     for _ in range(studies):
         base, held_out = generator.uniform(0.72, 0.92, 480), generator.uniform(0.72, 0.92, 64)
-        arms, chosen_truths = [], []
+        arms, chosen_truths, of_choices = [], [], 0.0
         for _ in range(2):
             ways_with, ways_held_out = (0.019 * generator.standard_normal(number) for number in (480, 64))
             score = truth[:, None] + 0.0095 * generator.standard_normal((3, seeds))
             validated = generator.binomial(2, np.clip(held_out + ways_held_out + score[..., None], 0, 1)) / 2
             scored = {str(number): row.tolist() for number, row in enumerate(validated.mean(axis=2))}
             chosen = [int(name) for name in best_rates(ways, scored)]
-            of_chosen = score[chosen, np.arange(seeds)]
-            arms.append([generator.binomial(8, np.clip(base + ways_with + of_chosen[:, None], 0, 1)) / 8])
+            answers = generator.binomial(8, np.clip(base + ways_with + score[..., None], 0, 1)) / 8
+            of_choices += choice_variance(validated, answers.mean(axis=(1, 2)), generator)
+            arms.append([answers[chosen, np.arange(seeds)]])
             chosen_truths.append(float(truth[chosen].mean()))
-        low, high = interval(estimate_difference(*arms, samples=([8], [8])), 0.05)
-        covered += low <= 0.0 <= high
+        plain = estimate_difference(*arms, samples=([8], [8]))
+        low, high = interval(plain, 0.05)
+        covers_without += low <= 0.0 <= high
         covers_chosen += low <= chosen_truths[0] - chosen_truths[1] <= high
-    return {"covers 0": share(covered, studies), "covers the chosen rates": share(covers_chosen, studies)}
+        reach_without.append(50 * (high - low))
+        low, high = interval(plain.with_choices(of_choices, 2.0 * (seeds - 1)), 0.05)
+        covered += low <= 0.0 <= high
+        reach.append(50 * (high - low))
+    return {
+        "covers 0": share(covered, studies),
+        "covers 0 without the choice": share(covers_without, studies),
+        "covers the chosen rates without the choice": share(covers_chosen, studies),
+        "reach in points": round(fmean(reach), 2),
+        "reach without the choice": round(fmean(reach_without), 2),
+    }
 
 
 def main() -> None:
@@ -368,7 +411,7 @@ def main() -> None:
     out, studies = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 600
     calls: dict[str, Callable[[int], Row]] = {name: partial(simulate, name, case) for name, case in CASES.items()}
     calls["found at the MDE"] = found_at_mde
-    for seeds, better in ((4, 0.0), (8, 0.0), (4, 1.0), (8, 1.0)):
+    for seeds, better in ((4, 0.0), (8, 0.0), (4, 1.0), (8, 1.0), (4, 2.0), (8, 2.0), (16, 1.0)):
         calls[f"best of three rates, {seeds} seeds, one better by {better:g}"] = partial(rates, seeds, better)
     for paired in (False, True):
         for correlation in (0.0, 0.2, 0.4, 0.8):

@@ -12,7 +12,7 @@ import numpy as np
 
 from evals.core import records
 from evals.core.comparisons import FALL, Comparison, Comparisons, Contrast, Controls, Fall, Look
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, counted
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
 from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.average import Average, estimate_average
@@ -82,7 +82,7 @@ class Results:
     @property
     def mean_text(self) -> str:
         """The mean over benchmarks in words, with their weights; every table that shows one says it."""
-        return f"mean over {len(self.benchmarks)} benchmarks, {weighting_text(self.weighting)}"
+        return f"mean over {counted(len(self.benchmarks), 'benchmark')}, {weighting_text(self.weighting)}"
 
     @property
     def clusters_note(self) -> str:
@@ -117,11 +117,11 @@ class Results:
     def average(self, condition: Condition, benchmark: str = ALL_BENCHMARKS) -> Average:
         """The average of a condition over its seeds that did not fall, on one benchmark or over all.
 
-        The values by seed are of all seeds. A single base model is one given policy: its error has no share of seeds,
-        and its interval on one benchmark is that of its score.
+        The values by seed are of all seeds. Base models are given policies: their error has no share of seeds, and the
+        interval of a single one on one benchmark is that of its score.
         """
         names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
-        is_fixed = condition.method == BASE and len(condition.runs) == 1
+        is_fixed = condition.method == BASE
         average = self._average(condition, names, is_fixed, weights=weights)
         if len(held := self.held(condition)) == len(condition.runs):
             return average
@@ -182,8 +182,15 @@ class Results:
             sizes = [of_benchmark.shape[1] for of_benchmark in rates]
             rates, clusters = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)]
         k = k[: len(rates)]
+        bases = [run.base for run in condition.runs if run.base is not None]
         return estimate_average(
-            rates, k, is_fixed=is_fixed, confidence=self.confidence, weights=weights, clusters=clusters
+            rates,
+            k,
+            is_fixed=is_fixed,
+            confidence=self.confidence,
+            weights=weights,
+            clusters=clusters,
+            bases=bases or None,
         )
 
     def comparison(self, condition: Condition, against: str, benchmark: str = ALL_BENCHMARKS) -> Comparison | None:

@@ -6,35 +6,30 @@ Debian's packages: ``apt-get install slurmctld slurmd slurm-client munge``.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import psutil
+import yaml
+
+from rlvr.study.study_file import read_study_file
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "unshare", "nsenter")
 NODES = ("node1", "node2")
-RAY = """\
-#!/bin/sh
-# ray symmetric-run --address HOST:PORT --min-nodes N -- COMMAND, without Ray: COMMAND runs on HOST once all are there
-host=${3%:*} nodes=$5
-there=there.$SLURM_SRUN_COMM_PORT  # another one after a requeue
-hostname >> $there
-shift 6
-if [ "$(hostname)" = "$host" ]; then
-    until [ "$(wc -l < $there)" = "$nodes" ]; do sleep 0.1; done
-    "$@"
-    touch over
-fi
-until [ -e over ]; do sleep 0.1; done
-"""
-"""A script in the place of Ray's program."""
+TRAINING, STEPS = "rule_train_wildcards_tiny-dapo-s1", 60
+PATIENCE_SECONDS = 1200
+REPOSITORY = Path(__file__).resolve().parents[1]
 _NETWORKS = range(1, 250)
 _FIRST_PORT = 16800  # of a controller; those of the nodes are in networks of their own
 _GPUS = 8
@@ -57,9 +52,12 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_interval=2
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=2
+JobAcctGatherParams=OverMemoryKill
 SlurmdTimeout=10
 ReturnToService=2
 GresTypes=gpu
@@ -176,6 +174,81 @@ class SlurmCluster:
         while set(self.ask("sinfo", "--noheader", "--Node", "--format=%t").split()) - {"idle", "mix", "alloc"}:
             assert time.monotonic() < deadline, self.ask("sinfo", "--list-reasons")
             time.sleep(0.5)
+
+
+class StudyOnSlurm:
+    """A study in ``config`` cut down to one training, which saves its state after every step.
+
+    Programs in ``bin`` of the directory are found by its jobs.
+    """
+
+    def __init__(self, config: str, directory: Path, slurm: SlurmCluster, steps: int = STEPS, **execution: Any) -> None:
+        study = read_study_file(REPOSITORY / "config" / config)
+        study |= {"seeds": [1], "benchmarks": ["chain_3"], "methods": {"dapo": {}}}
+        study["models"]["tiny"]["training"]["steps"] = 10
+        study["training"]["steps"] = steps
+        study["execution"] |= {"checkpoint_interval": 1, **execution}
+        self.config = directory / "slurm.yaml"
+        self.config.write_text(yaml.safe_dump(study))
+        self.run = directory / "results/runs/tiny-dapo-s1"
+        self.started: list[subprocess.Popen[bytes]] = []
+        self._directory, self._slurm = directory, slurm
+
+    def start(self, *targets: str, memory: Mapping[str, str] = MappingProxyType({})) -> subprocess.Popen[bytes]:
+        """Start Snakemake with the profile; without a database of accounts, squeue alone knows how jobs ended.
+
+        Args:
+            targets: by themselves the runs.
+            memory: what rules ask for instead, in megabytes; ``attempt`` is the number of the attempt.
+        """
+        asked = ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "2"]
+        asked += [word for rule, mb in memory.items() for word in ("--set-resources", f"{rule}:mem_mb={mb}")]
+        words = ["--directory", str(self._directory), "--configfile", str(self.config), "--profile", "profiles/slurm"]
+        with open(self._directory / "output.log", "ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rlvr.study.launch", "--", *(targets or ["runs"]), *words, *asked],
+                cwd=REPOSITORY,
+                env={**os.environ, **self._slurm.environment, "PATH": f"{os.environ['PATH']}:{self._directory}/bin"},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+            )
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """End what a test that has failed left."""
+        for process in self.started:
+            process.kill()
+            process.wait()
+        self._slurm.ask("scancel", "--user=root")
+
+    def output(self) -> str:
+        log = self._directory / "output.log"
+        return log.read_text() if log.exists() else ""
+
+    def steps(self) -> int:
+        """The steps that the training has told of."""
+        try:
+            return int(json.loads((self.run / "progress.json").read_text())["step"])
+        except FileNotFoundError:
+            return 0
+
+    def wait(self, condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
+        """Until ``condition`` holds, while Snakemake runs."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert process.poll() is None and time.monotonic() < deadline, self.output()
+            time.sleep(0.1)
+
+    def wait_for_training(self, process: subprocess.Popen[bytes], restarts: int = 0) -> tuple[str, str]:
+        """Slurm's number of the training that has done a step after so many restarts, and its node."""
+        self.wait(lambda: (restarts, TRAINING) in self._slurm.jobs("RUNNING").values(), process)
+        done = self.steps()
+        self.wait(lambda: self.steps() > done, process)
+        (job,) = (job for job, (_, comment) in self._slurm.jobs("RUNNING").items() if comment == TRAINING)
+        return job, self._slurm.node_of(job)
 
 
 @contextlib.contextmanager

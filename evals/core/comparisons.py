@@ -53,9 +53,9 @@ class Fall(Record):
     """
 
     points: Annotated[float, Field(gt=0, le=100)] = Field(
-        default=20.0, description="of reward or score, in per cent: a smaller loss is no fall"
+        default=20.0, description="smallest fall of reward or score, in percentage points"
     )
-    share: ShareOrZero = Field(default=0.5, description="of what the run had gained: a smaller loss is no fall either")
+    share: ShareOrZero = Field(default=0.5, description="smallest fall as a share of what the run had gained")
 
 
 FALL = Fall()
@@ -83,6 +83,9 @@ class Comparison(ExtensibleRecord):
         falls: the verdict on these shares; None where no difference was shown.
         median_unbiased: the difference, corrected for a study's stopping; None in others.
         undecided: the chance that a repetition of a study that stops decides nothing here; None in others.
+        bases: the base models that runs of both started from, of which the difference is; None of a single one.
+        interval_over_bases: the interval if they are a sample of all base models that there could be.
+        variance_shares: the shares of problems, samples, seeds and base models in the variance of the difference.
     """
 
     model: str
@@ -109,6 +112,9 @@ class Comparison(ExtensibleRecord):
     falls: Falls | None = None
     median_unbiased: float | None = None
     undecided: float | None = None
+    bases: int | None = Field(default=None, exclude_if=lambda bases: bases is None)
+    interval_over_bases: Interval | None = Field(default=None, exclude_if=lambda interval: interval is None)
+    variance_shares: dict[str, float] | None = Field(default=None, exclude_if=lambda shares: shares is None)
 
     @property
     def words(self) -> str:

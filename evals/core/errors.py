@@ -42,6 +42,11 @@ class UserError(Exception):
         super().__init__(printable(message))
 
 
+def counted(number: int, noun: str) -> str:
+    """Say a number of things: "1 study", "2 studies"."""
+    return f"{number:,} {noun if number == 1 else re.sub('y$', 'ie', noun) + 's'}"
+
+
 def printable(text: str) -> str:
     """Escape what cannot be printed, or would move a terminal's cursor."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

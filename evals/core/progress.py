@@ -35,11 +35,14 @@ class Progress:
     def __post_init__(self) -> None:
         self._started = self._last_line = time.monotonic()
 
-    def report(self, step: int, **measures: float) -> None:
-        """Report that ``step`` steps are done; ``measures`` are shown beside it."""
+    def report(self, step: int, words: str = "", running: int = 0, **measures: float) -> None:
+        """Report that ``step`` steps are done; ``words`` and ``measures`` are shown beside it.
+
+        Steps that are ``running`` count as half done for the time that is left.
+        """
         now = time.monotonic()
-        seconds_per_step = (now - self._started) / max(1, step - self.first_step)
-        content = {"step": step, "steps": self.steps, "unit": self.unit, "parts_left": self.parts_left}
+        seconds_per_step = (now - self._started) / max(1, step - self.first_step + running / 2)
+        content = {"step": step, "steps": self.steps, "unit": self.unit, "parts_left": self.parts_left, "words": words}
         content["seconds_per_step"] = seconds_per_step
         temporary = self.directory / f"progress.{os.getpid()}.tmp"
         with contextlib.suppress(OSError):
@@ -47,7 +50,7 @@ class Progress:
             os.replace(temporary, self.directory / "progress.json")
         if now - self._last_line >= _SECONDS_BETWEEN_LINES or step == self.steps:
             self._last_line = now
-            words = "  ".join(f"{name} {value:.3f}" for name, value in measures.items())
+            words = "  ".join(filter(None, [words, *(f"{name} {value:.3f}" for name, value in measures.items())]))
             left = (self.steps - step) * seconds_per_step
             print(f"{self.title}: {self.unit} {step} of {self.steps}  {words}  {left:.0f} s left", flush=True)
 
@@ -70,9 +73,10 @@ def read_steps(outputs: Iterable[str], since: float) -> Steps | None:
             content = json.loads(path.read_text(encoding="utf-8"))
             step, steps, reward = int(content["step"]), int(content["steps"]), content.get("reward_mean")
             # An earlier attempt's is older. File systems keep coarser times than the clock that stamped the start.
-            if 0 < step <= steps and path.stat().st_mtime > since - 1.0:
-                pace = float(content.get("seconds_per_step", (time.time() - since) / step))
+            if (step > 0 or content.get("words")) and step <= steps and path.stat().st_mtime > since - 1.0:
+                pace = float(content.get("seconds_per_step", (time.time() - since) / max(1, step)))
                 words = f"{content.get('unit', 'step')} {step} of {steps}"
                 words += "" if reward is None else f", reward {reward:.2f}"
+                words += f", {content['words']}" if content.get("words") else ""
                 return Steps(printable(words), step / steps, pace * ((1 + content.get("parts_left", 0)) * steps - step))
     return None

@@ -51,7 +51,7 @@ class Service(Record):
         default="OPENAI_API_KEY", description="environment variable with the key, which is written nowhere"
     )
     extra_body: dict[str, Any] = Field(
-        default={}, description="what every request says besides; null takes a key out of it"
+        default={}, description="extra JSON fields for each request; null removes a field"
     )
     timeout: Positive = Field(default=3600.0, description="seconds that a response may take")
 
@@ -258,7 +258,7 @@ class Execution(TrainingExecution, OneDevice):
 
     gradient_checkpointing: bool = Field(
         default=False,
-        description="whether a run computes layers again for the gradient instead of keeping them: less memory, a "
+        description="whether a run recomputes layers for the gradient instead of keeping them: less memory, a "
         "third more time; engine local",
     )
     lock_wait_seconds: NotNegative = Field(
@@ -280,7 +280,7 @@ class Machines(Record):
     sequence_parallel: Count = Field(default=1, description="GPUs that share a sequence")
     rollout_tensor_parallel: Count = Field(default=1, description="GPUs that share a vLLM replica")
     tokens_per_device: Count = Field(description="tokens in one forward pass of a GPU")
-    gpu_memory_utilization: Share = Field(default=0.6, description="vLLM's share")
+    gpu_memory_utilization: Share = Field(default=0.6, description="share of GPU memory for vLLM")
     offload: bool = Field(
         default=False, description="whether weights and optimizer wait in host memory while they are not used"
     )

@@ -23,15 +23,16 @@ class TokenDistribution(Record):
 
     max_new_tokens: Count = Field(description="longest response in tokens, its end token included")
     temperature: NotNegative = Field(
-        default=1.0, description="of sampling: what logits are divided by; 0 takes the most likely token"
+        default=1.0, description="sampling temperature; 0 takes the most likely token (greedy)"
     )
     top_p: Share = Field(
-        default=1.0, description="of sampling: the smallest set of tokens whose probability reaches it is kept; 1: all"
+        default=1.0,
+        description="top-p (nucleus) sampling: the smallest set of tokens with this probability is kept; 1: all",
     )
-    top_k: Index = Field(default=0, description="of sampling: so many of the most likely tokens are kept; 0: all")
+    top_k: Index = Field(default=0, description="top-k sampling: number of most likely tokens that are kept; 0: all")
     min_p: ShareOrZero = Field(
         default=0.0,
-        description="of sampling: least probability of a token that is kept, as a share of the most likely token's",
+        description="min-p sampling: least probability of a token that is kept, as a share of the most likely token's",
     )
 
     def resolved(self) -> dict[str, float | int]:
@@ -52,7 +53,7 @@ class SamplingParameters(TokenDistribution):
 class BenchmarkSampling(SamplingParameters):
     """The sampling of benchmarks, for every model of a study alike."""
 
-    seed: Index = Field(description="of the random numbers")
+    seed: Index = Field(description="random seed")
     stop: Annotated[tuple[Text, ...], *UNIQUE] = Field(
         default=(),
         description="texts that end a response and are cut off it, such as the beginning of a next problem",
@@ -60,7 +61,7 @@ class BenchmarkSampling(SamplingParameters):
     few_shot: tuple[Example, ...] = Field(default=(), description="worked examples before each problem")
     backend: Literal["local", "transformers", "vllm", "server"] = Field(
         default="local",
-        description="what samples (docs/benchmarks.md); models of source server are sampled by their server",
+        description="inference backend (docs/benchmarks.md); models of source server are sampled by their server",
     )
     max_model_len: Annotated[int, Field(ge=2), BOUNDED] | None = Field(
         default=None, description="a context shorter than the model's, in tokens"
@@ -95,7 +96,7 @@ class Sampling(BenchmarkSampling, Prompting, Head):
     """Everything that decides a model's samples but its weights, the problems and their number."""
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="float32", description="of weights and activations; auto: the checkpoint's own"
+        default="float32", description="precision of weights and activations; auto: the checkpoint's own"
     )
 
 

@@ -113,7 +113,7 @@ class TrainingSettings(Record):
         description="optimizer steps per rollout batch; with one, every clip and gate has the same gradient"
     )
     max_new_tokens: Count = Field(description="longest response in tokens")
-    temperature: Positive = Field(description="of the rollouts")
+    temperature: Positive = Field(description="temperature of the rollouts")
     top_p: Share = Field(
         default=1.0,
         description="share of the probability that rollouts are drawn from, the likeliest tokens first; 1: all",
@@ -130,7 +130,7 @@ class TrainingSettings(Record):
         description="rollout steps of the run whose beginning this one is: its learning rate falls as in that one; "
         "default: `steps`",
     )
-    weight_decay: NotNegative = Field(description="AdamW's")
+    weight_decay: NotNegative = Field(description="weight decay of AdamW")
     adam_beta1: _Decay = Field(default=0.9, description="AdamW's decay of the mean gradient")
     adam_beta2: _Decay = Field(default=0.999, description="AdamW's decay of the mean square")
     adam_epsilon: Positive = Field(default=1e-8, description="what AdamW adds to the root of the square")

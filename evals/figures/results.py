@@ -19,6 +19,7 @@ from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.results import Results
 from evals.statistics.robust import percentile_interval, performance_profile, stratified_bootstrap
 from evals.statistics.weighting import weighting_text
+from evals.tables.pass_at_k import curves
 from evals.tables.robust import bootstrap_draws, score_matrix
 
 _COLUMNS = 3
@@ -44,6 +45,11 @@ def write_differences_figure(results: Results, out: Path) -> None:
 def write_profiles_figure(results: Results, out: Path) -> None:
     """Draw every method's performance profile: the share of its scores above each threshold."""
     style.write_figure("profiles", lambda: draw_profiles(results), out, results.sources)
+
+
+def write_pass_at_k_figure(results: Results, out: Path) -> None:
+    """Draw pass@k of every method beside that of its base model."""
+    style.write_figure("pass_at_k", lambda: draw_pass_at_k(results), out, results.sources)
 
 
 def _mean(results: Results) -> str:
@@ -154,6 +160,29 @@ def draw_profiles(results: Results) -> Figure:
     style.set_title(figure, f"Performance profiles: {level} % bands over {seeds} seeds; grey: the other methods")
     figure.supxlabel(f"threshold, avg@{results.samples_per_problem} (%)", fontsize=8.5)
     figure.supylabel("scores of seeds on benchmarks above it (%)", fontsize=8.5)
+    return figure
+
+
+def draw_pass_at_k(results: Results) -> Figure:
+    """Draw the chance that one of k responses is right, a panel for each method, the base model dashed in grey."""
+    estimated, styles = curves(results), style.method_styles(results.runs)
+    conditions = [row for row in results.conditions if row.method != BASE]
+    across, k = min(4, len(conditions)), np.arange(1, results.samples_per_problem + 1)
+    figure = style.new_figure(0.6 + 2.4 * across, 1.0 + 1.7 * math.ceil(len(conditions) / across))
+    panels = style.titled_panels(figure, [row.title for row in conditions], across, fontsize=8.5)
+    for axes, row in zip(panels, conditions, strict=True):
+        of_row, colour = estimated[row], styles[row.method].colour
+        lines = [(of_row, colour, "-")] + ([] if of_row.base is None else [(of_row.base, NEUTRAL, "--")])
+        for curve, of_line, line in lines:
+            low, high = curve.band(results.confidence)
+            axes.fill_between(k, 100 * low, 100 * high, color=of_line, alpha=0.2, linewidth=0)
+            axes.plot(k, 100 * curve.values, color=of_line, linestyle=line, linewidth=1.4)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks := [2**power for power in range(len(k).bit_length())], list(map(str, ticks)))
+    level = round(100 * results.confidence)
+    style.set_title(figure, f"pass@k: {level} % bands over problems and seeds; dashed: the base model")
+    figure.supxlabel("k responses to a problem", fontsize=8.5)
+    figure.supylabel("problems with a right one (%)", fontsize=8.5)
     return figure
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from evals.generation.checkpoint import Checkpoint
 
 
+TOKENS_BETWEEN_SIGNS = 64
+
+
 @dataclass(frozen=True)
 class BackendSettings:
     """The settings of a loaded model."""
@@ -46,7 +49,8 @@ class Backend(ABC):
     def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
         """Answer each request; yields responses as they finish, those that finish together by their requests' places.
 
-        A backend that decodes in step takes all requests as one batch. Another takes so many at a time as the settings'
+        A backend that decodes in step takes all requests as one batch, and may yield an empty mapping each
+        :data:`TOKENS_BETWEEN_SIGNS` tokens of the running responses. Another takes so many at a time as the settings'
         ``sampling_batch_size`` says, and the next one when one is answered. ``draws`` None draws from the only model.
         """
 

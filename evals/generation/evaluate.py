@@ -14,7 +14,7 @@ from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
 from evals.core.records import FinishReason, Sample
 from evals.core.single_writer import single_writer
-from evals.generation.backend import BACKENDS, Backend
+from evals.generation.backend import BACKENDS, TOKENS_BETWEEN_SIGNS, Backend
 from evals.generation.chat import encoded_again, ends_in_words
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.finished import FinishedSamples
@@ -91,7 +91,13 @@ def sample_plan(
         title, since = " ".join(out.parts[-2:]), started
         progress = (show or partial(Progress, out, unit="sample"))(title=title, steps=total, first_step=made)
         for batch in batches if BACKENDS[plan.settings.backend].in_step else [list(chain(*batches))]:
+            running, length = len(batch), 0
             for responses in backend.stream(plan.requests(batch), draws):
+                running, length = running - len(responses), length + (0 if responses else TOKENS_BETWEEN_SIGNS)
+                if not responses:
+                    words = f"{running} running, {length} of at most {plan.settings.max_new_tokens} tokens"
+                    progress.report(made, words, running)
+                    continue
                 answered = {number: response for number, response in responses.items() if response.is_answered}
                 samples = [_sample(plan, batch[number], response) for number, response in answered.items()]
                 now = time.monotonic()
@@ -172,8 +178,7 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
     write_jsonl(files[0], rows())
     beside = out / f"{TOKEN_IDS}.jsonl"
     beside.unlink(missing_ok=True)
-    # A server keeps its tokens, and a gated text is withheld; a version that kept none says no threads either.
-    if not plan.bodies and not plan.gated and None not in done.threads:
+    if not plan.bodies and not plan.gated:  # a server keeps its tokens, and a gated text is withheld
         kept = (sample_of(job).to_json() for job in with_ids)
         write_jsonl(beside, ({key: row[key] for key in ("problem_id", "sample", TOKEN_IDS)} for row in kept))
         files.append(beside)

@@ -37,27 +37,27 @@ class FinishedSamples:
     A line has the samples that were finished together, compressed: a finished file is there for a larger k alone. The
     texts stay on the disk: in memory is only where they are.
     The file lies in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier
-    samples outlive a job, a larger k and a deleted output. Each line has that name too: a file of another model's
-    samples, or of other problems', that was copied here is refused.
+    samples outlive a job, a larger k and a deleted output. Each line has that name too: one without it, or with
+    another, as of a file that was copied here, is refused.
 
     Attributes:
         seconds: what the samples took, in all processes that made them.
-        peak_memory_bytes: the largest resident set of these processes. Lines of an earlier version have neither.
-        threads: what these processes kept to; None of lines of a version that kept no token ids either.
+        peak_memory_bytes: the largest resident set of these processes.
+        threads: what these processes kept to.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = path = directory / "samples.jsonl"
         directory.mkdir(parents=True, exist_ok=True)
         self.seconds, self.peak_memory_bytes = 0.0, 0
-        self.threads = set[int | None]()
+        self.threads = set[int]()
         self._places: dict[Key, _Place] = {}
         self._line_at = lru_cache(_LINES_IN_MEMORY)(_read_line)
         if not path.exists():
             return
         whole = 0
         for start, end, line in _read_lines(path):
-            if line.get("plan", directory.name) != directory.name:  # lines of an earlier version have none
+            if line.get("plan") != directory.name:
                 raise UserError(f"{path}: has samples of another plan; delete the file to sample its problems again")
             self._enter(path, start, [Sample.parse(row, str(path)) for row in json.loads(_text_of(line))])
             self._count(line)
@@ -70,9 +70,9 @@ class FinishedSamples:
             self._places[sample.problem_id, sample.sample] = _Place(path, line, row)
 
     def _count(self, line: Mapping[str, Any]) -> None:
-        self.seconds += line.get("seconds", 0.0)
-        self.peak_memory_bytes = max(self.peak_memory_bytes, line.get("peak_memory_bytes", 0))
-        self.threads.add(line.get("threads"))
+        self.seconds += line["seconds"]
+        self.peak_memory_bytes = max(self.peak_memory_bytes, line["peak_memory_bytes"])
+        self.threads.add(line["threads"])
 
     def __len__(self) -> int:
         return len(self._places)

@@ -18,7 +18,7 @@ from transformers import __version__ as transformers_version
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import Backend, BackendSettings, in_order
+from evals.generation.backend import TOKENS_BETWEEN_SIGNS, Backend, BackendSettings, in_order
 from evals.generation.checkpoint import Checkpoint, refuse_incomplete, say_left_over
 from evals.generation.request import Draw, Draws, Request, Response
 from evals.generation.sampler import as_responses, in_batches, own_draws
@@ -142,6 +142,8 @@ def generate_in_step(
         lengths[running] += 1
         finished[running] = torch.isin(new, end_tokens)
         ended = running[finished[running] | (limits[running] == step + 1)]
+        if step % TOKENS_BETWEEN_SIGNS == TOKENS_BETWEEN_SIGNS - 1:
+            yield {}
         if len(ended):
             responses = as_responses(drawn[ended], lengths[ended], finished[ended], draw, ended)
             yield dict(zip(ended.tolist(), responses, strict=True))

@@ -8,10 +8,10 @@ from evals.grading.verdict import UNJUDGED, Case, Kind, Reason, Verdict
 
 __all__ = ["UNJUDGED", "Case", "GradingPool", "Kind", "Reason", "Verdict"]
 
-VERSION = 9
+VERSION = 10
 """Raised whenever the same text and reference could get another verdict."""
 
-CHOICE_VERSION = 9
+CHOICE_VERSION = 10
 """Raised whenever that could happen to a text of multiple choice; other kinds do not depend on it."""
 
 INTEGER_VERSION = 3

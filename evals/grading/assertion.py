@@ -27,16 +27,17 @@ _SUPPOSED = re.compile(
 _WOULD = r"(?:\s+(?:would|might|may|could|will|often))?"
 _SAID_BY_OTHERS = re.compile(  # "some say that the", "many would"
     rf"\b(?:(?:{languages.OTHERS}|one|he|she){_WOULD}\s+(?:{languages.SAY})s?(?:\s+(?:that|the|correct|final))*|"
-    rf"(?:{languages.OTHERS}){_WOULD})\s*$"
+    rf"(?:{languages.OTHERS}){_WOULD}|(?!(?:{languages.IMPERSONAL})\b)\w+\s+(?:says|claims|thinks|believes|"
+    r"guesses|insists|argues|suspects)(?:\s+(?:that|the|correct|final))*)\s*$"
 )
-OTHER = "similar|other|another|different|previous|prior|earlier|former|related|modified|harder"
+OTHER = "next|similar|other|another|different|previous|prior|earlier|former|related|modified|harder"
 _ANOTHER = re.compile(
     rf"\b(?:{OTHER}|first|initial|original|old|common|tempting|typical|naive|rejected|his|her|their|"
     r"(?!(?:let|here|that|it|what|there|today|question|problem)\b)\w+['\u2019]s)\s+(?:\w+\s+){0,2}$"
 )
 _OF_ANOTHER = re.compile(rf"\b(?:{OTHER})\b")
 _PLAINLY = re.compile(  # the sentence begins with "the answer", or concludes; others say whose it is, or of what
-    r"(?i)(?:^|[.!?:;\n\u3002\uff0c\uff1a][\s*_#>(\[-]*|[^\x00-\u036f]\s*|"
+    r"(?i)(?:(?:^|[.!?:;\n\u3002\uff0c\uff1a])[\s*_#>(\[-]*|[^\x00-\u036f]\s*|"
     r"\b(?:so|thus|hence|therefore|then|conclude|means|implies|shows|is|and),?(?:\s+that)?,?\s+)[*_\"]{0,3}"
     rf"(?:(?:{'|'.join(languages.ARTICLES)}|our|my|this|{'|'.join(filter(str.isalpha, COPULAS))})\s+){{0,2}}"
     rf"(?:(?:{one_of(RIGHT_WORDS)}|{languages.PLAIN})\s+){{0,3}}$"
@@ -50,7 +51,7 @@ def _before(text: str, begin: int) -> str:
 
 
 def is_denied(small: str, begin: int, end: int) -> bool:
-    """Return whether a sentence denies what it says from ``begin`` to ``end``, or says it of something else.
+    """Return whether a sentence denies what it says from ``begin`` to ``end``, or says that others say it.
 
     ``small``: the text in small letters. Two doubts are none: "there is no doubt that".
     """
@@ -60,24 +61,16 @@ def is_denied(small: str, begin: int, end: int) -> bool:
         return True
     if before.rstrip().endswith(WRONG_WORDS) or _WRONG.search(small, begin, end):
         return True
-    return _OF_THE_ANSWER.search(before) is not None
-
-
-def is_said_by_others(small: str, begin: int) -> bool:
-    """Return whether a sentence says who else says what begins there: "some would say that"."""
-    return _SAID_BY_OTHERS.search(_before(small, begin)) is not None
+    return any(pattern.search(before) for pattern in (_SAID_BY_OTHERS, _OF_THE_ANSWER))
 
 
 def is_of_another(small: str, begin: int, end: int) -> bool:
     """Return whether a sentence supposes what it says, or speaks of another answer or of somebody else's."""
     before = _before(small, begin)
-    by_others = any(pattern.search(before) for pattern in (_SAID_BY_OTHERS, _ANOTHER))
     supposed = _SUPPOSED.search(before, max(0, len(before) - _NEAR))
-    return by_others or supposed is not None or _OF_ANOTHER.search(small, begin, end) is not None
+    return any((_ANOTHER.search(before), supposed, _OF_ANOTHER.search(small, begin, end)))
 
 
 def is_plain(text: str, begin: int) -> bool:
     """Return whether a sentence says of nothing else whose answer it is, or what it is an answer to."""
-    start = max(0, begin - _WITHIN)
-    before = text[max(start, *(text.rfind(end, start, begin) for end in ".!?:;\n")) : begin]
-    return _PLAINLY.search(before) is not None
+    return _PLAINLY.search(_before(text, begin)) is not None

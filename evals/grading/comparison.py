@@ -12,7 +12,7 @@ from itertools import chain, combinations
 from evals.grading import exact, languages
 from evals.grading.exact import Group, compact, decide, expand_signs, plain_number, split_group, split_top_level
 from evals.grading.normalisation import RELATION, normalise
-from evals.grading.remarks import FONT, letters, without_unit_symbols
+from evals.grading.remarks import FONT, NAMES, letters, without_unit_symbols
 
 Leaf = Callable[[str, str], bool | None]
 
@@ -24,7 +24,7 @@ _APPROXIMATELY = re.compile(r"\\(?:approx|simeq|sim|doteq)(?![a-zA-Z])")
 _REMARK = re.compile(  # a condition, a modulus
     r"^\(\s*[A-J]\s*\)\s+(?=[\d\\])|(?<=\d)\s+[ap]m$|(?<=[\w})])\s*,?\s*(?:\(?\\pmod\s*\{?\w+\}?\)?|\(\s*\\?mod\s+\w+\s*\)"
     r"|\(?(?:\\forall\s*)?[a-z]\s*\\in\s*\\math\w+\s*\{?\s*[ZNQ]\s*\}?\s*(?:[_^]\s*(?:\{\s*)?[+*0>]\s*\}?)?\)?"
-    r"|(?<=\s)(?:for|where|when|if|with)\s(?=.*(?<![A-Za-z])[A-Za-z](?![A-Za-z])|.*\b(?:all|any|every|integers?)\b)(?!.*\b(?:otherwise|else|probability|means?|not)\b)[^,;]+)$",
+    r"|(?<=\s)(?:for|where|when|if|with)\s(?=.*(?<![A-Za-z])[A-Za-z](?![A-Za-z])|.*\b(?:all|any|every|integers?)\b)(?!.*\b(?:otherwise|else|probability|means?|not|were)\b)[^,;]+)$",
     re.DOTALL,
 )
 _OVER_REALS = re.compile(
@@ -55,7 +55,7 @@ _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{(\d+)\}\s*\{(\d+)\}|(\d)(\d))")
 _DOLLARS = re.compile(r"\\?\$\s*(\d[\d,]*(?:\.\d+)?)")
 _REMAINDER = re.compile(r"r|rem|remainder|with (?:a )?remainder(?: of)?", re.IGNORECASE)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
-_NO_UNIT = re.compile(rf"(?!quarters?$)(?:{languages.QUANTITIES}|times|over|to|or|by|than|with)", re.IGNORECASE)
+_NO_UNIT = re.compile(rf"(?!quarters?$)(?:{languages.QUANTITIES}|{NAMES}|times|over|by|than|with)", re.IGNORECASE)
 _MIXED = re.compile(r"(\d{1,9})\s+and\s+(\d{1,9}\s?/\s?\d{1,9})")  # 20 and 1/2
 _DATE = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})|(\d{1,2})([-/.])(\d{1,2})\6(\d{4})")
 
@@ -73,13 +73,14 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     if bool(_REMARK.search(answer)) != bool(_REMARK.search(gold)):  # which the other side leaves to the question
         return compare(_REMARK.sub("", answer).strip(), _REMARK.sub("", gold).strip(), leaf)
     if plain_number(gold) is not None:
-        answer = _without_unit_or_repetition(answer)
+        twice = _TWICE.fullmatch(answer)  # ``\frac12 (50%)``
+        repeats = twice and decide(twice["value"], twice["other"]) and plain_number(twice["other"])
+        answer = twice["value"] if twice and repeats else without_unit_symbols(answer)
     elif plain_number(answer) is not None:
         gold = without_unit_symbols(gold)
-    if RELATION.match(answer) or RELATION.match(gold):  # ``> 3`` beside ``x > 3``
-        answer, gold = (_RELATED.sub("", side) for side in (answer, gold))
-    if _TUPLE.match(answer) or _TUPLE.match(gold):  # ``(3,4)`` beside ``P(3,4)``
-        answer, gold = (_POINT.sub("", side) for side in (answer, gold))
+    for form, name in ((RELATION, _RELATED), (_TUPLE, _POINT)):  # ``> 3`` beside ``x > 3``, ``(3,4)`` beside ``P(3,4)``
+        if form.match(answer) or form.match(gold):
+            answer, gold = name.sub("", answer), name.sub("", gold)
     if r"\setminus" in answer + gold:
         return leaf(answer, gold)
     group, gold_group = split_group(answer), split_group(gold)
@@ -92,7 +93,7 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     if max(len(sides), len(gold_sides)) > 1 and all(sides) and all(gold_sides):
         if any(map(_NOT.search, sides[:-1])):
             return False
-        if len(gold_sides) > 1 or not RELATION.search(answer):
+        if len(gold_sides) > 1 or not RELATION.search(_VALUE_OF.sub("", answer)):
             return _compare_equations(sides, gold_sides, answer, gold, leaf)
     rows, gold_rows = exact.matrix_entries(answer), exact.matrix_entries(gold)
     if rows is not None and gold_rows is not None:
@@ -102,21 +103,14 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
         if vector and other and other.opening == "(" and other.closing == ")" and min(len(vector), len(vector[0])) == 1:
             entries = list(chain(*vector))
             return _ordered(entries, other.items, leaf) if vector is rows else _ordered(other.items, entries, leaf)
-    if group or gold_group:
-        return _compare_groups(group or Group.of_list(answer), gold_group or Group.of_list(gold), leaf, answer, gold)
+    if beside := group or gold_group:
+        groups = group or Group.of_list(answer, beside), gold_group or Group.of_list(gold, beside)
+        return _compare_groups(*groups, leaf, answer, gold)
     signed, gold_signed = expand_signs((answer,)), expand_signs((gold,))
     if len(signed) > 1 or len(gold_signed) > 1:
         return _unordered(signed, gold_signed, leaf)
     certain = decide(answer, gold)
     return certain if certain is not None else leaf(answer, gold)
-
-
-def _without_unit_or_repetition(text: str) -> str:
-    r"""Drop the symbols of units after a number (``7 m/s``), and the same number in other words (``\frac12 (50%)``)."""
-    twice = _TWICE.fullmatch(text)
-    if twice and decide(twice["value"], twice["other"]) and plain_number(twice["other"]) is not None:
-        return twice["value"]
-    return without_unit_symbols(text)
 
 
 def _in_the_names_of(gold: str, answer: str) -> str:
@@ -137,7 +131,7 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
     related = [any(map(RELATION.search, group.items)) for group in (ours, theirs)]
     if (ours.opening == "u") != (theirs.opening == "u") or any(related):
         return (all(related) and _unordered(ours.items, theirs.items, leaf)) or leaf(answer, gold)
-    if ours.unordered and theirs.unordered:
+    if {ours.opening, theirs.opening} <= {"", "{"}:  # what is in parentheses or brackets has an order
         ours, theirs = _unnumbered(ours, theirs), _unnumbered(theirs, ours)
         mine, reference = (expand_signs(_shared_label(group.items)) for group in (ours, theirs))
         sides = ((split_top_level(item, ("=",)) for item in items) for items in (mine, reference))
@@ -151,10 +145,8 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
     if len(ours.items) != len(theirs.items):
         return False
     brackets = [group.opening + group.closing for group in (ours, theirs)]
-    if (ours.may_be_interval or theirs.may_be_interval) and brackets[0] != brackets[1]:
+    if len(ours.items) == 2 and brackets[0] != brackets[1] and set("[]") & set("".join(brackets)):  # an interval
         return False
-    if len(ours.items) == 1:
-        return compare(ours.items[0], theirs.items[0], leaf)
     return _ordered(ours.items, theirs.items, leaf)
 
 
@@ -220,20 +212,16 @@ def _unless(decisive: bool, verdicts: Iterable[bool | None]) -> bool | None:
 
 def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: str, leaf: Leaf) -> bool | None:
     """Compare by the sides of equations, where at least one of the two answers is one."""
-    ours, theirs = _in_order(ours, theirs)
-    if (
-        len(ours) > 1
-        and None not in (integers := {exact.canonical_integer(side) for side in ours})
-        and len(integers) > 1
-    ):
+    if len(ours) == 2 and (len(theirs) == 1 or _named(theirs)):
+        ours, theirs = _named(ours) or ours, _named(theirs) or theirs
+    integers = {exact.canonical_integer(side) for side in ours}
+    if len(integers) > 1 and None not in integers:
         return False  # ``8 = 7`` is none of the two
     if _is_label(theirs[-1]) and not _is_label(theirs[0]):
         theirs = theirs[::-1]  # ``2 = x``
-    if len(theirs) == 1 and _is_condition(ours):
-        return False
     if len(theirs) == 1:  # the last side of an equation; the first one of ``7 = n``
         named_last = _is_label(ours[-1]) and not _is_label(ours[0])
-        return compare(ours[0] if named_last else ours[-1], gold, leaf)
+        return not _is_condition(ours) and compare(ours[0] if named_last else ours[-1], gold, leaf)
     if len(ours) == 1:
         labelled = _is_label(theirs[0]) or not _has_letters(gold)
         return compare(answer, theirs[-1], leaf) if labelled else leaf(answer, gold)
@@ -284,24 +272,13 @@ def _is_condition(sides: Sequence[str]) -> bool:
     return exact.canonical_integer(right) == "0" or (len(variables) == 1 and bool(re.search(r"\d|\^", left)))
 
 
-def _in_order(ours: list[str], theirs: list[str]) -> tuple[list[str], list[str]]:
-    """Tuples with names (``(y,x)=(2,1)``) in the order of the names, unless only the gold answer has names."""
-    if len(ours) != 2 or not (len(theirs) == 1 or _named(theirs)):
-        return ours, theirs
-    return _named(ours) or ours, _named(theirs) or theirs
-
-
 def _named(sides: Sequence[str]) -> list[str] | None:
     """The values of ``(y,x)=(2,1)`` in the order of x, y, z or a, b, c; None for anything else."""
-    groups = [split_group(side) for side in sides]
-    if len(groups) != 2 or groups[0] is None or groups[1] is None or len(groups[0].items) != len(groups[1].items):
+    names, values = ((group.items if (group := split_group(side)) else ()) for side in (sides[0], sides[-1]))
+    letters_alone = len(set(names)) == len("".join(names)) == len(names) == len(values)
+    if len(sides) != 2 or not names or not letters_alone or "".join(sorted(names)) not in "xyz abcd":
         return None
-    names = groups[0].items
-    if len(set(names)) != len(names) or not (
-        "".join(sorted(names)) in "xyz abcd" and len("".join(names)) == len(names)
-    ):
-        return None
-    return [f"({','.join(value for _, value in sorted(zip(names, groups[1].items, strict=True)))})"]
+    return [f"({','.join(value for _, value in sorted(zip(names, values, strict=True)))})"]
 
 
 def _shared_label(items: Sequence[str]) -> Sequence[str]:
@@ -363,7 +340,7 @@ def _parts(text: str) -> list[tuple[Fraction, str]] | None:
         unit = match["unit"] or ""
         unit = "r" if _REMAINDER.fullmatch(unit) else unit
         known = any(re.fullmatch(pattern, unit) for measure in languages.MEASURES for pattern in measure)
-        if unit not in ("", "r") and (_NO_UNIT.fullmatch(unit) or not (known or len(unit) > 3)):
+        if unit not in ("", "r") and not known and (_NO_UNIT.fullmatch(unit) or len(unit) < 3):
             return None
         parts.append((number.value, unit if known else unit.lower().rstrip("s")))
         position = match.end()

@@ -70,11 +70,11 @@ class PlainNumber:
 def decide(answer: str, gold: str) -> bool | None:
     """Compare two normalised answers where that is certain; None where it is not."""
     spaced = ", " in answer and ", " in gold and len({bool(_TIGHT.search(side)) for side in (answer, gold)}) > 1
-    if compact(answer) == compact(gold) and not spaced:  # ``1,000, 2`` is no ``1, 000, 2``
+    integers = canonical_integer(answer), canonical_integer(gold)
+    if None not in integers:
+        return integers[0] == integers[1]
+    if compact(answer) == compact(gold) and not spaced and not any(integers):  # ``1,000, 2`` is no ``1, 000, 2``
         return True
-    answer_integer, gold_integer = canonical_integer(answer), canonical_integer(gold)
-    if answer_integer is not None and gold_integer is not None:
-        return answer_integer == gold_integer
     if set(_PRIMED.findall(answer)) != set(_PRIMED.findall(gold)) and ("=" in answer) == ("=" in gold):
         return False  # the grammar drops primes
     for decision in (_decide_proportions(answer, gold), _decide_in_base(answer, gold)):
@@ -271,20 +271,10 @@ class Group:
     closing: str  # the bracket at the other end
     items: tuple[str, ...]
 
-    @property
-    def unordered(self) -> bool:
-        """Sets and bare lists are unordered; anything in parentheses or brackets has an order."""
-        return self.opening in ("", "{")
-
-    @property
-    def may_be_interval(self) -> bool:
-        """Two items between brackets, of which at least one is square."""
-        return len(self.items) == 2 and (self.opening == "[" or self.closing == "]")
-
     @classmethod
-    def of_list(cls, text: str) -> Group:
-        """Read a text beside a group: ``1,234`` is two numbers where the other side has parts, one number elsewhere."""
-        return cls("", "", tuple(filter(None, split_top_level(text, (",",)))))
+    def of_list(cls, text: str, beside: Group) -> Group:
+        """Read a text beside a group: ``1,234`` is two numbers beside a tuple or a set, and one beside a list."""
+        return cls("", "", tuple(filter(None, split_top_level(text, (",",) if beside.opening else ()))))
 
 
 def split_group(text: str) -> Group | None:

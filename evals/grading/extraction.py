@@ -19,15 +19,17 @@ _MARKS = {  # by what the text then has to hold; fast where they begin with it; 
     "NSWER": re.compile(r"NSWER(?<![^\W\d_]ANSWER)(?:(?:\*\*|__| )?[:\uff1a]|(?<=FINAL ANSWER) IS)"),
     "答案": re.compile(r"答案(?:(?:\*\*|__| )?[:\uff1a]|是)"),
 }
-_VALUE = r"(?=[ \t*_]*(?:[-+.\d$\\(\[{€£¥₹√π\u2212\n]|[:\uff1a]))"  # and no words as in "is near 7"
+_VALUE = (
+    r"(?=[ \t*_]*(?:[-+.\d$\\(\[{€£¥₹√π\u2212\n]|[:\uff1a]|[a-z] ?[<>=\u2264\u2265]))"  # and no words as in "is near 7"
+)
 _CHANGED = rf"{'|'.join(NEGATIONS)}|plus|minus|times|mod\w*|(?:multipli|divid|squar|cub|doubl|tripl|halv|reduc)ed"
 _AFTER_ANSWER = re.compile(  # a colon, or "(in dollars) is": what makes a mark of the word for "answer" of any language
     r"[ \t]?(?:\*\*|__)?[ \t]?(?:\*\*|__)?[:\uff1a]"
     r"|s?(?:[ \t]\([^()\n]{1,40}\)|,[^,.!?:\n]{1,40},|[ \t](?:to|for|of|in|that|which|i|we|you)\b[^.!?:\n]{0,60}?|"
     rf"[ \t](?!(?:{_CHANGED})\s)[^\W\d_][^\s\d_.,:;!?$\\(){{}}\[\]]{{1,13}}){{0,2}}"
-    rf"(?:[ \t](?:(?:would|must|should|will|has to|can only) be|is equal to|turns out to be|comes out to|"
-    rf"{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\n])"
-    rf"{ADVERB}(?:(?:n['\u2019]t|[ \t]not)[ \t][^\n.!?]{{1,40}}?,?[ \t]but(?:[ \t]rather)?(?=[ \t]))?|[ \t]?(?:"
+    rf"(?:[ \t](?:(?:would|must|should|will|has to|can only) be|is equal to|equals|is given by|(?:turns|comes|works) "
+    rf"out (?:to be|to|as)|{'|'.join(filter(str.isascii, COPULAS))})(?=[\s:$\\n]){ADVERB}(?:(?:n['\u2019]t|[ \t]not)"
+    rf"[ \t][^\n.!?]{{1,40}}?,?[ \t](?:but(?:[ \t]rather)?|it(?:['\u2019]s|[ \t]is))(?=[ \t]))?|[ \t]?(?:"
     rf"{'|'.join(word for word in COPULAS if not word.isascii())}|[=:\uff1a])){_VALUE}"
     # or the verb is last, or there is none
     rf"|(?<=[\u0600-\u0dff])[ \t]{_VALUE}(?=(?:[^\n]*(?:{'|'.join(LAST_COPULAS)})|[-+]?\d[\d.,]*)"
@@ -60,7 +62,7 @@ _STATEMENT_ENDS = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|\\(?:begin|end)\{[^{}]*\}
 _SEVERAL = re.compile(r"=[^=,]{1,40}(?:,|\band\b)\s*\$?\s*[A-Za-z]\w{0,2}\s*=")  # "x = 6, y = 2"
 _STEP = re.compile(  # "need to subtract 7", "method 2"
     r"(?i)\bneeds? to (?:add|subtract|multiply|divide|find|calculate|compute|check|solve)\b|\b(?:method|step|part|case|"
-    r"equation|problem|option|rule|theorem|lemma|example|figure) \d+\W{0,3}$|^let \w = \d+\W*$|"
+    r"equation|formula|problem|option|rule|theorem|lemma|example|figure) \d+\W{0,3}$|^let \w = \d+\W*$|"
     r"\b(?:add|subtract|multiply|divide)(?: (?:it|this|that|them|both|sides|each|side))* (?:by )?\$?[\d.]+\W{0,3}$"
 )
 _VALUED = re.compile(r"\d|\$[^\s$]|\\\(")
@@ -69,6 +71,27 @@ _LEAD_IN = re.compile(
     r"(?i)(?:^|[\s,]|(?<=[a-z])(?=['\u2019]s))(?:is|are|equals?|['\u2019]s|est|es|ist|sont|son|be|gets?|have|find that)"
     r"[ \t]*[:=]?(?=\s|\(|$)|[:\uff1a=是为]"
 )
+_DISPLAY = re.compile(r"\$\$[^$]{1,1000}\$\$|\\\[.{1,1000}?\\\]", re.DOTALL)
+_MATH = re.compile(
+    r"(?s)(?<!\\)\$\$(?P<display>.+?)(?<!\\)\$\$|(?<!\\)\$(?P<inline>(?:\\.|[^$\n\\])+?)\$|"
+    r"(?<!\\)\\\[(?P<bracket>.+?)\\\]|(?<!\\)\\\((?P<paren>[^\n]+?)\\\)"
+)
+_JOINED = re.compile(r"\s*(?:,|;|,?\s*\b(?:and|or)\b)\s*")
+_WORD = re.compile(r"(?<![\\A-Za-z\d_])[^\W\d_]{2,}|[^\W\d_\x00-\u024f]{2,}")
+_COMMAND_ARGUMENT = re.compile(r"\\(?:text\w*|math\w*|mbox|operatorname|begin|end)\s*\{[^{}]*\}")
+_PROSE = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{3,}\s+[A-Za-z]{2,}")  # between the signs of two amounts of money
+_NOT_PROSE = re.compile(
+    r"and|or|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|sqrt|pi|inf|infinity|percent|pct|[ap]m", re.IGNORECASE
+)
+_DENIAL = re.compile(  # what is denied is the last value
+    r"\b(?:not|cannot|can't|isn't|never|nor|neither|unsure|doubt)\b\D{0,60}[\d.,/]{0,60}\D{0,12}$", re.IGNORECASE
+)
+_CONTRAST = re.compile(  # "not 12 but 15", "15, rather than 12", "15, because no other fits"
+    r"not [^.!?,]{1,40},? but (?:rather )?(?P<answer>.+)|"
+    r"(?P<first>[^.!?,]{1,40}),? (?:rather than|instead of) [^.!?,]{1,40}\.?$|"
+    r"(?P<value>[^A-Za-z.!?,]{1,40}),? (?:because|since|as) (?!an? )[^.!?\d$\\]+\.?$"
+)
+_MAX_SENTENCE = 4_000  # an answer or one sentence; longer text is searched for nothing but boxes
 
 
 def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bool = False) -> str | Reason:
@@ -78,35 +101,26 @@ def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bo
     have opened (``in_thinking``), nothing does.
     """
     whole = visible_part(prediction, in_thinking)
-    text = without_next_task(whole, lambda part: _is_answered(part, kind))
+    of_whole_text = Kind.COMPLETION if kind is Kind.ANSWER else kind
+    text = without_next_task(whole, lambda part: bool(_committed_to(part, of_whole_text)))
     truncated = truncated and text == whole  # cut off after the answer, in a task of the model's own
-    missing = Reason.TRUNCATED if truncated else Reason.NO_ANSWER
+    return _committed_to(text, kind, truncated) or (Reason.TRUNCATED if truncated else Reason.NO_ANSWER)
+
+
+def _committed_to(text: str, kind: Kind, truncated: bool = False) -> str:
+    """The answer in a text; empty without one."""
     if kind is Kind.CHOICE:
-        return _letter(text, truncated) or missing
+        from evals.grading.multiple_choice import choice_letter  # many patterns, which most processes never need
+
+        return choice_letter(text, truncated) or ""
     text = _within_tags(text, truncated)
-    boxed = last_boxes(text)
-    if boxed is not None:
+    if (boxed := last_boxes(text)) is not None:
         is_cut = truncated and not text.endswith("}") and boxes(text)[-1].end == len(text)  # ``\boxed 4`` of 42
-        answer = "" if is_cut else ", ".join(boxed)
-    else:
-        line = text if kind is Kind.ANSWER else None if truncated else final_answer_line(text)
-        answer = sentence_answer(line, marked=kind is not Kind.ANSWER) if line else ""
-        if kind is Kind.LAST_STATEMENT and line is None and not truncated:
-            answer = next(_statements(text), "")
-    return answer if answer.strip() else missing
-
-
-def _letter(text: str, truncated: bool = False) -> str | None:
-    from evals.grading.multiple_choice import choice_letter  # many patterns, which most processes never need
-
-    return choice_letter(text, truncated)
-
-
-def _is_answered(text: str, kind: Kind) -> bool:
-    if kind is Kind.CHOICE:
-        return _letter(text) is not None
-    marked = last_boxes(text) or final_answer_line(text) or ("<" in text and _CLOSING_TAG.search(text))
-    return bool(marked) or (kind is Kind.LAST_STATEMENT and any(_statements(text)))
+        return "" if is_cut else ", ".join(boxed).strip()
+    line = text if kind is Kind.ANSWER else None if truncated else final_answer_line(text)
+    if kind is Kind.LAST_STATEMENT and line is None and not truncated:
+        return next(_statements(text), "").strip()
+    return sentence_answer(line, marked=kind is not Kind.ANSWER).strip() if line else ""
 
 
 def _within_tags(text: str, truncated: bool) -> str:
@@ -187,29 +201,6 @@ def _first_line(text: str) -> str:
     sentences = _SENTENCES.match(line)
     after = sentences.end(1) + 1 if sentences else 0
     return sentences[1] if sentences and not (REVISION.search(line, after) or _MORE.search(line, after)) else line
-
-
-_DISPLAY = re.compile(r"\$\$[^$]{1,1000}\$\$|\\\[.{1,1000}?\\\]", re.DOTALL)
-_MATH = re.compile(
-    r"(?s)(?<!\\)\$\$(?P<display>.+?)(?<!\\)\$\$|(?<!\\)\$(?P<inline>(?:\\.|[^$\n\\])+?)\$|"
-    r"(?<!\\)\\\[(?P<bracket>.+?)\\\]|(?<!\\)\\\((?P<paren>[^\n]+?)\\\)"
-)
-_JOINED = re.compile(r"\s*(?:,|;|,?\s*\b(?:and|or)\b)\s*")
-_WORD = re.compile(r"(?<![\\A-Za-z\d_])[^\W\d_]{2,}|[^\W\d_\x00-\u024f]{2,}")
-_COMMAND_ARGUMENT = re.compile(r"\\(?:text\w*|math\w*|mbox|operatorname|begin|end)\s*\{[^{}]*\}")
-_PROSE = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{3,}\s+[A-Za-z]{2,}")  # between the signs of two amounts of money
-_NOT_PROSE = re.compile(
-    r"and|or|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|sqrt|pi|inf|infinity|percent|pct|[ap]m", re.IGNORECASE
-)
-_DENIAL = re.compile(  # what is denied is the last value
-    r"\b(?:not|cannot|can't|isn't|never|nor|neither|unsure|doubt)\b\D{0,60}[\d.,/]{0,60}\D{0,12}$", re.IGNORECASE
-)
-_CONTRAST = re.compile(  # "not 12 but 15", "15, rather than 12", "15, because no other fits"
-    r"not [^.!?,]{1,40},? but (?:rather )?(?P<answer>.+)|"
-    r"(?P<first>[^.!?,]{1,40}),? (?:rather than|instead of) [^.!?,]{1,40}\.?$|"
-    r"(?P<value>[^A-Za-z.!?,]{1,40}),? (?:because|since|as) (?!an? )[^.!?\d$\\]+\.?$"
-)
-_MAX_SENTENCE = 4_000  # an answer or one sentence; longer text is searched for nothing but boxes
 
 
 def sentence_answer(text: str, marked: bool = False) -> str:

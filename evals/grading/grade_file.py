@@ -48,7 +48,7 @@ def grade_file(
         if TESTS_FILE not in outputs:
             raise UserError(f"{manifest}: does not list {TESTS_FILE}: no benchmark of programs")
         inputs[str(tests)] = outputs[TESTS_FILE]
-        read = list(_scan_samples(samples, problems, read_golds(problems)))
+        read = list(scan_samples(samples, problems, read_golds(problems)))
         verdicts, parameters = _unanswered(read, grade_programs(read, tests, pool.workers)), PARAMETERS
         rows = list(map(_grade_row, read, verdicts))
     else:
@@ -56,7 +56,9 @@ def grade_file(
         if pool.verifier is not None:
             version, read_as = VERIFIER_VERSION, Kind.COMPLETION
             inputs[str(pool.verifier)] = sha256_file(pool.verifier)
-        rows, verdicts = grade_samples(samples, problems, pool, Kind(read_as))
+        golds = read_golds(problems)
+        by_id = {row["id"]: row for row in read_jsonl(problems)} if pool.verifier else {}
+        rows, verdicts = judge_samples(scan_samples(samples, problems, golds), golds, pool, Kind(read_as), by_id)
         parameters = {"grader_version": version, "kind": str(kind)}
         parameters |= {"time_limit": pool.time_limit, "memory_limit": pool.memory_limit}
     path = out / "grades.jsonl"
@@ -92,13 +94,6 @@ def _inputs(samples: Path, problems: Path) -> dict[str, str]:
     return {str(samples): manifest.outputs[samples.name], str(problems): problems_hash}
 
 
-def grade_samples(samples: Path, problems: Path, pool: GradingPool, kind: Kind) -> tuple[list[Row], list[Verdict]]:
-    """The rows of ``grades.jsonl`` and the verdicts behind them, without manifests; one text is in memory at a time."""
-    golds = read_golds(problems)
-    rows = {row["id"]: row for row in read_jsonl(problems)} if pool.verifier else {}
-    return judge_samples(_scan_samples(samples, problems, golds), golds, pool, kind, rows)
-
-
 def judge_samples(
     samples: Iterable[Sample],
     golds: Mapping[str | int, str],
@@ -106,7 +101,10 @@ def judge_samples(
     kind: Kind,
     problems: Mapping[str | int, Row] = {},
 ) -> tuple[list[Row], list[Verdict]]:
-    """The same of samples from anywhere, with the gold answers of their problems; for a verifier, with their rows."""
+    """The rows of ``grades.jsonl`` and the verdicts behind them, of samples from anywhere, read one at a time.
+
+    ``golds``: the answers of their problems; ``problems``: the rows of these, for a verifier.
+    """
     read: list[Sample] = []  # without their texts
 
     def cases() -> Iterator[Case]:
@@ -138,7 +136,7 @@ def read_golds(problems: Path) -> dict[str | int, str]:
     return golds
 
 
-def _scan_samples(samples: Path, problems: Path, golds: Container[str | int]) -> Iterator[Sample]:
+def scan_samples(samples: Path, problems: Path, golds: Container[str | int]) -> Iterator[Sample]:
     """The rows of ``samples.jsonl``: no two of the same problem and number, and all of problems with a gold answer."""
     seen: set[tuple[str | int, int]] = set()
     for row in scan_rows(samples, Sample):

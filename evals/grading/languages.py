@@ -22,9 +22,9 @@ LAST_COPULAS = _words("is, last")  # what stands behind an answer, where the ver
 TASK_WORDS, NUMBER_WORDS, SPEAKERS = _words("task"), _words("number"), _words("speaker")
 EXAMPLE_WORDS = _words("example")  # an example with a number is a task; another may be one of the answer
 ORDERS = _words("order")  # what may stand before the word for a task
-_PATTERNS = ("unit", "noun", "particle", "doubt", "quantity", "about", "adverb", "others", "say", "plain", "behind")
-UNITS, NOUNS, PARTICLES, DOUBTS, QUANTITIES, ABOUT, ADVERBS, OTHERS, SAY, PLAIN, BEHIND_OPTIONS = (
-    "|".join(_words(kind)) for kind in _PATTERNS
+_PATTERNS = "unit noun particle doubt quantity about adverb impersonal others say plain behind"
+UNITS, NOUNS, PARTICLES, DOUBTS, QUANTITIES, ABOUT, ADVERBS, IMPERSONAL, OTHERS, SAY, PLAIN, BEHIND_OPTIONS = (
+    "|".join(_words(kind)) for kind in _PATTERNS.split()
 )
 """Patterns of words beside a value (units and nouns of at most three letters) and in statements (who says what)."""
 DENIALS = "|".join((DOUBTS, *_words("denial")))
@@ -32,6 +32,10 @@ SCALES = {scale: "|".join(words) for scale, words in _LANGUAGES["English"]["scal
 """The words that multiply a number, in a font or not, the short ones in a font alone."""
 
 OPPOSITES: list[tuple[str, str]] = _LANGUAGES["English"]["opposite"]
+RELATIONS: dict[str, str] = {sign: "|".join(words) for sign, words in _LANGUAGES["English"]["relation"].items()}
+"""The words before a number that compare with it, by their sign, or that say nothing of it."""
+RELATIONS[""] += rf"|(?:it is )?(?:{ABOUT})"
+BASES: list[str] = _LANGUAGES["English"]["base"]  # from two on
 MEASURES: list[dict[str, str]] = _LANGUAGES["English"]["measure"]
 """Units of one measure, and how many of its smallest unit each is."""
 

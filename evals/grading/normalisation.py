@@ -13,6 +13,7 @@ from pathlib import Path
 
 from evals.grading.boxes import matching
 from evals.grading.exact import ascii_digit
+from evals.grading.languages import BASES
 from evals.grading.remarks import FONT, without_asides, without_lead, without_plain_unit, without_text_unit
 
 MAX_LENGTH = 2_000
@@ -26,16 +27,11 @@ _GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER (?:FINAL )?(\w+)")
 _PYTHON_COMPLEX = re.compile(r"^\(?\s*(-?[\d.]*\s*[-+]?\s*[\d.]*)j\s*\)?$")
 _EXPONENT = re.compile(r"\^\s*(-\s*\d+|\d{2,})(?![\d.])")
 _IN_PARENTHESES = re.compile(r"(?:(?<![\\A-Za-z])(abs|floor|ceil|cbrt)|(\\sqrt\s*|\^\s*))\(")
-_DELIMITERS = {
-    "abs": ("|", "|"),
-    "floor": (r"\lfloor ", r"\rfloor "),
-    "ceil": (r"\lceil ", r"\rceil "),
-    "cbrt": (r"\sqrt[3]{", "}"),
-}
+_DELIMITERS = {"abs": "|@|", "floor": r"\lfloor @\rfloor ", "ceil": r"\lceil @\rceil ", "cbrt": r"\sqrt[3]{@}"}
 _INVERSE = re.compile(r"(?<![\\A-Za-z])a(?:rc)?(sinh?|cosh?|tanh?)(?![A-Za-z])")
 _LOG_BASE = re.compile(r"(?<![\\A-Za-z])log_?(2|10)(?=\s*\()")
 _FUNCTION = re.compile(r"(?<![\\A-Za-z])(sqrt|pi|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp)(?![A-Za-z])")
-_EXPONENT_NOTATION = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+))[eE]([-+]?\d+)(?![\w.])")
+_EXPONENT_NOTATION = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+))[eE]\+?(-?)0*(\d+)(?![\w.])")
 _BARE_POINT = re.compile(r"(?<=\d)\.(?=\s*[/*\\^)+-])")
 _REPEATING = re.compile(r"(?<!\d)(\d{0,30})\.(\d{0,30})\\(?:overline|bar|dot|overbar)\s*\{\s*(\d{1,30})\s*\}")
 _PERIOD = re.compile(r"(?<![\d.])(\d{0,30})\.(\d{0,30})\((\d{1,30})\)$")
@@ -67,15 +63,9 @@ _ANGLE_FONT = re.compile(
 _SIMILAR = re.compile(r"\\(?:sim|cong|simeq)(?![A-Za-z])")
 _FIGURE = re.compile(r"(?<![A-Za-z\\])[A-Z]{3,}(?![A-Za-z])")
 _SCRIPT = re.compile(r"\\text(super|sub)script\s*(?=\{)|<(sup|sub)>([^<>]{0,99})</\2>")
-_BASE_WORDS = (
-    *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen"),
-    *("fourteen", "fifteen", "sixteen"),
-)
 _BASE = re.compile(  # 204_{\text{base five}}, 204_{(5)}, 204 (base 5), 204 in base 5
     r"(?<=[\w)}])\s*(?:_\s*\{[\s(]*(?:base[\s-]*)?(NUMBER)[\s)]*\}|"
-    r"(\()?\s*(?:in\s+)?(?<=[\s(])[Bb]ase[\s-]*(NUMBER)\s*(?(2)\)))$".replace(
-        "NUMBER", rf"\d{{1,2}}|{'|'.join(_BASE_WORDS)}"
-    )
+    r"(\()?\s*(?:in\s+)?(?<=[\s(])[Bb]ase[\s-]*(NUMBER)\s*(?(2)\)))$".replace("NUMBER", rf"\d{{1,2}}|{'|'.join(BASES)}")
 )
 _TRANSPOSED_ROW = re.compile(
     r"^(?:\[([^\[\]()&]*)\]|\(([^\[\]()&]*)\)|"
@@ -91,18 +81,15 @@ _SIZE = re.compile(
 _COLOUR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[[^\[\]{}]*\])?\{[^{}]*\}")
 _ROW_SPACING = re.compile(r"(\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm)\s*\]")
 _COLON = re.compile(r"\\colon(?![a-zA-Z])|\{\s*:\s*\}")
-_ORDINAL = re.compile(  # 8th, 8\text{th}, 8^{\text{th}}
-    r"(?<=\d)(?:\s*\^\s*\{\s*(?:TEXT|ENDING)\s*\}|\s*\^?\s*TEXT|ENDING(?![A-Za-z]))".replace(
-        "TEXT", r"\\(?:text|mathrm|textrm|mbox)\s*\{\s*ENDING\s*\}"
-    ).replace("ENDING", "(?:th|st|nd|rd)")
-)
+_TH = r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{\s*(?:th|st|nd|rd)\s*\}|(?:th|st|nd|rd)(?![A-Za-z]))"
+_ORDINAL = re.compile(rf"(?<=\d)(?:\s*\^\s*\{{\s*{_TH}\s*\}}|(?:\s*\^?\s*(?=\\))?{_TH})")  # 8th, 8^{\text{th}}
 _THIN_SPACE = re.compile(r"\\[!]\s*")
 _SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}|(?<![\\}])\{\}|\s+")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _FONT = re.compile(FONT)
 _CIRCLE = r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z]))"
 _PRIME = r"(?:'|\^\s*\{?\s*\\prime\s*\}?)"
-_SECOND = r"(?:''|\"|\^\s*\{?\s*(?:\\prime\s*){2}\}?)"
+_SECOND = r"(?:''|\\?\"|\^\s*\{?\s*(?:\\prime\s*){2}\}?)"
 _ARC = re.compile(rf"(\d+)\s*{_CIRCLE}\s*(\d+(?:\.\d+)?)\s*{_PRIME}(?:\s*(\d+(?:\.\d+)?)\s*{_SECOND})?")
 _DEGREES = re.compile(
     rf"{_CIRCLE}(?:\s*\\(?:text|mathrm|textrm)\s*\{{\s*[CF]\s*\}}|\s*[CF](?![A-Za-z]))?|\\degrees?(?![a-zA-Z])|"
@@ -110,7 +97,7 @@ _DEGREES = re.compile(
 )
 _PERCENT = re.compile(
     r"\\%|\\(?:text|mathrm|mbox)\s*\{\s*(?:percent|per cent|percentage points?)\s*\}|"
-    r"(?<=[\d}$%])\s*(?:percentage|percent|pct)\b(?:\s+points?)?"
+    r"(?<=[\d}$%])\s*(?:percentage|per ?cent|pct)\b(?:\s+points?)?"
 )
 _HALF_DAY = re.compile(r"(?<=\d)\s*(?:\\text\w{0,6}|\\mathrm)?\s*\{?\s*\b([AaPp])\.?\s*[mM]\b\.?\s*\}?\s*\.?$")
 _CURRENCY = re.compile(
@@ -127,7 +114,7 @@ _OR = re.compile(r",?\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*|(?<=[\d})\]])or(?=\w|[\
 RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
 _TRAILING = " \t\r\n.,;:\\"
 _SHORT = r"(?:(\d|[a-zA-Z]|\\(?!frac|sqrt)[a-zA-Z]+)|\{([^{}]*)\})"
-_SHORT_FRACTION = re.compile(rf"\\frac\s*{_SHORT}\s*{_SHORT}")
+_SHORT_FRACTION = re.compile(rf"\\(frac|binom)\s*{_SHORT}\s*{_SHORT}")
 _SHORT_ROOT = re.compile(r"(\\sqrt(?:\[[34]\])?)\s*(\d+|[a-zA-Z])")
 _TIMES_TEN = re.compile(r"(?<=\d)\s*[xX]\s*10\s*\^")
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\(?:R|Reals?)(?![a-zA-Z])|\ball real numbers\b")
@@ -201,7 +188,9 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
     text = _ANGLE.sub(_angle, _ARC.sub(_degrees_of_arc, text))
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE_ARGUMENT.sub(r"(\\frac{\1\\pi}{180})", text)
-    text = _without_periods(_DEGREES.sub("", text))
+    text = _DEGREES.sub("", text)
+    for repeating in (_REPEATING, _PERIOD, _DOTTED_PERIOD):
+        text = repeating.sub(_repeating_decimal, text)
     text = _SEGMENT.sub(r"\1", _EMPTY_SET.sub(r"\\emptyset ", _REALS.sub(r"(-\\infty,\\infty)", text)))
     text = _HALF_DAY.sub(lambda match: f" {match[1].lower()}m", text.rstrip(_TRAILING))
     text = _TIMES_TEN.sub(r"\\times 10^", without_text_unit(text, variables))
@@ -214,12 +203,14 @@ def normalise(text: str, variables: frozenset[str] = frozenset()) -> str:
     text = _join_parts(without_plain_unit(text, variables))
     text = _matrix(_latex_of_ascii(_ascending(_PAIR.sub(r"\1,\2", text))))
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
-    text = _SHORT_FRACTION.sub(r"\\frac{\1\2}{\3\4}", _FRACTION.sub(r"\\frac", text))
+    text = _SHORT_FRACTION.sub(r"\\\1{\2\3}{\4\5}", _FRACTION.sub(r"\\frac", text))
     text = _CHOOSE_IN_WORDS.sub(r"\\binom{\1}{\2}", _SHORT_ROOT.sub(r"\1{\2}", text))
     text = _ABSENT.sub("does not exist", _NO_SOLUTION.sub(r"\\emptyset ", text))
-    if text.startswith("(") and "=" in text and "," not in text and matching(text, 0) == len(text) - 1:
-        text = text[1:-1].strip()
-    while text.startswith("((") and text.endswith("))") and matching(text, 1) == len(text) - 2:
+    while (
+        text.startswith("(")
+        and matching(text, 0) == len(text) - 1
+        and (("=" in text and "," not in text) or (text.startswith("((") and matching(text, 1) == len(text) - 2))
+    ):
         text = text[1:-1].strip()
     return " ".join(text.split())
 
@@ -253,7 +244,7 @@ def _angle(match: re.Match[str]) -> str:
 
 def _in_base(match: re.Match[str]) -> str:
     base = match[1] or match[3]
-    return f"_{{{_BASE_WORDS.index(base) + 2 if base in _BASE_WORDS else base}}}"
+    return f"_{{{BASES.index(base) + 2 if base in BASES else base}}}"
 
 
 def _degrees_of_arc(match: re.Match[str]) -> str:
@@ -360,29 +351,15 @@ def _latex_of_ascii(text: str) -> str:
     if (complex_number := _PYTHON_COMPLEX.match(text)) and any(map(str.isdigit, text)):
         text = complex_number[1] + "i"
     text = _LOG_BASE.sub(r"\\log_{\1}", _INVERSE.sub(r"\\arc\1 ", text))
-    text = _EXPONENT_NOTATION.sub(_power_of_ten, _BARE_POINT.sub("", text))
+    text = _EXPONENT_NOTATION.sub(r"\1\\times 10^{\2\3}", _BARE_POINT.sub("", text))
     text = _FUNCTION.sub(r"\\\1 ", text.replace("**", "^"))
     while call := _IN_PARENTHESES.search(text):
         closing = matching(text, call.end() - 1)
         if closing is None:
             break
-        opened, closed = _DELIMITERS[call[1]] if call[1] else (call[2] + "{", "}")
+        opened, closed = (_DELIMITERS[call[1]] if call[1] else call[2] + "{@}").split("@")
         text = text[: call.start()] + opened + text[call.end() : closing] + closed + text[closing + 1 :]
     return re.sub(r"\s*\*\s*", r"\\cdot ", _EXPONENT.sub(r"^{\1}", text))
-
-
-def _power_of_ten(match: re.Match[str]) -> str:
-    """``8.7e08`` as a product; the exponent loses its leading zeros."""
-    mantissa, exponent = match.groups()
-    sign = "-" if exponent.startswith("-") else ""
-    return rf"{mantissa}\times 10^{{{sign}{exponent.lstrip('+-0') or '0'}}}"
-
-
-def _without_periods(text: str) -> str:
-    """The text with decimals that repeat as fractions."""
-    for repeating in (_REPEATING, _PERIOD, _DOTTED_PERIOD):
-        text = repeating.sub(_repeating_decimal, text)
-    return text
 
 
 def _repeating_decimal(match: re.Match[str]) -> str:

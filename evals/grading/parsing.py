@@ -37,6 +37,9 @@ _GROUPED = re.compile(r"\s*-?\d{1,3}(,\d{3})+(\.\d+)?\s*")
 _OF_LETTERS = re.compile(r"\\(?:gcd|lcm)(?![a-zA-Z])[^A-Za-z]*[A-Za-z]")
 _NOT_ONE_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}|(?<![_^\d])\d+\s+\d|\d\.\d*\.|(?<=\d)\s*_")
 
+MAX_BITS = 400_000.0  # numbers beyond this many bits (about 120,000 digits) are not worked out
+Values = Mapping[sympy.Symbol, sympy.Rational]
+
 
 class Unreadable(Exception):
     """An answer that is no mathematics the grammar knows, or too large to be worked out."""
@@ -111,12 +114,6 @@ def parse(text: str) -> sympy.Basic:
     bound = {limits[0] for node in expression.atoms(sympy.Sum, sympy.Product) for limits in node.limits}
     units = {symbol: sympy.I for symbol in expression.free_symbols if symbol.name == "i" and symbol not in bound}
     return expression.xreplace(units) if units else expression
-
-
-MAX_BITS = 400_000.0  # numbers beyond this many bits (about 120,000 digits) are not worked out
-
-
-Values = Mapping[sympy.Symbol, sympy.Rational]
 
 
 def is_workable(expression: sympy.Basic | sympy.MatrixBase, values: Values = MappingProxyType({})) -> bool:

@@ -12,9 +12,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from evals.core.errors import UserError
 from evals.grading.comparison import compare, decide_quantities
@@ -107,8 +106,7 @@ class GradingPool(AbstractContextManager["GradingPool"]):
         return verdicts
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
+class Undecided(NamedTuple):
     """A comparison that needs algebra: both sides normalised, and what has been spent on it so far."""
 
     extracted: str
@@ -146,7 +144,12 @@ def _decide(case: Case) -> tuple[str | None, Reason | tuple[str, str]]:
         if letter is None:
             return answer, Reason.INVALID_GOLD
         equal = answer == letter
-    elif case.kind is Kind.ANSWER and _is_verbatim(case):
+    elif (
+        case.kind is Kind.ANSWER  # the whole text, words included: ``odd $n$``
+        and is_readable(case.prediction)
+        and is_readable(case.gold)
+        and decide(normalise(case.prediction), normalise(case.gold))
+    ):
         return case.prediction, Reason.MATCH
     elif (integer := canonical_integer(answer)) and (reference := canonical_integer(gold)):
         equal = integer == reference  # most answers, and any number of digits: before all else
@@ -161,9 +164,3 @@ def _decide(case: Case) -> tuple[str | None, Reason | tuple[str, str]]:
         if equal is None:
             return answer, (ours, theirs)
     return answer, Reason.MATCH if equal else Reason.MISMATCH
-
-
-def _is_verbatim(case: Case) -> bool:
-    """Return whether a prediction equals the whole gold text, words included (``odd $n$``)."""
-    readable = is_readable(case.prediction) and is_readable(case.gold)
-    return readable and decide(normalise(case.prediction), normalise(case.gold)) is True

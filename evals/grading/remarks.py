@@ -37,8 +37,8 @@ _SYMBOL = (
     r"(?![A-Za-z])(?:\s*\^\s*\{?\s*-?\d\s*\}?)?"
 )
 _UNIT_SYMBOLS = re.compile(  # ``7 m/s^2``, ``12ft``; one letter after a space alone
-    rf"(?<=[\d}}])(?: \s*|(?=[A-Za-z]{{2}}|[A-Za-z](?:\^\{{?\d\}}?)?\s*/)){_SYMBOL}(?:\s*(?:/|"
-    rf"\\cdot(?![A-Za-z])|\s)\s*\(?\s*{_SYMBOL}\s*\)?)*$"
+    rf"(?<=[\d}}])(?: \s*|(?=\\?[A-Za-z]{{2}}|[A-Za-z](?:\^\{{?\d\}}?)?\s*/)){_SYMBOL}(?:\s*(?:/|"
+    rf"\\cdot(?![A-Za-z])|\s)\s*\(?\s*{_SYMBOL}\s*\)?)*(?P<words>(?:(?<![KT])\s+(?:to the )?[a-z]{{4,}})*)$"
 )
 _NEEDS_SPACE = frozenset("LlNJWVTACFhK")  # beside a digit they are variables: ``3\mathrm{V}``
 _NAMED = re.compile(rf"[^\W\d_]{{4,}}|{_PREFIXED}|{languages.UNITS}|{languages.NOUNS}")
@@ -47,9 +47,8 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _SYMBOLS = re.compile(r"(?<![A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])")  # and products of them
 _COMMAND = re.compile(r"\\(?:text\w*|mbox|hbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _COMMANDS = re.compile(rf"{_FONT}|\\(?:frac|[,;:! ]|q?quad|cdot|times|circ|Omega|AA)(?![A-Za-z])|[{{}}~^]")
-_NAMES = re.compile(  # of constants, functions and letters
-    r"(?i)(?:pi|alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|omega|infinity|sqrt|sin|cos|tan|cot|sec|csc|log|"
-    r"exp|arc\w+)"
+NAMES = (  # of constants, functions and letters
+    r"(?:pi|alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|omega|infinity|sqrt|sin|cos|tan|cot|sec|csc|log|exp|arc\w+)"
 )
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _REFUSED = re.compile(
@@ -82,16 +81,6 @@ _LEADS_ELSEWHERE = re.compile(
     rf"(?i)\b(?:{languages.DENIALS}|if|whether|bounds?|estimate|approximation|{OTHER})\b|\?"
     r"|\b(?:twice|thrice|half|double|triple|square|root|negative|inverse|reciprocal)\b.*\b(?:it|that|answer|result|solution)\b"
 )
-_RELATIONS = {
-    r"greater than or equal to|at least|no (?:less|fewer) than|not less than": r"\ge ",
-    r"less than or equal to|at most|no more than|not more than|up to": r"\le ",
-    r"greater than|more than|larger than|over|above": "> ",
-    r"less than|fewer than|smaller than|under|below": "< ",
-    r"negative|minus": "-",
-    rf"(?:it is )?(?:{languages.ABOUT})|(?:the )?(?:point|vertex|center|centre|interval|set|pair|ordered pair|vector|"
-    r"number|value|total|sum|(?:a )?total of|equation|line|function|coordinates|[a-z]{3}(?<=USD|EUR|GBP|INR|CNY)|only|"
-    r"in total|altogether)": "",
-}
 _STATED = re.compile(
     r"(?<![A-Za-z0-9_.\\^])(?:(?:US|HK|NZ|[AC])?\\?\$|[€£¥₹]|Rs\.?)?\s?(?<![A-Za-z0-9_])[-+\u2212]?(?:\d(?:[\d.,:/]*\d)?|\.\d+)(?:\s?\\?%)?(?![A-Za-z0-9_^])"
 )
@@ -104,8 +93,8 @@ _REMARK_ON_ANOTHER = re.compile(
 _NO_SENTENCE = re.compile(r"(?!\\[$%])[=<>*+|\\{}_~^/]|[1-9]|(?<![A-Za-z'])(?![aAI]\b)[A-Za-z](?![A-Za-z'])")
 _CHANGES = re.compile(
     rf"(?i)\b(?:{languages.DENIALS}|{languages.QUANTITIES}|or|is too|than|least|most|more|less|fewer|greater|smaller|"
-    r"larger|between|below|under|above|over|exceeds?|negative|am|pm)"
-    rf"\b|\?|\d\s*!|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}"
+    r"larger|between|below|under|above|(?<!left )over|exceeds?|negative|am|pm)"
+    rf"\b|\?|\d\s*!|\btimes as\b|\b0\s+(?:{_SCALE_WORDS})\b|{any_of(NEGATIONS, WRONG_WORDS)}"
 )
 _WHERE = re.compile(r"^(?P<name>[A-Za-z])\s*,?\s+(?:where|with|for)\s+(?P=name)\s*=\s*(?P<value>[^=]+)$")
 
@@ -113,9 +102,7 @@ _WHERE = re.compile(r"^(?P<name>[A-Za-z])\s*,?\s+(?:where|with|for)\s+(?P=name)\
 def without_text_unit(text: str, variables: frozenset[str] = frozenset()) -> str:
     r"""Remove a trailing ``\text{ cm}^2``, and read ``4\text{ million}`` as a number; ``variables`` are no units."""
     while scale := _SCALE.search(text):
-        factor = next(
-            factor for factor, words in languages.SCALES.items() if re.fullmatch(words, scale["word"].lower())
-        )
+        factor = next(by for by, words in languages.SCALES.items() if re.fullmatch(words, scale["word"].lower()))
         rest = "" if scale["font"] and scale["rest"] == "}" else (scale["font"] or "") + scale["rest"]
         text = text[: scale.start()] + factor + rest
     match = _TEXT_UNIT.search(text)
@@ -150,7 +137,7 @@ def _is_unit(text: str, variables: frozenset[str]) -> bool:
         return False
     if any(len(word) < 4 and variables.issuperset(word) for word in words):
         return False
-    if any(map(_NAMES.fullmatch, words)) or not (named or not words):
+    if any(re.fullmatch(NAMES, word, re.IGNORECASE) for word in words) or not (named or not words):
         return False
     phrase = any(len(word) > 3 for word in named)  # in which words of three letters are words too: "red balls"
     if not all(word in named or _SHORT.fullmatch(word) or (phrase and len(word) == 3) for word in words):
@@ -158,7 +145,11 @@ def _is_unit(text: str, variables: frozenset[str]) -> bool:
     if plain.count("(") != plain.count(")"):  # the end of an aside
         return False
     said = _SQUARE_UNIT.sub("", plain.strip()).strip(" ,;.()")
-    return not (_REFUSED.search(said) or _REFUSED_FIRST.match(said))
+    return not _is_refused(said)
+
+
+def _is_refused(said: str) -> bool:
+    return bool(_REFUSED.search(said) or _REFUSED_FIRST.match(said))
 
 
 def without_plain_unit(text: str, variables: frozenset[str] = frozenset()) -> str:
@@ -174,7 +165,8 @@ def without_plain_unit(text: str, variables: frozenset[str] = frozenset()) -> st
 
 def without_unit_symbols(text: str) -> str:
     """The text without symbols of units behind its number, where it stands beside a number: none is a variable then."""
-    return _UNIT_SYMBOLS.sub("", text)
+    match = _UNIT_SYMBOLS.search(text)
+    return text[: match.start()] if match and not _is_refused(match["words"].strip()) else text
 
 
 def stated_number(sentence: str) -> str | None:
@@ -211,7 +203,7 @@ def without_lead(text: str) -> str:
     if match is None or not match["rest"].strip():
         return text
     words, rest = " ".join(match["words"].split()), match["rest"].strip()
-    for pattern, sign in _RELATIONS.items():
-        if re.fullmatch(pattern, words, re.IGNORECASE):
+    for sign, relation in languages.RELATIONS.items():
+        if re.fullmatch(relation, words, re.IGNORECASE):
             return sign + rest
     return rest if _LEADS_UP.match(words) and not _LEADS_ELSEWHERE.search(words) else text

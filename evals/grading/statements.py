@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evals.grading import languages
-from evals.grading.assertion import ADVERB, is_denied, is_of_another, is_plain, is_said_by_others
+from evals.grading.assertion import ADVERB, is_denied, is_of_another, is_plain
 from evals.grading.languages import COPULAS, NEGATIONS, OPTION_WORDS, RIGHT_WORDS, WRONG_WORDS, any_of, one_of
 
 OPEN = (
@@ -38,16 +38,14 @@ _FITS = r"\s{1,4}(?:fits|works|remains|matches|survives|satisfies|holds|agrees|q
 _CONCLUDING = "think|believe|actually|rather|instead|thus|so|therefore|hence|only|that|then|conclude"
 _IS_RIGHT = (
     rf"(?i:(?:only\s{{1,3}})?(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}(?:[ \t]?[:\u2013-][ \t]?(?i:correct|true)\b|"
-    rf"(?<!\bthe )\s{{1,4}}(?:it is(?=[.!]|\s*$))|"
-    r"\s{1,4}(?:is|must be|has to be|would be|seems|appears to be)\s{1,3}(?:(?:thus|therefore|clearly|indeed|also|"
-    r"definitely)\s{1,3})?(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:one that\s{1,3})?"
+    rf"(?<!\bthe )\s{{1,4}}(?:it is|fits|works|remains|matches)(?=[.!]|\s*$)|"
+    rf"\s{{1,4}}(?:is|must be|has to be|would be|seems|appears to be)\s{{1,3}}(?:(?:{languages.ADVERBS})\s{{1,3}})?"
+    r"(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:(?:one|option|choice) (?:that|which)\s{1,3})?"
     r"(?:correct|right|best|true|accurate|answer|works|fits|appropriate|suitable|valid)\b)"
 )
 _END = r"(?=[.!]?\s{0,3}(?:$|\n)|[.!](?:\s|$))"
 _THE_LETTER = rf"(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}"
 _IN_BETWEEN = r"[^.!?;:\n]{0,40}?"
-
-
 SAID, STRONG, _OWN, _REMARK = 3, 2, 1, 0
 """Strengths: "the answer is C", which is strong or a remark; a box, a tag, a line; "we choose C"; a remark."""
 
@@ -107,13 +105,14 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
         strong=True,
     ),
     _rule(
-        "ans|verdict|conclusion|result|solution|final|correct",
+        "ans|verdict|conclusion|result|solution|final|correct|key",
         rf"\bWORDS\.?(?:(?<=\.)|(?<!\.)(?:{_MARK}|\s{{1,3}}is\b))\s{{0,4}}{_ANY_NOUN}{_LETTER}{_END}",
         strong=True,
     ),
     _rule(
-        "choose|chose|chosen|select|selected|pick|picked|go with|going with|opt for|opted for|settle on|mark",
-        rf"\bWORDS\s{{1,4}}{_THE_LETTER}",
+        "choose|chose|chosen|select|selected|pick|picked|go with|going with|opt for|opted for|settle on|mark|"
+        "leaves|leaving|left with",
+        rf"\bWORDS(?i:(?:\s{{1,3}}(?:us|with|only)){{0,3}})\s{{1,4}}{_THE_LETTER}",
     ),
     _rule(
         "it|this|that|which",
@@ -124,7 +123,6 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
     _rule(_CONCLUDING, rf"(?:^|\bWORDS[,:]?\s{{1,4}}){_IS_RIGHT}"),
     _rule("only", rf"\bWORDS\s{{1,3}}{_THE_LETTER}{_FITS}"),
     _rule("option|choice|alternative", rf"(?:^|(?<=[.!?,] )|(?<=\n))WORDS\s{{1,3}}{_LETTER}{_FITS}"),
-    _rule("leaves|leaving", rf"\bWORDS(?i:(?:\s{{1,3}}(?:us|with|only)){{0,3}})\s{{1,4}}{_THE_LETTER}"),
     _rule(
         "closest|nearest|remaining one|one that", rf"\bWORDS\b{_IN_BETWEEN}\s(?:is|must be)\s{{1,3}}{_THE_LETTER}{_END}"
     ),
@@ -135,7 +133,7 @@ _RULES = (  # white space is bounded: three optional gaps in a row would take cu
         rf"{_THE_LETTER}{_END}",
     ),
     _rule(
-        "corresponds to|corresponding to|matches|agrees with|gives|given by|is|be|represented by|described by",
+        "corresponds to|corresponding to|matches|agrees with|gives|is|be|by|i.e.|namely",
         rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}",
     ),
     _rule(
@@ -169,7 +167,7 @@ _MAY_FOLLOW = re.compile(
     r"\s{0,2}[\u0400-\u1fff\u3040-\ud7ff]",  # letters that no formula has
 )
 _DENIED_BEFORE = re.compile(  # in small letters, for without regard to case it takes far longer
-    rf"(?:(?:\b(?:{languages.DOUBTS}|(?:wrong|mistake|incorrect) to|nor|if|whether|unless|(?<!\bis )(?<!['\u2019]s )"
+    r"(?:(?:\b(?:(?:wrong|mistake|incorrect) to|nor|if|whether|unless|(?<!\bis )(?<!['\u2019]s )"
     r"why|how|suppose|assum(?:e|ing)|eliminates?|reject|exclude|discard|rule[sd]? out|instead of|rather than|either|"
     r"or)\b)(?:\s{1,3}(?:that|to|would|could|should|the|can|be|we|you|i|one|correct|right|best|final|my|our))*"
     r"|\b(?:mistake|error|trap|temptation)\s{1,3}(?:is|was|would\s{1,3}be)\s{1,3}to|\btempt(?:ing|ed)\s{1,3}to"
@@ -181,13 +179,13 @@ _ON_A_CONDITION = re.compile(
 )
 _NO = any_of(NEGATIONS, WRONG_WORDS)
 REJECTED = re.compile(  # "is wrong", "cannot be", "no es", "गलत है"; in the next sentence too: ". Wait, that is wrong"
-    rf"{CLOSE}(?:(?:[.!,\s]{{0,3}}(?:(?:wait|no|hmm+|but|oh|sorry|actually|on second thought)[,.!\s]{{1,4}}){{0,3}}"
+    rf"{CLOSE}(?:(?:[.!,\s]{{0,5}}(?:(?:wait|no|hmm+|but|oh|sorry|actually|on second thought)[,.!\s]{{1,4}}){{0,3}}"
     r"(?:that|this|it|which)(?!(?:['\u2019]s|\s(?:is|was))\snot\s(?!(?:the\s|an?\s)?(?:right|correct|true|possible|valid|"
     r"it|so|answer|option)\b)\w))?"
     rf"\s{{0,3}}(?:['\u2019]s|was|are|were|(?:would|must) be|seems|appears|looks|{_VERBS})"
-    r"\s{1,3}(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|then)"
-    rf"\s{{1,3}}){{0,2}}(?:{_NO}|(?:n't|invalid|impossible|ruled|eliminated|excluded|rejected|discarded|out|irrelevant|"
-    r"inaccurate|unlikely|untrue|an? (?:\w+ ){0,2}(?:distractor|trap|mistake|error|misconception))\b|right\?)"
+    rf"\s{{1,3}}(?:(?:{languages.ADVERBS}|plainly|too|to be)\s{{1,3}}){{0,2}}(?:{_NO}|right\?|(?:n't|invalid|"
+    r"impossible|ruled|eliminated|excluded|rejected|discarded|out|irrelevant|inaccurate|unlikely|untrue|"
+    r"an? (?:\w+ ){0,2}(?:distractor|trap|mistake|error|misconception))\b)"
     r"|\s{0,3}(?:isn['\u2019]t|cannot|can't|can not|couldn't|doesn't|does not|won't|fails|violates|contradicts|(?:can|"
     r"must|should|has to|could|has been|have been) (?:be )?(?:eliminated|ruled|excluded|rejected|discarded|wrong))\b"
     rf"|\s{{0,6}}[:\u2013-]\s{{0,3}}(?:wrong|incorrect|false|no)\b|\s{{0,3}}\?|"
@@ -213,27 +211,27 @@ def stated(text: str, start: int = 0) -> Iterator[Statement]:
         for match in rule.finditer(text, small, start):
             end = match.end("letter")
             begin, before = match.start(), (match.start(), match.start("letter"))
-            denied = _DENIED_BEFORE.search(small, max(0, begin - 60), begin) or is_said_by_others(small, begin)
-            if denied or not _is_statement(text, end):
+            if is_denied(small, *before) or _DENIED_BEFORE.search(small, max(0, begin - 60), begin):
+                continue
+            if not _is_statement(text, end):
                 continue
             if rule.strong and (
-                is_denied(small, *before)
-                or (":" in match[0] and _SUBJECT.match(text, begin))
+                (":" in match[0] and _SUBJECT.match(text, begin))
                 or not (_LINKED.search(text, *before) or is_plain(text, begin))
             ):
                 continue
             is_said = rule.strong and match.groupdict().get("modal") is None
             yield Statement(begin, end, match["letter"], SAID if is_said else _OWN)
-    last = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
-    whole, first = _WHOLE_LINE.match(text), _FIRST_LINE.match(text)
-    alone = first if first and not _LETTER_LINE.search(text, first.end()) else None
-    for match in filter(None, (alone, _BEHIND_NUMBER.search(text, max(0, len(text) - 300)))):
-        yield Statement(match.start("letter"), match.end("letter"), match["letter"], _OWN)
-    listed = last and _LETTER_LINE.search(text, text.rfind("\n", 0, max(last.start(), 0)) + 1, last.start())
-    if last and not listed and _is_statement(text, last.end("letter")):
-        yield Statement(last.start(), last.end("letter"), last["letter"], STRONG)
-    if whole and not _LISTED.search(text, whole.end("letter")) and _is_statement(text, whole.end("letter")):
-        yield Statement(whole.start("letter"), whole.end("letter"), whole["letter"], STRONG)
+    line = max(text.rstrip().rfind("\n"), 0)
+    first, last, whole = _FIRST_LINE.match(text), _LAST_LINE.match(text, line), _WHOLE_LINE.match(text)
+    for found, strength, listed in (  # a letter alone, but not behind or before other options
+        (first, _OWN, first and _LETTER_LINE.search(text, first.end())),
+        (_BEHIND_NUMBER.search(text, max(0, len(text) - 300)), _OWN, None),
+        (last, STRONG, last and _LETTER_LINE.search(text, text.rfind("\n", 0, line) + 1, line)),
+        (whole, STRONG, whole and _LISTED.search(text, whole.end("letter"))),
+    ):
+        if found and not listed and (strength == _OWN or _is_statement(text, found.end("letter"))):
+            yield Statement(found.start("letter"), found.end("letter"), found["letter"], strength)
 
 
 def weighed(text: str, statement: Statement) -> Statement:

@@ -24,6 +24,18 @@ _BACKSTOP = 10  # seconds beyond the wall-clock limit after which a worker that 
 _SYMPY_ERRORS = ArithmeticError, AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError
 """The exceptions that SymPy raises where it cannot work an expression out."""
 
+Pair = tuple[str, str]
+Judge = Callable[[str, str, float], Outcome]
+
+STARTUP_ALLOWANCE = 60.0  # seconds that a worker may take to come up before the pool counts as lost
+
+_NO_WORKERS = (
+    "grading: no worker process comes up (its own message stands above); needed: memory for it, and, in a script, the "
+    'calls below `if __name__ == "__main__":`, for each worker imports the script'
+)
+_WINDOW = 32  # comparisons handed to the pool at a time, per worker
+_PRELOADED = ["math_verify", "latex2sympy2_extended", "sympy", "pebble.pool.process"]
+
 
 def initialise(memory_limit: int) -> None:
     """Bound this process's address space to ``memory_limit`` bytes, and let it die at once."""
@@ -61,19 +73,6 @@ def limited(compare: Callable[[], Reason], time_limit: float) -> Outcome:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-
-
-Pair = tuple[str, str]
-Judge = Callable[[str, str, float], Outcome]
-
-STARTUP_ALLOWANCE = 60.0  # seconds that a worker may take to come up before the pool counts as lost
-
-_NO_WORKERS = (
-    "grading: no worker process comes up (its own message stands above); needed: memory for it, and, in a script, the "
-    'calls below `if __name__ == "__main__":`, for each worker imports the script'
-)
-_WINDOW = 32  # comparisons handed to the pool at a time, per worker
-_PRELOADED = ["math_verify", "latex2sympy2_extended", "sympy", "pebble.pool.process"]
 
 
 @dataclass

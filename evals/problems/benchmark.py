@@ -51,10 +51,8 @@ def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
         if columns.id is None:  # repeated rows count once
             released = list({(row["problem"], row["answer"]): row for row in released}.values())
     else:
-        values = columns.model_dump().values()
-        names = [name for value in values for name in (value if isinstance(value, tuple) else [value])]
-        released = source.read([name for name in dict.fromkeys(names) if name is not None])
-    if len(released) != settings.count:
+        released = source.read(_names(columns))
+    if settings.count is not None and len(released) != settings.count:
         raise InvalidInput(where, "", f"has {len(released)} problems; expected {settings.count}")
     reader = _Reader(settings, columns)
     make = {"math": reader.answer, "choice": reader.choice, "code": reader.program}[settings.grader]
@@ -82,12 +80,18 @@ def _topic(row: Row, column: str | None, where: str) -> Row:
     return {} if column is None else {"topic": _text(row[column], column, where)}
 
 
+def _names(columns: Columns) -> list[str]:
+    values = columns.model_dump().values()
+    names = [name for value in values for name in (value if isinstance(value, tuple) else [value])]
+    return [name for name in dict.fromkeys(names) if name is not None]
+
+
 def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
-    """The columns of the source; a local file has the project's own names, and so have the rows of a release."""
+    """The columns of the source; a release's rows have the project's own names, and a local copy may have them."""
     declared = settings.columns
     if isinstance(declared, str):
         return Columns(id="id" if RELEASES[declared].has_ids else None, problem="problem", answer="answer")
-    if declared is not None and not source.is_file:
+    if declared is not None and (not source.is_file or settings.repository is None or source.has(_names(declared))):
         return declared
     columns: dict[str, str | None] = {"id": "id", "problem": "problem", "answer": "answer"}
     if settings.grader == "code":

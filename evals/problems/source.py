@@ -12,7 +12,7 @@ from typing import Any
 from evals.core.config.problem_sets import ReleaseName
 from evals.core.config.source_table import SourceTable
 from evals.core.errors import InvalidInput, UserError, first_line
-from evals.core.files import read_json, read_jsonl, reading, sha256_file
+from evals.core.files import read_json, read_jsonl, read_parquet, reading, sha256_file
 
 TOKEN_VARIABLE = "HF_TOKEN"
 _UPSTREAM_ID = "source_id"
@@ -45,6 +45,11 @@ class Source:
         if self.path is None or not self.is_file:
             return list(self.scan(columns))
         return [{**row, "id": row.get(_UPSTREAM_ID, row.get("id"))} for row in _read_file(self.path, columns)]
+
+    def has(self, columns: Sequence[str]) -> bool:
+        """Return whether the first row of the local file has some columns."""
+        assert self.path is not None
+        return set(columns) <= set(next(iter(_read_file(self.path)), {}))
 
     def scan(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The set's rows one by one, a local file's with the repository's own columns: for millions of rows."""
@@ -108,18 +113,30 @@ class Source:
         )
 
 
-def _read_file(path: Path, columns: Sequence[str]) -> Sequence[dict[str, Any]]:
-    """The rows of a file: JSON lines, one JSON array (``.json``) or a table with commas (``.csv``)."""
-    if path.suffix not in (".json", ".csv"):
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_FORMS = (".jsonl", ".json", *_SEPARATORS, ".parquet")
+
+
+def _read_file(path: Path, columns: Sequence[str] = ()) -> Sequence[dict[str, Any]]:
+    """The rows of a file: JSON lines, one JSON array (``.json``), a table with commas or tabs, or Parquet."""
+    suffix = path.suffix.lower()
+    if suffix not in _FORMS and path.exists():
+        raise InvalidInput(str(path), "", f"ends in {suffix or 'no suffix'}", ", ".join(_FORMS))
+    if suffix == ".jsonl" or not path.exists():
         return read_jsonl(path, required=columns)
-    if path.suffix == ".json":
+    if suffix == ".json":
         rows = read_json(path)
+    elif suffix == ".parquet":
+        import pyarrow as pa  # not for everyone who plans a study
+
+        rows = pa.Table.from_pandas(read_parquet(path), preserve_index=False).to_pylist()
     else:
         with reading(path), open(path, encoding="utf-8-sig", newline="") as handle:
-            rows = list(csv.DictReader(handle))
+            rows = list(csv.DictReader(handle, delimiter=_SEPARATORS[suffix]))
     if not isinstance(rows, list):
         raise InvalidInput(str(path), "", "is no array", "one JSON array of objects")
     for number, row in enumerate(rows, start=1):
         if missing := [column for column in columns if not isinstance(row, dict) or row.get(column) is None]:
-            raise InvalidInput(f"{path}: row {number}", "", f"lacks {', '.join(missing)}")
+            has = f"; has: {', '.join(map(str, row))}" if isinstance(row, dict) else ""
+            raise InvalidInput(f"{path}: row {number}", "", f"lacks {', '.join(missing)}{has}")
     return rows

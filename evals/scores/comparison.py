@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.clusters import Clusters, cluster_sums, label
-from evals.statistics.difference import estimate_difference
+from evals.statistics.difference import Bases, base_masks, estimate_difference, mean_over_seeds
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
 from evals.statistics.robust import falls_p_value, percentile_interval
@@ -75,6 +76,8 @@ class Settings:
     given: tuple[str, ...] = (BASE,)  # methods that are one given policy each: their seeds add no variance
     looks: tuple[Look, ...] = ()  # of a study that stops when it is certain
     stopping: StoppingRule | None = None  # of such a study
+    is_first_look: bool = False  # at which seeds have the degrees of freedom of the method that has fewer
+    choices: Mapping[str, float] = field(default_factory=dict)  # method -> variance of its mean by the choice of a way
     fall: Fall = FALL  # the rule by which a training run fell
 
     @classmethod
@@ -113,9 +116,9 @@ class Settings:
         look = self.last_look(pair)
         return self.confidence if look is None else 1.0 - look.level_alone
 
-    def is_fixed(self, method: str) -> bool:
-        """Return whether a method's seeds are no sample of seeds."""
-        return self.claim is Claim.CHECKPOINTS or method in self.given
+    def is_fixed(self, method: str, policies: int) -> bool:
+        """Return whether a method's seeds are no sample of seeds, where each base model has so many ``policies``."""
+        return self.claim is Claim.CHECKPOINTS or (method in self.given and policies == 1)
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,7 @@ class BenchmarkCounts:
     clusters: Clusters = None  # of problems that are near copies of one another
     by_last_statement: bool = False  # whether the last statement of a response without a mark was its answer
     fallen: frozenset[str] | None = None  # runs that fell; None where no training was read
+    bases: Mapping[str, int] = field(default_factory=dict)  # run -> its base model, where a model has several
 
     @property
     def problems(self) -> int:
@@ -149,13 +153,17 @@ class BenchmarkCounts:
         runs = [run for run, known in self.methods.items() if known == (model, method)][:seeds]
         return runs, None if self.fallen is None or method == BASE else len(self.fallen.intersection(runs))
 
-    def arm(self, model: str, method: str, seeds: int | None = None) -> tuple[FloatArray, npt.NDArray[np.int64]]:
-        """The fraction of correct samples [S, N] of a method's first ``seeds``, and the samples of a problem [S].
-
-        They are of the runs that did not fall; where all fell, of all.
-        """
+    def held(self, model: str, method: str, seeds: int | None = None) -> list[str]:
+        """A method's first ``seeds`` without those that fell; where all fell, all."""
         runs, _ = self.runs(model, method, seeds)
-        runs = [run for run in runs if run not in (self.fallen or ())] or runs
+        return [run for run in runs if run not in (self.fallen or ())] or runs
+
+    def arm(self, model: str, method: str) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        """The values of the runs of a method that did not fall; where all fell, of all."""
+        return self.values(self.held(model, method))
+
+    def values(self, runs: Sequence[str]) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        """The fraction of correct samples [S, N] of runs, and the samples of a problem [S]."""
         samples = np.array([self.samples[run] for run in runs])
         return np.array([self.counts[run] for run in runs]) / samples[:, None], samples
 
@@ -239,7 +247,8 @@ def _read_counts(path: Path) -> BenchmarkCounts:
     samples = dict.fromkeys(counts, content.samples_per_problem)
     clusters = label(content.problem_ids, content.clusters)
     stated = content.extraction is not None
-    return BenchmarkCounts(path, content.benchmark, samples, methods, counts, clusters, stated)
+    bases = {row.run: row.base for row in content.scores if row.base is not None}
+    return BenchmarkCounts(path, content.benchmark, samples, methods, counts, clusters, stated, bases=bases)
 
 
 def compare(
@@ -264,8 +273,8 @@ def compare(
         if name == ALL_BENCHMARKS:
             weights = weights_of(settings.weighting, {benchmark.benchmark: benchmark.problems for benchmark in members})
         clusters = [benchmark.clusters for benchmark in members]
-        arms = [_arms(pair, members, settings)[0] for pair in pairs]
-        contributions = np.array([problem_shares(one, other, weights, clusters) for one, other in arms])
+        arms = [_arms(pair, members, settings) for pair in pairs]
+        contributions = np.array([problem_shares(*sides, weights, clusters, bases) for sides, _, bases in arms])
         generator = _generator(settings.seed, "sign flips", name)
         p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()
         drawn = [draws[benchmark.benchmark] for benchmark in members]
@@ -291,16 +300,27 @@ def compare(
 
 def _arms(
     pair: Pair, benchmarks: Sequence[BenchmarkCounts], settings: Settings
-) -> tuple[tuple[list[FloatArray], list[FloatArray]], tuple[list[npt.ArrayLike], list[npt.ArrayLike]]]:
-    """Look up the accuracies [S, N] and samples [S] on each benchmark, of a pair's method and of what it meets.
+) -> tuple[
+    tuple[list[FloatArray], list[FloatArray]], tuple[list[npt.ArrayLike], list[npt.ArrayLike]], tuple[Bases, Bases]
+]:
+    """Look up the accuracies [S, N], samples [S] and base models [S] of a pair's method and of what it meets.
 
-    The reference method has all of its seeds, also those that were trained after the method's last look.
+    Accuracies and samples are on each benchmark. The reference method has all of its seeds, also those that were
+    trained after the method's last look. Of several base models those count that both have runs of, where there are
+    any; runs of different models have none in common.
     """
-    look = settings.last_look(pair)
-    one = [benchmark.arm(pair.model, pair.method, look.seeds if look else None) for benchmark in benchmarks]
-    other = [benchmark.arm(pair.against_model or pair.model, pair.against) for benchmark in benchmarks]
-    accuracies = [values for values, _ in one], [values for values, _ in other]
-    return accuracies, ([samples for _, samples in one], [samples for _, samples in other])
+    look, first, known = settings.last_look(pair), benchmarks[0], benchmarks[0].bases
+    one = first.held(pair.model, pair.method, look.seeds if look else None)
+    other = first.held(pair.against_model or pair.model, pair.against)
+    bases: tuple[Bases, Bases] = (None, None)
+    if pair.against_model is None and all(run in known for run in (*one, *other)):
+        shared = {known[run] for run in one} & {known[run] for run in other}
+        if shared:
+            one, other = ([run for run in runs if known[run] in shared] for runs in (one, other))
+        bases = [known[run] for run in one], [known[run] for run in other]
+    sides = [[benchmark.values(runs) for benchmark in benchmarks] for runs in (one, other)]
+    (ones, of_one), (others, of_other) = (map(list, zip(*side, strict=True)) for side in sides)
+    return (ones, others), (of_one, of_other), bases
 
 
 def problem_shares(
@@ -308,14 +328,16 @@ def problem_shares(
     control: Sequence[FloatArray],
     weights: Sequence[float] | None = None,
     clusters: Sequence[Clusters] | None = None,
+    bases: tuple[Bases, Bases] = (None, None),
 ) -> FloatArray:
     """Each problem's share [..., sum of N] in the difference of the means over benchmarks of accuracies [..., S, N].
 
     Of problems in ``clusters`` each cluster's.
     """
     relative, known = weights_or_alike(weights, len(treatment)), clusters or [None] * len(treatment)
+    one, other = map(base_masks, bases)
     shares = [
-        cluster_sums(weight * (a.mean(axis=-2) - b.mean(axis=-2)) / a.shape[-1], labels)
+        cluster_sums(weight * (mean_over_seeds(a, one) - mean_over_seeds(b, other)) / a.shape[-1], labels)
         for weight, a, b, labels in zip(relative, treatment, control, known, strict=True)
     ]
     return np.concatenate(shares, axis=-1) / sum(relative)
@@ -370,45 +392,57 @@ def _compare(
 
     Over all benchmarks of a study that stops, MDE and what a repetition would decide are by its own rule.
     """
-    (treatment, control), samples = _arms(pair, benchmarks, settings)
+    (treatment, control), samples, bases = _arms(pair, benchmarks, settings)
     confidence = settings.confidence_of(pair)
-    fixed = {"treatment_is_fixed": settings.is_fixed(pair.method), "control_is_fixed": settings.is_fixed(pair.against)}
+    masks = [base_masks(labels) for labels in bases]
+    one_each = [len(arm[0]) // len(of_arm) for arm, of_arm in zip((treatment, control), masks, strict=True)]
+    are_fixed = map(settings.is_fixed, (pair.method, pair.against), one_each)
+    fixed = dict(zip(("treatment_is_fixed", "control_is_fixed"), are_fixed, strict=True))
     clusters = [benchmark.clusters for benchmark in benchmarks]
-    difference = estimate_difference(treatment, control, weights=weights, samples=samples, clusters=clusters, **fixed)
-    differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters))
+    difference = estimate_difference(
+        treatment, control, weights=weights, samples=samples, clusters=clusters, bases=bases, **fixed
+    )
+    if settings.is_first_look:
+        difference = difference.with_least_freedom()
+    if settings.choices:
+        of_choice = settings.choices[pair.method] + settings.choices[pair.against]
+        difference = difference.with_choices(of_choice, 2.0 * (len(treatment[0]) - 1))
+    differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters, bases=bases))
     look, first = settings.last_look(pair), benchmarks[0]
     runs, fell = first.runs(pair.model, pair.method, look.seeds if look else None)
     against_runs, against_fell = first.runs(pair.against_model or pair.model, pair.against)
     held = fell != len(runs) and against_fell != len(against_runs)  # of what fell as a whole nothing is compared
     is_known = bool(np.isfinite(difference.standard_error)) and held
     is_spread = bool(difference.problem_variance + difference.noise > 0.0)
-    interval = None
+    interval, more = None, dict[str, Any]()
     if is_known and is_spread and differing >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *filter(None, pair))
         drawn = [benchmark.k for benchmark in benchmarks] if settings.resample_samples else None
         replicates = bootstrap_differences(
-            treatment, control, draws, generator, samples=drawn, weights=weights, **fixed
+            treatment, control, draws, generator, samples=drawn, weights=weights, bases=bases, **fixed
         )
         if drawn is None and difference.seed_variance > 0.0:  # seeds drawn within problems have their noise thrice
             narrower = min(1.0, float(difference.standard_error / replicates.std()))
             replicates = difference.estimate + narrower * (replicates - difference.estimate)
-        intervals = percentile_interval(replicates, confidence), difference.interval(confidence)
-        low, high = zip(*intervals, strict=True)
-        interval = float(max(-1.0, np.min(low))), float(min(1.0, np.max(high)))
-    effect, stopped = None, dict[str, Any]()
+        interval = _hull(percentile_interval(replicates, confidence), difference.interval(confidence))
+        shares = difference.variance_shares().items()
+        more["variance_shares"] = {level: float(share_of) for level, share_of in shares}
+        if (over_bases := difference.over_base_models()) is not None:
+            more |= {"bases": difference.bases, "interval_over_bases": _hull(interval, over_bases.interval(confidence))}
+    effect = None
     if is_known and is_spread and look and settings.stopping and name == ALL_BENCHMARKS:
         streams = (_generator(settings.seed, "repeated", *names) for names in (pair[:3], (pair.model, pair.against)))
         seeds = len(treatment[0]), len(control[0])
         repeated = Repetitions.draw(difference, seeds, settings.stopping, *streams)
-        stopped = {"median_unbiased": repeated.median_unbiased(float(difference.estimate))}
-        stopped["repeated"] = repeated.end(stopped["median_unbiased"])[1]
-        stopped["undecided"], effect = float(stopped["repeated"].mean()), repeated.detectable()
+        more["median_unbiased"] = repeated.median_unbiased(float(difference.estimate))
+        more["repeated"] = repeated.end(more["median_unbiased"])[1]
+        more["undecided"], effect = float(more["repeated"].mean()), repeated.detectable()
     elif is_known and is_spread:
         effect = float(minimum_detectable_effect(difference, 1.0 - confidence))
     return {
         **pair._asdict(),
-        "method_average": float(weighted_mean([values.mean() for values in treatment], weights)),
-        "against_average": float(weighted_mean([values.mean() for values in control], weights)),
+        "method_average": _average(treatment, masks[0], weights),
+        "against_average": _average(control, masks[1], weights),
         "difference": float(difference.estimate),
         "standard_error": float(difference.standard_error) if is_known else None,
         "confidence_interval": interval,
@@ -418,9 +452,20 @@ def _compare(
         "against_seeds": len(against_runs),
         "fell": fell,
         "against_fell": against_fell,
-        **stopped,
+        **more,
         "problems": sum(values.shape[1] for values in treatment),
     }
+
+
+def _hull(*intervals: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[float, float]:
+    """The interval from the lowest to the highest end, as far as differences of scores go."""
+    low, high = zip(*intervals, strict=True)
+    return float(max(-1.0, np.min(low))), float(min(1.0, np.max(high)))
+
+
+def _average(arm: Sequence[FloatArray], masks: Sequence[Any], weights: Sequence[float]) -> float:
+    """A method's mean over benchmarks, in which every base model has the same weight."""
+    return float(weighted_mean([fmean(float(values[mask].mean()) for mask in masks) for values in arm], weights))
 
 
 def _judged(

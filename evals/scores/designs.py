@@ -21,11 +21,13 @@ from evals.core.comparisons import Comparison, Verdict
 from evals.core.config.sections import Statistics
 from evals.core.errors import UserError
 from evals.core.files import read_parquet
+from evals.core.random import stream_seed
 from evals.core.records import ALL_BENCHMARKS, BASE, Way
 from evals.scores.comparison import BenchmarkCounts, Settings, compare, extraction_note, read_counts, with_falls
 from evals.scores.contrast import MeasuredRun, held_out_scores
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.difference import Difference, estimate_combination
+from evals.statistics.resampling import choice_variance
 from evals.statistics.weighting import weighted_mean, weights_of
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
@@ -38,8 +40,9 @@ Columns = list[Column[Any]]
 _TESTED = ("p_value_holm", "minimum_detectable_effect", "verdict")
 _RATES = (
     "A seed's rate is the one with the highest mean score on held-out problems over the other seeds. Benchmarks have "
-    "no part in it, nor has the seed itself: intervals and verdicts are of the methods at the chosen rates. "
-    "That another study might choose others is in none of them. The reference method has its best rates, too."
+    "no part in it, nor has the seed itself. Intervals and verdicts at the best rates know that another study might "
+    "choose others: they count how the mean varies when other seeds and held-out problems choose. The reference method "
+    "has its best rates, too."
 )
 _DOSES = (
     "KL is that of the sampler from the trainer, in nats a token. p-values are corrected over the doses of a kind, and "
@@ -179,7 +182,8 @@ def write_rates_table(
     study, rows, notes = Sheet.read(scores, sheet, reference_method, statistics, training), list[Row](), [_RATES]
     methods = {way.method: [other for other in sheet if other.method == way.method] for way in sheet}
     held_out = {run: training / run / "validation.parquet" for run in study.methods}
-    scored = {run: held_out_scores(read_parquet(path))[-1] for run, path in held_out.items()}
+    validated = {run: read_parquet(path) for run, path in held_out.items()}
+    scored = {run: held_out_scores(of_run)[-1] for run, of_run in validated.items()}
     for model in study.models:
         seeds = [run.rpartition("-")[2] for run, known in study.methods.items() if known == (model, reference_method)]
         if len(seeds) < 2:
@@ -190,6 +194,14 @@ def write_rates_table(
         for choice in ({method: [ways[0].name] * len(seeds) for method, ways in methods.items()}, best):
             runs = [(method, run) for method, names in choice.items() for run in zip(names, seeds, strict=True)]
             views.append(study.of({f"{model}-{name}-{seed}": (model, method) for method, (name, seed) in runs}))
+        choices = {}
+        for method, ways in methods.items():
+            frames = [[validated[f"{model}-{way.name}-{seed}"] for seed in seeds] for way in ways]
+            right = np.array([[of_run["correct_counts"].iloc[-1] for of_run in of_way] for of_way in frames])
+            generator = np.random.default_rng(stream_seed("choice of rates", model, method))
+            of_way = [study.mean(model, way.name) for way in ways]
+            choices[method] = choice_variance(right, of_way, generator)
+        views[1] = replace(views[1], settings=replace(study.settings, choices=choices))
         for method, ways in methods.items():
             title = f"{ways[0].title} ({model})" if len(study.models) > 1 else ways[0].title
             rates = {way.name: f"{way.rates[model]:g}" for way in sorted(ways, key=lambda way: way.rates[model])}

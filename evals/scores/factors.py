@@ -23,7 +23,7 @@ from evals.scores.designs import Columns, Files, Row, Sheet, across, cells_of, f
 from evals.statistics.difference import Difference, estimate_difference
 from evals.statistics.factorial import Design
 from evals.statistics.power import minimum_detectable_effect
-from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion, tau_interval
+from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 from evals.statistics.resampling import holm
 from evals.statistics.weighting import weighted_mean
 from evals.tables import numbers
@@ -54,8 +54,8 @@ _CONTRAST = (
     "random token weights."
 )
 _ORDER = (
-    "tau: Kendall's correlation of the methods' scores on two models, with the interval that seeds leave. Repeated: "
-    "the tau of a model with its own repetition by other seeds, the median and in parentheses what 95 % of repetitions "
+    "tau: Kendall's correlation of the methods' scores on two models. Repeated: that "
+    "of a model with its own repetition by other seeds, the median and in parentheses what 95 % of repetitions "
     "exceed. A tau within that is no evidence of another order. Inverted: two methods whose order is certain on both "
     "models and not the same, over problems and seeds (Holm over all pairs of methods and of models). MDE: the "
     "difference, one way on one model and the other way on the other, that is found four times in five (median pair)."
@@ -165,11 +165,11 @@ def _distinguishable(effects: Mapping[str, Mapping[str, Effect]]) -> Iterator[st
 def write_sizes_table(results: Results, bases: Files, out: Path) -> None:
     """Write every method's difference and contrast by model, and whether the models order the methods alike.
 
-    ``bases`` are the manifests of a base model of each model, in their order.
+    ``bases`` are the manifests of a base model of each model, ``results/base/NAME/manifest.json``.
     """
-    in_order = dict.fromkeys(condition.model for condition in results.conditions)
-    sizes = [int(read_manifest(path, "base_model").details["parameters"]) for path in bases]
-    parameters = dict(zip(in_order, sizes, strict=True))
+    models_of = {run.base_model: run.model for run in results.runs}
+    counts = {path: int(read_manifest(path, "base_model").details["parameters"]) for path in bases}
+    parameters = {models_of[path.parent.name]: count for path, count in counts.items()}
     models = sorted(parameters, key=parameters.__getitem__)
     methods: dict[str, dict[str, Condition]] = {}
     for condition in results.conditions:
@@ -230,17 +230,16 @@ def _sentences(by_model: Sequence[Sequence[Row]]) -> list[str]:
 def _order_table(results: Results, models: Sequence[str], methods: Sequence[Mapping[str, Condition]]) -> Table:
     """Each two models side by side, in the methods that have several seeds on all of them."""
     methods = [{model: replace(row, runs=results.held(row)) for model, row in on.items()} for on in methods]
-    names, studies, repeated, generators = [on[models[0]].runs[0].title for on in methods], [], [], []
+    names, studies, repeated = [on[models[0]].runs[0].title for on in methods], list[Means](), list[str]()
     for model in models:
         by_seed = [weighted_mean(score_matrix(results, on[model]).T, results.weights) for on in methods]
         studies.append(Means.of(by_seed))
-        generators.append(np.random.default_rng(stream_seed("order of methods", model)))
-        repeated.append("{:.2f} ({:.2f})".format(*repeated_tau(studies[-1], generators[-1], DRAWS)))
+        generator = np.random.default_rng(stream_seed("order of methods", model))
+        repeated.append("{:.2f} ({:.2f})".format(*repeated_tau(studies[-1], generator, DRAWS)))
     differences = [_differences(results, [on[model] for on in methods]) for model in models]
     p_values, alpha, rows = inversions(differences), 1.0 - results.confidence, []
     for one, other in combinations(range(len(models)), 2):
-        low, high = tau_interval(studies[one], studies[other], generators[one], DRAWS, results.confidence)
-        tau = f"{kendall_tau(studies[one].means, studies[other].means):.2f} [{low:.2f}, {high:.2f}]"
+        tau = f"{kendall_tau(studies[one].means, studies[other].means):.2f}"
         pairs = enumerate(combinations(names, 2))
         inverted = [" and ".join(pair) for number, pair in pairs if p_values[one, other, number] <= alpha]
         both = zip(differences[one], differences[other], strict=True)

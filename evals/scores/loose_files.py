@@ -13,7 +13,7 @@ from evals.core.files import parse_json, read_jsonl, read_lines
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.record import read_rows, scan_rows
 from evals.core.records import Gold, Grade, Sample
-from evals.grading.grade_file import grade_samples, judge_samples, read_golds
+from evals.grading.grade_file import judge_samples, read_golds, scan_samples
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
 from evals.logs.formats import IN_DIRECTORIES, logs_in, read_logs
@@ -124,7 +124,8 @@ class Reader:
         """The problems of a file of samples, how the samples are read, and their grades."""
         problems = self._problems_of(samples)
         kind = self.kind or _kind_of(problems)
-        graded, _ = grade_samples(samples, problems, pool, kind)
+        golds = read_golds(problems)
+        graded, _ = judge_samples(scan_samples(samples, problems, golds), golds, pool, kind)
         return problems, kind, [Grade.parse(row, str(samples)) for row in graded]
 
     def _check_all(self, path: Path, grades: Sequence[Grade], candidates: Sequence[Path]) -> None:

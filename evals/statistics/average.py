@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evals.statistics.clusters import Clusters
-from evals.statistics.difference import estimate_difference
+from evals.statistics.difference import Bases, base_masks, estimate_difference, mean_over_seeds
 from evals.statistics.interval import suite_intervals
 from evals.statistics.weighting import weighted_mean, weights_or_alike
 
@@ -30,6 +30,7 @@ def estimate_average(
     confidence: float = 0.95,
     weights: Sequence[float] | None = None,
     clusters: Sequence[Clusters] | None = None,
+    bases: Bases = None,
 ) -> Average:
     """Average of a method over benchmarks, which have ``weights`` or weigh the same.
 
@@ -39,12 +40,14 @@ def estimate_average(
     and 1 where differences are not. With no variance between seeds it is that interval.
 
     ``accuracies`` [S, N] are of S seeds on each benchmark, from ``samples`` each, its problems in ``clusters``. The
-    seeds are no sample of seeds (``is_fixed``) of the base model, or if the claim is about these very policies.
+    seeds are no sample of seeds (``is_fixed``) of the base model, or if the claim is about these very policies. The
+    average is that of the very ``bases`` that the seeds started from.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
     relative, known = weights_or_alike(weights, len(strata)), clusters or [None] * len(strata)
     by_seed = tuple(weighted_mean([values.mean(axis=1) for values in strata], relative).tolist())
-    nothing = [np.zeros((1, values.shape[1])) for values in strata]
+    masks = base_masks(bases)
+    nothing = [np.zeros((len(masks), values.shape[1])) for values in strata]
     estimate = estimate_difference(
         strata,
         nothing,
@@ -53,11 +56,12 @@ def estimate_average(
         weights=relative,
         samples=(samples, samples),
         clusters=known,
+        bases=(bases, bases and sorted(set(bases))),
     )
     value, error = float(estimate.estimate), float(estimate.standard_error)
     if np.isnan(error):
         return Average(value, by_seed)
-    pooled = [values.mean(axis=0) for values in strata]
+    pooled = [mean_over_seeds(values, masks) for values in strata]
     counts = [len(by_seed) * count for count in samples]
     low, high = map(float, suite_intervals(pooled, counts, confidence, relative, known))
     problem_error = float(np.sqrt(estimate.problem_variance + estimate.noise))

@@ -11,10 +11,16 @@ or trusts an estimate from three seeds as if it came from thirty, claims differe
 - the critical value is Cochran and Cox's weighted mean of the two parts' own t quantiles (Cochran and Cox 1957,
   "Experimental Designs", section 4.14). Satterthwaite's single number of degrees of freedom, the usual choice, let more
   than 6 % of true nulls be rejected where the seeds dominate and one side has none.
+- where seeds start from several base models, both methods from the same ones, a method's mean gives each base model the
+  same weight, and seeds vary around the mean of their base model: what a base model adds to both methods cancels, and
+  what it adds to one of them is part of the difference. It is that of these very base models. Three of them leave two
+  degrees of freedom for base models that there could be: :meth:`Difference.over_base_models` knows of these.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import harmonic_mean
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +30,8 @@ from evals.statistics.accuracy import FloatArray
 from evals.statistics.clusters import Clusters, cluster_values
 from evals.statistics.weighting import weights_or_alike
 
+Bases = Sequence[int] | None
+"""The base model that each seed [S] of a method started from; None where there is one."""
 _SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom overflow from about e^-300 on.
 
 
@@ -42,6 +50,42 @@ class Difference:
     seed_freedom: FloatArray
     arms: tuple[tuple[FloatArray, float], ...] = field(default=(), kw_only=True)  # of each method, with its freedom
     noise: FloatArray = field(default_factory=lambda: np.zeros(()), kw_only=True)  # taken out of the problems' part
+    sampling: FloatArray = field(default_factory=lambda: np.zeros(()), kw_only=True)  # that other samples would cause
+    bases: int = field(default=1, kw_only=True)  # base models
+    base_variance: FloatArray | None = field(default=None, kw_only=True)  # that others would cause, and other seeds
+
+    def over_base_models(self) -> "Difference | None":
+        """The difference with base models as a sample of all that there could be; None of a single one."""
+        if self.base_variance is None:
+            return None
+        noise = np.minimum(self.noise, self.base_variance)
+        problems = self.problem_variance + self.noise - noise
+        freedom = np.asarray(self.bases - 1.0)
+        return Difference(self.estimate, problems, self.problem_freedom, self.base_variance, freedom, noise=noise)
+
+    def with_choices(self, variance: float, freedom: float) -> "Difference":
+        """The difference, if what is compared was chosen: by another choice it would vary by so much more."""
+        seeds, seed_freedom = pooled([self.seed_variance, np.asarray(variance)], [self.seed_freedom, freedom])
+        return replace(self, seed_variance=seeds, seed_freedom=seed_freedom, arms=())
+
+    def with_least_freedom(self) -> "Difference":
+        """The difference with the degrees of freedom of the method that has fewer, which never are too many.
+
+        Welch's are estimated, and too many for small levels where few seeds of one method vary much more than those of
+        the other (Mickey and Brown 1966, Annals of Mathematical Statistics 37).
+        """
+        freedoms = [np.min(freedom) for variance, freedom in self.arms if np.any(variance > 0.0)]
+        return replace(self, seed_freedom=np.min([*freedoms, np.min(self.seed_freedom)]))
+
+    def variance_shares(self) -> dict[str, FloatArray]:
+        """The share of each level [...] in the variance of the estimate: problems, samples, seeds, base models."""
+        problems = self.problem_variance + self.noise
+        samples = np.minimum(self.sampling, problems)
+        levels = {"problems": problems - samples, "samples": samples, "seeds": self.seed_variance - self.noise}
+        if self.base_variance is not None:
+            levels["base_models"] = np.maximum(self.base_variance - self.seed_variance, 0.0)
+        total = sum(levels.values())
+        return {level: np.asarray(variance / total) for level, variance in levels.items()}
 
     @property
     def standard_error(self) -> FloatArray:
@@ -96,6 +140,7 @@ def estimate_difference(
     weights: Sequence[float] | None = None,
     samples: tuple[Sequence[npt.ArrayLike], Sequence[npt.ArrayLike]] | None = None,
     clusters: Sequence[Clusters] | None = None,
+    bases: tuple[Bases, Bases] = (None, None),
 ) -> Difference:
     """Compare two methods on the same problems: the difference of their means over benchmarks.
 
@@ -110,6 +155,8 @@ def estimate_difference(
 
     ``samples`` of a problem are of both methods, for each benchmark a number or one for each seed [S]. Where they are
     unknown, or 1, nothing says how large the sampling noise is, and it stays counted twice.
+
+    ``bases`` are of both methods. Where they do not have the same ones, how seeds vary is not known.
     """
     if not treatment or len(treatment) != len(control):
         raise ValueError(f"the methods cover {len(treatment)} and {len(control)} benchmarks")
@@ -120,6 +167,7 @@ def estimate_difference(
         weights=weights,
         samples=samples,
         clusters=clusters,
+        bases=bases,
     )
 
 
@@ -132,13 +180,15 @@ def estimate_combination(
     samples: Sequence[Sequence[npt.ArrayLike] | None] | None = None,
     clusters: Sequence[Clusters] | None = None,
     seeds_are_blocks: bool = False,
+    bases: Sequence[Bases] | None = None,
 ) -> Difference:
     """Combine the means over benchmarks of several methods: the sum of each one's times its coefficient.
 
     Methods, their samples and whether they are ``fixed``, and what the others say, are as for
     :func:`estimate_difference`. Where ``seeds_are_blocks`` all methods have the same seeds in the same order, and what
     a seed adds to all of them is no variance. The coefficients then have to add up to 0, and C methods of S seeds have
-    at most (C - 1)(S - 1) degrees of freedom together, as in a two-way layout.
+    at most (C - 1)(S - 1) degrees of freedom together, as in a two-way layout. Where a method has one seed of each base
+    model, seeds vary with base models, and the variance of the seeds is that of both.
     """
     if seeds_are_blocks and not np.isclose(sum(coefficients), 0.0, atol=1e-9):
         raise ValueError(f"what a seed adds cancels where the coefficients add up to 0, and not to {sum(coefficients)}")
@@ -149,19 +199,23 @@ def estimate_combination(
             raise ValueError(
                 f"a benchmark has {' and '.join(map(str, sizes))} problems; two or more of the same needed"
             )
-    relative = weights_or_alike(weights, len(strata[0]))
+    relative, bases = weights_or_alike(weights, len(strata[0])), bases or [None] * len(strata)
     shares = [1.0 / sum(relative) * weight for weight in relative]
     is_fixed = [False] * len(strata) if fixed is None else fixed
+    of_bases = [base_masks(labels) for labels in bases]
     noises = [
-        np.zeros(()) if given or counts is None else _sampling_noise(method, counts, shares)
-        for method, given, counts in zip(strata, is_fixed, samples or [None] * len(strata), strict=True)
+        np.zeros(()) if counts is None else _sampling_noise(method, counts, shares, masks)
+        for method, counts, masks in zip(strata, samples or [None] * len(strata), of_bases, strict=True)
     ]
     known = clusters or [None] * len(shares)
     strata = [
         [cluster_values(values, labels) for values, labels in zip(method, known, strict=True)] for method in strata
     ]
     combined = [
-        sum(factor * values.mean(axis=-2) for factor, values in zip(coefficients, benchmark, strict=True))
+        sum(
+            factor * mean_over_seeds(values, masks)
+            for factor, values, masks in zip(coefficients, benchmark, of_bases, strict=True)
+        )
         for benchmark in zip(*strata, strict=True)
     ]
     estimate = sum(share * np.asarray(d).mean(axis=-1) for share, d in zip(shares, combined, strict=True))
@@ -180,18 +234,45 @@ def estimate_combination(
         by_seed, scale = [values - blocks for values in by_seed], len(strata) / (len(strata) - 1)
     arms = [
         (scale * factor**2 * variance, freedom / scale)
-        for factor, (variance, freedom) in zip(coefficients, map(_seed_part, by_seed, is_fixed), strict=True)
+        for factor, (variance, freedom) in zip(coefficients, map(_seed_part, by_seed, is_fixed, of_bases), strict=True)
     ]
+    is_paired = len({frozenset(labels or ()) for labels in bases}) == 1  # else nobody knows how base models differ
+    number = len(of_bases[0]) if is_paired else 1
+    base_variance = _base_part(coefficients, by_seed, of_bases) if number > 1 else None
+    if not is_paired:
+        arms = [(variance * np.nan, freedom) for variance, freedom in arms]
+    elif base_variance is not None and any(np.isnan(variance).all() for variance, _ in arms):
+        arms = [(base_variance / len(arms), (number - 1) / len(arms)) for _ in arms]
     seed_variance, seed_freedom = pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
-    noisy = zip(coefficients, noises, arms, strict=True)
-    twice = sum(np.fmin(factor**2 * noise, variance) for factor, noise, (variance, _) in noisy)
+    of_samples = [factor**2 * noise for factor, noise in zip(coefficients, noises, strict=True)]
+    twice = sum(
+        np.fmin(0.0 if given else noise, variance)
+        for noise, given, (variance, _) in zip(of_samples, is_fixed, arms, strict=True)
+    )
     noise = np.minimum(twice, problem_variance)
-    parts = (problem_variance - noise, problem_freedom, seed_variance, seed_freedom)
-    return Difference(np.asarray(estimate), *parts, arms=tuple(arms), noise=noise)
+    return Difference(
+        np.asarray(estimate),
+        *(problem_variance - noise, problem_freedom, seed_variance, seed_freedom),
+        arms=tuple(arms),
+        noise=noise,
+        sampling=np.asarray(sum(of_samples)),
+        bases=number,
+        base_variance=base_variance,
+    )
+
+
+def base_masks(bases: Bases) -> list[Any]:
+    """The seeds of each base model, as indices of a method's [S]; all of them where there is one."""
+    return [slice(None)] if bases is None else [np.asarray(bases) == base for base in np.unique(bases)]
+
+
+def mean_over_seeds(accuracies: FloatArray, masks: Sequence[Any]) -> FloatArray:
+    """The mean [..., N] over seeds of accuracies [..., S, N], in which every base model has the same weight."""
+    return np.asarray(sum(accuracies[..., mask, :].mean(axis=-2) for mask in masks) / len(masks))
 
 
 def _sampling_noise(
-    strata: Sequence[FloatArray], samples: Sequence[npt.ArrayLike], shares: Sequence[float]
+    strata: Sequence[FloatArray], samples: Sequence[npt.ArrayLike], shares: Sequence[float], masks: Sequence[Any]
 ) -> FloatArray:
     """The variance [...] of a method's mean that other samples of its seeds would cause; 0 where one sample is all.
 
@@ -204,18 +285,37 @@ def _sampling_noise(
         if (others < 1).any():
             return np.zeros_like(total)
         of_problems = values * (1.0 - values) / others
-        total = total + share**2 * of_problems.sum(axis=(-2, -1)) / (values.shape[-2] * values.shape[-1]) ** 2
+        for part in (of_problems[..., mask, :] for mask in masks):
+            alone = share**2 * part.sum(axis=(-2, -1)) / (part.shape[-2] * part.shape[-1]) ** 2
+            total = total + alone / len(masks) ** 2
     return total
 
 
-def _seed_part(by_seed: FloatArray, fixed: bool) -> tuple[FloatArray, int]:
-    """Variance [...] of one method's mean over its seeds' means [..., S], and its degrees of freedom."""
-    seeds = by_seed.shape[-1]
+def _seed_part(by_seed: FloatArray, fixed: bool, masks: Sequence[Any]) -> tuple[FloatArray, int]:
+    """Variance [...] of one method's mean over its seeds' means [..., S], and its degrees of freedom.
+
+    Seeds vary alike around the mean of their base model, whichever it is.
+    """
+    parts = [by_seed[..., mask] for mask in masks]
+    freedom = by_seed.shape[-1] - len(parts)
     if fixed:
-        return np.zeros(by_seed.shape[:-1]), max(seeds - 1, 1)
-    if seeds == 1:
+        return np.zeros(by_seed.shape[:-1]), max(freedom, 1)
+    if freedom == 0:
         return np.full(by_seed.shape[:-1], np.nan), 1
-    return by_seed.var(axis=-1, ddof=1) / seeds, seeds - 1
+    squares = sum(np.square(part - part.mean(axis=-1, keepdims=True)).sum(axis=-1) for part in parts)
+    seeds = len(parts) * harmonic_mean([part.shape[-1] for part in parts])
+    return np.asarray(squares / freedom / seeds), freedom
+
+
+def _base_part(
+    coefficients: Sequence[float], by_seed: Sequence[FloatArray], of_bases: Sequence[Sequence[Any]]
+) -> FloatArray:
+    """Variance [...] of the mean over base models of what the combination is on each, by the seeds' means [..., S]."""
+    combined = [
+        sum(factor * values[..., mask].mean(axis=-1) for factor, values, mask in terms)
+        for terms in (zip(coefficients, by_seed, masks, strict=True) for masks in zip(*of_bases, strict=True))
+    ]
+    return np.asarray(np.var(combined, axis=0, ddof=1) / len(combined))
 
 
 def pooled(variances: Sequence[FloatArray], freedoms: Sequence[float | FloatArray]) -> tuple[FloatArray, FloatArray]:

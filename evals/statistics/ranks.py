@@ -17,7 +17,6 @@ from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import holm
-from evals.statistics.robust import percentile_interval
 
 _PARTS = ("estimate", "problem_variance", "problem_freedom", "seed_variance", "seed_freedom")
 """The fields of a difference that its p-value is of."""
@@ -50,22 +49,6 @@ def kendall_tau(one: npt.ArrayLike, other: npt.ArrayLike) -> FloatArray:
     signs = [np.sign(values[..., :, None] - values[..., None, :]) for values in (np.asarray(one), np.asarray(other))]
     count = signs[0].shape[-1]
     return np.asarray((signs[0] * signs[1]).sum(axis=(-2, -1)) / (count * (count - 1)))
-
-
-def tau_interval(
-    one: Means, other: Means, generator: np.random.Generator, draws: int, level: float
-) -> tuple[float, float]:
-    """The interval of the tau that two studies without noise would have.
-
-    Of each study the true means are drawn: a mean plus its standard error times Student's t of its seeds. They are
-    further apart than the truth, so that the interval lies low where methods are nearly equal: it leaves 1 out there.
-    """
-    drawn = [
-        study.means + study.errors * generator.standard_t(study.freedoms, size=(draws, len(study.means)))
-        for study in (one, other)
-    ]
-    low, high = percentile_interval(kendall_tau(*drawn), level)
-    return float(low), float(high)
 
 
 def repeated_tau(study: Means, generator: np.random.Generator, draws: int) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.clusters import Clusters
+from evals.statistics.difference import Bases, base_masks
 from evals.statistics.weighting import weights_or_alike
 
 EXACT_PROBLEMS = 20
@@ -36,13 +37,15 @@ def bootstrap_differences(
     control_is_fixed: bool = False,
     samples: Sequence[int] | None = None,
     weights: Sequence[float] | None = None,
+    bases: tuple[Bases, Bases] = (None, None),
 ) -> FloatArray:
     """Bootstrap distribution [R] of the difference of two methods, stratified by benchmark.
 
-    Seeds are drawn first, once for all benchmarks and for each method on its own; then problems within each benchmark,
-    the same ones for both methods; then, if ``samples`` is given, each policy's samples within each problem drawn.
-    Benchmarks have ``weights``, or are weighted alike. With S seeds the spread of their share comes out too small by
-    sqrt((S - 1) / S): use it beside :class:`~evals.statistics.difference.Difference`, not instead of it.
+    Seeds are drawn first, among those of each base model, once for all benchmarks and for each method on its own; then
+    problems within each benchmark, the same ones for both methods; then, if ``samples`` is given, each policy's samples
+    within each problem drawn. Benchmarks have ``weights``, or are weighted alike. With S seeds the spread of their
+    share comes out too small by sqrt((S - 1) / S): use it beside
+    :class:`~evals.statistics.difference.Difference`, not instead of it.
 
     Accuracies [S, N] and what is fixed are as for :func:`~evals.statistics.difference.estimate_difference`; ``draws``
     are for each benchmark the problems drawn [R, N], from :func:`draw_problems`.
@@ -50,12 +53,15 @@ def bootstrap_differences(
     resamples = len(draws[0])
     total = np.zeros(resamples)
     relative = weights_or_alike(weights, len(draws))
-    for sign, strata, fixed in ((1.0, treatment, treatment_is_fixed), (-1.0, control, control_is_fixed)):
+    sides = (1.0, treatment, treatment_is_fixed, bases[0]), (-1.0, control, control_is_fixed, bases[1])
+    for sign, strata, fixed, labels in sides:
         arms = [np.asarray(values) for values in strata]
-        seeds = arms[0].shape[0]
-        of_seeds = np.full((resamples, seeds), 1.0 / seeds)
-        if not fixed:
-            of_seeds = generator.multinomial(seeds, of_seeds[0], size=resamples) / seeds
+        of_seeds, masks = np.empty((resamples, arms[0].shape[0])), base_masks(labels)
+        for mask in masks:
+            seeds = of_seeds[0, mask].size
+            alike = np.full(seeds, 1.0 / seeds)
+            drawn = alike if fixed else generator.multinomial(seeds, alike, size=resamples) / seeds
+            of_seeds[:, mask] = drawn / len(masks)
         counts = [None] * len(arms) if samples is None else samples
         for weight, values, drawn, count in zip(relative, arms, draws, counts, strict=True):
             total += sign * weight * (of_seeds * _resampled_means(values, drawn, generator, count)).sum(axis=1)
@@ -71,6 +77,19 @@ def _resampled_means(
     # A problem drawn c times is answered by c independent sets of resampled samples.
     totals = [generator.binomial(samples * drawn, seed).sum(axis=1) for seed in accuracies]
     return np.asarray(np.stack(totals, axis=1) / (samples * drawn.sum(axis=1, keepdims=True)))
+
+
+def choice_variance(
+    held_out: npt.ArrayLike, means: npt.ArrayLike, generator: np.random.Generator, resamples: int = 2_000
+) -> float:
+    """The variance of the mean [K] that is chosen, by the best of the scores ``held_out`` [K, S, N] on other problems.
+
+    Seeds and problems are drawn anew, and choose each time; of equals the first.
+    """
+    values = np.asarray(held_out, dtype=np.float64)
+    draws = (generator.multinomial(size, np.full(size, 1.0 / size), size=resamples) for size in values.shape[1:])
+    scores = np.einsum("rs,ksn,rn->rk", next(draws), values, next(draws), optimize=True)
+    return float(np.asarray(means)[scores.argmax(axis=1)].var())
 
 
 def sign_flip_p_values(contributions: npt.ArrayLike, generator: np.random.Generator, permutations: int) -> FloatArray:

@@ -99,6 +99,7 @@ class Repetitions:
     ) -> Repetitions:
         """Repeat the comparison of ``difference``, which has so many ``seeds`` of the method and of the reference."""
         freedom, counts = float(difference.problem_freedom), np.array(rule.looks, dtype=np.float64)
+        freedoms_at_look = counts - difference.bases  # seed s starts from base model (s - 1) mod bases + 1
         freedoms = sum(float(of_arm) for _, of_arm in difference.arms), freedom, freedom
         of_seeds, of_problems, again = (of_method.chisquare(df, (_REPETITIONS, 1)) / df for df in freedoms)
         problems = float(difference.problem_variance) / of_problems
@@ -108,12 +109,21 @@ class Repetitions:
         for sign, generator, number, (variance, _) in arms:
             drawn = generator.standard_normal((_REPETITIONS, max(rule.looks[-1], *seeds)))
             drawn *= np.sqrt(float(variance) * number / of_seeds)
-            sums, squares = (values.cumsum(axis=1)[:, np.array(rule.looks) - 1] for values in (drawn, drawn**2))
-            variances.append((squares - sums**2 / counts) / (counts - 1.0) / counts)
+            sums, around = np.zeros(()), np.zeros(())
+            for base in range(difference.bases):
+                of_base = np.arange(drawn.shape[1]) % difference.bases == base
+                alone, squares, seen = (
+                    values.cumsum(axis=-1)[..., np.array(rule.looks) - 1]
+                    for values in (drawn * of_base, (drawn * of_base) ** 2, of_base)
+                )
+                sums, around = sums + alone, around + squares - alone**2 / seen
+            with np.errstate(divide="ignore", invalid="ignore"):  # a seed of each base model does not decide
+                variances.append(around / freedoms_at_look / counts)
             error = error + sign * sums / counts
             ends_later = sign < 0.0 and seeds[1] > seeds[0]
             final = final + sign * (drawn[:, :number].mean(axis=1, keepdims=True) if ends_later else sums / counts)
-        variance, seed_freedom = pooled(variances, (counts[None] - 1.0, counts[None] - 1.0))
+        variance, seed_freedom = pooled(variances, (freedoms_at_look[None], freedoms_at_look[None]))
+        seed_freedom[:, 0] = np.minimum(seed_freedom[:, 0], freedoms_at_look[0])  # the rule of the first look
         study = Difference(error, problems * again, difference.problem_freedom, variance, seed_freedom)
         return cls(error, study.critical_value(np.array(rule.levels) / 2.0) * study.standard_error, final, rule.margin)
 
@@ -129,11 +139,11 @@ class Repetitions:
 
     def detectable(self, power: float = 0.8) -> float:
         """The smallest true difference that the study finds, as better or as worse, in a part ``power`` of them."""
-        high = float(self.reach.max())
+        high = float(np.nanmax(self.reach))
         return float(brentq(lambda effect: self.end(effect)[0].mean() - power, 0.0, 2.0 * high, xtol=1e-5))
 
     def median_unbiased(self, estimate: float) -> float:
         """The true difference with which half of the repetitions end above an ``estimate``."""
-        width = float(self.reach.max())
+        width = float(np.nanmax(self.reach))
         ends = estimate - width, estimate + width
         return float(brentq(lambda effect: np.median(self.end(effect)[2]) - estimate, *ends, xtol=1e-5))

@@ -1,4 +1,4 @@
-"""The table of every run on every benchmark: ``tables/by_seed.{md,csv}``."""
+"""The table of every run on every benchmark: ``tables/by_seed.*``."""
 
 from pathlib import Path
 
@@ -69,5 +69,9 @@ def by_seed_tables(results: Results) -> list[Table]:
             Column("Not judged", lambda score: score.unparsable_rate + score.timeout_rate, numbers.percent),
             Column("Tokens a sample", lambda score: score.mean_tokens, numbers.decimal),
         ]
-        tables.append(make_table(f"by_seed_{benchmark}", f"{benchmark}: every run", columns, scores, notes))
+        title, caption = (
+            f"{benchmark}: every run",
+            f"Per cent. Brackets: {level} % intervals over problems, of one run.",
+        )
+        tables.append(make_table(f"by_seed_{benchmark}", title, columns, scores, notes, caption))
     return tables

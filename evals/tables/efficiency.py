@@ -211,8 +211,9 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd
         + (" The positive control is left out." if results.controls else "")
         + (" Runs that fell are left out." if results.fallen else "")
     )
-    heading = f"Every method after {numbers.count(tokens)} tokens, which each of its trainings generated"
-    tables = [make_table("equal_tokens", heading, columns, list(equal), [note])] if equal else []
+    heading = f"Every method after {numbers.count(tokens)} tokens, which each of its runs generated"
+    caption = "Reward on the training problems. Brackets: 95 % intervals over seeds; p after Holm over the methods."
+    tables = [make_table("equal_tokens", heading, columns, list(equal), [note], caption)] if equal else []
     if (fits := fit_courses(results, training)) is not None:
         fitted, further = _fit_tables(results, fits)
         tables += fitted
@@ -312,7 +313,8 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], list[Column[
         f"{reached} % is where {title} has made {100 * REACHED_GAIN:.0f} % of its gain; what never gets "
         "there counts as 100 times the compute."
     )
-    tables = [make_table("scaling", "Compute-performance curves", parameters, conditions, [note])]
+    caption = "Fitted to scores on held-out problems: ceiling A, exponent B, tokens C_mid to half of the gain."
+    tables = [make_table("scaling", "Compute-performance curves", parameters, conditions, [note], caption)]
     if compared:
         heading = f"Compute-performance curves against {title}"
         tables.append(make_table("scaling_versus", heading, versus, compared, [comparison]))

@@ -12,8 +12,11 @@ import pandas as pd
 from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
 from evals.core.records import Interval
+from evals.tables.numbers import NOTHING
 
 Row = TypeVar("Row")
+_LINE = 118
+"""Characters of a table's row that fit into a line across both columns of a paper in nine points."""
 
 _LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -32,7 +35,8 @@ _LATEX_SPECIAL = {
 class Table:
     """A table as people see it; the first column names the row and is set flush left, the others flush right.
 
-    ``links`` are addresses of cells, from the study's own folder: a row for each of ``rows``, "" for none.
+    ``links`` are addresses of cells, from the study's own folder: a row for each of ``rows``, "" for none. ``caption``
+    is what a paper has room for of the ``notes``: a sentence or two.
     """
 
     name: str  # for links and LaTeX labels
@@ -41,6 +45,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
     links: tuple[tuple[str, ...], ...] = ()
+    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,13 +63,19 @@ class Column(Generic[Row]):
 
 
 def make_table(
-    name: str, title: str, columns: Sequence[Column[Row]], rows: Sequence[Row], notes: Sequence[str] = ()
+    name: str,
+    title: str,
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    notes: Sequence[str] = (),
+    caption: str = "",
 ) -> Table:
     """Lay out rows by the columns that have a header; empty ``notes`` are left out."""
     columns = [column for column in columns if column.header]
     cells = tuple(tuple(column.text(column.value(row)) for column in columns) for row in rows)
     links = tuple(tuple(column.link(row) for column in columns) for row in rows)
-    return Table(name, title, tuple(column.header for column in columns), cells, tuple(filter(None, notes)), links)
+    header = tuple(column.header for column in columns)
+    return Table(name, title, header, cells, tuple(filter(None, notes)), links, caption)
 
 
 def table_frame(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> pd.DataFrame:
@@ -92,13 +103,13 @@ def write_table(
     parameters: Mapping[str, Any] | None = None,
     for_papers: Table | None = None,
 ) -> None:
-    """Write tables as ``{out}.md``, their numbers as ``{out}.csv``, and a manifest.
+    """Write tables as ``{out}.md`` and ``{out}.tex``, their numbers as ``{out}.csv``, and a manifest.
 
-    With a table ``for_papers`` also ``{out}.tex``, the tables as floats, and ``{out}_short.tex``, that one alone.
+    ``for_papers`` is a table of the columns that a paper needs, ``{out}_short.tex``.
     """
-    contents = {".md": markdown(tables), ".csv": csv_text(frame)}
+    contents = {".md": markdown(tables), ".csv": csv_text(frame), ".tex": latex(tables)}
     if for_papers:
-        contents |= {".tex": latex(tables), "_short.tex": latex_tabular(for_papers)}
+        contents["_short.tex"] = latex([for_papers])
     for ending, content in contents.items():
         write_text(out.with_name(out.name + ending), content)
     write_output_manifest("table", out, [*contents], inputs, parameters or {})
@@ -148,18 +159,43 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Floats for the packages booktabs and graphicx; wide ones are shrunk to the line, none is ever enlarged."""
-    return "\n".join(["% Needs \\usepackage{booktabs,graphicx}", *map(_latex_table, tables)])
+    """Floats ``table*`` for the packages booktabs and graphicx, to be ``\\input``; a wide table is cut into several."""
+    floats = [_latex_float(table, *part) for table in tables for part in _parts(table)]
+    return "\n".join(["% Needs \\usepackage{booktabs,graphicx}. Each table* spans both columns of a page.", *floats])
 
 
-def _latex_table(table: Table) -> str:
-    header, *rows = [f"    {' & '.join(map(escape_latex, row))} \\\\\n" for row in (table.header, *table.rows)]
-    caption = escape_latex(" ".join([f"{table.title}.", *table.notes]))
-    return rf"""\begin{{table*}}[t]
+def _parts(table: Table) -> list[tuple[str, list[int]]]:
+    """Cut a table into parts that a line has room for: what follows the label of each, and its columns' numbers.
+
+    Each begins with the first column. A column without any value is left out.
+    """
+    columns = [*zip(table.header, *table.rows, strict=True)]
+    parts: list[list[int]] = []
+    used = _LINE
+    for number, cells in enumerate(columns[1:], start=1):
+        if table.rows and set(cells[1:]) <= {NOTHING, ""}:
+            continue
+        width = 2 + max(map(len, cells))
+        if used + width > _LINE:
+            parts.append([0])
+            used = max(map(len, columns[0]))
+        parts[-1].append(number)
+        used += width
+    return [("" if number == 0 else f"_{number + 1}", part) for number, part in enumerate(parts or [[0]])]
+
+
+def _latex_float(table: Table, suffix: str, columns: Sequence[int]) -> str:
+    header, *rows = [
+        f"    {' & '.join(_latex_number(row[column]) for column in columns)} \\\\\n"
+        for row in (table.header, *table.rows)
+    ]
+    caption = escape_latex(f"{table.title}{', continued' if suffix else ''}. {'' if suffix else table.caption}".strip())
+    notes = "" if suffix else "".join(f"% {note.replace(chr(10), ' ')}\n" for note in table.notes)
+    return rf"""{notes}\begin{{table*}}[t]
   \centering\small\setlength{{\tabcolsep}}{{4pt}}
   \caption{{{caption}}}
-  \label{{tab:{table.name}}}
-  \sbox0{{\begin{{tabular}}{{l{"r" * (len(table.header) - 1)}}}
+  \label{{tab:{table.name}{suffix}}}
+  \sbox0{{\begin{{tabular}}{{l{"r" * (len(columns) - 1)}}}
     \toprule
 {header}    \midrule
 {"".join(rows)}    \bottomrule
@@ -169,20 +205,8 @@ def _latex_table(table: Table) -> str:
 """
 
 
-def latex_tabular(table: Table) -> str:
-    """A table alone, to be ``\\input`` into a float of one's own; numbers have minus signs."""
-    header, *rows = [f"{' & '.join(map(_latex_number, row))} \\\\\n" for row in (table.header, *table.rows)]
-    return rf"""% Needs \usepackage{{booktabs}}. {table.title}.
-\begin{{tabular}}{{l{"r" * (len(table.header) - 1)}}}
-\toprule
-{header}\midrule
-{"".join(rows)}\bottomrule
-\end{{tabular}}
-"""
-
-
 def _latex_number(text: str) -> str:
-    return re.sub(r"(?<![\w)])-(?=\d)", "$-$", escape_latex(text))
+    return re.sub(r"(?<![\w)])-(?=\d)", "$-$", escape_latex(text.replace("\n", " ")))
 
 
 def escape_latex(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from evals.core import arithmetic
 from evals.core.comparisons import Comparison, Look, Verdict
+from evals.core.errors import counted
 from evals.core.files import read_json
 from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
@@ -273,7 +274,7 @@ def contrast_note(results: Results) -> str:
     return (
         f"Contrast: the mean angle between a method's gradient and that of {results.reference_title} on the same "
         f"rollouts (docs/evaluation.md); {numbers.NOTHING}: not measured, as where methods differ in the rollouts that "
-        f"they train on. Random token weights in the same trainings have {numbers.decimal(floor)} on average: a method "
+        f"they train on. Random token weights in the same runs have {numbers.decimal(floor)} on average: a method "
         "has no contrast with the reference if the interval of its angle over theirs begins at 1 or below and ends "
         "below 2; more seeds are then unlikely to show a difference. "
     )
@@ -305,7 +306,7 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
     }
     line = arithmetic.summary(labels.values())
     # A base model is one job, whose threads the study says; of trainings and samples one is the rule.
-    named = {"trainings": of_kinds["run"], "samples": of_kinds["samples"]}
+    named = {"training runs": of_kinds["run"], "samples": of_kinds["samples"]}
     if told := [f"{min(made)} of {name}" for name, made in named.items() if len(made) == 1 and made != {"1"}]:
         line += f" Threads: {', '.join(told)}."
 
@@ -351,7 +352,7 @@ def write_main_table(
     decodings: Sequence[str] = (),
     decoded: Sequence[Path] = (),
 ) -> None:
-    """Write a row per method: scores, comparisons, cost; .md, .csv, .tex.
+    """Write a row per method: scores, comparisons, cost; and the columns that a paper needs.
 
     ``decoded`` are for each of the further ``decodings`` the files of scores, and that of comparisons.
     """
@@ -373,11 +374,21 @@ def write_main_table(
 
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
-    """Lay out the five columns of the main table that a paper has room for."""
-    # After looks no p-value is corrected: the looks decide, and methods differ in their seeds.
-    shown = ("Method", "avg@", "Versus ", "Seeds" if results.looks else "p (Holm)", "Verdict")
-    chosen = [column for column in columns if column.header.startswith(shown)]
-    return make_table("main_short", f"Average over {len(results.benchmarks)} benchmarks", chosen, results.conditions)
+    """Lay out the columns of the main table that a paper needs."""
+    shown = ("Method", "Seeds", "avg@", "Versus ", "MDE", "Verdict")
+    chosen = [column for name in shown for column in columns if column.header.startswith(name)]
+    title = f"Average over {counted(len(results.benchmarks), 'benchmark')}"
+    return make_table("main_short", title, chosen, results.conditions, caption=_caption(results))
+
+
+def _caption(results: Results) -> str:
+    """What a paper says of the main table."""
+    level = round(100 * results.confidence)
+    said = f"Brackets: {level} % intervals over problems{' and seeds' if results.has_methods else ''}. "
+    if not results.has_methods:
+        return said
+    decided = "each method was trained until its verdict is certain" if results.looks else "verdicts follow p (Holm)"
+    return f"{said}MDE: the smallest true difference that is found in 80 % of repetitions; {decided}."
 
 
 def main_tables(
@@ -388,7 +399,7 @@ def main_tables(
     decoded: Mapping[str, Results] = MappingProxyType({}),
 ) -> list[Table]:
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
-    k, level, benchmarks = results.k, round(100 * results.confidence), len(results.benchmarks)
+    k, level = results.k, round(100 * results.confidence)
     explanation = (
         f"avg@{k}: {results.mean_text}, and over training seeds; {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
@@ -405,7 +416,7 @@ def main_tables(
             f"{numbers.NO_INTERVAL}: none is to be trusted, for a handful of problems decides. Eval is wall time, to "
             "which other jobs of the machine add; memory is the largest resident set of any job."
         )
-    title = f"Main results: average over {benchmarks} benchmarks, and cost"
+    title = f"Main results: average over {counted(len(results.benchmarks), 'benchmark')}, and cost"
     columns = main_columns(results, costs, falls, decoded)
     said = [
         *notes,
@@ -415,7 +426,7 @@ def main_tables(
         results.extraction_note,
         explanation,
     ]
-    summary = make_table("main", title, columns, results.conditions, said)
+    summary = make_table("main", title, columns, results.conditions, said, _caption(results))
     differences = [
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from evals.core.comparisons import Comparison
 from evals.core.random import stream_seed
 from evals.core.records import BASE, Condition, Interval
 from evals.results import Results
@@ -142,6 +143,32 @@ def _columns(
         interval = interval_columns(summary.interval, "interquartile_mean_")
         return {"interquartile_mean": summary.interquartile_mean, **interval}
 
+    def compared(row: Condition) -> Comparison | None:
+        return results.comparison(row, results.reference_method)
+
+    def shares(against: Comparison | None) -> str:
+        known = (against and against.variance_shares) or {}
+        return " / ".join(numbers.whole(100 * known[level]) for level in known) or numbers.NOTHING
+
+    def share_cells(against: Comparison | None) -> dict[str, Any]:
+        known = (against and against.variance_shares) or {}
+        return {f"variance_{level}": known.get(level) for level in levels}
+
+    def over_bases(against: Comparison | None) -> str:
+        known = against and (against.difference, against.interval_over_bases)
+        return numbers.points_with_interval(*known) if known else numbers.NOTHING
+
+    def over_bases_cells(against: Comparison | None) -> dict[str, Any]:
+        return interval_columns(against.interval_over_bases if against else None, "over_base_models_")
+
+    levels = variance_levels(results)
+    of_levels: list[Column[Condition]] = []
+    if levels:
+        header = f"Variance by {', '.join(levels)} (%)".replace("_", " ")
+        of_levels.append(Column(header, compared, shares, share_cells))
+    if "base_models" in levels:
+        header = f"Versus {results.reference_title}, over base models (pp)"
+        of_levels.append(Column(header, compared, over_bases, over_bases_cells))
     rliable = partial(interval_columns, prefix="interquartile_mean_rliable_")
     return [
         Column("", lambda row: row.model, csv="model"),
@@ -154,7 +181,13 @@ def _columns(
         Column("as rliable draws", lambda row: summaries[row].rliable_interval, numbers.bounds, rliable),
         Column("Worst seed", lambda row: summaries[row].worst, numbers.percent, "worst_seed"),
         Column("Best seed", lambda row: summaries[row].best, numbers.percent, "best_seed"),
+        *of_levels,
     ]
+
+
+def variance_levels(results: Results) -> list[str]:
+    """The levels by which the differences to the reference method vary, as far as they are known."""
+    return list(dict.fromkeys(level for row in results.comparisons.values() for level in row.variance_shares or ()))
 
 
 def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: Mapping[Condition, Summary]) -> Table:
@@ -168,7 +201,18 @@ def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: 
         "draws seeds for each benchmark alone, as if they were other policies. Neither knows of other problems, and "
         "few seeds make both too short: verdicts rest on the main table."
     )
+    levels = variance_levels(results)
+    if levels:
+        note += (
+            f" Variance: the share of each level in the variance of the mean difference to {results.reference_title}. "
+            "More of what has a large share makes the difference more certain."
+        )
+    if "base_models" in levels:
+        note += (
+            " Verdicts are of these very base models; over base models: the interval if they are a sample of all that "
+            "there could be, with one degree of freedom less than there are base models."
+        )
     title = "Seeds that fell, and averages that one seed does not decide"
-    return make_table(
-        "robust", title, _columns(results, falls, summaries), list(falls), [note, results.extraction_note]
-    )
+    caption = f"Of all seeds. IQM: the mean of the middle half of all scores; brackets: {level} % bootstrap over seeds."
+    columns = _columns(results, falls, summaries)
+    return make_table("robust", title, columns, list(falls), [note, results.extraction_note], caption)

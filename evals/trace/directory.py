@@ -30,9 +30,9 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     """Check every byte of a study's results: all manifests, what they list, and what that was made from.
 
     Needs nothing but the files, so it can be run on a copy and on another machine. A file that no manifest lists is a
-    fault too, but for logs, measured costs, saved states and MLflow's copies. Hashes are no signatures: who edits a
-    file and every manifest on the way passes, with another hash of all bytes, which others can compare if it was
-    published. The root hash covers no times: a study that is made again has the same. A fault ends with status 2.
+    fault too, but for logs, measured costs, saved states and MLflow's copies. Hashes are no signatures: somebody who
+    edits a file and every manifest above it is not caught, unless the hash of all bytes was published before. The root
+    hash covers no times: a study that is made again has the same. A fault ends with status 2.
 
     Args:
         directory: of the study, or its results/.

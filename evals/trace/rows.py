@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError, printable
+from evals.core.errors import UserError, counted, printable
 from evals.core.records import Run, read_runs
 from evals.trace.chain import Chain, Maker, follow, located
 
@@ -105,9 +105,10 @@ def print_verdict(chain: Chain, path: Path, faults: Sequence[str], root_hash: st
     for fault in faults:
         print(f"FAULT  {printable(fault)}")
     files = sum(len(maker.files) for maker in chain.makers) + len(chain.sources)
-    state = f"{len(faults)} faults" if faults else "verified"
+    state = counted(len(faults), "fault") if faults else "verified"
     sources = f"{len(chain.sources)} of them sources that nothing here made"
-    print(f"{printable(str(path))}: {state}: {files} files behind {len(chain.makers)} manifests, {sources}")
+    behind = f"{counted(files, 'file')} behind {counted(len(chain.makers), 'manifest')}"
+    print(f"{printable(str(path))}: {state}: {behind}, {sources}")
     if chain.elsewhere:
         names = ", ".join(sorted({each.name for each in chain.elsewhere}))
         print(f"{len(chain.elsewhere)} sources lie outside the study and are not on this machine: {names}")

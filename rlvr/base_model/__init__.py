@@ -1,3 +1,3 @@
-"""The laptop study's base model: a small Qwen3, trained from scratch on worked solutions of which a part is wrong."""
+"""Base models that a study trains from scratch: a small Qwen3 on worked solutions, part of them wrong."""
 
 VERSION = 3  # raised whenever the same settings would give another checkpoint

@@ -1,4 +1,4 @@
-"""All commands, in the order of the help: the core's, then those of the packages beside it that are installed."""
+"""All commands, in the order of the help: some by name, the core's, then those of the packages beside it."""
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
@@ -19,6 +19,8 @@ PACKAGES: Mapping[str, Sequence[str]] = {
     "rlvr-curves": ["curves"],
 }
 """The commands of the packages of packages/, for who has not installed one."""
+_FIRST = ("judge", "eval", "compare", "conform", "curves")
+"""The commands that the list begins with."""
 
 
 def commands(words: Sequence[str] = ()) -> Any:
@@ -41,7 +43,9 @@ def commands(words: Sequence[str] = ()) -> Any:
         application.add_typer(module.commands)
     group: Any = typer.main.get_group(application)
     if not is_job:
-        add_packages(group.commands, entry_points(group=GROUP))
+        known = group.commands
+        add_packages(known, entry_points(group=GROUP))
+        group.commands = {name: known[name] for name in (*_FIRST, *known)}
     return group
 
 

@@ -68,7 +68,7 @@ class Commands(typer.Typer):
             add_completion=False,
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
-            context_settings={"max_content_width": 110},
+            context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]},
             **options,
         )
 
@@ -195,9 +195,10 @@ def _fields(kind: Any) -> Iterable[inspect.Parameter]:
 
 
 def describe(error: typer.TyperException) -> str:
-    """One line on what is wrong with the words of a command."""
-    parameter = getattr(error, "param", None)
+    """One line on what is wrong with the words of a command, and how to ask for its help."""
+    parameter, context = getattr(error, "param", None), getattr(error, "ctx", None)
+    hint = f"; {context.command_path} --help lists what is accepted" if context else ""
     if parameter is None:
-        return " ".join(error.format_message().split())
+        return " ".join(error.format_message().split()) + hint
     name = max(parameter.opts, key=len) if isinstance(parameter, TyperOption) else parameter.name.upper()
-    return f"{name}: {' '.join((error.message or 'is missing').split())}"
+    return f"{name}: {' '.join((error.message or 'is missing').split())}{hint}"

@@ -198,3 +198,5 @@ def evaluate(
     directory = (out or Path("results/eval") / content["study"]).resolve()
     grades = evaluate(content, directory, machine.cores)
     print_scores(grades, Grading().reader([]), [], 0.5, 0.95, "benchmarks", printed.form)
+    for name in content["benchmarks"]:
+        print(f"responses to {name}: {directory / 'results/responses' / name / 'index.html'}", file=sys.stderr)

@@ -16,25 +16,36 @@ commands = Commands()
 @commands.add("judge")
 def judge(
     file: Annotated[Path, Argument(help="Python with a class that has @component(NAME) (docs/your_method.md)")],
-    name: Annotated[str | None, Option(help="of the component, where the file has several", show_default=False)] = None,
+    name: Annotated[
+        str | None, Option(help="name of the component, if the file has several", show_default=False)
+    ] = None,
     against: Annotated[str, Option(help="method of the catalogue, or another FILE.py")] = "dapo",
     study: Annotated[
         Path | None,
-        Option(help="whose model, problems and training are taken; default: config/config.yaml", show_default=False),
+        Option(
+            help="study that gives model, problems and training settings; default: config/config.yaml",
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
         str | None,
         Option(help="a pretrained model instead: OWNER/NAME on the Hub, or a directory", show_default=False),
     ] = None,
-    gpus: Annotated[int, Option(help="with --model: of the machine; 0: the CPU", min=0)] = 1,
-    margin: Annotated[float, Option(help="points; a difference within it is equivalent")] = 2.0,
-    seeds: Annotated[int, Option(help="at most", min=2)] = 16,
-    minutes: Annotated[float, Option(help="no look at the seeds is begun that would end later", min=0)] = 10,
+    gpus: Annotated[int, Option(help="with --model: number of GPUs to use; 0: the CPU", min=0)] = 1,
+    margin: Annotated[float, Option(help="margin of equivalence, in percentage points")] = 2.0,
+    seeds: Annotated[int, Option(help="largest number of seeds", min=2)] = 15,
+    minutes: Annotated[
+        float, Option(help="time budget; no further round of seeds is started if it would not finish in time", min=0)
+    ] = 20,
     out: Annotated[Path, Option(help="directory of all results; another file judged there shares its runs")] = Path(
         "judge"
     ),
-    cores: Annotated[int | None, Option(help="for all jobs together; default: all", min=1, show_default=False)] = None,
-    go_on: Annotated[bool, Option("--go-on", help="train on where a check fails, or nothing can differ")] = False,
+    cores: Annotated[
+        int | None, Option(help="number of cores for all jobs together; default: all", min=1, show_default=False)
+    ] = None,
+    go_on: Annotated[
+        bool, Option("--go-on", help="train even if a check fails, or if no difference can be found")
+    ] = False,
     checks_only: Annotated[bool, Option("--checks-only", help="end after the checks, which take seconds")] = False,
 ) -> None:
     """Judge a loss, or another component, of your own against a method: from one file to a page.

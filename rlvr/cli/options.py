@@ -72,14 +72,14 @@ class Printed:
 
 
 HELP = {
-    "confidence": "of the intervals",
-    "memory_limit": "MiB per worker",
-    "out": "file or directory that is written; of a table or figure without the ending",
-    "permutations": "random sign flips",
-    "resamples": "bootstrap replicates",
-    "seed": "of the random numbers",
-    "time_limit": "seconds per comparison",
-    "weighting": "of the mean over benchmarks: benchmarks or problems (all alike), or NAME=WEIGHT,NAME=WEIGHT",
-    "workers": "worker processes; default: one per available core",
+    "confidence": "confidence level of the intervals",
+    "memory_limit": "memory limit of a worker in MiB",
+    "out": "file or directory to write; for a table or figure, without the ending",
+    "permutations": "number of random sign flips",
+    "resamples": "number of bootstrap replicates",
+    "seed": "random seed",
+    "time_limit": "time limit of a comparison in seconds",
+    "weighting": "what counts the same in the mean over benchmarks: benchmarks, problems, or weights NAME=WEIGHT,...",
+    "workers": "number of worker processes; default: one per available core",
 }
 """Option -> its help, in every command that does not say otherwise."""

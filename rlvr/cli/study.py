@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, counted
 from evals.core.files import write_text
 from rlvr.cli.command import Commands
 from rlvr.study.source_files import CONFIG
@@ -15,7 +15,7 @@ from rlvr.study.source_files import CONFIG
 commands = Commands()
 
 DEFAULT_STUDY = CONFIG / "config.yaml"
-Config = Annotated[Path, Option(help="the study; default: config/config.yaml", show_default=False)]
+Config = Annotated[Path, Option(help="file of the study; default: config/config.yaml", show_default=False)]
 
 
 methods = Commands(
@@ -48,10 +48,12 @@ def show_method(name: Annotated[str, Argument(help="a method of the catalogue, o
 
 @commands.add("init")
 def init(
-    out: Annotated[Path, Argument(help="the study's file, which must not be there")],
+    out: Annotated[Path, Argument(help="file to write; it must not exist yet")],
     model: Annotated[str, Option(help="OWNER/NAME on the Hugging Face Hub, or the directory of a checkpoint")],
-    gpus: Annotated[int, Option(help="of the machine; 0: the CPU, 1: engine local, more: engine verl", min=0)] = 1,
-    memory: Annotated[int, Option(help="GB of a GPU", min=1)] = 80,
+    gpus: Annotated[
+        int, Option(help="number of GPUs to use; 0: the CPU, 1: engine local, more: engine verl", min=0)
+    ] = 1,
+    memory: Annotated[int, Option(help="memory of a GPU in GB", min=1)] = 80,
     prompt: Annotated[
         Literal["base", "chat"] | None,
         Option(help="form of prompts; default: chat if a local checkpoint has a template"),
@@ -61,7 +63,8 @@ def init(
     from rlvr.study.new_study import write_new_study
 
     study = write_new_study(out, model, gpus, memory, prompt)
-    print(f"{out}: {len(study.trained_runs)} runs; plan it with: snakemake -n --configfile {out} --directory DIR")
+    runs = counted(len(study.trained_runs), "run")
+    print(f"{out}: {runs}; plan it with: snakemake -n --configfile {out} --directory DIR")
     if any(each.id and not each.revision for each in study.existing_models.values()):
         print(
             "the Hub did not answer, so no revision is pinned: write the commit that you mean below models in the file"
@@ -71,7 +74,7 @@ def init(
 @commands.add("plan")
 def plan(
     config: Config = DEFAULT_STUDY,
-    out: Annotated[Path, Option(help="directory of the runs' directories")] = Path("results/runs"),
+    out: Annotated[Path, Option(help="directory to write the runs' directories to")] = Path("results/runs"),
 ) -> None:
     """Write the files of a study's runs, without carrying anything out, and print their paths."""
     from rlvr.study.machine import check_machine
@@ -93,16 +96,18 @@ def plan(
 
 @commands.add("rehearse")
 def rehearse(
-    study: Annotated[Path, Argument(help="the study's file")],
-    model: Annotated[str | None, Option(help="of the study; default: its first", show_default=False)] = None,
-    method: Annotated[str | None, Option(help="of the study; default: its reference", show_default=False)] = None,
+    study: Annotated[Path, Argument(help="file of the study")],
+    model: Annotated[str | None, Option(help="a model of the study; default: its first", show_default=False)] = None,
+    method: Annotated[
+        str | None, Option(help="a method of the study; default: its reference method", show_default=False)
+    ] = None,
     out: Annotated[
         Path | None, Option(help="directory of all results; default: results/rehearsal/STUDY", show_default=False)
     ] = None,
-    cores: Annotated[int | None, Option(help="for all jobs together; default: all", min=1)] = None,
+    cores: Annotated[int | None, Option(help="number of cores for all jobs together; default: all", min=1)] = None,
     sdm: Annotated[
         Literal["conda", "apptainer"] | None,
-        Option(help="what brings verl and vLLM, as in snakemake; default: the study's Python", show_default=False),
+        Option(help="how Snakemake provides verl and vLLM; default: the study's Python has them", show_default=False),
     ] = None,
 ) -> None:
     """Take two short steps of a study with its real model, through everything that the study needs.
@@ -121,7 +126,7 @@ def rehearse(
 
 
 @commands.add("schemas")
-def schemas(out: Annotated[Path, Option(help="directory of the files")]) -> None:
+def schemas(out: Annotated[Path, Option(help="directory to write the files to")]) -> None:
     """Write a JSON schema for every kind of configuration file, for editors that check YAML while it is written."""
     from evals.core.config.reference import editor_schemas
     from evals.core.files import write_json
@@ -140,7 +145,7 @@ def reference() -> None:
 
 
 @commands.add("clean-state")
-def clean_state(directory: Annotated[Path, Argument(help="where the study works")] = Path()) -> None:
+def clean_state(directory: Annotated[Path, Argument(help="directory in which the study runs")] = Path()) -> None:
     """Delete saved training state; finished results stay, and a run that was not finished begins again."""
     from rlvr.study.launch import only_study, require_no_snakemake
 
@@ -153,7 +158,9 @@ def clean_state(directory: Annotated[Path, Argument(help="where the study works"
                 shutil.rmtree(state)
         except OSError as error:
             raise UserError(str(error)) from None
-    print(f"deleted the training state of {len(states)} runs ({size / 2**20:.1f} MiB); their results are kept")
+    print(
+        f"deleted the training state of {counted(len(states), 'run')} ({size / 2**20:.1f} MiB); their results are kept"
+    )
 
 
 commands.call("ui", "rlvr.report.mlflow.server:browse")

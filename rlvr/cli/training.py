@@ -30,7 +30,7 @@ def train(
     run_file: RunFile,
     execution: Execution,
     out: Annotated[Path | None, Option(help="local: directory of the run; default: where run.json is")] = None,
-    threads: Annotated[int | None, Option(help="local: that torch keeps to; needed")] = None,
+    threads: Annotated[int | None, Option(help="local: number of threads for torch; required")] = None,
     cluster: Cluster = None,
     python: Python = "python",
     checkpoints_at: Annotated[
@@ -39,7 +39,7 @@ def train(
     ] = [],
     device_memory: Annotated[
         int | None,
-        Option(help="local: MiB of a device that need not be here; print what the run takes there by a sum, and end"),
+        Option(help="local: memory in MiB of a device that need not be here: print what the run needs on it, and end"),
     ] = None,
 ) -> None:
     """Train, or continue, one run by the engine that run.json names.
@@ -62,11 +62,11 @@ def train(
 
 @commands.add("sample")
 def sample(
-    out: Annotated[Path, Argument(help="directory of the samples, with one of each benchmark")],
+    out: Annotated[Path, Argument(help="directory for the samples, with a subdirectory for each benchmark")],
     checkpoint: Annotated[Path, Argument(help="directory of a run or of a base model")],
     sampling: Annotated[str, Argument(help="JSON: the settings that all benchmarks share, such as temperature")],
     benchmarks: Annotated[
-        str, Argument(help="JSON: directory of problems -> what is its own: prompt, samples_per_problem")
+        str, Argument(help="JSON: directory of problems -> its own settings: prompt, samples_per_problem")
     ],
     machine: SamplingMachine,
 ) -> None:
@@ -100,7 +100,7 @@ def render(run_file: RunFile, cluster: ClusterFile = None) -> None:
 
 @verl.add("validate")
 def validate(
-    run_files: Annotated[Paths, Argument(help="run.json of one run or more")], cluster: ClusterFile = None
+    run_files: Annotated[Paths, Argument(help="run.json of one or more runs")], cluster: ClusterFile = None
 ) -> None:
     """Hold the launch against verl's own configuration and checks, and ours; needs no GPU."""
     from rlvr.engines.verl.checks import check, compose_config

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
+from evals.core.errors import first_line
 from evals.core.lazy_torch import torch
 from rlvr.methods.aggregation import AnyAggregation, Normaliser
 from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
@@ -137,7 +138,11 @@ def check_loss(loss: PolicyLoss, aggregation: AnyAggregation, beside: Mapping[st
     tried, faults = TriedLoss(loss, aggregation), set[str]()
     for name, check in _CHECKS.items():
         if check is _repeats:
-            yield _time(tried, {name: TriedLoss(other.loss, other.aggregation) for name, other in beside.items()})
+            try:
+                yield _time(tried, {name: TriedLoss(other.loss, other.aggregation) for name, other in beside.items()})
+            except Exception as error:
+                yield Finding("time", "fails", f"64 rollouts of up to 256 tokens: {_in_words(error)}")
+                return
         finding = _first_fault(name, check, tried)
         if finding.outcome == "holds" or finding.words not in faults:
             yield finding
@@ -172,8 +177,12 @@ def _first_fault(name: str, check: Callable[[TriedLoss, Batch], None], tried: Tr
                 words, shown = (*fault.args, batch)[:2]
                 return Finding(name, "fails", words, str(shown))
             except Exception as error:
-                return Finding(name, "fails", f"{type(error).__name__}: {error}", str(batch))
+                return Finding(name, "fails", _in_words(error), str(batch))
     return Finding(name, "holds")
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _same(one: Tensor, other: Tensor, tolerance: float = 1e-9) -> bool:
@@ -211,7 +220,7 @@ def _padding(tried: TriedLoss, batch: Batch) -> None:
     width = whole.mask.shape[1]
     for filler, columns in ((7.0, 0), (float("inf"), 0), (float("nan"), 0), (7.0, 1)):
         pad = torch.nn.functional.pad
-        filled = {
+        filled: dict[str, Any] = {
             name: pad(getattr(whole, name).masked_fill(~whole.mask, filler), (0, columns), value=filler)
             for name in _GIVEN
         }

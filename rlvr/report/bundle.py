@@ -3,7 +3,7 @@
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, counted
 from evals.core.files import replacing
 from rlvr.report.provenance import studies_of
 
@@ -30,4 +30,5 @@ def bundle(results: Path, out: Path) -> None:
         for file in files:
             if file.is_file():
                 packed.write(file, Path(out.stem) / file.relative_to(results))
-    print(f"{out}: {len(files)} files, {out.stat().st_size / 2**20:.1f} MiB; unpack it and open {out.stem}/report.html")
+    size = f"{counted(len(files), 'file')}, {out.stat().st_size / 2**20:.1f} MiB"
+    print(f"{out}: {size}; unpack it and open {out.stem}/report.html")

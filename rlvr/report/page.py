@@ -20,8 +20,8 @@ from rlvr.report.provenance import component_files, read_run_manifest, read_stud
 from rlvr.report.summary import alternatives, answer, best_condition, findings, headline, question
 from rlvr.report.trainings import recorded_table, settings_table, timing_table
 
-_FIGURES = ("differences", "scores", "profiles", "cost_curves", "compute_performance", "training_curves")
-_MAIN = ("Method", "avg@", "Versus ", "Verdict", "MDE", "Contrast", "Seeds", "Fell", "Tokens")
+_FIGURES = ("differences", "scores", "pass_at_k", "profiles", "cost_curves", "compute_performance", "training_curves")
+_MAIN = ("Method", "avg@", "pass@", "Greedy", "Versus ", "Verdict", "MDE", "Contrast", "Seeds", "Fell", "Tokens")
 
 
 def write_report(
@@ -45,9 +45,9 @@ def write_report(
         rollouts: address of the page of rollouts, from the report; default: none.
     """
     settings = read_study(study)
-    names = [
-        figure for figure in (*own_figures, *_FIGURES) if figure != "compute_performance" or "validation" in settings
-    ]
+    absent = set() if "validation" in settings else {"compute_performance"}
+    absent |= set() if results.samples_per_problem > 1 else {"pass_at_k"}
+    names = [figure for figure in (*own_figures, *_FIGURES) if figure not in absent]
     names += ["validation_curves"] if isinstance(settings.get("checkpoint"), dict) else []
     drawn = [figures / f"{figure}.svg" for figure in names]
     content, inputs = report_content(study, settings, results, audits, directory, drawn, notes, title)

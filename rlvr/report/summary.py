@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any
 
 from evals.core.comparisons import Comparison, Verdict
+from evals.core.errors import counted
 from evals.core.records import BASE, Condition
 from evals.figures.efficiency import COSTS
 from evals.results import Results
@@ -153,6 +154,7 @@ def alternatives(results: Results, shown: dict[str, Any], summaries: Mapping[Con
     return {
         "scores": f"Scores of every method on every benchmark with intervals. {highest}",
         "differences": f"Paired differences of every method to the reference method with intervals. {verdicts}",
+        "pass_at_k": "Problems with a right one among k responses, of every method and of its base model.",
         "profiles": f"Performance profiles of every method. {_ranked('Interquartile means', middles)}",
         "cost_curves": f"Training reward of every method over tokens, optimizer steps and seconds. {reward}",
         "compute_performance": f"Scores on held-out problems over tokens with fitted curves. {held_out}",
@@ -197,7 +199,7 @@ def _controls(results: Results) -> list[str]:
 
 
 def _best(results: Results, best: Condition, conditions: Sequence[Condition]) -> str:
-    suite = f"avg@{results.samples_per_problem} over {len(results.benchmarks)} benchmarks"
+    suite = f"avg@{results.samples_per_problem} over {counted(len(results.benchmarks), 'benchmark')}"
     sentence = f"{best.title} has the highest average, {average_text(results.average(best))} % {suite}"
     gain = results.comparison(best, BASE)
     base = next((condition for condition in conditions if condition.method == BASE), None)
@@ -207,7 +209,7 @@ def _best(results: Results, best: Condition, conditions: Sequence[Condition]) ->
             f"(paired {_p_values(gain)})"
         )
     trained = sum(condition.method not in (BASE, *_controls(results)) for condition in conditions)
-    return f"{sentence}. Being the highest of {trained} is itself no test; the comparisons below are."
+    return f"{sentence}. Having the highest of {counted(trained, 'score')} proves nothing; see the tests below."
 
 
 def _p_values(comparison: Comparison) -> str:

@@ -116,7 +116,9 @@ def recorded_table(results: Results, training: Path) -> Table:
         rows.append((title, *(text(steps) for text in _RECORDED.values()), kl))
         notes += _sampler_note(title, steps)
     header = ("Method", *_RECORDED, "KL to the base model")
-    return Table("recorded", "What the trainings recorded, over the steps and seeds", header, tuple(rows), tuple(notes))
+    return Table(
+        "recorded", "What the training runs recorded, over the steps and seeds", header, tuple(rows), tuple(notes)
+    )
 
 
 def timing_table(results: Results, training: Path) -> Table:

@@ -18,6 +18,7 @@ DATASETS = CONFIG / "datasets"
 
 _NOT_OF_THE_PROBLEMS = frozenset(
     {"title", "description", "licence", "prompt", "samples_per_problem", "source", "verifier", "extraction"}
+    | {"max_new_tokens"}
 )
 """Keys that do not decide which problems a set has."""
 

@@ -16,12 +16,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field
 from typer import Option
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import parse_json, read_jsonl, write_json
+from evals.core.numbers import Count
 from evals.core.record import with_defaults
 from evals.core.sampling import TokenDistribution
+from rlvr.study.benchmarks import read_benchmarks
 from rlvr.study.source_files import REPOSITORY
 
 _RESAMPLING = {"seed": 1, "resamples": 10_000, "permutations": 100_000}
@@ -36,9 +39,9 @@ class Evaluated:
         model: a directory in Hugging Face format, or OWNER/NAME on the Hub.
         benchmarks: names of files in config/benchmarks, separated by commas or spaces.
         k: samples of each problem; more words such as mmlu_pro=1 give benchmarks another number.
-        revision: of a model on the Hub: a commit, branch or tag; default: main.
+        revision: commit, branch or tag of a model on the Hub; default: main.
         server: address of a server with OpenAI's interface that has the model, such as http://127.0.0.1:8000/v1.
-        extra_body: JSON of what every request to it says besides.
+        extra_body: extra JSON fields for each request to the server.
         sources: local copies of benchmarks, as NAME=PATH.
     """
 
@@ -57,8 +60,8 @@ class Prompting:
 
     Attributes:
         prompt: chat for the model's chat template, base for plain text.
-        system_prompt: of a chat model.
-        enable_thinking: told to the chat template; default: what the template does by itself.
+        system_prompt: system prompt of a chat model.
+        enable_thinking: thinking setting of the chat template; default: the template's own.
         few_shot: file of worked examples, JSON lines with problem and solution.
         stop: texts that end a response, such as a next problem's beginning.
     """
@@ -73,7 +76,13 @@ class Prompting:
 if TYPE_CHECKING:
     Distribution = TokenDistribution
 else:
-    Distribution = with_defaults(TokenDistribution, max_new_tokens=32768, temperature=0.6, top_p=0.95)
+
+    class Distribution(with_defaults(TokenDistribution, temperature=0.6, top_p=0.95)):
+        """The distribution of tokens; a benchmark's file says its longest response."""
+
+        max_new_tokens: Count | None = Field(
+            default=None, description="longest response in tokens; default: the largest of the benchmarks' files"
+        )
 
 
 @dataclass(frozen=True)
@@ -81,16 +90,16 @@ class Machine:
     """Where an evaluation runs.
 
     Attributes:
-        backend: what samples; default: vllm if --python is given or this Python has it, else transformers.
-        device: default: cuda if this machine has an NVIDIA GPU.
-        dtype: of weights and activations; auto: the checkpoint's own.
+        backend: inference backend; default: vllm if --python is given or this Python has it, else transformers.
+        device: device of the model; default: cuda if this machine has an NVIDIA GPU.
+        dtype: precision precision of weights and activations; auto: the checkpoint's own.
         tensor_parallel_size: GPUs that share a model.
-        max_model_len: a context shorter than the model's.
-        seed: of the random numbers.
+        max_model_len: context length, if it is to be shorter than the model's.
+        seed: random seed.
         batch_size: responses decoded or asked for at a time; default: 1024 of vLLM, 64 of a server, else 16.
-        python: of the environment that samples, if it is another one.
-        threads: of a sampling job on a CPU.
-        cores: for all jobs together; default: all.
+        python: Python of another environment in which to sample.
+        threads: number of threads of a sampling job on a CPU.
+        cores: number of cores for all jobs together; default: all.
     """
 
     backend: Literal["vllm", "transformers", "local"] | None = None
@@ -110,6 +119,7 @@ def configuration(
 ) -> dict[str, Any]:
     """The study that an evaluation is; what is not accepted is named in one line, with the option that says it."""
     benchmarks = _words("--benchmarks", evaluated.benchmarks)
+    known = read_benchmarks(benchmarks, {}, "--benchmarks")
     number, *others = _words("--k", evaluated.k)
     samples_of = {name: _count(k) for name, k in _pairs("--k", others).items()}
     backend = machine.backend or ("vllm" if machine.python or find_spec("vllm") else "transformers")
@@ -119,6 +129,7 @@ def configuration(
         "samples_per_problem": _count(number),
         "samples_of": samples_of or None,
         **distribution.to_json(),
+        "max_new_tokens": distribution.max_new_tokens or max(each.entry.max_new_tokens for each in known.values()),
         "max_model_len": machine.max_model_len,
         "stop": list(prompting.stop) or None,
         "few_shot": None if prompting.few_shot is None else read_jsonl(prompting.few_shot, ("problem", "solution")),

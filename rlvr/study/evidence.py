@@ -19,12 +19,12 @@ def notes(main: Study, study: Study) -> tuple[str, ...]:
 def evidence(study: Study) -> str:
     """A sentence on the evidence that the numbers give."""
     if study.methods and (steps := study.config.training["steps"]) < _FEWEST_STEPS:
-        return f"This study tries the machinery: its trainings have {steps} steps, and its numbers mean nothing."
+        return f"This study tries the machinery: its training runs have {steps} steps, and its numbers mean nothing."
     if not study.methods:
         names = "; ".join(map(study.model_title, study.config.models))
         return (
             f"Evaluated without training: {names}. Intervals are over problems; the numbers say nothing about other"
-            " trainings of such a model."
+            " training runs of such a model."
         )
     if (study.existing_models or study.fine_tuned_models) and study.engine != VERL:
         return (

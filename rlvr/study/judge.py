@@ -31,7 +31,8 @@ from rlvr.study.source_files import CONFIG
 from rlvr.study.study import Study
 from rlvr.study.study_file import extend, read_study_file
 
-LOOKS = (4, 6, 8, 11, 16)
+LOOKS = (6, 9, 12, 15)
+"""Numbers of seeds: each of the three base models of the default study has as many of them."""
 _DEFAULT = CONFIG / "config.yaml"
 _EXTENDED = "dapo"
 """The entry of the catalogue that a component in a file changes, where the reference is in a file too."""
@@ -109,7 +110,7 @@ class Judgement:
     against: str | Named
     out: Path
     margin: float = 2.0
-    seeds: int = 16
+    seeds: int = 15
     minutes: float | None = None
     cores: int | None = None
 
@@ -235,7 +236,7 @@ class Judgement:
                 words = f"the first look, at {seeds} seeds, needs about {least / 60:.2g} minutes of training"
                 print(f"{words}: it ends after --minutes {self.minutes:g}, and is taken all the same", file=sys.stderr)
             if self.minutes is not None and before - started + added * seconds_of_seed > 60 * self.minutes:
-                late = f"a look at {seeds} seeds would end after the {self.minutes:g} minutes (--minutes)"
+                late = f"stopped: training {seeds} seeds would take longer than --minutes {self.minutes:g}"
                 print(late, file=sys.stderr)
                 break
             design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin, **level}
@@ -283,7 +284,7 @@ def contrast_words(contrast: Contrast | None, reference: str) -> str:
         return f"contrast: not measured, for the rollouts or the settings differ from {reference}'s"
     floor = f"random token weights are {contrast.floor_degrees:.1f}"
     if contrast.is_absent:
-        alike = f"your update is {reference}'s to {contrast.degrees:.1f} degrees ({floor})"
+        alike = f"your update has the same direction as {reference}'s, {contrast.degrees:.1f} degrees apart ({floor})"
         return f"contrast: {alike}: no study of this model can tell them apart"
     return f"contrast: your update is {contrast.degrees:.1f} degrees from {reference}'s on one seed; {floor}"
 

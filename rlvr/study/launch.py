@@ -22,12 +22,12 @@ HELD_BY = ".snakemake/study"
 def main(arguments: list[str]) -> None:
     """Run snakemake with ``arguments``; exits with Snakemake's status, or with 1 if it may not run."""
     _give_name_and_cache()
-    from snakemake.cli import get_argument_parser
-    from snakemake.cli import main as snakemake  # here: an interrupt is one line before the long imports too
+    from snakemake import cli  # here: an interrupt is one line before the long imports too
 
     from rlvr.study.study_file import check_config_files
 
-    options = get_argument_parser().parse_args(arguments)
+    vars(cli)["print"] = _print_but_profile
+    options = cli.get_argument_parser().parse_args(arguments)
     directory = Path(options.directory or ".").resolve()
     try:
         check_config_files(options.configfile or ())
@@ -37,9 +37,15 @@ def main(arguments: list[str]) -> None:
                 print("an earlier study was killed; continuing it", file=sys.stderr)
                 for lock in locks:
                     lock.unlink()
-            snakemake(arguments)
+            cli.main(arguments)
     except UserError as error:
         sys.exit(f"error: {error}")
+
+
+def _print_but_profile(*words: Any, **where: Any) -> None:
+    """Print what Snakemake does, but for the line that names the profile of this project."""
+    if not str(words[:1]).endswith("for setting default command line arguments.',)"):
+        print(*words, **where)
 
 
 def _give_name_and_cache() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.core.config.base_models import Existing
-from evals.core.errors import UserError
+from evals.core.errors import UserError, counted
 from evals.core.run_spec import VERL
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.verifier import read_verifier
@@ -71,25 +71,6 @@ def model_files(key: str, model: Existing, may_be_missing: bool) -> list[str]:
         print(f"not here yet: {message}", file=sys.stderr)
     kinds = ("*.safetensors", "*.json", "*.jinja")
     return sorted(str(file) for kind in kinds for file in directory.glob(kind))
-
-
-def devices(study: Study, run: str) -> dict[str, Any]:
-    """The nodes and GPUs of a job that trains a run, which starts Ray on them where no Ray cluster runs.
-
-    On several nodes Slurm is told the GPUs of each, for so many in all would not do.
-    """
-    if study.engine != VERL:
-        return {"nodes": 1, "gpu": int(study.config.execution.device == "cuda"), "gres": "", "ray_cluster": 0}
-    cluster, has_ray = study.cluster(run), "RAY_ADDRESS" in os.environ
-    nodes = int(cluster["nodes"])
-    gpus = int(cluster["gpus_per_node"]) if cluster["platform"] == "cuda" else 0
-    own_nodes = 1 if has_ray else nodes
-    return {
-        "nodes": own_nodes,
-        "gpu": gpus if nodes == 1 else 0,
-        "gres": f"gpu:{gpus}" if own_nodes > 1 and gpus else "",
-        "ray_cluster": int(nodes > 1 and has_ray),
-    }
 
 
 def set_job_environment() -> None:
@@ -171,5 +152,9 @@ def require_past(files: Iterable[str]) -> None:
         last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(path.stat().st_mtime for path in late)))
         directories = {REPOSITORY if path.is_absolute() else Path(path.parts[0]).absolute() for path in late}
         cure = f"find {shlex.join(map(str, sorted(directories)))} -newermt now -exec touch {{}} +"
-        complaint = f"{len(late)} files are of the future, such as {min(late)}, up to {last}: was the clock set back?"
-        raise UserError(f"{complaint} Set it, or date them now, which makes nothing again: {cure}")
+        complaint = (
+            f"{counted(len(late), 'file')} of the future, such as {min(late)}, up to {last}: was the clock set back?"
+        )
+        raise UserError(
+            f"{complaint} Set it, or set the files' times to now, by which nothing is computed again: {cure}"
+        )

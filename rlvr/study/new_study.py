@@ -7,11 +7,8 @@ from evals.core.errors import UserError
 from evals.core.files import write_text
 from evals.generation.chat import has_chat_template, turn_end
 from evals.generation.checkpoint import Checkpoint
+from rlvr.study.job_sizes import BYTES_TRAINED, named_billions
 from rlvr.study.study import Study
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)  # in a model's name: 0.6B
-_BYTES_TRAINED = 16
-"""Of a parameter that is trained: itself, its gradient and two moments, in float32."""
 
 _STUDY = """\
 # {title}
@@ -97,8 +94,7 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
     name = re.sub(r"\W+", "_", directory.resolve().name if is_local else model.rpartition("/")[2]).strip("_").lower()
     form = prompt or ("chat" if is_local and _is_chat_model(directory) else "base")
     instruction = r"{problem}\nPlease reason step by step, and put your final answer within \\boxed{}."
-    named = _SIZE.search(model.rpartition("/")[2])
-    size = float(named[1]) if named else 0.0
+    size = named_billions(model.rpartition("/")[2]) or 0.0
     if is_local:
         where_from = f"path: {directory.resolve()}  # its bytes are part of every result's identity"
     else:
@@ -116,7 +112,7 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
         prompt=form,
         instruction=f'"{instruction}"' if form == "chat" else rf'"{instruction}\n"',
     )
-    if (needed := _BYTES_TRAINED * size) > memory * max(gpus, 1):
+    if (needed := BYTES_TRAINED * size) > memory * max(gpus, 1):
         training = _LORA.format(size=size, needed=needed)
     else:
         training = "\ntraining:\n" if gpus > 1 else ""

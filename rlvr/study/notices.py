@@ -62,7 +62,7 @@ def hours(study: Study, results: Path) -> Iterator[str]:
             runs, _REHEARSALS / f"{study.config.study[:50]}_rehearsal" / "results/runs"
         )
         if not measured:
-            yield f"{model}: {len(runs)} trainings, hours not known: `rlvr-bench rehearse` measures a step"
+            yield f"{model}: {len(runs)} training runs, hours not known: `rlvr-bench rehearse` measures a step"
             continue
         mean = sum(measured.values()) / len(measured)
         rollouts = [(measured.get(method, mean), of.steps * of.rollouts_per_step) for method, of in trainings]
@@ -70,7 +70,7 @@ def hours(study: Study, results: Path) -> Iterator[str]:
         others = len({run.method for run in runs} - measured.keys())
         by = f"{len(measured)} methods measured" + (f", {others} others taken as their mean" if others else "")
         by += f", {seconds / steps:.3g} s a step"
-        yield f"{model}: {len(runs)} trainings, {seconds / 3600:,.2g} h one after another ({by})"
+        yield f"{model}: {len(runs)} training runs, {seconds / 3600:,.2g} h one after another ({by})"
 
 
 def measured_seconds(runs: list[Run], directory: Path) -> dict[str, float]:

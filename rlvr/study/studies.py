@@ -91,8 +91,14 @@ class Studies:
         policies: run id -> a study that has the policy, and the policy: one policy of a name for all studies.
     """
 
-    def __init__(self, content: Mapping[str, Any], source: str, extended: Mapping[str, Any] | None = None) -> None:
-        """Resolve the main study, which came from ``source``.
+    def __init__(
+        self,
+        content: Mapping[str, Any],
+        source: str,
+        extended: Mapping[str, Any] | None = None,
+        is_checked: bool = False,
+    ) -> None:
+        """Resolve the main study, which came from ``source``; the process that started this one may have checked it.
 
         One with a folder has to go with the study that it ``extended``, whose runs lie in the same directory.
         """
@@ -100,8 +106,8 @@ class Studies:
         self.by_folder, self.sources = dict[str, Study](), dict[str, str]()
         self.policies = dict[str, tuple[Study, Policy]]()
         self._plans = dict[Any, tuple[Study, dict[str, PlannedLook]]]()
-        self.main = Study.resolve(content, source)
-        if self.main.folder and extended is not None:
+        self.main = Study.resolve(content, source, is_checked)
+        if self.main.folder and extended is not None and not is_checked:
             parent = Study.resolve(extended, f"what {source} extends")
             _check_shared(self.main, parent, source)
             self._add(parent, parent.config.study)
@@ -110,11 +116,11 @@ class Studies:
         self._add(self.main, source)
 
     @classmethod
-    def read(cls, files: Iterable[str | Path], changes: Mapping[str, Any]) -> Studies:
+    def read(cls, files: Iterable[str | Path], changes: Mapping[str, Any], is_checked: bool = False) -> Studies:
         """Read the files of a study, with the changes of ``snakemake --config``."""
         paths = list(files)
         named = ", ".join(str(path).removeprefix(f"{CONFIG.parent}/") for path in paths)
-        return cls(read_study(paths, changes), named, read_extended(paths, changes))
+        return cls(read_study(paths, changes), named, read_extended(paths, changes), is_checked)
 
     # What lies where
 

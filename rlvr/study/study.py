@@ -86,8 +86,11 @@ class Study:
         return cls.resolve(read_study_file(path), str(path))
 
     @classmethod
-    def resolve(cls, content: Mapping[str, Any], source: str = "config") -> Study:
-        """Check a configuration and look up everything that it names; what is not accepted is named in one line."""
+    def resolve(cls, content: Mapping[str, Any], source: str = "config", is_checked: bool = False) -> Study:
+        """Check a configuration and look up everything that it names; what is not accepted is named in one line.
+
+        The runs are not looked at one by one where it ``is_checked``: the process of a job has one of them to do.
+        """
         config = StudyConfig.parse(dict(content), source)
         if not config.methods:  # such a study trains nothing
             nothing: dict[str, Any] = {"seeds": (), "training": {}, "problems": None, "reference_method": BASE}
@@ -100,7 +103,7 @@ class Study:
             training_settings(config.problems, source)
         study = cls(config, methods, changed_by_models(config, methods, source), training, benchmarks)
         study.solution_settings  # noqa: B018  checks which sets have solutions
-        for run in study.trained_runs:
+        for run in () if is_checked else study.trained_runs:
             if run.seed == config.training_seeds[0]:
                 study.run_spec(run.run, f"{source}: run {run.run}")
         return study

@@ -55,7 +55,7 @@ def test_a_training_of_two_nodes(tmp_path: Path) -> None:
     variables |= {"RAY_AUTH_TOKEN": secrets.token_hex(32), "OMP_NUM_THREADS": "1"}
     words = ["env", *(f"{name}={value}" for name, value in variables.items())]
     words += [sys.executable, "training.py", "train", str(place / "run.json"), "--python", sys.executable]
-    options = ["--parsable", "--nodes=2", "--cpus-per-task=8", "--mem=1000", f"--chdir={study.path}"]
+    options = ["--parsable", "--nodes=2", "--cpus-per-task=8", "--mem=100000", f"--chdir={study.path}"]
     (tmp_path / "slurm").mkdir()
     with slurm_cluster(tmp_path / "slurm") as slurm:
         slurm.ask("sbatch", *options, f"--output={study.path}/output", "--wrap", shlex.join(words))

@@ -10,7 +10,13 @@ from scipy import stats
 
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
-from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
+from evals.statistics.resampling import (
+    bootstrap_differences,
+    choice_variance,
+    draw_problems,
+    holm,
+    sign_flip_p_values,
+)
 
 FIXED = {"treatment_is_fixed": True, "control_is_fixed": True}
 
@@ -205,3 +211,16 @@ def test_a_design_is_recovered_from_a_pilot() -> None:
     design = Design.from_accuracies(pilot[0], pilot[1], samples=32)
     assert design.effect_sd == pytest.approx((one - other).std(), rel=0.05)
     assert design.sampling_variance == pytest.approx((one * (1 - one) + other * (1 - other)).mean(), rel=0.02)
+
+
+def test_a_choice_varies_where_other_seeds_and_problems_would_choose_otherwise() -> None:
+    generator, means = np.random.default_rng(19), [0.5, 0.7]
+    alike = generator.binomial(2, 0.8, (2, 8, 64))
+    clear = alike + np.array([0, 1])[:, None, None]
+    assert choice_variance(clear, means, generator) < 1e-20 and choice_variance(alike[:1], means[:1], generator) < 1e-20
+    found, chosen = choice_variance(alike, means, generator), list[int]()
+    for _ in range(2_000):
+        seeds, problems = generator.integers(8, size=8), generator.integers(64, size=64)
+        chosen.append(int(alike[:, seeds][:, :, problems].mean(axis=(1, 2)).argmax()))
+    share = float(np.mean(chosen))
+    assert found == pytest.approx(0.04 * share * (1.0 - share), rel=0.15)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from evals.statistics.difference import Difference, estimate_difference
-from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion, tau_interval
+from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 
 TRUTH = np.array([0.80, 0.81, 0.76, 0.80, 0.70, 0.79, 0.73])
 """Scores of seven methods: two clearly worse, one a little, four nearly equal."""
@@ -96,15 +96,9 @@ def test_an_inversion_is_recognised_and_named() -> None:
     assert len(others) <= 0.05 * len(found)
 
 
-def test_the_interval_holds_the_tau_of_the_truths_and_the_repetition_that_of_another_draw() -> None:
-    generator, other = np.random.default_rng(4), TRUTH[[0, 3, 2, 1, 6, 5, 4]]
-    truth, inside, within = float(kendall_tau(TRUTH, other)), 0, 0
+def test_the_repetition_holds_the_tau_of_another_draw() -> None:
+    generator, within = np.random.default_rng(4), 0
     for _ in range(300):
-        one, two = ladder(generator, [TRUTH, other])
-        low, high = tau_interval(one, two, generator, 400, 0.95)
-        inside += low <= truth <= high
-        (again,) = ladder(generator, [TRUTH])
+        one, again = ladder(generator, [TRUTH, TRUTH])
         within += repeated_tau(one, generator, 400)[1] <= kendall_tau(one.means, again.means)
-    assert inside / 300 >= 0.93 and within / 300 >= 0.92, (
-        "95 % of repetitions exceed it, but for the simulation's error"
-    )
+    assert within / 300 >= 0.92, "95 % of repetitions exceed it, but for the simulation's error"

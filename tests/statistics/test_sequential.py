@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from evals.statistics.difference import Difference, pooled
+from evals.statistics.difference import Difference, estimate_difference, pooled
 from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
 
 LOOKS, AT_MOST, MARGIN = (4, 6, 8, 11, 16), 16, 2.0
@@ -103,3 +103,14 @@ def test_a_repeated_study_finds_its_own_mde_four_times_in_five_and_leaves_open_w
     assert (found == 1).mean() == pytest.approx(0.8, abs=0.05)
     assert (simulate([0.0] * 8).verdict == 0).mean() == pytest.approx(repeated.end(0.0)[1].mean(), abs=0.05)
     assert np.median(repeated.end(repeated.median_unbiased(2.4))[2]) == pytest.approx(2.4, abs=0.01)
+
+
+def test_the_first_look_has_the_degrees_of_freedom_of_the_method_that_has_fewer() -> None:
+    generator = np.random.default_rng(8)
+    arms = [generator.binomial(8, 0.5, (seeds, 40)) / 8 for seeds in (4, 6)]
+    found = estimate_difference([arms[0]], [arms[1]])
+    least = found.with_least_freedom()
+    assert float(least.seed_freedom) == 3.0 < float(found.seed_freedom)
+    assert least.interval(0.999)[0] < found.interval(0.999)[0]
+    beside_one = estimate_difference([arms[1]], [arms[0][:1]], control_is_fixed=True)
+    assert float(beside_one.with_least_freedom().seed_freedom) == 5.0

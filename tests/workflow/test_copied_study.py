@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from evals.core.manifest import Manifest
+from rlvr.engines.local.fine_tune import FineTuningSettings
 from tests.workflow.conftest import Project, commands_of
 
 SNAKEMAKES_OWN_LIMIT = 1_000_000
@@ -73,6 +75,26 @@ def test_a_run_of_another_study_that_was_copied_over_ones_own_is_refused(finishe
     refused = finished_copy.snakemake("--dry-run")
     assert refused.returncode != 0
     assert "error: results/runs/tiny-dapo-s1/manifest.json: was made with other settings" in refused.stderr
+
+
+def test_a_model_that_was_fine_tuned_otherwise_is_refused(project_copy: Project) -> None:
+    directory = project_copy.root / "model"
+    directory.mkdir()
+    (directory / "solutions.jsonl").write_text("{}")
+    tuning = {"prompt": "{problem}", "seed": 1, "steps": 2, "batch_size": 2, "micro_batch_tokens": 100}
+    tuning |= {"learning_rate": 0.1, "warmup_steps": 0, "weight_decay": 0.0, "gradient_clip": 1.0}
+    own = {"dtype": "float32", "prompt_form": "base"}
+    model = {"source": "fine_tuned", "path": str(directory), "solutions": str(directory / "solutions.jsonl")}
+    config = project_copy.changed_config({"models": {"warm": {**model, **own, "fine_tuning": tuning}}})
+    target = "results/base/warm/manifest.json"
+    made = FineTuningSettings.parse({**tuning, **own}, "settings").parameters()
+    for otherwise in ({}, {"learning_rate": 0.2}, {"head_dtype": "float32"}):
+        manifest = Manifest("base_model", {}, {}, {**made, **otherwise}, "fingerprint", {})
+        manifest.write(project_copy.root / target)
+        said = project_copy.snakemake(target, "--dry-run", config=config).stderr
+        refused = f"error: {target}: was made with other settings than the study asks ("
+        assert (refused in said) == bool(otherwise), said
+        assert all(f"({key}: {value}".replace("'", '"')[:12] in said for key, value in otherwise.items())
 
 
 PLANTED = (

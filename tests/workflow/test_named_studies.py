@@ -10,11 +10,14 @@ from tests.workflow.test_smoke_and_reruns import BENCHMARKS, RUNS, edited, evalu
 SCOPE = "studies/selection/"
 STEPS = "studies/selection/steps/"
 OF_SCORES = {f"{rule} {SCOPE}" for rule in ("compare", "report_html", "track")}
-OF_SCORES |= {
-    f"{rule} {SCOPE}" for rule in ("table_main", "table_paper_vs_ours", "figure_profiles", "figure_score_curves")
-}
+OF_SCORES |= {f"{rule} {SCOPE}" for rule in ("table_main", "table_paper_vs_ours", "figure_score_curves")}
 OF_SCORES |= {f"table_of_scores {SCOPE} by_seed", f"figure_of_training {SCOPE} cost_curves"}
-OF_SCORES |= {f"table_of_scores {SCOPE} robust", f"table_of_training {SCOPE} efficiency"}
+OF_SCORES |= {f"figure_of_methods {SCOPE} {name}" for name in ("profiles", "pass_at_k")}
+OF_SCORES |= {
+    f"table_of_scores {SCOPE} pass_at_k",
+    f"table_of_scores {SCOPE} robust",
+    f"table_of_training {SCOPE} efficiency",
+}
 OF_SCORES |= {f"figure_of_scores {SCOPE} {name}" for name in ("scores", "differences")}
 OF_TRAINING = {f"figure_training_curves {SCOPE}", f"figure_reward_curves {SCOPE}", f"page_rollouts {SCOPE}"}
 FILES = {f"study_file {SCOPE}", f"run_sheet {SCOPE}", f"run_sheet {STEPS}"}

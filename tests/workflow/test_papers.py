@@ -23,7 +23,7 @@ def test_a_paper_is_planned_with_the_gpus_of_its_jobs(tmp_path: Path) -> None:
     assert answer.returncode == 0, said[-2000:]
     assert "hours not known: `rlvr-bench rehearse` measures a step" in said
     assert "not here yet: models." in said  # nobody has these models here
-    jobs = re.findall(r"^rule (\w+):$", said, re.MULTILINE)
+    jobs = re.findall(r"^(?:local)?rule (\w+):$", said, re.MULTILINE)
     assert jobs.count("train") >= 4 and {"import_model", "read_training_set", "sample", "grade"} <= set(jobs)
     assert "base_model" not in jobs
     for rule, asked in {"train": "gpu=8, gres=, ray_cluster=0", "sample": "gpu=1"}.items():
@@ -36,12 +36,60 @@ def test_without_the_models_nothing_is_started(tmp_path: Path) -> None:
     assert re.search(r"error: models\.qwen3_\d+b_base\.path: \S+: no such directory\n", answer.stderr)
 
 
-def test_the_profile_of_slurm_is_read(tmp_path: Path) -> None:
-    """Its executor is a plug-in that the user installs; without it Snakemake says so, and has read the profile."""
-    own = ["--profile", str(ROOT / "profiles/slurm")]
+def rules_of_the_workflow() -> tuple[set[str], set[str]]:
+    """The rules whose jobs have a size, and those that run where Snakemake does."""
+    rules = "".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    found = re.findall(r"^(?:rule|checkpoint) (\w+):\n((?:(?:    .*)?\n)*)", rules, re.MULTILINE)
+    jobs = {name: body for name, body in found if "    output:" in body}
+    assert len(jobs) > 30
+    sized = {
+        name for name, body in jobs.items() if re.search(r"    resources:\n(        .*\n)*        \*\*size\(", body)
+    }
+    here = {name for name, body in jobs.items() if "    localrule: True\n" in body}
+    assert sized | here == set(jobs) and not sized & here
+    return sized | set(re.findall(r"^use rule \w+ as (\w+)", rules, re.MULTILINE)), here
+
+
+def test_what_needs_a_network_runs_where_snakemake_does() -> None:
+    sized, here = rules_of_the_workflow()
+    assert {"read_problems", "read_training_set", "read_solutions", "import_model", "reach_server", "track"} <= here
+    assert {"train", "sample", "grade", "base_model", "candidates", "sample_candidate", "grade_candidate"} <= sized
+
+
+def test_the_profile_of_slurm_gives_each_job_its_own_size(tmp_path: Path) -> None:
+    """Not those of the machine where Snakemake runs, which has four processors here."""
+    own = [
+        "--profile",
+        str(ROOT / "profiles/slurm"),
+        "--default-resources",
+        "mem_mb=1",
+        "runtime=1",
+        "--cores",
+        "10000",
+    ]
     answer = snakemake(tmp_path, "--dry-run", "--printshellcmds", "--configfile", str(DELTA), *own)
     said = answer.stdout + answer.stderr
-    if answer.returncode != 0:
-        assert "invalid choice: 'slurm'" in said or "slurm" in said.splitlines()[-1]
-    else:
-        assert re.search(r"rule train:(?:\n    .*)*resources: .*\bgpu=8, gres=, ray_cluster=0\b", said)
+    assert answer.returncode == 0, said[-2000:]
+    asked = {rule: set[str]() for rule, _ in re.findall(r"^(?:local)?rule (\w+):\n((?:    .*\n)*)", said, re.MULTILINE)}
+    for rule, resources in re.findall(r"^rule (\w+):\n(?:    .*\n)*?    resources: (.*)$", said, re.MULTILINE):
+        names = ("mem_mb", "runtime", "gpu", "nodes", "cpus_per_task")
+        asked[rule].add(", ".join(sorted(word for word in resources.split(", ") if word.split("=")[0] in names)))
+    # Two models, of 8 and 14 billion parameters, whose weights wait in the memory of the node.
+    assert asked["train"] == {
+        f"cpus_per_task=64, gpu=8, mem_mb={megabytes}, nodes=1, runtime=2880" for megabytes in (192_000, 464_000)
+    }
+    assert (
+        asked["sample"]
+        == asked["sample_candidate"]
+        == {f"cpus_per_task=4, gpu=1, mem_mb={megabytes}, runtime=720" for megabytes in (48_000, 72_000)}
+    )
+    assert asked["grade"] == asked["grade_candidate"] == {"cpus_per_task=16, mem_mb=36000, runtime=240"}
+    assert all("gpu=0" in words for words in asked["candidates"])  # training has kept them
+    sized, _ = rules_of_the_workflow()
+    assert len(sized & asked.keys()) > 8
+    assert not [
+        rule
+        for rule in sized & asked.keys()
+        for words in asked[rule]
+        if "mem_mb=1," in words or "runtime=1" in words.split(", ")
+    ]

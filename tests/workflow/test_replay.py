@@ -47,7 +47,7 @@ def test_a_forged_checkpoint_passes_verify_and_not_a_replay(
     capfd.readouterr()
     assert run_command("replay", file, "--cells", 2, "--seed", seed, "--cores", 1) == 2
     said = capfd.readouterr()
-    assert f"{honest}: the same bytes in 9 files" in said.out and "2 of 6 cells were made again" in said.out
+    assert f"{honest}: the same bytes in 9 files" in said.out and "made again: 2 of 6 cells; " in said.out
     error = said.err.splitlines()[-1]
-    assert error.startswith(f"error: 1 of 2 cells are not what the study says: {FORGED}: ")
+    assert error.startswith(f"error: not what the study says: 1 of 2 cells: {FORGED}: ")
     assert f"runs/{FORGED}/checkpoint/model.safetensors has other bytes here" in error

@@ -16,8 +16,9 @@ RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") 
 RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
 BENCHMARKS = ["chain_3", "variables_4"]
 TABLES = {"table_main", "table_of_scores by_seed", "table_paper_vs_ours"}
-TABLES |= {"table_of_scores robust", "table_of_training efficiency"}
-FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences", "figure_profiles"}
+TABLES |= {"table_of_scores robust", "table_of_scores pass_at_k", "table_of_training efficiency"}
+OF_METHODS = {"figure_of_methods profiles", "figure_of_methods pass_at_k"}
+FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences", *OF_METHODS}
 FIGURES_OF_SCORES |= {"figure_of_training cost_curves"}
 AFTER_SCORES = {
     "compare",
@@ -97,7 +98,8 @@ def test_all_problems_are_made_and_checked_before_anything_is_trained_or_sampled
 
 def test_a_finished_study_has_nothing_to_do_after_an_edited_comment(smoke_study: Project) -> None:
     with ExitStack() as edits:
-        for module in ("rlvr/methods/token_weights/delta.py", "rlvr/engines/local/learner.py"):
+        modules = ["rlvr/methods/token_weights/delta.py", "rlvr/engines/local/learner.py"]  # versions say what changed
+        for module in (*modules, "evals/grading/comparison.py", "evals/generation/sampler.py"):
             edits.enter_context(edited(smoke_study.root / module, "\nfrom evals", "\n# An edited comment.\nfrom evals"))
         assert smoke_study.planned() == set()
 
@@ -158,7 +160,7 @@ def test_a_benchmark_and_a_seed_more_are_all_that_is_made(smoke_study: Project) 
 
 def test_figure_code_redraws_figures_and_what_shows_them(smoke_study: Project) -> None:
     with edited(smoke_study.root / "evals/figures/results.py", '"""', '"""An edit. '):
-        drawn = {"figure_of_scores scores", "figure_of_scores differences", "figure_profiles"}
+        drawn = {"figure_of_scores scores", "figure_of_scores differences", *OF_METHODS}
         assert smoke_study.planned() == drawn | {"report_html", "track"}
 
 
@@ -166,6 +168,19 @@ def test_statistics_are_repeated_without_sampling(smoke_study: Project) -> None:
     config = smoke_study.changed_config({"statistics.seed": 9})
     pages = {f"page_responses {name}" for name in ("chain_3", "variables_4")}  # show grades, and no statistics
     assert smoke_study.planned(config) == AFTER_SCORES - pages | {"study_file"}
+
+
+def test_another_order_of_benchmarks_remakes_what_shows_them_in_order_and_a_name_the_experiment(
+    smoke_study: Project,
+) -> None:
+    """Columns of tables have the study's order; samples, grades and scores have none."""
+    planned = smoke_study.planned(smoke_study.changed_config({"benchmarks": [*reversed(BENCHMARKS)]}))
+    assert planned >= {"table_main", "table_audit", "figure_of_methods profiles", "compare", "report_html", "track"}
+    assert not [job for job in planned if job.startswith(("train", "sample", "grade", "score "))]
+    config = smoke_study.changed_config({"study": "another_name"})
+    assert smoke_study.planned(config) == {"study_file", "report_html", "track"}
+    config = smoke_study.changed_config({"title": "Another title"})
+    assert smoke_study.planned(config) == {"study_file", "report_html"}
 
 
 def test_threads_and_intervals_change_no_result(smoke_study: Project) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evals.audit import VERSION as AUDIT_VERSION
 from evals.core.comparisons import FALL
+from evals.core.config.base_models import FINE_TUNED
 from evals.core.files import canonical_json, sha256_file
 from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
@@ -28,12 +29,12 @@ from rlvr.methods.component_file import component_copy
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.designs import RATES, sheet_of
 from rlvr.study.evidence import notes, own_settings
+from rlvr.study.job_sizes import devices, grading_mb, model_training_mb, sampling_mb, size, training_mb
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
 from rlvr.study.looks import announce_look
 from rlvr.study.machine import (
     OURS,
     check_machine,
-    devices,
     files_of,
     model_files,
     name_environments,
@@ -54,6 +55,8 @@ STUDY = STUDIES.main
 CONFIG = STUDY.config
 MACHINE = CONFIG.execution
 BENCHMARKS = list(STUDY.benchmarks)
+ORDER = f"benchmarks: {', '.join(BENCHMARKS)}"
+"""A param of what shows benchmarks one after the other: Snakemake compares inputs as a set."""
 TRAINS = bool(STUDY.methods)
 BEST_CHOICE = CONFIG.best_checkpoint
 KEEPS_ROLLOUTS = TRAINS and MACHINE.rollouts_kept_every is not None
@@ -216,6 +219,11 @@ def corpus(wildcards):
     return {"settings": model.corpus, "count": model.training.examples}
 
 
+def settings_of_corpus(wildcards):
+    """What decides a corpus: with the version, so that a raised one makes it again and is no other's result."""
+    return {**corpus(wildcards), "version": BASE_MODEL_VERSION}
+
+
 def parameters_of_corpus(wildcards):
     """The parameters that the manifest of a corpus has."""
     settings, count = corpus(wildcards).values()
@@ -227,13 +235,19 @@ def from_scratch(wildcards):
     return SCRATCH[wildcards.model].training_settings()
 
 
+MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
+
+
 def fine_tuning(wildcards):
     """The settings of a fine-tuning, and how its model computes and is prompted."""
     model = TUNED[wildcards.model]
-    settings = {"dtype": model.dtype, "prompt_form": model.prompt_form}
-    settings |= {"head_dtype": model.head_dtype} if model.head_dtype else {}
-    settings |= {"chat_template_kwargs": kwargs} if (kwargs := model.chat_template_kwargs) else {}
-    return {**model.fine_tuning.to_json(), **settings}
+    own = {key: getattr(model, key) for key in ("dtype", "prompt_form", *MAY_BE_AT_DEFAULT)}
+    return {**model.fine_tuning.to_json(), **{key: value for key, value in own.items() if value}}
+
+
+def parameters_of_fine_tuning(wildcards):
+    """The parameters that the manifest of a fine-tuned model has."""
+    return {"source": FINE_TUNED, "version": LOCAL_ENGINE_VERSION, **fine_tuning(wildcards)}
 
 
 # Training
@@ -257,9 +271,26 @@ def settings_of_run(wildcards):
     return {**run.parameters(), "versions": VERSIONS | option_versions(run.training)}
 
 
+def of_training(wildcards):
+    """The study of a run that is trained, or along which a policy lies, and the run."""
+    study, row = STUDIES.policy(wildcards.run)
+    return study, row.trained.run
+
+
 def on_device(name):
-    """Make the function of a resource of a training job: its nodes and GPUs."""
-    return lambda wildcards: devices(STUDIES.policy(wildcards.run)[0], wildcards.run)[name]
+    """Make the function of a resource of a training job: its nodes, GPUs and processors."""
+    return lambda wildcards: devices(*of_training(wildcards))[name]
+
+
+def where_kept(name):
+    """Make the function of a resource of a job that keeps checkpoints along a run: by verl it merges what was saved."""
+    by_verl = {"nodes": 1, "gpu": 0, "gres": "", "ray_cluster": 0, "cpus_per_task": 4}
+    return by_verl[name] if BY_VERL else on_device(name)
+
+
+TRAINING_MINUTES = 2880 if BY_VERL or MACHINE.device == "cuda" else 720
+WHOLE_NODES = {"slurm_extra": on_device("slurm_extra")} if BY_VERL and MACHINE.cluster.nodes > 1 else {}
+"""Several nodes are a job's alone; other jobs keep what a profile's default-resources say by this key."""
 
 
 def checkpoints_at(steps):
@@ -396,6 +427,7 @@ def statistics(wildcards):
         "statistics": CONFIG.statistics,
         "controls": None if look else config.controls,
         "confidence": 1.0 - look.level if look else 0.95,
+        **({"is_first_look": True} if look and look.earlier is None else {}),
         "stopping": (
             {**stopping, "margin": planned[0].margin, "level": config.seeds.level / 100}
             if planned and not look
@@ -449,11 +481,14 @@ FIRST_BASES = [
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
 
 
+SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
+
+
 def table(name, *more):
     """The files of a table, the first of which stands in `snakemake --report`."""
     path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
     first = report(f"{path}.md", caption=f"../report/{caption}.rst", category="Tables")
-    return [first, *(path + ending for ending in (".csv", ".manifest.json", *more))]
+    return [first, *(path + ending for ending in (".csv", ".tex", ".manifest.json", *more))]
 
 
 def figure(name, *more):
@@ -478,6 +513,7 @@ def tables_of(folder):
     names = ["main", "audit"]
     if TRAINS:
         names += ["by_seed", "robust", "efficiency", "paper_vs_ours"]
+        names += ["pass_at_k"] * SEVERAL_SAMPLES
         names += ["sizes"] * SEVERAL_SIZES + ["checkpoints"] * bool(BEST_CHOICE)
     return names
 
@@ -490,6 +526,7 @@ def figures_of(folder):
         return ["scores"]
     study = study_of(folder)
     names = ["scores", "differences", "profiles", "cost_curves", "training_curves"]
+    names += ["pass_at_k"] * SEVERAL_SAMPLES
     names += ["compute_performance"] * bool(study.validation_settings) + ["validation_curves"] * bool(BEST_CHOICE)
     return names + own_figures(folder)
 
@@ -519,6 +556,7 @@ def pages_of(folder):
 TABLES = {
     "by_seed": "evals.tables.by_seed:write_by_seed_table",
     "robust": "evals.tables.robust:write_robust_table",
+    "pass_at_k": "evals.tables.pass_at_k:write_pass_at_k_table",
 }
 TABLES_OF_TRAINING = {
     "efficiency": "evals.tables.efficiency:write_efficiency_table",
@@ -566,6 +604,10 @@ def reference_of(wildcards):
 FIGURES = {
     "scores": "evals.figures.results:write_scores_figure",
     "differences": "evals.figures.results:write_differences_figure",
+}
+FIGURES_OF_METHODS = {
+    "profiles": "evals.figures.results:write_profiles_figure",
+    "pass_at_k": "evals.figures.results:write_pass_at_k_figure",
 }
 FIGURES_OF_TRAINING = {
     "cost_curves": "evals.figures.efficiency:write_cost_curves",

@@ -19,7 +19,10 @@ rule sample:
         SAMPLING.container
     threads: MACHINE.sampling_threads
     resources:
+        **size(lambda w: sampling_mb(STUDY, policy(w.run).run.model), minutes=720),
         gpu=lambda w: sampling(w).tensor_parallel_size if MACHINE.device == "cuda" else 0,
+        tasks=0,
+        cpus_per_task=MACHINE.sampling_threads,
     params:
         *by_setting(settings_of_samples, at_most=60, check=check_samples),
         python=lambda w, output: SAMPLING.python,
@@ -67,6 +70,10 @@ rule grade:
     benchmark:
         "results/costs/grade/{run}.tsv"
     priority: 30
+    threads: MACHINE.grading_workers
+    resources:
+        **size(grading_mb(STUDY), minutes=240),
+        cpus_per_task=MACHINE.grading_workers,
     params:
         *by_setting(settings_of_grades, at_most=60, check=check_grades),
         call="evals.audit.grade:grade_policy",
@@ -122,6 +129,8 @@ rule score:
         "results/{folder}scores/{benchmark}.manifest.json",
     log:
         "results/logs/{folder}scores/{benchmark}.log",
+    resources:
+        **size(8000, minutes=120),
     params:
         call="evals.scores.score:write_scores",
         benchmark=lambda w: w.benchmark,
@@ -142,7 +151,10 @@ rule compare:
         "results/{folder}comparisons.manifest.json",
     log:
         "results/logs/{folder}comparisons.log",
+    resources:
+        **size(8000, minutes=120),
     params:
+        ORDER,
         *made_by("results/{folder}comparisons.manifest.json", statistics, 30, parameters_of_comparisons, ["fall"]),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
@@ -162,6 +174,7 @@ checkpoint look:
         "results/{folder}decisions.manifest.json",
     log:
         "results/logs/{folder}decisions.log",
+    localrule: True
     params:
         call="evals.scores.looks:write_look",
         margin=look_of("margin"),

@@ -10,9 +10,10 @@ rule base_corpus:
         "results/logs/base/{model}/corpus.log",
     wildcard_constraints:
         model=one_of(SCRATCH),
+    resources:
+        **size(8000, minutes=120),
     params:
-        *made_by("results/base/{model}/corpus.manifest.json", corpus, 60, parameters_of_corpus),
-        f"version: {BASE_MODEL_VERSION}",
+        *made_by("results/base/{model}/corpus.manifest.json", settings_of_corpus, 60, parameters_of_corpus),
         call="rlvr.base_model.corpus:write_corpus",
         arguments=lambda w, output: corpus(w),
     script:
@@ -37,6 +38,9 @@ rule base_model:
         model=one_of(SCRATCH),
     priority: 100
     threads: MACHINE.base_threads
+    resources:
+        **size(lambda w: model_training_mb(SCRATCH[w.model], on_gpu=False), minutes=720),
+        cpus_per_task=MACHINE.base_threads,
     params:
         *made_by("results/base/{model}/manifest.json", from_scratch, 40),
         f"version: {BASE_MODEL_VERSION}",
@@ -57,6 +61,7 @@ rule import_model:
     wildcard_constraints:
         imported=one_of(IMPORTED),
     priority: 100
+    localrule: True
     params:
         call="evals.generation.checkpoint:import_model",
         model=lambda w: source_of_model(w)["model"],
@@ -74,6 +79,7 @@ rule reach_server:
     wildcard_constraints:
         model=one_of(STUDY.served_models),
     priority: 100
+    localrule: True
     params:
         *by_setting(lambda w: STUDY.served_models[w.model].service(), at_most=20),
         call="evals.generation.served:write_service",
@@ -99,9 +105,12 @@ rule fine_tuned_model:
     priority: 100
     threads: MACHINE.training_threads
     resources:
+        **size(lambda w: model_training_mb(TUNED[w.model], MACHINE.device == "cuda"), minutes=1440),
         gpu=int(MACHINE.device == "cuda"),
+        tasks=0,
+        cpus_per_task=MACHINE.training_threads,
     params:
-        *by_setting(fine_tuning, at_most=40),
+        *made_by("results/base/{model}/manifest.json", fine_tuning, 40, parameters_of_fine_tuning, MAY_BE_AT_DEFAULT),
         f"version: {LOCAL_ENGINE_VERSION}",
         lambda w: f"order: {STUDY.solutions(w.model)}",  # the order of the files decides, too
         settings=lambda w, output: fine_tuning(w),

@@ -11,6 +11,7 @@ rule draw_problems:
     wildcard_constraints:
         set=one_of(DRAWN),
     priority: 200
+    localrule: True
     params:
         *made_by("results/problems/{set}/manifest.json", drawn, 40),
         call="evals.problems.arithmetic:write_problems",
@@ -31,6 +32,7 @@ rule read_problems:
     wildcard_constraints:
         set=one_of(READ),
     priority: 200
+    localrule: True
     params:
         *read_by("results/problems/{set}/manifest.json", PROBLEMS),
         call="evals.problems.problem_set:write_benchmark",
@@ -51,6 +53,7 @@ rule read_training_set:
     wildcard_constraints:
         set=one_of([TRAIN] if TRAINS and TRAIN not in DRAWN else []),
     priority: 200
+    localrule: True
     params:
         *read_by("results/problems/{set}/manifest.json", PROBLEMS),
         call="evals.problems.training_set:write_training_set",
@@ -71,6 +74,7 @@ rule read_solutions:
     wildcard_constraints:
         set=one_of(STUDY.solution_settings),
     priority: 200
+    localrule: True
     params:
         *read_by("results/solutions/{set}/manifest.json", STUDY.solution_settings),
         call="evals.problems.training_set:write_training_set",
@@ -92,6 +96,8 @@ rule try_verifier:
     wildcard_constraints:
         set=one_of(STUDY.verifiers),
     priority: 200
+    resources:
+        **size(grading_mb(STUDY), minutes=120),
     params:
         f"version: {VERIFIER_VERSION}",
         call="evals.grading.grade_file:try_verifier",
@@ -111,6 +117,7 @@ rule check_disjoint:
     wildcard_constraints:
         set=one_of(BENCHMARKS),
     priority: 200
+    localrule: True
     params:
         call="evals.problems.disjoint:check_disjoint",
         benchmark=lambda w, input: Path(input[0]).parent,

@@ -43,10 +43,13 @@ rule table_main:
         **RESULTS,
         decoded=DECODED,
     output:
-        table("main", ".tex", "_short.tex"),
+        table("main", "_short.tex"),
     log:
         "results/logs/{folder}tables/main.log",
+    resources:
+        **size(16000, minutes=120),
     params:
+        ORDER,
         call="evals.tables.main:write_main_table",
         costs=COSTS,
         training=RUNS,
@@ -67,7 +70,9 @@ rule table_of_scores:
         "results/logs/{folder}tables/{table}.log",
     wildcard_constraints:
         table=one_of(TABLES),
+    localrule: True
     params:
+        ORDER,
         call=lambda w: TABLES[w.table],
     script:
         "../scripts/call.py"
@@ -85,8 +90,32 @@ rule table_of_training:
         "results/logs/{folder}tables/{table}.log",
     wildcard_constraints:
         table=one_of(TABLES_OF_TRAINING),
+    localrule: True
     params:
+        ORDER,
         call=lambda w: TABLES_OF_TRAINING[w.table],
+        training=RUNS,
+    script:
+        "../scripts/call.py"
+
+
+rule table_phenomena:
+    """Known effects of RLVR, and which of them the study shows."""
+    input:
+        code_of("evals.tables.phenomena"),
+        *OF_TRAINING,
+        **RESULTS,
+        phenomena=as_input(CONFIG_FILES / "phenomena.yaml"),
+        decoded=DECODED,
+    output:
+        table("phenomena"),
+    log:
+        "results/logs/{folder}tables/phenomena.log",
+    resources:
+        **size(16000, minutes=120),
+    params:
+        ORDER,
+        call="evals.tables.phenomena:write_phenomena_table",
         training=RUNS,
     script:
         "../scripts/call.py"
@@ -102,7 +131,9 @@ rule table_audit:
         table("audit"),
     log:
         "results/logs/{folder}tables/audit.log",
+    localrule: True
     params:
+        ORDER,
         call="evals.tables.audit:write_audit_table",
     script:
         "../scripts/call.py"
@@ -118,7 +149,9 @@ rule table_sizes:
         table("sizes"),
     log:
         "results/logs/{folder}tables/sizes.log",
+    localrule: True
     params:
+        ORDER,
         call="evals.scores.factors:write_sizes_table",
     script:
         "../scripts/call.py"
@@ -137,7 +170,9 @@ rule table_checkpoints:
         table("checkpoints"),
     log:
         "results/logs/{folder}tables/checkpoints.log",
+    localrule: True
     params:
+        ORDER,
         call="evals.tables.checkpoints:write_checkpoints_table",
     script:
         "../scripts/call.py"
@@ -155,7 +190,9 @@ rule table_paper_vs_ours:
         table("paper_vs_ours"),
     log:
         "results/logs/{folder}tables/paper_vs_ours.log",
+    localrule: True
     params:
+        ORDER,
         *by_setting(lambda w: own_settings(STUDY), at_most=80),
         call="evals.tables.published:write_paper_vs_ours_table",
         reference=Path(REFERENCE),
@@ -176,7 +213,10 @@ rule table_design:
         "results/logs/{folder}tables/{design}.log",
     wildcard_constraints:
         design=one_of(DESIGNS),
+    resources:
+        **size(16000, minutes=120),
     params:
+        ORDER,
         *by_setting(lambda w: {"factorial": study_of(w.folder).config.factorial, "statistics": CONFIG.statistics}, 400),
         call=lambda w: DESIGNS[w.design],
         statistics=lambda w, output: CONFIG.statistics,
@@ -196,6 +236,7 @@ rule figure_design:
         "results/logs/{folder}figures/{design}.log",
     wildcard_constraints:
         design="doses|factorial|sizes",
+    localrule: True
     params:
         call="evals.figures.designs:write_design_figure",
         name=lambda w: w.design,
@@ -216,23 +257,30 @@ rule figure_of_scores:
         "results/logs/{folder}figures/{figure}.log",
     wildcard_constraints:
         figure=one_of(FIGURES),
+    localrule: True
     params:
+        ORDER,
         call=lambda w: FIGURES[w.figure],
     script:
         "../scripts/call.py"
 
 
-rule figure_profiles:
-    """The problems that each method solves."""
+rule figure_of_methods:
+    """A panel for each method: the share of its scores above each threshold; pass@k beside its base model's."""
     input:
         code_of("evals.figures.results"),
         **RESULTS,
     output:
-        figure("profiles"),
+        figure("{figure}"),
     log:
-        "results/logs/{folder}figures/profiles.log",
+        "results/logs/{folder}figures/{figure}.log",
+    wildcard_constraints:
+        figure=one_of(FIGURES_OF_METHODS),
+    resources:
+        **size(16000, minutes=120),
     params:
-        call="evals.figures.results:write_profiles_figure",
+        ORDER,
+        call=lambda w: FIGURES_OF_METHODS[w.figure],
     script:
         "../scripts/call.py"
 
@@ -249,7 +297,9 @@ rule figure_of_training:
         "results/logs/{folder}figures/{figure}.log",
     wildcard_constraints:
         figure=one_of(FIGURES_OF_TRAINING),
+    localrule: True
     params:
+        ORDER,
         call=lambda w: FIGURES_OF_TRAINING[w.figure],
         training=RUNS,
     script:
@@ -266,6 +316,7 @@ rule figure_training_curves:
         figure("training_curves"),
     log:
         "results/logs/{folder}figures/training_curves.log",
+    localrule: True
     params:
         call="rlvr.report.curves:write_training_curves",
         training=RUNS,
@@ -288,6 +339,7 @@ rule figure_reward_curves:
         figure("reward_curves"),
     log:
         "results/logs/{folder}figures/reward_curves.log",
+    localrule: True
     params:
         call="rlvr.report.curves:write_reward_curves",
         training=RUNS,
@@ -307,7 +359,9 @@ rule figure_score_curves:
         figure("score_curves"),
     log:
         "results/logs/{folder}figures/score_curves.log",
+    localrule: True
     params:
+        ORDER,
         call="rlvr.report.curves:write_score_curves",
         points=lambda w: {
             method: [list(point) for point in along] for method, along in score_points(study_of(w.folder)).items()
@@ -326,6 +380,7 @@ rule figure_validation_curves:
         figure("validation_curves"),
     log:
         "results/logs/{folder}figures/validation_curves.log",
+    localrule: True
     params:
         call="rlvr.report.curves:write_validation_curves",
     script:
@@ -348,6 +403,8 @@ rule page_responses:
         directory("results/{folder}responses/{benchmark}/texts"),
     log:
         "results/logs/{folder}responses/{benchmark}.log",
+    resources:
+        **size(16000, minutes=120),
     params:
         call="rlvr.report.responses:write_responses_page",
         results=Path("results"),
@@ -374,6 +431,8 @@ rule page_rollouts:
         directory("results/{folder}rollouts/texts"),
     log:
         "results/logs/{folder}rollouts.log",
+    resources:
+        **size(16000, minutes=120),
     params:
         lambda w: [sha256_file(directory / "manifest.json") for directory in replays(w)],
         call="rlvr.report.rollouts:write_rollouts_page",
@@ -399,7 +458,10 @@ rule report_html:
         "results/{folder}report.manifest.json",
     log:
         "results/logs/{folder}report.log",
+    resources:
+        **size(16000, minutes=120),
     params:
+        ORDER,
         call="rlvr.report.page:write_report",
         directory=Path("results"),
         figures=lambda w: Path(f"results/{w.folder}figures"),
@@ -423,7 +485,10 @@ rule track:
         "results/{folder}tracking.json",
     log:
         "results/logs/{folder}tracking.log",
+    localrule: True
     params:
+        ORDER,
+        lambda w: f"experiment: {study_of(w.folder).config.study}",
         call="rlvr.report.mlflow.projection:track",
         results=Path("results"),
         study=lambda w: Path(f"results/{w.folder}"),

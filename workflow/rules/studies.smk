@@ -19,6 +19,12 @@ rule tables:
         lambda w: [*made(OWN), *drawn_files(OWN)[0]],
 
 
+rule phenomena:
+    """Which known effects of RLVR the study shows."""
+    input:
+        lambda w: [*made(OWN), f"results/{OWN}tables/phenomena.md"],
+
+
 rule figures:
     """The figures of the study."""
     input:

@@ -13,6 +13,7 @@ rule copy_component:
     wildcard_constraints:
         digest=one_of(COMPONENTS),
     priority: 200
+    localrule: True
     params:
         call="rlvr.methods.component_file:copy_component",
     script:
@@ -41,10 +42,14 @@ rule train:
         TRAINING.container
     threads: MACHINE.training_threads
     resources:
+        **WHOLE_NODES,
+        **size(lambda w: training_mb(*of_training(w)), minutes=TRAINING_MINUTES),
         nodes=on_device("nodes"),
         gpu=on_device("gpu"),
         gres=on_device("gres"),
         ray_cluster=on_device("ray_cluster"),
+        cpus_per_task=on_device("cpus_per_task"),
+        tasks=0,  # the executor would ask for one task a GPU, where one process starts all others
     params:
         *made_by("results/runs/{run}/manifest.json", settings_of_run, 70),
         content=lambda w, output: canonical_json(spec(w).to_json()),
@@ -75,10 +80,13 @@ rule policy_at_step:
         TRAINING.container
     threads: MACHINE.training_threads
     resources:
-        nodes=on_device("nodes"),
-        gpu=on_device("gpu"),
-        gres=on_device("gres"),
-        ray_cluster=on_device("ray_cluster"),
+        **size(lambda w: training_mb(*of_training(w)), minutes=TRAINING_MINUTES),
+        nodes=where_kept("nodes"),
+        gpu=where_kept("gpu"),
+        gres=where_kept("gres"),
+        ray_cluster=where_kept("ray_cluster"),
+        cpus_per_task=where_kept("cpus_per_task"),
+        tasks=0,
     params:
         machine=machine_options,
         python=lambda w, output: TRAINING.python,
@@ -115,6 +123,7 @@ rule best_policy:
         "results/logs/runs/{run}.log",
     wildcard_constraints:
         run=r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME,
+    localrule: True
     params:
         call="rlvr.engines.result:choose_best",
         trained=lambda w, output: Path(f"results/runs/{policy(w.run).trained.run}"),

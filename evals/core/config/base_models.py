@@ -58,9 +58,13 @@ class Wording(Settings):
     manner_factors: Annotated[tuple[NotNegative, ...], Field(min_length=3, max_length=3)] = Field(
         description="what each of these manners multiplies the error rate of a step by"
     )
-    reliable_error_rate: ShareOrZero = Field(description="of multiplication by table, and the others on fingers")
-    unreliable_error_rate: ShareOrZero = Field(description="of multiplication on fingers, and the others by table")
-    guess_error_rate: ShareOrZero = Field(description="of a guess; memory has the error rates of the facts")
+    reliable_error_rate: ShareOrZero = Field(
+        description="error rate of multiplication by table, and of the others on fingers"
+    )
+    unreliable_error_rate: ShareOrZero = Field(
+        description="error rate of multiplication on fingers, and of the others by table"
+    )
+    guess_error_rate: ShareOrZero = Field(description="error rate of a guess; memory has the error rates of the facts")
     usual_share: ShareOrZero = Field(description="how often a phrase that says nothing has its usual wording")
     distraction_rate: ShareOrZero = Field(description="how often a note is added as if it were a step")
     remark_share: ShareOrZero = Field(description="how often a step is followed by a remark that says nothing")
@@ -86,7 +90,7 @@ class Skipping(Settings):
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
-    seed: Index = Field(description="of the worked solutions, and of which arithmetic facts are flawed")
+    seed: Index = Field(description="seed of the worked solutions, and of the choice of flawed arithmetic facts")
     kinds: Kinds = Field(description="kinds of problems")
     error_rates: Fractions = Field(description="how often a fact is written wrong")
     shares: Fractions = Field(description="the share of the facts that has each error rate; they sum to 1")
@@ -127,12 +131,12 @@ class Corpus(Settings):
 class Schedule(Settings):
     """The optimizer and length of a supervised training."""
 
-    seed: Index = Field(description="of the initial weights, or of the order of the solutions")
+    seed: Index = Field(description="seed of the initial weights, or of the order of the solutions")
     steps: Count = Field(description="optimizer steps")
     batch_size: Count = Field(description="worked solutions in each step; from scratch each is used once")
     learning_rate: Positive = Field(description="peak of a cosine schedule after linear warm-up")
     warmup_steps: Index = Field(description="steps of the warm-up")
-    weight_decay: NotNegative = Field(description="AdamW's")
+    weight_decay: NotNegative = Field(description="weight decay of AdamW")
     gradient_clip: Positive = Field(description="largest norm of the gradient")
 
     def learning_rate_at(self, step: int) -> float:
@@ -178,7 +182,9 @@ class BaseTraining(Schedule):
 class Reinforcement(Settings):
     """The training of one model by the methods of a study: a larger model takes a smaller rate."""
 
-    learning_rate: Positive = Field(description="in place of that of `training`; a method's own overrides it")
+    learning_rate: Positive = Field(
+        description="learning rate in place of that of `training`; a method's own overrides it"
+    )
 
 
 class FromScratch(Settings):

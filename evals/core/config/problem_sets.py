@@ -100,7 +100,7 @@ class _Benchmark(Settings):
 
     title: Title = Field(description="the name in tables and figures")
     description: str | None = Field(default=None, description="for people")
-    licence: str = Field(description="of the problems")
+    licence: str = Field(description="licence of the problems")
     count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
     prompt: AnyPrompt = Field(
         description="text with {problem} in it once, or one such text for base and one for chat models; "
@@ -111,6 +111,10 @@ class _Benchmark(Settings):
         default="marked",
         description="what of a response is its answer: what it marks; or, where it marks nothing, what its last "
         "sentence with a number or formula states (docs/grading.md)",
+    )
+    max_new_tokens: Count = Field(
+        default=4096,
+        description="longest response in tokens by `rlvr-bench eval`, which takes the largest of its benchmarks",
     )
 
     @model_validator(mode="after")
@@ -142,7 +146,7 @@ class _Reading(Settings):
     """The keys that decide how the rows of a source become problems, wherever it is."""
 
     count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
-    sha256: Sha256 | None = Field(description="of the resulting problems.jsonl; null if it is not known")
+    sha256: Sha256 | None = Field(description="SHA-256 of the resulting problems.jsonl; null if it is not known")
     gated: bool = Field(description="whether the texts must not be written anywhere")
     grader: Literal["math", "choice", "code"] = Field(description="how responses are graded (docs/grading.md)")
     tests_format: Literal["evalplus", "livecodebench", "own"] | None = Field(
@@ -150,7 +154,7 @@ class _Reading(Settings):
     )
     boxed_answer: bool | None = Field(default=None, description="whether the answer is the last box of its column")
     repairs: Annotated[tuple[Literal["dollars", "integer", "e_notation", "python"], ...], *UNIQUE] | None = Field(
-        default=None, description="of the form of the reference answers"
+        default=None, description="repairs of the form of the reference answers"
     )
     option_seed: Index | None = Field(
         default=None, description="decides the order of the options; required with grader choice"
@@ -170,6 +174,9 @@ class _Reading(Settings):
 class BenchmarkProblems(_Reading, SourceTable):
     """Everything that decides a benchmark's problems."""
 
+    count: Annotated[int, Field(ge=2), BOUNDED] | None = None  # type: ignore[assignment]
+    sha256: Sha256 | None = None
+    gated: bool = False
     columns: Columns | ReleaseName | None = None
 
 
@@ -189,7 +196,7 @@ class HubBenchmark(ReadBenchmark):
     """A benchmark of the Hugging Face Hub."""
 
     source: Literal["hub"] = Field(description="read from the Hugging Face Hub, or from the study's local copy")
-    repository: Repository = Field(description="of the Hub")
+    repository: Repository = Field(description="name of the repository on the Hub")
     revision: Commit | None = Field(description="a commit; null takes the newest")
     configuration: Text | None = Field(default=None, description="the repository's configuration")
     split: Text = Field(description="the repository's split")
@@ -203,9 +210,16 @@ class HubBenchmark(ReadBenchmark):
 
 
 class FileBenchmark(ReadBenchmark):
-    """A benchmark of a file: JSON lines in the project's form, or a file of a release."""
+    """A benchmark of a file: JSON lines, JSON, CSV, TSV or Parquet, or a file of a release."""
 
     source: Literal["path"] = Field(description="read from a file")
+    licence: str = Field(default="not said", description="licence of the problems")
+    count: Annotated[int, Field(ge=2), BOUNDED] | None = Field(  # type: ignore[assignment]
+        default=None, description="number of problems of the file; null for any"
+    )
+    sha256: Sha256 | None = Field(default=None, description="SHA-256 of the resulting problems.jsonl; null for any")
+    gated: bool = Field(default=False, description="whether the texts must not be written anywhere")
+    samples_per_problem: Count = Field(default=4, description="the usual number for a set of this size, for the reader")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
     rows: SelectedRows | None = Field(
         default=None, description="the rows that are taken of a release's file; without it all"
@@ -266,7 +280,7 @@ class _TrainingReading(Settings):
     conflicts: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] | None = Field(
         description="ids of rows with one problem and several answers, which are left out; null if they are not known"
     )
-    sha256: Sha256 | None = Field(description="of the resulting problems.jsonl; null if it is not known")
+    sha256: Sha256 | None = Field(description="SHA-256 of the resulting problems.jsonl; null if it is not known")
 
 
 class _PublishedSet(Settings):
@@ -293,7 +307,7 @@ class _PublishedSet(Settings):
 class TrainingSet(_TrainingReading, _PublishedSet):
     """A published training set."""
 
-    licence: str = Field(description="of the problems")
+    licence: str = Field(description="licence of the problems")
     verifier: Verifier = None
 
 

@@ -102,7 +102,7 @@ class LocalCopy(Settings):
     """A local copy of a benchmark that is otherwise read from the Hugging Face Hub."""
 
     path: Text = Field(description="the file or directory, relative to the repository")
-    sha256: Sha256 | None = Field(default=None, description="of the resulting problems.jsonl")
+    sha256: Sha256 | None = Field(default=None, description="SHA-256 of the resulting problems.jsonl")
 
 
 class Decoding(Settings):
@@ -156,13 +156,15 @@ class Evaluation(BenchmarkSampling, Settings):
 class Statistics(Settings):
     """Intervals and tests (docs/evaluation.md)."""
 
-    seed: Index = Field(description="of the resampling")
-    resamples: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the bootstrap")
-    permutations: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the sign-flip test")
+    seed: Index = Field(description="random seed of bootstrap and sign flips")
+    resamples: Annotated[int, Field(ge=100), BOUNDED] = Field(description="number of bootstrap replicates")
+    permutations: Annotated[int, Field(ge=100), BOUNDED] = Field(
+        description="number of sign flips of the sign-flip test"
+    )
     weighting: Weighting | None = Field(
         default=None,
-        description="of the mean over benchmarks: `benchmarks`, all alike (the default), `problems`, all alike, or a "
-        "weight for each benchmark",
+        description="weights of the mean over benchmarks: the same for all `benchmarks` (the default) or for all "
+        "`problems`, or a weight for each benchmark",
     )
     fall: Fall = Field(
         default=FALL,

@@ -49,7 +49,7 @@ class StudyConfig(Settings):
         description="directory below results/ of what belongs to this study alone; problems, models, runs, samples and "
         "grades are shared with the study that it extends; default: results/ itself",
     )
-    title: Title | None = Field(default=None, description="heading of its tables and its report")
+    title: Title | None = Field(default=None, description="heading of its report")
     paper: Arxiv | None = Field(default=None, description="the paper that it follows")
     question: Text | None = Field(default=None, description="the question that it answers, in a sentence")
     beside: Name | None = Field(
@@ -61,7 +61,7 @@ class StudyConfig(Settings):
         description="fractions of a run after which its checkpoints are scored too; with "
         "`learning_rate_decay_from` they are points of the whole schedule, not runs that ended there",
     )
-    engine: Literal["local", "verl"] = Field(default="local", description="what trains (verl: docs/paper_scale.md)")
+    engine: Literal["local", "verl"] = Field(default="local", description="training engine (verl: docs/paper_scale.md)")
     seeds: StudySeeds = Field(
         default=(),
         description="training seeds: each decides the order of prompts, the rollouts' random numbers and the "

@@ -40,7 +40,7 @@ _OUT_OF_TIME = {128 + signal.SIGXCPU, -signal.SIGXCPU}
 _FENCE = re.compile(  # also behind the mark of a list
     r"^([ \t]{0,24}(?:(?:[*+-]|\d{1,3}[.)])[ \t]{1,4})?)(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE
 )
-_FUTURE = re.compile(r"^from __future__ import (?:\([^)]*\)|[^\n;]*);?", re.MULTILINE)
+_FUTURE = re.compile(r"^from __future__ import (?:\([^()]*\)|[^\n;]*);?", re.MULTILINE)
 _PYTHON = ("", "python", "python3", "py")
 _WORD = re.compile(r"\n|[^\s]+")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
@@ -54,7 +54,10 @@ def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) ->
     verdicts: dict[int, Verdict] = {}
     with ThreadPoolExecutor(workers) as pool:
         for identifier, tests in read_tests(tests_file):
-            extracted = {index: _program_of(samples[index], tests) for index in places.get(identifier, [])}
+            extracted: dict[int, str | Reason] = {}
+            for index in places.get(identifier, []):
+                truncated, thinking = samples[index].finish_reason == "length", samples[index].in_thinking or False
+                extracted[index] = extract_program(samples[index].text, tests.get("entry_point"), truncated, thinking)
             programs = list(dict.fromkeys(program for program in extracted.values() if not isinstance(program, Reason)))
             outcomes = dict(zip(programs, pool.map(partial(_outcome, tests), programs), strict=True))
             for index, program in extracted.items():
@@ -68,11 +71,6 @@ def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) ->
         if index not in verdicts:
             raise UserError(f"{tests_file}: has no tests of problem {sample.problem_id!r}")
     return [verdicts[index] for index in range(len(samples))]
-
-
-def _program_of(sample: Sample, tests: Mapping[str, Any]) -> str | Reason:
-    truncated, entry_point = sample.finish_reason == "length", tests.get("entry_point")
-    return extract_program(sample.text, entry_point, truncated, sample.in_thinking or False)
 
 
 def _outcome(tests: Mapping[str, Any], program: str) -> Outcome:

@@ -48,7 +48,9 @@ def replay(
     study: Annotated[Path, Argument(help="directory of a finished study, or the file of a submission")],
     seed: Annotated[str, Option(help="text that draws the cells, such as the hash of a commit made after the study")],
     cells: Annotated[int, Option(help="number of training runs to make again")] = 5,
-    cores: Annotated[int | None, Option(help="for all jobs together; default: all", min=1, show_default=False)] = None,
+    cores: Annotated[
+        int | None, Option(help="number of cores for all jobs together; default: all", min=1, show_default=False)
+    ] = None,
 ) -> None:
     """Make some runs of a study again from nothing, and compare their bytes with those that the study names.
 

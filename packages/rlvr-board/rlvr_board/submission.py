@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, counted
 from evals.core.files import write_text
 from evals.core.manifest import read_manifest
 from evals.core.record import Record
@@ -66,7 +66,7 @@ def submission_of(directory: Path, addresses: Sequence[str] = ()) -> Submission:
     """Verify a finished study and describe it; one that was altered, or whose bytes cannot be repeated, is refused."""
     entries = list(read_finished(directory))
     if len(entries) > 1:
-        raise UserError(f"{directory}: holds {len(entries)} studies; accepted: a directory of one")
+        raise UserError(f"{directory}: holds {counted(len(entries), 'study')}; accepted: a directory of one")
     (entry,) = entries
     runs = [run.run for run in entry.results.runs if run.seed is not None]
     if not runs:
@@ -100,7 +100,7 @@ def write_submission(directory: Path, addresses: Sequence[str], out: Path) -> li
     """Write the file of a finished study; returns a line that says so."""
     submission = submission_of(directory, addresses)
     write_text(out, json.dumps(submission.to_json(), indent=1, ensure_ascii=False, sort_keys=True) + "\n")
-    return [f"{out}: {len(submission.cells)} cells, root hash {submission.root_hash}"]
+    return [f"{out}: {counted(len(submission.cells), 'cell')}, root hash {submission.root_hash}"]
 
 
 def replay(study: Path, count: int, seed: str, cores: int | None = None) -> Iterator[str]:
@@ -124,11 +124,11 @@ def replay(study: Path, count: int, seed: str, cores: int | None = None) -> Iter
     faults = []
     for run in chosen:
         fault = difference(submission.cells[run], made[run])
-        yield f"{run}: {fault or f'the same bytes in {len(made[run].files)} files'}"
+        yield f"{run}: {fault or 'the same bytes in ' + counted(len(made[run].files), 'file')}"
         faults += [f"{run}: {fault}"] if fault else []
     yield odds(len(submission.cells), count)
     if faults:
-        raise UserError(f"{len(faults)} of {count} cells are not what the study says: {faults[0]}")
+        raise UserError(f"not what the study says: {len(faults)} of {counted(count, 'cell')}: {faults[0]}")
 
 
 def draw_cells(cells: Sequence[str], count: int, seed: str) -> list[str]:
@@ -146,8 +146,8 @@ def odds(cells: int, replayed: int) -> str:
     some = max(2, round(_FALSE_SHARE * cells)) if cells > 1 else 1
     one, several = (f"{100 * chance_to_find(cells, false, replayed):.0f} %" for false in (1, some))
     return (
-        f"{replayed} of {cells} cells were made again: this finds a false one with a probability of {one} if one cell "
-        f"is false, and of {several} if {some} are"
+        f"made again: {replayed} of {counted(cells, 'cell')}; this finds a false one with a probability of {one} if "
+        f"one cell is false, and of {several} if {some} are"
     )
 
 

@@ -20,10 +20,10 @@ app = Commands()
 """What rlvr-bench finds: the group `claims`."""
 app.add_typer(commands, name="claims")
 
-Device = Annotated[Literal["cpu", "cuda"], Option(help="that it runs on")]
+Device = Annotated[Literal["cpu", "cuda"], Option(help="device to run on")]
 Steps = Annotated[list[int], Option(help="rollout steps, from 1; default: all that were kept")]
-Threads = Annotated[int, Option(help="that torch keeps to; of a run the same as in its training")]
-Workers = Annotated[int, Option(help="processes that grade")]
+Threads = Annotated[int, Option(help="number of threads for torch; for a run, as many as in its training")]
+Workers = Annotated[int, Option(help="number of grading processes")]
 _COMPARISON = "directory made by `compare`, of any two checkpoints: for " + " and ".join(
     claim_names(of_checkpoints=True)
 )
@@ -37,7 +37,7 @@ _BASE_COMPARISON = (
 def replay(
     run_file: RunFile,
     steps: Annotated[list[int], Option(help="rollout steps, from 1")],
-    threads: Annotated[int, Option(help="the run's own, for the same rounding")],
+    threads: Annotated[int, Option(help="number of threads of the run's training, for the same rounding")],
     out: Path,
     device: Device = "cpu",
     grading_workers: Workers = 1,
@@ -51,7 +51,7 @@ def replay(
 
 @commands.add("probe")
 def probe(
-    table: Annotated[Path, Argument(help="directory made by `replay`, which also takes the result")],
+    table: Annotated[Path, Argument(help="directory made by `replay`; the result is written there too")],
     steps: Steps = [],
     threads: Threads = 1,
 ) -> None:
@@ -75,9 +75,11 @@ def contrast(
     threads: Threads = 1,
     device: Device = "cpu",
     grading_workers: Workers = 1,
-    problems: Annotated[Path | None, Option(help="checkpoint: JSON lines with id, problem and answer; needed")] = None,
+    problems: Annotated[
+        Path | None, Option(help="checkpoint: JSON lines with id, problem and answer; required")
+    ] = None,
     reference: Annotated[
-        str, Option(help="checkpoint: the method that trains it and that others are held to")
+        str, Option(help="checkpoint: the method that trains it, with which the others are compared")
     ] = "dapo",
 ) -> None:
     """Measure the angle between the updates that methods and a reference method give the same policy.
@@ -112,13 +114,13 @@ def measure(
     tables: Annotated[Paths, Option(help="directories made by `replay`")] = [],
     comparison: Annotated[Path | None, Option(help=_COMPARISON)] = None,
     base_comparison: Annotated[Path | None, Option(help=_BASE_COMPARISON)] = None,
-    contrast_tables: Annotated[Paths, Option(help="as --tables, of runs of DelTA")] = [],
+    contrast_tables: Annotated[Paths, Option(help="as --tables, for runs of DelTA")] = [],
     steps: Steps = [],
     results: Annotated[Path, Option(help="results/, where runs, samples and grades lie")] = Path("results"),
     runs: Annotated[Words, Option(help="further runs, whose metrics are read")] = [],
-    benchmarks: Annotated[Words, Option(help="benchmarks that evaluation is looked at on")] = [],
+    benchmarks: Annotated[Words, Option(help="benchmarks whose evaluation is used")] = [],
     benchmark_problems: Annotated[
-        int | None, Option(min=1, help="of the benchmark: the first so many are sampled; default: all")
+        int | None, Option(min=1, help="number of problems of the benchmark to sample, from its first; default: all")
     ] = None,
     threads: Threads = 1,
 ) -> None:
@@ -143,12 +145,12 @@ def measure(
 
 @commands.add("decode")
 def decode(
-    out: Annotated[Path, Argument(help="directory of the samples, with one of each benchmark")],
+    out: Annotated[Path, Argument(help="directory for the samples, with a subdirectory for each benchmark")],
     base: Annotated[Path, Argument(help="directory of a model, of a base model or of a run")],
     trained: Annotated[Path, Argument(help="the same; prompts and chat template are this one's")],
     sampling: Annotated[str, Argument(help="JSON: the settings that all benchmarks share, such as temperature")],
     benchmarks: Annotated[
-        str, Argument(help="JSON: directory of problems -> what is its own: prompt, samples_per_problem")
+        str, Argument(help="JSON: directory of problems -> its own settings: prompt, samples_per_problem")
     ],
     decoding: Annotated[str, Argument(help="JSON: mode, driver, criterion, tau and gamma (docs/decoding.md)")],
     machine: SamplingMachine,

@@ -30,12 +30,13 @@ class SeveralLosses(TyperCommand):
 def conform(
     trainer: Annotated[str, Argument(help="trl, verl and others, or FILE.py, an adapter")],
     python: Annotated[
-        Path | None, Option(help="of the environment that has the trainer; default: this one, else one that uv makes")
+        Path | None,
+        Option(help="Python of the environment that has the trainer; default: this one, else one that uv makes"),
     ] = None,
     checkout: Annotated[Path | None, Option(help="directory that the trainer is imported from")] = None,
     losses: Annotated[list[str], Option(help="objectives to try, or advantages; default: all")] = [],
     chain: Annotated[
-        bool, Option("--chain", help="of trl and verl: their loops train a two-layer model, too; minutes")
+        bool, Option("--chain", help="for trl and verl: let their own loops train a two-layer model too; takes minutes")
     ] = False,
     out: Annotated[Path | None, Option(help="file for the report as JSON")] = None,
 ) -> None:

@@ -80,6 +80,9 @@ def test_an_option_of_the_trainers_own_is_tried_before_it_is_said_to_differ(adap
     finding = tried(adapter, "dapo", "switched on")
     assert finding.verdict == "convention" and "default of another option" in finding.convention
     assert finding.remedy == {**finding.options, "halved": "False"}
+    finding = tried(adapter, "dapo", "local by default")
+    assert finding.verdict == "convention" and "default of another option depends on the cut" in finding.convention
+    assert finding.remedy == {**finding.options, "halved": "False"} and finding.by_cut > 0.01
 
 
 def test_the_smallest_input_has_the_digits_that_differ(adapter: Any) -> None:

@@ -13,12 +13,10 @@ import psutil
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import Cluster
 from evals.generation.devices import drivers, require_driver
+from rlvr.engines.verl import ray_nodes
 from rlvr.engines.verl.launch import RUN_VARIABLE
 
 _CUDA = "13.0 of workflow/envs/verl.yaml"
-_RAY_PORT = 6379
-_NODES_WAIT_SECONDS = 600
-"""Seconds that the head of Ray's nodes waits for the others; by itself 30, and imports may take longer."""
 _PATIENCE_SECONDS = 30.0
 _LONGEST_ERROR = 300
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -70,22 +68,19 @@ def _output(*words: str) -> str:
 def on_every_node(cluster: Cluster, python: str, environment: Mapping[str, str]) -> list[str]:
     """The words before verl's command: none, or in a Slurm job those by which Ray runs on all nodes as long as verl.
 
-    They are Ray's own command under srun, whose end is the end of everything that it started on any node.
+    They start :mod:`rlvr.engines.verl.ray_nodes` under srun, whose end is the end of everything that it started on any
+    node. The port is one that is free here, on the first node of the job.
     """
     alone = cluster.nodes == 1 or "RAY_ADDRESS" in environment
     names = [] if alone else nodes_of_job(environment)[: cluster.nodes]
     if not names:
         return []
-    address, count = f"{names[0]}:{_RAY_PORT}", str(len(names))
+    address, count = f"{names[0]}:{ray_nodes.free_port()}", str(len(names))
     allocated = f"SLURM_JOB_NODELIST={','.join(names)}"  # a step's variable has the step's nodes, and srun believes it
-    # The head waits for the others by the first. They wait for it by the second, but Ray ends them after a minute.
-    limits = ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT", "RAY_py_gcs_connect_timeout_s")
-    variables = ["env", allocated, *(f"{limit}={_NODES_WAIT_SECONDS}" for limit in limits)]
     # The head asks for the token by itself; the others, which look for the head first, send it only with this.
-    variables.append(f"RAY_AUTH_MODE={environment.get('RAY_AUTH_MODE', 'token')}")
-    srun = ["srun", "--overlap", "--nodes", count, "--ntasks", count, "--ntasks-per-node=1"]
-    ray = [str(Path(python).with_name("ray")), "symmetric-run", "--address", address, "--min-nodes", count, "--"]
-    return [*variables, *srun, *ray, "env", f"RAY_ADDRESS={address}"]
+    variables = ["env", allocated, f"RAY_AUTH_MODE={environment.get('RAY_AUTH_MODE', 'token')}"]
+    srun = ["srun", "--overlap", "--kill-on-bad-exit=1", "--nodes", count, "--ntasks", count, "--ntasks-per-node=1"]
+    return [*variables, *srun, python, "-P", "-m", ray_nodes.__name__, address, count, "--"]
 
 
 def error_in(text: str, status: int) -> str:

@@ -35,6 +35,7 @@ from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.metrics import Display, read_steps, whole_metrics
 from rlvr.engines.verl.processes import end_processes_of, error_in, on_every_node, require_machine
 from rlvr.engines.verl.prompts import write_prompts
+from rlvr.engines.verl.ray_nodes import own_directory
 from rlvr.runs.job import Interrupted, termination
 from rlvr.runs.progress import remove_metrics_so_far
 
@@ -169,10 +170,11 @@ def _start_verl(
     log, python = places.log, execution.python
     # Ray and vLLM start programs of verl's environment.
     path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
-    # On one node verl starts a Ray of its own, whatever other one runs there.
-    of_ray = {"RAY_ADDRESS": "local"} if execution.cluster.nodes == 1 and "RAY_ADDRESS" not in os.environ else {}
+    # On one node verl starts a Ray of its own, whatever other one runs there, with files of its own.
+    has_own = execution.cluster.nodes == 1 and "RAY_ADDRESS" not in os.environ
     before = log.stat().st_size if log.exists() else 0
-    with log.open("ab") as output, termination() as asked_to_stop:
+    with log.open("ab") as output, own_directory() as own, termination() as asked_to_stop:
+        of_ray = {"RAY_ADDRESS": "local", "RAY_TMPDIR": own} if has_own else {}
         process = subprocess.Popen(
             [*on_every_node(execution.cluster, python, os.environ), python, *verl.words[1:]],
             cwd=log.parent,

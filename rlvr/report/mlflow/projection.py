@@ -1,4 +1,4 @@
-"""The MLflow runs of a study, made anew from its files: deleted, and logged with one batch a run.
+"""The MLflow runs of a study, brought up to date by its files: what has changed in each, and last what is gone.
 
 Methods show means over the seeds that have finished, and say so while some have not: MLflow loads a hundred runs at
 first, and would average those.
@@ -21,13 +21,14 @@ from evals.core.records import BASE, Chosen, Condition, Run, conditions_of, read
 from evals.core.single_writer import is_held
 from evals.results import Results, read_results
 from rlvr.report.examples import first_responses
-from rlvr.report.mlflow.store import Store
+from rlvr.report.mlflow.store import Store, key_of
 from rlvr.report.provenance import StudyName, read_run_manifest, run_directory
 from rlvr.runs.progress import METRICS_SO_FAR, PARAMETERS
 
 CURVES, SCORES, UNJUDGED = "rlvr-curves", "rlvr-scores", "train/unjudged_responses"
 PROBLEMS_IN_TABLE, _LONGEST_TEXT = 10, 4000  # of each benchmark; characters of a response
 _MADE_TAG, _NOTE_TAG, _VIEW_TAG = "rlvr.made_from", "mlflow.note.content", "mlflow.sharedViewState."
+_RESPONSES = "responses.json"
 _ENDINGS = (".md", ".csv", ".tex", ".png", ".svg", ".html")
 _PAGES = {  # stage of a run: its name, the table that describes it and how many of its sections, the files
     "overview": ("tables and figures", "tables/main.md", 1, ("tables/*", "figures/*")),
@@ -55,7 +56,7 @@ def track(results: Path, study: Path, out: Path) -> None:
 
 
 def project(study: Path, store: Store) -> int:
-    """Make a study's runs anew, if a file has changed since; returns their number.
+    """Bring a study's runs up to date, if a file has changed since; returns their number.
 
     A training that cannot be read keeps no other from being shown; its error is raised at the end.
     """
@@ -64,9 +65,8 @@ def project(study: Path, store: Store) -> int:
         tag = partial(store.client.set_experiment_tag, shown.experiment.experiment_id)
         if shown.experiment.tags.get(_MADE_TAG) != (state := shown.state()):
             tag(_MADE_TAG, "unfinished")
-            for run in store.runs(shown.experiment):
-                store.delete(run)
             shown.log_all()
+            shown.delete_rest()
             made = shown.experiment.creation_time  # MLflow dates a view that somebody changes, and that stays
             for key, content in shown.views().items():
                 view = {"name": key, "createdAt": made, "updatedAt": made, "state": json.dumps(content)}
@@ -85,12 +85,23 @@ class _Study:
 
     def __init__(self, study: Path, store: Store) -> None:
         named, self.sheet = StudyName.read(study / "study.json"), read_runs(study / "runs.json")
-        self.study, self.benchmarks, self.directory, self.client = study, named.benchmarks, store.results, store.client
-        self.experiment = store.experiment(named.study)
-        self.log, directory = partial(store.log, self.experiment), store.results
+        self.study, self.benchmarks, self.directory = study, named.benchmarks, store.results
+        self.store, self.experiment, directory = store, store.experiment(named.study), store.results
+        self.before, self.logged = {key_of(run): run for run in store.runs(self.experiment)}, dict[str, str]()
         self.folders = {run: run_directory(run, directory) for run in self.sheet}
         self.finished = {run for run, folder in self.folders.items() if (folder / "manifest.json").exists()}
         self.choices, self.errors = sorted(directory.glob("runs/*/chosen.json")), list[UserError]()
+
+    def log(self, key: str, *shown: Any, **more: Any) -> None:
+        """Show what belongs to ``key`` (see :meth:`Store.log`)."""
+        self.logged[key] = self.store.log(self.experiment, self.before.get(key), key, *shown, **more)
+
+    def delete_rest(self) -> None:
+        """Delete the runs that stand for nothing any more; what cannot be read now keeps the one that it had."""
+        kept = {*self.logged.values()}
+        for run in self.store.runs(self.experiment):
+            if run.info.run_id not in kept and (key_of(run) in self.logged or not self.errors):
+                self.store.delete(run)
 
     def files(self, patterns: Sequence[str]) -> list[Path]:
         return [path for pattern in patterns for path in sorted(self.study.glob(pattern)) if path.suffix in _ENDINGS]
@@ -127,10 +138,8 @@ class _Study:
                 text = (self.study / described).read_text(encoding="utf-8")
                 tags = {"stage": stage, _NOTE_TAG: "\n## ".join(text.split("\n## ")[:sections])[:8000]}
                 ended = (self.study / described).stat().st_mtime_ns // 1_000_000
-                identifier = self.log(f"{self.experiment.name}: {title}", tags, ended)
-                for path in self.files(patterns):
-                    folder = path.parent.relative_to(self.study).as_posix()
-                    self.client.log_artifact(identifier, str(path), folder if folder != "." else None)
+                files = {path.relative_to(self.study).as_posix(): path for path in self.files(patterns)}
+                self.log(stage, f"{self.experiment.name}: {title}", tags, ended, files=files)
 
     def log_training(
         self, run: Run, choice: Chosen | None, average: Sequence[float], frames: list[pd.DataFrame]
@@ -143,7 +152,7 @@ class _Study:
                 frame, ended = read_parquet(path, ["step"]), path.stat().st_mtime_ns // 1_000_000
                 tags |= {"stage": "train, under way", "view": "curves"}
                 settings, status = frame.attrs.get(PARAMETERS, {}), "RUNNING" if is_held(folder / "state") else "KILLED"
-                self.log(f"{run.run} (under way)", tags, ended, _steps(frame, ended), settings, status=status)
+                self.log(run.run, f"{run.run} (under way)", tags, ended, _steps(frame, ended), settings, status=status)
             return
         manifest = read_run_manifest(run, self.directory)
         ended = round(1000 * datetime.fromisoformat(manifest.created).timestamp())
@@ -170,11 +179,12 @@ class _Study:
             arguments = (self.directory, PROBLEMS_IN_TABLE, _LONGEST_TEXT)
             responses = pd.concat([first_responses(run.run, name, *arguments) for name in self.benchmarks])
             pages = self.study / "responses" / "BENCHMARK" / "index.html"
-            tags[_NOTE_TAG] = f"`responses.json` has the first responses to each benchmark, `{pages}` all of them."
-        identifier = self.log(run.run, tags, ended, metrics, manifest.parameters)
-        self.client.log_artifact(identifier, str(folder / "manifest.json"))
+            tags[_NOTE_TAG] = f"`{_RESPONSES}` has the first responses to each benchmark, `{pages}` all of them."
+        files: dict[str, Path | str] = {"manifest.json": folder / "manifest.json"}
         if len(responses):
-            self.client.log_table(identifier, responses, "responses.json")
+            files[_RESPONSES] = responses.to_json(orient="split", index=False)  # as MLflow's log_table, which appends
+            tags["mlflow.loggedArtifacts"] = json.dumps([{"path": _RESPONSES, "type": "table"}])
+        self.log(run.run, run.run, tags, ended, metrics, manifest.parameters, files=files)
 
     def log_method(
         self, condition: Condition, finished: int, frames: Sequence[pd.DataFrame], by_seed: Sequence[float]
@@ -196,7 +206,7 @@ class _Study:
             values |= {"eval/all/lowest_seed": 100 * min(by_seed), "eval/all/highest_seed": 100 * max(by_seed)}
             metrics += [Metric(key, value, ended, 0) for key, value in values.items()]
         title = condition.title if finished == len(condition.runs) else f"{condition.title} ({seeds} seeds)"
-        self.log(title, tags | {"seeds": seeds}, ended, metrics)
+        self.log(condition.title, title, tags | {"seeds": seeds}, ended, metrics)
 
     def views(self) -> dict[str, dict[str, Any]]:
         """Filters, orders and charts of the views, by name."""

@@ -74,7 +74,7 @@ def _watch(store: Store) -> None:
         started = time.monotonic()
         _show(store)
         time.sleep(max(20.0, 20 * (time.monotonic() - started)))  # a twentieth of the time at most
-    print(f"warning: {store.database}: was deleted; trainings are watched no longer", file=sys.stderr, flush=True)
+    print(f"warning: {store.database}: was deleted; training runs are watched no longer", file=sys.stderr, flush=True)
 
 
 def links(store: Store, root: str) -> list[str]:

@@ -5,10 +5,12 @@ leave it broken. Here it is made under a file lock, in a temporary file, and ren
 """
 
 import contextlib
+import json
 import logging
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -19,15 +21,18 @@ from urllib.request import url2pathname
 import pandas as pd
 import psutil
 from filelock import FileLock, Timeout
-from mlflow.entities import Experiment, Metric, Param, Run, ViewType
+from mlflow.entities import Experiment, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from evals.core.errors import InvalidInput, UserError
+from evals.core.files import fingerprint
 
 _USER = psutil.Process().username()  # the number of a user identifier that has no name
 _SERVER, _OWNER_TAG, _RESULT_TAG = "MLFLOW_TRACKING_URI", "rlvr.results", "rlvr.result"
+_MADE_TAG, _SHOWN_TAG = "rlvr.made_from", "rlvr.shown"  # of a run: what it is made from; its steps, files and our tags
+_HASHES = "sha256/"
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # opens on runs and charts instead of on chat traces
 _BUSY_SECONDS = 10.0
 
@@ -97,30 +102,83 @@ class Store:
         return self.client.get_experiment(number)
 
     def runs(self, experiment: Experiment) -> list[Run]:
-        """All runs of an experiment that this package made, by their tag; all others are the user's own and stay."""
+        """All runs of an experiment that this package made, by their tag; all others are the user's own and stay.
+
+        Those that are whole come last.
+        """
         numbers, ours = [experiment.experiment_id], f"tags.`{_RESULT_TAG}` != ''"
-        return list(self.client.search_runs(numbers, ours, ViewType.ACTIVE_ONLY, max_results=50_000))
+        runs = self.client.search_runs(numbers, ours, ViewType.ACTIVE_ONLY, max_results=50_000)
+        return sorted(runs, key=lambda run: _MADE_TAG in run.data.tags)
 
     def log(
         self,
         experiment: Experiment,
+        old: Run | None,
+        key: str,
         name: str,
         tags: Mapping[str, str],
         ended: int,
         metrics: Sequence[Metric] = (),
         settings: Mapping[str, Any] = MappingProxyType({}),
         status: str = "FINISHED",
+        files: Mapping[str, Path | str] = MappingProxyType({}),
     ) -> str:
-        """Make a run, with one batch of its metrics and settings; times are milliseconds since the epoch."""
-        tags = {**tags, _RESULT_TAG: name, "study": experiment.name, "mlflow.runName": name, "mlflow.user": _USER}
+        """Bring what is shown of ``key`` up to date in the run ``old``, or in a new one; times are milliseconds.
+
+        MLflow keeps every value of a metric and the first of a setting. So a run stays, with what its user added, where
+        its settings are the same, its steps begin alike and no metric or file is gone. Else a new one gets the user's
+        tags. A last tag says what the run was made from: one that has it is whole.
+
+        Args:
+            files: the artifacts by their paths, as files or texts.
+        """
+        tags = {**tags, _RESULT_TAG: key, "study": experiment.name, "mlflow.runName": name, "mlflow.user": _USER}
         tags |= {"mlflow.source.name": "rlvr-bench", "mlflow.source.type": "LOCAL"}
-        started = min((metric.timestamp for metric in metrics if settings), default=ended)
-        run: str = self.client.create_run(experiment.experiment_id, started, tags).info.run_id
-        dotted = pd.json_normalize(dict(settings)).astype(object)
-        self.client.log_batch(run, metrics, [Param(str(key), str(column[0])) for key, column in dotted.items()])
-        if status != "RUNNING":
-            self.client.set_terminated(run, status, ended)
-        return run
+        params = {str(key): str(column[0]) for key, column in pd.json_normalize(dict(settings)).astype(object).items()}
+        steps = sorted((m for m in metrics if m.step), key=lambda m: (m.step, m.key))
+        numbers = {m.key: m.value for m in metrics if not m.step}
+        points = [(m.step, m.key, m.value) for m in steps]
+        states = {path: file if isinstance(file, str) else _state(file) for path, file in files.items()}
+        made = {_MADE_TAG: fingerprint([name, tags, params, points, numbers, status, states])}
+        if old and old.data.tags.get(_MADE_TAG) == made[_MADE_TAG]:
+            return str(old.info.run_id)
+        there = dict(old.data.tags) if old else {}
+        count, before, paths, names = json.loads(there.get(_SHOWN_TAG, '[0, "", "", []]'))
+        ours = {*names, _MADE_TAG, _SHOWN_TAG, *(key for key in there if key.startswith(_HASHES))}
+        of_user = {key: value for key, value in there.items() if key not in ours}
+        if old and not (
+            (fingerprint(points[:count]), fingerprint(sorted(files))) == (before, paths)
+            and old.data.params == params
+            and old.data.metrics.keys() <= {*numbers, *(m.key for m in steps)}
+        ):
+            old, count = None, 0
+        started = min((metric.timestamp for metric in metrics if params), default=ended)
+        run = old or self.client.create_run(experiment.experiment_id, started, of_user | tags)
+        identifier, later = str(run.info.run_id), run.info.start_time - started  # a run that grows began once
+        told = run.data.metrics
+        now = time.time_ns() // 1_000_000 if old else ended  # MLflow shows the value of the latest time
+        changed = [Metric(key, value, now, 0) for key, value in numbers.items() if told.get(key) != value]
+        grown = [Metric(m.key, m.value, m.timestamp + later, m.step) for m in steps[count:]]
+        names = [key for key in tags if not key.startswith(_HASHES)]
+        shown = {_SHOWN_TAG: json.dumps([len(points), fingerprint(points), fingerprint(sorted(files)), names])}
+        new = [RunTag(key, value) for key, value in (tags | shown).items() if run.data.tags.get(key) != value]
+        settled = [] if old else [Param(key, value) for key, value in params.items()]
+        self.client.log_batch(identifier, [*grown, *changed], settled, new)
+        for gone in (ours & run.data.tags.keys()) - {*tags, _SHOWN_TAG}:
+            self.client.delete_tag(identifier, gone)
+        for path, file in files.items():
+            if isinstance(file, str):
+                self.client.log_text(identifier, file, path)
+            else:
+                folder = Path(path).parent.as_posix()
+                self.client.log_artifact(identifier, str(file), folder if folder != "." else None)
+        if status == "RUNNING":
+            self.client.update_run(identifier, status, name)
+        else:
+            self.client.update_run(identifier, name=name)
+            self.client.set_terminated(identifier, status, ended)
+        self.client.set_tag(identifier, _MADE_TAG, made[_MADE_TAG])
+        return identifier
 
     def delete(self, run: Run) -> None:
         """Delete a run and its files; on a server it is hidden, as by its own pages, until ``mlflow gc`` there."""
@@ -130,6 +188,15 @@ class Store:
             folder = Path(url2pathname(urlsplit(run.info.artifact_uri).path))
             if folder.is_relative_to(self.artifacts):
                 shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+def key_of(run: Run) -> str:
+    """What a run of this package shows."""
+    return str(run.data.tags[_RESULT_TAG])
+
+
+def _state(file: Path) -> tuple[int, int]:
+    return file.stat().st_mtime_ns, file.stat().st_size
 
 
 def _open(uri: str) -> MlflowClient:

@@ -15,7 +15,7 @@ from evals.core.comparisons import Look
 from evals.core.records import Chosen
 from evals.figures.designs import draw_doses, draw_factorial, draw_sizes
 from evals.figures.efficiency import draw_cost_curves
-from evals.figures.results import draw_differences, draw_profiles, draw_scores
+from evals.figures.results import draw_differences, draw_pass_at_k, draw_profiles, draw_scores
 from evals.figures.style import VERDICT_COLOURS, save_for_papers, write_figure
 from evals.tables.efficiency import read_totals
 from rlvr.report.curves import (
@@ -61,6 +61,7 @@ def _drawings(study: Study, titles: tuple[str, str, str]) -> dict[str, Callable[
         "differences": lambda: draw_differences(results),
         "differences_column": lambda: draw_differences(results, mean_only=True),
         "profiles": lambda: draw_profiles(results),
+        "pass_at_k": lambda: draw_pass_at_k(results),
         "cost_curves": lambda: draw_cost_curves(results, totals),
         "training_curves": lambda: draw_training_curves(runs, metrics),
         "reward_curves": lambda: draw_reward_curves([runs], ["x"], metrics, "dapo"),

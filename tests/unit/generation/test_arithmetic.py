@@ -151,7 +151,7 @@ def test_rows_that_mix_environments_are_named(tmp_path: Path) -> None:
     ("base", "first", "second", "end"),
     [
         (2, 1, 1, "every x86-64 processor with AVX2 gives these digits."),
-        (1, 2, 2, "these digits. Threads: 2 of trainings."),
+        (1, 2, 2, "these digits. Threads: 2 of training runs."),
         (1, 1, 2, "threads: 2. Rows that mix them: dapo."),
     ],
 )

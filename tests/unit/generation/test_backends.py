@@ -16,10 +16,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file
 from evals.core.manifest import read_manifest
+from evals.core.progress import Progress
 from evals.core.random import stream_seed
 from evals.core.records import Sample
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import BackendSettings, load_backend
+from evals.generation import transformers_backend
+from evals.generation.backend import BackendSettings, in_order, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
 from evals.generation.evaluate import sample_benchmarks
 from evals.generation.finished import FinishedSamples
@@ -33,7 +35,7 @@ TEXTS = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Comp
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (1.0, 1.0), (0.7, 0.8)])
 def test_transformers_draws_the_samples_of_the_local_backend(
-    checkpoint: Path, temperature: float, top_p: float
+    checkpoint: Path, temperature: float, top_p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Same streams, same models: the same tokens, also where lengths differ and where limits do."""
     model = Checkpoint(checkpoint)
@@ -51,6 +53,9 @@ def test_transformers_draws_the_samples_of_the_local_backend(
     )
     answers = [load_backend(name, [model], settings).generate(requests) for name in ("local", "transformers")]
     assert answers[0] == answers[1]
+    monkeypatch.setattr(transformers_backend, "TOKENS_BETWEEN_SIGNS", 8)  # signs of life change nothing
+    stream = list(load_backend("transformers", [model], settings).stream(requests))
+    assert in_order(stream) == answers[0] and (stream.count({}) == max(len(each.tokens) for each in answers[0]) // 8)
     assert {response.finished for response in answers[0]} == {True, False} or temperature == 0
 
 
@@ -156,6 +161,21 @@ def test_more_samples_keep_the_earlier_ones(artifacts: tuple[Path, Path], tmp_pa
     assert (state / "samples.jsonl").read_bytes().startswith(earlier)
     assert read_manifest(out / "manifest.json", "samples").details["rows_kept_from_earlier"] == 8
     assert sha256_file(out / "samples.jsonl") == sha256_file(run(artifacts, tmp_path / "at_once", 4))
+
+
+def test_responses_that_do_not_end_say_how_long_they_are(
+    artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers_backend, "TOKENS_BETWEEN_SIGNS", 4)
+    monkeypatch.setattr("evals.generation.evaluate.TOKENS_BETWEEN_SIGNS", 4)
+    said: list[tuple[int, str, int]] = []
+    monkeypatch.setattr(Progress, "report", lambda _, step, words="", running=0: said.append((step, words, running)))
+    settings = settings_of(backend="transformers", sampling_batch_size=64)
+    sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings, tmp_path / "out")
+    signs = [(words, running) for _, words, running in said if words]
+    assert [words.partition(", ")[2] for words, _ in signs] == [f"{n} of at most 12 tokens" for n in (4, 8, 12)]
+    assert all(words.startswith(f"{running} running, ") and running > 0 for words, running in signs)
+    assert said[-1] == (8, "", 0)  # of ten samples, two have no room
 
 
 def test_a_model_is_loaded_once_for_all_benchmarks(

@@ -93,17 +93,26 @@ def test_what_samples_took_is_summed_over_processes(tmp_path: Path, monkeypatch:
     assert details["peak_memory_bytes"] == max(int(f"9{peak}") for peak in peaks)
 
 
-def test_lines_of_an_earlier_version_have_no_times(tmp_path: Path) -> None:
+def test_samples_of_no_plan_are_refused(tmp_path: Path) -> None:
+    """As an earlier version wrote them: nothing says whose they are."""
     sample_plan(plan_of(), Engine, tmp_path)
     (file,) = tmp_path.glob("state/*/samples.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    unpacked = [(json.loads(zlib.decompress(b64decode(line["packed"]))), line["sha256"]) for line in lines]
-    file.write_text("".join(canonical_json({"rows": rows, "sha256": sha}) + "\n" for rows, sha in unpacked))
+    kept = ("packed", "sha256")
+    file.write_text("".join(canonical_json({key: line[key] for key in kept}) + "\n" for line in lines))
+    with pytest.raises(UserError, match="has samples of another plan; delete the file"):
+        sample_plan(plan_of(), Engine, tmp_path)
+
+
+def test_lines_of_an_earlier_version_are_not_compressed(tmp_path: Path) -> None:
+    sample_plan(plan_of(), Engine, tmp_path)
+    (file,) = tmp_path.glob("state/*/samples.jsonl")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    unpacked = [{**line, "rows": json.loads(zlib.decompress(b64decode(line.pop("packed"))))} for line in lines]
+    file.write_text("".join(canonical_json(line) + "\n" for line in unpacked))
     samples = (tmp_path / "samples.jsonl").read_bytes()
     sample_plan(plan_of(), lambda: pytest.fail("samples again"), tmp_path)
     assert (tmp_path / "samples.jsonl").read_bytes() == samples
-    details = read_manifest(tmp_path / "manifest.json", "samples").details
-    assert (details["sampling_seconds"], details["peak_memory_bytes"]) == (0.0, 0)
 
 
 def test_samples_of_another_plan_are_refused(tmp_path: Path) -> None:

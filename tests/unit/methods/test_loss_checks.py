@@ -111,6 +111,7 @@ EQUATIONS: dict[str, Callable[[Tokens], Any]] = {
     "mask in place": lambda t: -t.advantages * t.ratios * t.mask.logical_not_().logical_not(),
     "derived in place": lambda t: -t.advantages.mul_(0.5) * t.ratios,
     "counted": lambda t: -t.advantages * t.ratios * (1.0 + next(CALLS)),
+    "up to 200 tokens": lambda t: -t.advantages * t.ratios * torch.ones(200)[: t.mask.shape[1]],
     "tuple": lambda t: (-t.advantages * t.ratios, {}),
     "number as metric": lambda t: TokenLoss(-t.advantages * t.ratios, {"beta": 3.0}),  # type: ignore[dict-item]
     "misspelt": lambda t: -t.advantages * t.ratio,  # type: ignore[attr-defined]
@@ -154,6 +155,7 @@ def test_a_loss_that_is_wrong_on_purpose_is_found_with_a_small_input(loss: Any, 
         ("mask in place", "shapes", "tokens.mask is changed in place"),
         ("derived in place", "shapes", "tokens.advantages is changed in place"),
         ("counted", "repetition", "another gradient the second time"),
+        ("up to 200 tokens", "time", "64 rollouts of up to 256 tokens: RuntimeError: "),
         ("tuple", "shapes", "returns a tuple; accepted: TokenLoss"),
         ("number as metric", "shapes", "metric beta is a float, not a tensor"),
         ("misspelt", "shapes", "has no attribute 'ratio'"),
@@ -163,7 +165,7 @@ def test_a_fault_is_found_and_said_once(equation: str, check: str, words: str) -
     findings = list(check_loss(ByEquation(equation), Aggregation("token-mean")))
     faults = [finding for finding in findings if finding.outcome == "fails"]
     assert (faults[0].check, len(faults)) == (check, 1) and words in faults[0].words
-    if check in ("shapes", "repetition"):
+    if check in ("shapes", "repetition", "time"):
         assert findings[-1] == faults[0]
 
 

@@ -105,6 +105,78 @@ def test_a_copy_of_a_repository_is_read_as_the_hub_is(
     ]
 
 
+OWN = {"q": ["What is 1+1?", "Half?"], "gold": ["2", "1/2"], "kind": ["sum", "part"]}
+
+
+def write_own(path: Path) -> None:
+    frame = pd.DataFrame(OWN)
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix in (".csv", ".tsv"):
+        frame.to_csv(path, sep="\t" if path.suffix == ".tsv" else ",", index=False)
+    else:
+        frame.to_json(path, orient="records", lines=path.suffix == ".jsonl")
+
+
+def test_numbers_and_lists_of_parquet_keep_their_digits(tmp_path: Path) -> None:
+    path = tmp_path / "mine.PARQUET"
+    pd.DataFrame({"q": ["a", "b"], "gold": [0.12345678901234567, 1e-12], "o": [["x", "y"], ["z", "w"]]}).to_parquet(
+        path
+    )
+    own = {
+        "name": "mine",
+        "path": str(path),
+        "grader": "math",
+        "columns": {"id": None, "problem": "q", "answer": "gold"},
+    }
+    rows = read_benchmark(BenchmarkProblems.parse(own, "")).rows
+    assert [float(row["answer"]) for row in rows] == [0.12345678901234567, 1e-12]
+    choice = {**own, "grader": "choice", "option_seed": 1}
+    choice["columns"] = {"id": None, "problem": "q", "answer": None, "options": "o"}
+    assert "x" in read_benchmark(BenchmarkProblems.parse(choice, "")).rows[0]["problem"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".json", ".jsonl"])
+def test_a_file_of_ones_own_is_read_by_its_columns(tmp_path: Path, suffix: str) -> None:
+    write_own(path := tmp_path / f"mine{suffix}")
+    columns = {"id": None, "problem": "q", "answer": "gold", "topic": "kind"}
+    own = {"name": "mine", "path": str(path), "grader": "math", "columns": columns}
+    rows = read_benchmark(BenchmarkProblems.parse(own, "")).rows
+    told = [(row["problem"], row["answer"], row["topic"]) for row in rows]
+    assert told == [("What is 1+1?", "2", "sum"), ("Half?", "1/2", "part")]
+    lacking = {**own, "columns": {**columns, "answer": "answer"}}
+    with pytest.raises(UserError, match=r"mine.*lacks.*answer"):
+        read_benchmark(BenchmarkProblems.parse(lacking, ""))
+
+
+def test_a_copy_of_a_hubs_set_may_have_its_columns_or_the_projects(settings: dict[str, Any], tmp_path: Path) -> None:
+    rows = [{**row, "solution": row["solution"][0]} for row in ROWS]
+    renamed = [dict(zip(("id", "problem", "answer"), row.values(), strict=True)) for row in rows]
+    for name, written in (("theirs", rows), ("ours", renamed)):
+        write_jsonl(tmp_path / f"{name}.jsonl", written)
+        read = read_benchmark(BenchmarkProblems.parse({**settings, "path": str(tmp_path / f"{name}.jsonl")}, ""))
+        assert [row["answer"] for row in read.rows] == ["2", r"\frac{1}{2}", r"3 \times 10^{8}"]
+
+
+def test_a_file_of_another_kind_is_refused_with_those_that_are_read(tmp_path: Path) -> None:
+    (tmp_path / "mine.xlsx").write_bytes(b"PK\x03\x04")
+    with pytest.raises(InvalidInput, match=r"ends in \.xlsx; accepted: \.jsonl, \.json, \.csv, \.tsv, \.parquet"):
+        read_benchmark(
+            BenchmarkProblems.parse({"name": "mine", "path": str(tmp_path / "mine.xlsx"), "grader": "math"}, "")
+        )
+
+
+def test_the_example_of_the_page_is_a_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (BENCHMARKS.parents[1] / "docs/your_benchmark.md").read_text()
+    rows, file = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL)[1] for kind in ("csv", "yaml"))  # type: ignore[index]
+    (tmp_path / "riddles.csv").write_text(rows)
+    (tmp_path / "riddles.yaml").write_text(file.replace("path: riddles.csv", f"path: {tmp_path}/riddles.csv"))
+    monkeypatch.setattr("rlvr.study.benchmarks.BENCHMARKS", tmp_path)
+    (benchmark,) = read_benchmarks(["riddles"], {}, "").values()
+    read = read_benchmark(BenchmarkProblems.parse(benchmark.problem_settings(), ""))
+    assert [row["answer"] for row in read.rows] == ["9", "1/2", "5"] and benchmark.entry.max_new_tokens == 512
+
+
 def test_a_column_of_topics_makes_the_topics_of_the_check_and_may_not_be_empty(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from tests.stages import status
 from tests.unit.synthetic_results import Study, full_size_results
 
 _NOTE = "Generated problems & a tiny model."
-_FIGURES = ("scores", "differences", "profiles", "cost_curves", "training_curves")
+_FIGURES = ("scores", "differences", "pass_at_k", "profiles", "cost_curves", "training_curves")
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_the_summary_says_what_is_and_what_is_not_distinguishable(study: Study) 
 
 
 def test_responses_that_nobody_could_judge_are_counted_by_reason(study: Study) -> None:
-    recorded = _page(study).split("<h3>What the trainings recorded")[1]
+    recorded = _page(study).split("<h3>What the training runs recorded")[1]
     cells = dict(re.findall(r'row">(DAPO|DelTA)</th><td[^>]*>([^<]*)</td>', recorded.split("</table>")[0]))
     steps = sum(len(pd.read_parquet(path)) for path in (study.results / "runs").glob("tiny-delta-s*/metrics.parquet"))
     assert cells == {"DAPO": "0", "DelTA": f"timeout {2 * steps}"}
@@ -207,7 +207,7 @@ def test_controls_are_no_candidates(study: Study) -> None:
     page = _page(study)
     assert "<h1>What does DAPO gain over the base model?</h1>" in page
     assert "methods better than" not in page and "Better than DAPO: DelTA, a control (" in page
-    assert "DAPO has the highest average" in page and "the highest of 1 is itself no test" in page
+    assert "DAPO has the highest average" in page and "the highest of 1 score proves nothing" in page
     _edit(study.comparisons, lambda content: content.update(controls={"positive": "grpo", "negative": "grpo"}))
     page = _page(study)
     assert "<h1>Is DelTA better than DAPO?</h1>" in page and "methods better than" not in page

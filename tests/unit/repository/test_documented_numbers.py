@@ -102,7 +102,7 @@ OF_THE_SHARPENING_STUDY = {
         "with {more_seeds} seeds of every method",
         "Their policies after {first} and {second} of {long_steps} steps are scored too",
     ],
-    "docs/faq.md": ["`config/thorough.yaml` with {more_seeds} seeds"],
+    "docs/faq.md": ["that of `config/sharpening.yaml` with {more_seeds} seeds"],
     "docs/results/studies.md": [
         "{methods} methods, three of them controls, {steps} rollout steps",
         "after {looks} seeds, with a margin of {margin} points",
@@ -184,8 +184,8 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "(at most {} characters)": "evals.grading.verdict:_MAX_ANSWER_KEPT",
     },
     "docs/benchmarks.md": {
-        "{}, {} and {} tokens unless given": tuple(
-            Distribution.model_fields[key].default for key in ("temperature", "top_p", "max_new_tokens")
+        "{}, {} and the largest `max_new_tokens`": tuple(
+            Distribution.model_fields[key].default for key in ("temperature", "top_p")
         ),
         "double up to {} s": int(constant("evals.generation.server_backend:_LONGEST_PAUSE_SECONDS")),
         "{} % of the problem's runs of {} words": (
@@ -232,14 +232,19 @@ def test_limits_and_defaults_are_those_of_the_code(page: str) -> None:
 
 
 def test_the_default_studys_model_has_the_size_that_pages_say() -> None:
-    config = study("sharpening.yaml").config.models["tiny"]
-    rows = draw_corpus(config.corpus.kinds, 2000, 1, FlawedArithmetic((0.0,), (1.0,), 0.0, 1), config.corpus.wording)
-    words = len(build_word_tokenizer(text for row in rows for text in row.values()))
+    words = {}
+    for name in ("config.yaml", "sharpening.yaml"):
+        (config,) = study(name).config.models.values()
+        corpus = config.corpus
+        flaws = FlawedArithmetic((0.0,), (1.0,), 0.0, 1)
+        rows = draw_corpus(corpus.kinds, 2000, 1, flaws, corpus.wording, corpus.skipping)
+        words[name] = len(build_word_tokenizer(text for row in rows for text in row.values()))
+    (config,) = study("config.yaml").config.models.values()
     with torch.device("meta"):
-        model = Qwen3ForCausalLM(Qwen3Config(vocab_size=words, **config.architecture.to_json()))
+        model = Qwen3ForCausalLM(Qwen3Config(vocab_size=words["config.yaml"], **config.architecture.to_json()))
     parameters = sum(weights.numel() for weights in model.parameters())
     require("README.md", [("a Qwen3 of {} million parameters", [f"{parameters / 1e6:.2f}"])])
-    require("docs/results/task_design.md", [("the vocabulary has about {}", [round(words, -1)])])
+    require("docs/results/task_design.md", [("the vocabulary has about {}", [round(words["sharpening.yaml"], -1)])])
 
 
 def require(page: str, statements: Iterable[tuple[str, Sequence[Any]]]) -> None:

@@ -141,7 +141,7 @@ def test_files_of_the_future_are_named_before_work(tmp_path: Path, monkeypatch: 
     path.write_text("[]")
     require_past(["results/comparisons.manifest.json"])
     os.utime(path, (time.time() + 3600,) * 2)
-    with pytest.raises(UserError, match=r"1 files are of the future, such as results/comparisons\.") as refused:
+    with pytest.raises(UserError, match=r"1 file of the future, such as results/comparisons\.") as refused:
         require_past(["results/comparisons.manifest.json"])
     cure = str(refused.value).rpartition(": ")[2]
     subprocess.run(cure, shell=True, check=True, cwd="/")  # wherever the study was started from

@@ -1,5 +1,6 @@
 """One study to a directory: a living one is named and left alone, a dead one's lock is removed."""
 
+import inspect
 import os
 import shlex
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import snakemake.cli
 
 from evals.core.errors import UserError
 from rlvr.runs.job import SNAKEMAKE as SNAKEMAKE_VARIABLE
@@ -20,6 +22,14 @@ LAUNCH = [sys.executable, "-m", "rlvr.study.launch", "--"]
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 PATIENCE_SECONDS = 600  # only a hanging process takes as long
 Start = Callable[[list[str]], "subprocess.Popen[str]"]
+
+
+def test_snakemakes_line_about_the_profile_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    end = "for setting default command line arguments."
+    assert end in inspect.getsource(snakemake.cli)
+    launch._print_but_profile(f"Using workflow specific profile profiles/default {end}", file=sys.stderr)
+    launch._print_but_profile("Unlocked.", file=sys.stderr)
+    assert capsys.readouterr().err == "Unlocked.\n"
 
 
 def heed_interrupts() -> None:
@@ -147,7 +157,7 @@ def test_clean_state_deletes_state_and_nothing_else(tmp_path: Path) -> None:
     (run / "state" / "abc" / "model.safetensors").write_bytes(b"12345678")
     (run / "manifest.json").write_text("{}")
     (run / "checkpoint").mkdir()
-    assert clean_state(tmp_path).startswith("deleted the training state of 1 runs (0.0 MiB)")
+    assert clean_state(tmp_path).startswith("deleted the training state of 1 run (0.0 MiB)")
     assert sorted(path.name for path in run.iterdir()) == ["checkpoint", "manifest.json"]
 
 

@@ -38,6 +38,13 @@ def test_a_command_whose_package_is_not_installed_is_one_line(
     assert "conform       (not installed: pip install rlvr-conform)" in capsys.readouterr().out
 
 
+def test_help_has_two_spellings_and_is_named_where_a_word_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-h"]) == main(["judge", "-h"]) == 0
+    assert "--margin" in capsys.readouterr().out
+    assert main(["judge"]) == 2
+    assert capsys.readouterr().err == "error: FILE: is missing; rlvr-bench judge --help lists what is accepted\n"
+
+
 @pytest.mark.parametrize(
     "error", [ImportError("no name x"), SyntaxError("bad"), AttributeError("none"), OSError("disk")]
 )

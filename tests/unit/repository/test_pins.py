@@ -212,7 +212,7 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 imported.add(node.module.split(".")[0])
     # These live in an environment of their own, named by a study.
-    imported -= {"vllm", "verl", "hydra", "omegaconf", "tensordict", "transfer_queue"}
+    imported -= {"vllm", "verl", "hydra", "omegaconf", "tensordict", "transfer_queue", "ray"}
     # It makes adapters; whoever wants these installs it (docs/real_model.md).
     imported -= {"peft"}
     # Snakemake's plugin interfaces exist for plugins of exactly this Snakemake and come with it.
@@ -223,3 +223,10 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
     direct = {canonicalize_name(requirement.name) for requirement in DIRECT}
     missing = {name for name in imported if not direct & {canonicalize_name(each) for each in distributions[name]}}
     assert not missing
+
+
+def test_the_snakefile_asks_for_the_snakemake_of_the_environment_which_has_an_upper_bound() -> None:
+    """Private objects of it are used (docs/architecture.md)."""
+    (asked,) = re.findall(r'^min_version\("([\d.]+)"\)', (ROOT / "Snakefile").read_text(), re.MULTILINE)
+    (declared,) = re.findall(r'"snakemake>=([\d.]+),<[\d.]+"', (ROOT / "pyproject.toml").read_text())
+    assert asked == declared

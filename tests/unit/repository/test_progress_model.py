@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snakemake_logger_plugin_rlvr import Job, Study, duration
 
-from evals.core.progress import Steps, read_steps
+from evals.core.progress import Progress, Steps, read_steps
 
 
 def study(planned: dict[str, int], ended: dict[str, tuple[int, float]] | None = None, cores: int = 1) -> Study:
@@ -123,6 +123,20 @@ def test_the_account_of_a_job_is_read_beside_its_outputs(tmp_path: Path) -> None
     account |= {"unit": "response", "parts_left": 1}
     assert read(tmp_path, json.dumps(account)) == Steps("response 12 of 60, reward 0.52", 0.2, 162.0)
     assert read_steps([], 0.0) is None
+
+
+def test_responses_that_run_are_told_and_count_as_half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress = Progress(tmp_path, "mine", steps=80, unit="sample")
+    now[0] = 60.0
+    progress.report(0, "16 running, 640 of at most 4096 tokens", running=16)
+    outputs = [str(tmp_path / "manifest.json")]
+    steps = read_steps(outputs, 0.0)
+    assert steps == Steps("sample 0 of 80, 16 running, 640 of at most 4096 tokens", 0.0, 600.0)
+    now[0] = 155.0
+    progress.report(15, "1 running, 1280 of at most 4096 tokens", running=1)
+    assert (steps := read_steps(outputs, 0.0)) and (steps.part, steps.seconds_left) == (15 / 80, 650.0)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,51 @@ def test_a_failure_is_one_line(end: str, means: str, mended: bool, show: Shown, 
     assert "(1 of 2 jobs, about 0 s left)" in show(event=LogEvent.JOB_FINISHED, job_id=1)
 
 
+@pytest.mark.parametrize(
+    ("status", "log", "means"),
+    [
+        ("CANCELLED", "", "CANCELLED: by somebody's scancel"),
+        ("TIMEOUT", "", "TIMEOUT: its time ran out (more of it: --set-resources train:runtime=MINUTES)"),
+        ("OUT_OF_MEMORY", "", "OUT_OF_MEMORY: its memory ran out (more of it: --set-resources train:mem_mb=MEGABYTES)"),
+        ("CANCELLED", "slurmstepd: error: Exceeded job memory limit", "OUT_OF_MEMORY: its memory ran out"),
+    ],
+)
+def test_slurm_s_word_for_the_end_of_a_job_is_told_with_what_to_change(
+    status: str, log: str, means: str, show: Shown, tmp_path: Path
+) -> None:
+    (tmp_path / "slurm_logs").mkdir()
+    (tmp_path / "slurm_logs/7.log").write_text(log)
+    (tmp_path / "train.log").write_text("error: no worker process comes up\n")
+    show(event=LogEvent.RESOURCES_INFO, nodes=16)
+    assert show(event=LogEvent.RUN_INFO, stats={"train": 1, "total": 1}) == "1 job, 16 at a time, among them train 1\n"
+    show(**STARTED)
+    message = f"SLURM-job '7' failed, SLURM status is: '{status}'. Detailed failure reason unavailable"
+    failed = {**JOB, "log": ["train.log", "slurm_logs/7.log"], "rule_msg": message}
+    line = show(event=LogEvent.JOB_ERROR, **failed)
+    assert f"s, {means}" in line and line.endswith(": error: no worker process comes up (log: train.log)\n")
+
+
+def test_a_job_in_slurm_s_queue_waits_and_one_that_never_starts_is_told_of_once(
+    show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squeue = tmp_path / "squeue"
+    squeue.write_text('#!/bin/sh\necho "$@" > asked; echo "34 Resources"; echo "35 PartitionConfig"\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    show(event=LogEvent.RUN_INFO, stats={"train": 3, "total": 3})
+    for number in (1, 2, 3):
+        show(**{**STARTED, "jobid": number, "wildcards": {"run": "abc"[number - 1]}})
+        assert show(f"Job {number} has been submitted with SLURM jobid {33 + number} (log: x).") == ""
+    show.handler._ask_slurm()
+    told = show.new()
+    assert told.startswith("train b never starts, Slurm says: PartitionConfig; ask for less") and told.count("\n") == 1
+    rows = [words for _, words in show.handler._rows(time.time())]
+    assert rows[1].startswith("train a: waits in the queue (Resources), ") and "waits" not in rows[3]
+    assert "--jobs=34,35,36" in (tmp_path / "asked").read_text()
+    show.handler._ask_slurm()
+    assert show.new() == ""
+
+
 def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:
     """Snakemake tells a new total when the next job ends, which may be a training run of an hour."""
 

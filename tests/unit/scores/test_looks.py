@@ -141,3 +141,17 @@ def test_a_study_that_stops_says_what_its_own_rule_finds_and_leaves_open() -> No
     assert rows["mine"].minimum_detectable_effect != alone["mine"].minimum_detectable_effect
     assert alone["mine"].median_unbiased is None and abs(rows["mine"].median_unbiased - rows["mine"].difference) < 0.02
     assert rows["other"].undecided > rows["mine"].undecided and 0 <= compared.all_decided <= 1 - rows["other"].undecided
+
+
+def test_at_the_first_look_the_interval_has_fewer_degrees_of_freedom() -> None:
+    benchmarks = [counts({"dapo": 4, "mine": 4})]
+    first, later = (
+        compare(
+            benchmarks,
+            Settings("dapo", confidence=0.999, bootstrap_resamples=500, permutations=500, is_first_look=is_first),
+        ).comparisons[-1]
+        for is_first in (True, False)
+    )
+    assert first.confidence_interval is not None and later.confidence_interval is not None
+    assert first.confidence_interval[0] < later.confidence_interval[0] < later.confidence_interval[1]
+    assert later.confidence_interval[1] < first.confidence_interval[1]

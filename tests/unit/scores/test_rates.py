@@ -71,6 +71,9 @@ def test_a_method_is_judged_at_the_rate_that_the_other_seeds_chose(tmp_path: Pat
     assert frame.loc["grpo", "difference"] == pytest.approx(-6 / 32, abs=0.03)
     held_out["grpo"] = [2, 2, 2]
     frame, text = written(tmp_path, study(tmp_path, held_out, solved))
+    assert frame.loc["grpo", "verdict_2"] == "not distinguishable", "seed 1 alone would choose otherwise"
+    held_out["grpo_rate_twice"] = [6, 8, 8]
+    frame, text = written(tmp_path, study(tmp_path, held_out, solved))
     assert frame.loc["grpo", ["verdict_1", "verdict_2"]].tolist() == ["worse", "better"]
     assert frame.loc["dapo", ["verdict_1", "verdict_2"]].tolist() == ["reference", "reference"]
     assert "GRPO: worse at the study's rate, but better where both have their best; most seeds chose a rate at" in text

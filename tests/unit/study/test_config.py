@@ -23,7 +23,11 @@ PARSERS: dict[str, Callable[[Any, str], Settings]] = {
     "benchmarks": parse_benchmark, "datasets": TrainingSet.parse, "studies": StudyConfig.parse,
     "papers": StudyConfig.parse, "config": StudyConfig.parse,
 }  # fmt: skip
-FILES = sorted(path for path in CONFIG.rglob("*.yaml") if path.stem != "methods" and path.parent.stem != "reference")
+FILES = sorted(
+    path
+    for path in CONFIG.rglob("*.yaml")
+    if path.stem not in ("methods", "phenomena") and path.parent.stem != "reference"
+)
 
 
 def parse(path: Path, content: Any) -> Settings:

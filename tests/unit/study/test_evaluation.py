@@ -99,6 +99,13 @@ def test_a_model_behind_an_address(tmp_path: Path) -> None:
         Study.resolve(configuration(evaluated, Prompting(), Distribution(max_new_tokens=32768), Machine()), "eval")
 
 
+def test_the_longest_response_is_that_of_the_benchmarks_files(tmp_path: Path) -> None:
+    for names, longest in ((["chain_3"], 4096), (["chain_3", "aime_2025"], 32768)):
+        given = Evaluated("a/b", names, ["2"]), Prompting(), Distribution.parse({}, ""), Machine(device="cpu")
+        content = configuration(*given)
+        assert content["evaluation"]["max_new_tokens"] == longest
+
+
 def test_a_revision_is_of_the_hub(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--revision"):
         content_of(Evaluated(str(tmp_path), ["chain_3"], ["2"], revision="main"))

@@ -86,17 +86,17 @@ def test_each_pretrained_model_has_a_study_file_of_its_own(tmp_path: Path) -> No
 def test_a_first_look_that_exceeds_the_budget_is_said(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = Clock({4: Verdict.BETTER}, 0.0)
+    clock = Clock({6: Verdict.BETTER}, 0.0)
     monkeypatch.setattr(module, "run_study", clock.run)
     monkeypatch.setattr(Comparisons, "read", clock.read)
     judged = judgement(file, tmp_path, minutes=2.0, cores=2)
     for name, seconds in ((judged.method, 50.0), ("dapo", 20.0)):
-        directory = tmp_path / f"results/runs/tiny-{name}-s1"
+        directory = tmp_path / f"results/runs/skips-{name}-s1"
         directory.mkdir(parents=True)
         Manifest("run", {}, {}, {}, fingerprint({}), {"seconds_steps": seconds}).write(directory / "manifest.json")
     assert judged.first_seconds(4) == (3 * 50 + 3 * 20 + 4 * 20 + 4 * 10) / 2
     judged.decide(time.monotonic())
-    assert "needs about 2.8 minutes of training: it ends after --minutes 2" in capsys.readouterr().err
+    assert "needs about 4.4 minutes of training: it ends after --minutes 2" in capsys.readouterr().err
     judgement(file, tmp_path, minutes=5.0, cores=2).decide(time.monotonic())
     assert "minutes of training" not in capsys.readouterr().err
 
@@ -126,10 +126,10 @@ class Clock:
 @pytest.mark.parametrize(
     ("verdicts", "minutes", "looks"),
     [
-        ({6: Verdict.BETTER}, None, [4, 6]),
-        ({}, None, [4, 6, 8, 11, 16]),
-        ({}, 8.0, [4, 6, 8]),  # a minute a seed: the look at 11 would end after 11
-        ({}, 0.5, [4]),  # what the first look takes nobody knows
+        ({9: Verdict.BETTER}, None, [6, 9]),
+        ({}, None, [6, 9, 12, 15]),
+        ({}, 12.0, [6, 9, 12]),  # a minute a seed: the look at 15 would end after 15
+        ({}, 0.5, [6]),  # what the first look takes nobody knows
     ],
 )
 def test_looks_end_with_certainty_or_the_budget(
@@ -164,7 +164,7 @@ def test_the_words_say_that_nothing_can_differ_only_where_the_angle_shows_it() -
         is_above_floor=False,
         seeds=1,
     )
-    assert "dapo's to 4.0 degrees (random token weights are 5.0): no study" in contrast_words(contrast, "dapo")
+    assert "dapo's, 4.0 degrees apart (random token weights are 5.0): no study" in contrast_words(contrast, "dapo")
     for interval, above in (((0.6, 4.0), False), ((1.2, 4.0), True)):
         unclear = contrast.model_copy(update={"ratio_interval": interval, "is_above_floor": above})
         assert contrast_words(unclear, "dapo").endswith(

@@ -12,7 +12,8 @@ from evals.core.yaml_file import read_yaml
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study import benchmarks, notices
 from rlvr.study.evidence import evidence, own_settings
-from rlvr.study.machine import OURS, check_machine, devices, model_files, software
+from rlvr.study.job_sizes import devices, sampling_mb, size, training_mb
+from rlvr.study.machine import OURS, check_machine, model_files, software
 from rlvr.study.source_files import REPOSITORY, code_of
 from rlvr.study.studies import Studies
 from rlvr.study.study import Study
@@ -201,11 +202,24 @@ def test_a_run_by_verl_on_several_nodes_is_one_job_of_theirs_or_has_a_ray_cluste
             different += [needs] if needs not in different else []
         return different
 
-    assert asked("delta") == [{"nodes": 1, "gpu": 8, "gres": "", "ray_cluster": 0}]
-    assert asked("dapo") == [{"nodes": 8, "gpu": 0, "gres": "gpu:8", "ray_cluster": 0}]
+    one = {"nodes": 1, "gres": "", "cpus_per_task": 64, "slurm_extra": ""}
+    assert asked("delta") == [{**one, "gpu": 8, "ray_cluster": 0}]
+    whole = {"nodes": 8, "gres": "gpu:8", "slurm_extra": "--exclusive"}  # no other training beside it
+    assert asked("dapo") == [{**one, **whole, "gpu": 0, "ray_cluster": 0}]
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert asked("dapo") == [{"nodes": 1, "gpu": 0, "gres": "", "ray_cluster": 1}]
+    assert asked("dapo") == [{**one, "gpu": 0, "ray_cluster": 1}]
     assert asked("delta")[0]["ray_cluster"] == 0
+
+
+def test_memory_and_time_of_a_job_follow_its_model_and_grow_with_its_attempts() -> None:
+    study = Study.read(CONFIG / "papers" / "delta.yaml")
+    # Eight GPUs at 16,000 each; 8 bytes of a parameter as it is saved, and of 14 billion 16 more that wait (offload).
+    trained = [training_mb(study, run.run) for run in study.trained_runs if run.method == "dapo"]
+    assert trained == [128_000 + 8 * 8000, 128_000 + 24 * 14_000]
+    assert [sampling_mb(study, name) for name in study.config.models] == [16_000 + 4 * 8000, 16_000 + 4 * 14_000]
+    asked = size(lambda wildcards: 1000.4, minutes=30)
+    assert [asked["mem_mb"](None, attempt) for attempt in (1, 2)] == [1000, 2001]
+    assert [asked["runtime"](None, attempt) for attempt in (1, 2)] == [30, 60]
 
 
 def test_a_steps_code_is_all_of_ours_that_it_imports() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.tables import numbers
-from evals.tables.layout import Table, csv_text, escape_latex, latex, latex_tabular, markdown
+from evals.tables.layout import Table, csv_text, escape_latex, latex, markdown
 
 _TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12)
 
@@ -56,20 +56,24 @@ def test_latex_leaves_no_special_character_bare(text: str) -> None:
 
 
 def test_latex_rows_have_one_cell_a_column() -> None:
-    table = Table("t", "A & B", ("Method", "a_1 (%)"), (("DAPO & co", "1.0 ± 0.2"), ("x", "–")), ("50 % of it.",))
-    text = latex([table])
-    rows = [line for line in text.split("\n") if line.endswith(r"\\")]
-    assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [1, 1, 1]
-    assert r"\caption{A \& B. 50 \% of it.}" in text
-    assert r"1.0 $\pm$ 0.2" in text and r"a\_1 (\%)" in text
+    rows = (("DAPO & co", "-1.0 ± 0.2"), ("A-B_1", "–"))
+    text = latex([Table("t", "A & B", ("Method", "a_1 (%)"), rows, ("A note\nof 9 %.",), caption="50 % of it.")])
+    written = [line for line in text.split("\n") if line.endswith(r"\\")]
+    assert [len(re.findall(r"(?<!\\)&", row)) for row in written] == [1, 1, 1]
+    assert r"\caption{A \& B. 50 \% of it.}" in text and "% A note of 9 %.\n\\begin{table*}" in text
+    assert r"$-$1.0 $\pm$ 0.2" in text and r"a\_1 (\%)" in text and r"A-B\_1 & --" in text
     assert text.count(r"\begin{") == text.count(r"\end{") and text.count(r"\toprule") == 1
 
 
-def test_a_table_to_be_put_into_a_float_is_a_tabular_with_minus_signs() -> None:
-    table = Table("t", "A", ("Method", "Versus A (pp)"), (("A-B_1", "-0.6 [-13.6, +1.4]"), ("x", "–")))
-    lines = latex_tabular(table).splitlines()
-    assert lines[1] == r"\begin{tabular}{lr}" and lines[-1] == r"\end{tabular}"
-    assert r"A-B\_1 & $-$0.6 [$-$13.6, +1.4] \\" in lines and "table" not in "".join(lines[1:]).replace("tabular", "")
+def test_a_wide_table_is_cut_into_floats_that_each_name_the_rows() -> None:
+    header = ("Method", *(f"column {number}" for number in range(12)), "empty")
+    rows = tuple((name, *12 * ("12.3 [10.0, 15.0]",), "–") for name in ("DAPO", "DelTA"))
+    floats = latex([Table("t", "A", header, rows, caption="Once.")]).split(r"\begin{table*}")[1:]
+    assert len(floats) == 3 and all(part.count("DAPO &") == 1 for part in floats)
+    shown = [re.findall(r"column \d+|empty", part) for part in floats]
+    assert [name for names in shown for name in names] == [*header[1:-1]] and max(map(len, shown)) <= 5
+    assert [r"\caption{A. Once.}" in part for part in floats] == [True, False, False]
+    assert re.findall(r"\\label\{tab:(.*?)\}", "".join(floats)) == ["t", "t_2", "t_3"]
 
 
 def test_linked_pages_are_named_below_a_markdown_table() -> None:

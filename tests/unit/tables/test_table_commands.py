@@ -12,6 +12,7 @@ from evals.core.manifest import verify_outputs
 from evals.core.records import BASE
 from evals.tables.audit import write_audit_table
 from evals.tables.by_seed import write_by_seed_table
+from evals.tables.layout import latex
 from evals.tables.main import main_columns, main_tables, read_costs, short_table, write_main_table
 from evals.tables.robust import write_robust_table
 from tests.stages import status
@@ -180,7 +181,11 @@ def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path
     frame = pd.read_csv(tmp_path / "audit.csv")
     assert list(frame["run"]) == 2 * [run["run"] for run in editable_study.runs()]
     assert frame["disagreement"][0] == 3 / (12 * 32) and frame["compared"].isna().sum() == 7
-    assert set(verify_outputs(tmp_path / "audit.manifest.json", "table").outputs) == {"audit.md", "audit.csv"}
+    assert set(verify_outputs(tmp_path / "audit.manifest.json", "table").outputs) == {
+        "audit.md",
+        "audit.csv",
+        "audit.tex",
+    }
 
 
 def test_an_audit_without_a_run_is_one_line(
@@ -196,20 +201,28 @@ def test_manifests_name_every_byte_read_and_written(written: Path, synthetic_stu
     assert set(manifest.outputs) == {"main.md", "main.csv", "main.tex", "main_short.tex"}
     names = {Path(name).name for name in manifest.inputs}
     assert {"runs.json", "chain_3.json", "comparisons.json", "metrics.parquet", "tiny-delta-s1.tsv"} <= names
-    assert set(verify_outputs(written / "by_seed.manifest.json", "table").outputs) == {"by_seed.md", "by_seed.csv"}
+    outputs = set(verify_outputs(written / "by_seed.manifest.json", "table").outputs)
+    assert outputs == {"by_seed.md", "by_seed.csv", "by_seed.tex"}
 
 
-def test_the_short_table_of_a_stopped_study_has_seeds_and_no_empty_column(synthetic_study: Study) -> None:
+def test_the_short_table_has_what_a_paper_needs_in_one_float(synthetic_study: Study) -> None:
     results = synthetic_study.read()
     costs = read_costs(results, synthetic_study.results / "costs", synthetic_study.results / "runs")
     look = Look(
         model="tiny", method="delta", seeds=2, level=0.05, level_alone=0.05, difference=0, interval=None, verdict=None
     )
-    uncorrected = {key: row.model_copy(update={"p_value_holm": None}) for key, row in results.comparisons.items()}
-    for given, column in ((results, "p (Holm)"), (replace(results, looks=(look,), comparisons=uncorrected), "Seeds")):
+    for given, decided in (
+        (results, "verdicts follow p (Holm)"),
+        (replace(results, looks=(look,)), "until its verdict is certain"),
+    ):
         table = short_table(given, main_columns(given, costs, {}))
-        assert column in table.header and len(table.header) == 5
-        assert all(any(cell not in ("–", "") for cell in cells) for cells in zip(*table.rows, strict=True))
+        names = ("Method", "Seeds", "avg@32 (%)", "Versus DAPO (pp)", "MDE (pp)", "Verdict versus DAPO")
+        assert table.header == names and decided in table.caption
+        assert len(f"{table.title}. {table.caption}") < 3 * 110, "three lines across both columns"
+        assert latex([table]).count(r"\begin{table*}") == 1
+    base = replace(results, runs=tuple(run for run in results.runs if run.method == BASE))
+    (float_,) = latex([short_table(base, main_columns(base, costs, {}))]).split(r"\begin{table*}")[1:]
+    assert r"Method & avg@32 (\%) \\" in float_ and "MDE" not in float_, "one model is compared with nothing"
 
 
 def test_the_same_inputs_give_the_same_bytes(written: Path, synthetic_study: Study, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -18,6 +19,7 @@ from evals.core.files import read_json, read_jsonl, sha256_file, write_json
 from evals.core.records import Chosen
 from evals.core.single_writer import single_writer
 from rlvr.report.mlflow.projection import UNJUDGED, metric_name, track
+from rlvr.report.mlflow.store import Store
 from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import ALL_RUNS, BENCHMARKS, client_of, project, shown
@@ -152,41 +154,90 @@ def test_a_training_shows_first_responses_with_their_verdicts(tracked_study: Stu
     assert [file.path for file in without] == ["manifest.json"]
 
 
-def test_a_study_is_made_again_where_a_file_changed_and_only_there(tracked_study: Study) -> None:
+def test_what_changed_is_brought_up_to_date_in_runs_that_stay(tracked_study: Study) -> None:
     project(tracked_study)
     before, client = shown(tracked_study), client_of(tracked_study)
-    assert project(tracked_study) == ALL_RUNS
-    assert {run.info.run_id for run in shown(tracked_study).values()} == {run.info.run_id for run in before.values()}
     experiment = client.get_experiment_by_name("laptop").experiment_id
     own = client.create_run(experiment).info.run_id
     client.log_metric(own, "mine", 1.0)
     hidden = client.create_run(experiment).info.run_id
     client.delete_run(hidden)
     others = client.create_experiment("of the user")
-    path = tracked_study.results / "runs" / TRAINING / "manifest.json"
+    for run in before.values():
+        client.set_tag(run.info.run_id, "mine", "a note")
+    path, results = tracked_study.results / "runs" / TRAINING / "manifest.json", tracked_study.results
     write_json(path, read_json(path) | {"fingerprint": "f" * 64})
-    assert project(tracked_study) == ALL_RUNS
-    after = shown(tracked_study)
-    assert after[TRAINING].data.tags["fingerprint"] == "f" * 64
-    assert not {run.info.run_id for run in after.values()} & {run.info.run_id for run in before.values()}
+    with open(results / "tables/by_seed.csv", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    for row in rows:
+        row["average_at_k"] = "0.5" if row["run"] == TRAINING else row["average_at_k"]
+    pd.DataFrame(rows).to_csv(results / "tables/by_seed.csv", index=False)
+    (results / "checkpoint gone").mkdir()
+    shutil.move(results / "runs" / TRAINING / "checkpoint", results / "checkpoint gone")
+    for _ in range(2):
+        assert project(tracked_study) == ALL_RUNS
+        after = shown(tracked_study)
+        assert {name: run.info.run_id for name, run in after.items()} == {
+            n: run.info.run_id for n, run in before.items()
+        }
+        assert all(run.data.tags["mine"] == "a note" for run in after.values())
+        tags, metrics = after[TRAINING].data.tags, after[TRAINING].data.metrics
+        assert tags["fingerprint"] == "f" * 64 and "checkpoint" in before[TRAINING].data.tags.keys() - tags.keys()
+        assert {metrics[f"eval/{name}/avg_at_32"] for name in BENCHMARKS} == {50.0}
+        assert metrics.keys() == before[TRAINING].data.metrics.keys()
+        _assert_steps(tracked_study, after[TRAINING], 8)
+    table = client.download_artifacts(after["laptop: tables and figures"].info.run_id, "tables/by_seed.csv")
+    assert Path(table).read_bytes() == (results / "tables/by_seed.csv").read_bytes()
     assert client.get_run(own).data.metrics == {"mine": 1.0} and client.get_experiment(others).name == "of the user"
     assert client.get_run(hidden).info.lifecycle_stage == "deleted", "the user may restore it"
+
+
+def test_a_run_that_was_trained_anew_takes_over_what_the_user_wrote(tracked_study: Study) -> None:
+    """MLflow forgets no value of a step: the steps of another training need a run of their own."""
+    project(tracked_study)
+    before, client = shown(tracked_study), client_of(tracked_study)
+    client.set_tag(before[TRAINING].info.run_id, "mine", "a note")
+    metrics = tracked_study.results / "runs" / TRAINING / "metrics.parquet"
+    pd.read_parquet(metrics).assign(reward_mean=0.25).to_parquet(metrics)
+    path = metrics.with_name("manifest.json")
+    manifest = read_json(path)
+    write_json(path, manifest | {"outputs": manifest["outputs"] | {"metrics.parquet": sha256_file(metrics)}})
+    assert project(tracked_study) == ALL_RUNS
+    after = shown(tracked_study)
+    changed = {name for name, run in after.items() if run.info.run_id != before[name].info.run_id}
+    assert changed == {TRAINING, "DelTA"} and after[TRAINING].data.tags["mine"] == "a note"
+    _assert_steps(tracked_study, after[TRAINING], 8)
     with pytest.raises(MlflowException, match="not found"):
         client.get_run(before[TRAINING].info.run_id)
     kept = {path.name for path in (tracked_study.results / "mlflow-artifacts").iterdir()}
     assert kept <= {run.info.run_id for run in after.values()}, "files of deleted runs are gone"
 
 
-def test_a_killed_projection_is_made_again(tracked_study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("ended_after", [0, 3, 8])
+def test_a_killed_projection_shows_no_less_than_before_and_is_completed(
+    tracked_study: Study, monkeypatch: pytest.MonkeyPatch, ended_after: int
+) -> None:
+    project(tracked_study)
+    before = shown(tracked_study)
+    for path in tracked_study.results.glob("runs/*/manifest.json"):
+        write_json(path, read_json(path) | {"fingerprint": "f" * 64})
+    log, number = Store.log, iter(range(100))
+
+    def killed(*given: Any, **more: Any) -> str:
+        if next(number) == ended_after:
+            raise KeyboardInterrupt
+        return log(*given, **more)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("rlvr.report.mlflow.projection._Study.views", killed)
+        patched.setattr(Store, "log", killed)
         project(tracked_study)
-    before = {run.info.run_id for run in shown(tracked_study).values()}
-    assert project(tracked_study) == ALL_RUNS == len(shown(tracked_study))
-    assert not before & {run.info.run_id for run in shown(tracked_study).values()}
+    assert {name: run.data.metrics for name, run in shown(tracked_study).items()} == {
+        name: run.data.metrics for name, run in before.items()
+    }
+    assert project(tracked_study) == ALL_RUNS
+    after = shown(tracked_study)
+    assert {run.info.run_id for run in after.values()} == {run.info.run_id for run in before.values()}
+    assert after[TRAINING].data.tags["fingerprint"] == "f" * 64
 
 
 def test_a_copied_study_has_an_experiment_of_its_own_and_keeps_the_other(tracked_study: Study, tmp_path: Path) -> None:

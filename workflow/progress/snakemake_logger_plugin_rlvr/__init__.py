@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import re
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -30,6 +31,17 @@ _ROUTINE = re.compile(
 _INTERRUPTED = re.compile("Terminating processes on user request|Will exit after finishing currently running jobs")
 _COMMAND_FAILED = re.compile(r"RuleException:\nCalledProcessError.*(exit status \d+|died with .*?)\.?$", re.DOTALL)
 _KILLED = ", killed, most often because memory ran out (fewer --cores or a smaller batch need less)"
+# Of jobs of Slurm: messages of its executor, its reasons for jobs that wait, and what its words for ends mean.
+_SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\d+)")
+_STATUS, _MEMORY_RAN_OUT = re.compile(r"SLURM status is: '(\w+)"), re.compile("oom.kill|memory limit", re.IGNORECASE)
+_NEVER_STARTS = re.compile("PartitionConfig|Partition(Node|Time)Limit|BadConstraints|Invalid|NotAllowed|PerJob|JobHeld")
+_ENDS = {
+    "CANCELLED": "by somebody's scancel or by the cluster",
+    "TIMEOUT": "its time ran out (more of it: --set-resources {rule}:runtime=MINUTES)",
+    "OUT_OF_MEMORY": "its memory ran out (more of it: --set-resources {rule}:mem_mb=MEGABYTES)",
+    "NODE_FAIL": "its node failed",
+}
+_NO_FAULT = (_KILLED, ", died", ", CANCELLED", ", NODE_FAIL")
 _RESULTS = ("results/report.html", "results/tables/main.md", "results/figures")
 
 
@@ -51,6 +63,7 @@ class Study:
 
     def __init__(self, cores: int = 1) -> None:
         self.cores, self.planned, self.ended, self.look = cores, Counter[str](), Counter[str](), dict[str, Any]()
+        self.nodes = 0  # of a cluster: how many jobs it is given at a time
         self.running, self.failed = dict[int, Job](), dict[int, tuple[Job, str]]()
         self.seconds = dict[str, float]()
 
@@ -80,6 +93,14 @@ class Study:
         return [words, *[f"then up to {more['train']} training runs{time_of_all} if nothing is certain"] * bool(more)]
 
 
+def _tells_of_memory(log: str) -> bool:
+    """Return whether a log of Slurm says that the memory of a job ran out, which not every cluster's status does."""
+    try:
+        return "slurm_logs" in log and _MEMORY_RAN_OUT.search(Path(log).read_text(errors="replace")) is not None
+    except OSError:
+        return False
+
+
 def duration(seconds: float) -> str:
     """``42 s``, ``3 min 20 s``, ``2 h 5 min``: no more digits than a person wants."""
     minutes, rest = divmod(round(seconds), 60)
@@ -101,6 +122,7 @@ class LogHandler(LogHandlerBase):
         self._study, self._began, self._is_closed = Study(), time.time(), Event()
         self._live = live.Live(console=self._console, get_renderable=self._table, refresh_per_second=2, transient=True)
         self._exits, self._is_interrupted = dict[str, str](), False
+        self._of_slurm, self._waiting, self._told = dict[int, str](), dict[str, str](), set[str]()
         self._typed_in = os.path.realpath(os.environ.get("PWD", os.curdir))
         self._is_detailed = asked.verbose or asked.debug_dag or asked.quiet or asked.show_failed_logs
 
@@ -125,7 +147,7 @@ class LogHandler(LogHandlerBase):
             ended, total = self._study.ended.total(), self._study.planned.total()
             words = f"{ended} of {total} jobs finished in {duration(time.time() - self._began)}"
             more = [f"  {os.path.relpath(path, self._typed_in)}" for path in _RESULTS if Path(path).exists()]
-            faults = [why for _, why in self._study.failed.values() if not why.startswith((_KILLED, ", died"))]
+            faults = [why for _, why in self._study.failed.values() if not why.startswith(_NO_FAULT)]
             first = "mend what failed, which a repetition alone does not; then " if faults else ""
             more = more if ended == total else [f"{first}the same command goes on from here; what has finished is kept"]
             self._say("\n".join([words, *failures, *more]))
@@ -145,15 +167,20 @@ class LogHandler(LogHandlerBase):
             study.planned = Counter({rule: count for rule, count in values["stats"].items() if rule != "total"})
             rules = ", ".join(f"{rule} {count}" for rule, count in study.planned.most_common(6))
             jobs, cores = study.planned.total(), study.cores
-            self._say(f"{jobs} job{'s' * (jobs != 1)} on {cores} core{'s' * (cores != 1)}, among them {rules}")
-            self._live.start() if self._console.is_terminal else Thread(target=self._report, daemon=True).start()
+            place = f", {study.nodes} at a time" if study.nodes else f" on {cores} core{'s' * (cores != 1)}"
+            self._say(f"{jobs} job{'s' * (jobs != 1)}{place}, among them {rules}")
+            if self._console.is_terminal:
+                self._live.start()
+            Thread(target=self._report, daemon=True).start()
         elif event == LogEvent.RESOURCES_INFO:
-            study.cores = values.get("cores") or study.cores
+            study.nodes = values.get("nodes") or study.nodes
+            study.cores = study.nodes or values.get("cores") or study.cores
         elif event == LogEvent.PROGRESS:
             study.planned[""] += values["total"] - study.planned.total()  # what a checkpoint added
         elif event == LogEvent.JOB_INFO:
             rule, names = values["rule_name"], [str(value) for value in values["wildcards"].values() if value]
-            begun = Job(rule, " ".join([rule, *names]), values["threads"], now, tuple(values["output"]))
+            threads = 1 if study.nodes else values["threads"]
+            begun = Job(rule, " ".join([rule, *names]), threads, now, tuple(values["output"]))
             study.running[values["jobid"]] = begun
             study.failed.pop(values["jobid"], None)  # it is tried again
         elif event == LogEvent.JOB_FINISHED and (job := study.running.pop(values["job_id"], None)):
@@ -167,7 +194,9 @@ class LogHandler(LogHandlerBase):
         elif event not in (LogEvent.JOB_STARTED, LogEvent.WORKFLOW_STARTED, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR):
             text = str(self.format(record))
             self._is_interrupted |= _INTERRUPTED.match(text) is not None
-            if failed := _COMMAND_FAILED.match(text):
+            if submitted := _SUBMITTED.match(text):
+                self._of_slurm[int(submitted[1])] = submitted[2]
+            elif failed := _COMMAND_FAILED.match(text):
                 self._exits[text] = failed[1]  # JOB_ERROR follows, which names the job
             elif event is not None or record.levelno > logging.INFO or not _ROUTINE.match(text):
                 self._say(text, "red" if record.levelno >= logging.ERROR else "")
@@ -177,6 +206,9 @@ class LogHandler(LogHandlerBase):
         command = (values["shellcmd"] or "").strip()
         end = ["", *(f", {end}" for text, end in self._exits.items() if command in text)][-1]
         end = _KILLED if "SIGKILL" in end or end.endswith(" 137") else end
+        if status := _STATUS.search(values.get("rule_msg") or ""):
+            name = "OUT_OF_MEMORY" if any(map(_tells_of_memory, values["log"])) else status[1]
+            end = f", {name}: {_ENDS[name].format(rule=values['rule_name'])}" if name in _ENDS else end
         for log in values["log"]:
             with contextlib.suppress(OSError):
                 last = ["empty", *filter(str.strip, Path(log).read_text(errors="replace").splitlines())][-1].strip()
@@ -188,9 +220,11 @@ class LogHandler(LogHandlerBase):
         words, *later = self._study.outlook(now)
         part = self._study.ended.total() / max(self._study.planned.total(), 1)
         rows = [(part, f"{words}, {duration(now - self._began)} so far"), *((None, line) for line in later)]
-        for job in list(self._study.running.values()):
+        for number, job in list(self._study.running.items()):
             steps, took = read_steps(job.outputs, job.started), duration(now - job.started)
             words = f"{steps.words}, {took}, {duration(steps.seconds_left)} left" if steps else took
+            if reason := self._waiting.get(self._of_slurm.get(number, "")):
+                words = f"waits in the queue ({reason}), {took}"
             rows.append((steps.part if steps else None, f"{job.name}: {words}"))
         return rows
 
@@ -202,4 +236,25 @@ class LogHandler(LogHandlerBase):
 
     def _report(self) -> None:
         while not self._is_closed.wait(_SECONDS_BETWEEN_LINES):
-            self._say("; ".join(words for _, words in self._rows(time.time())))
+            self._ask_slurm()
+            if not self._console.is_terminal:
+                self._say("; ".join(words for _, words in self._rows(time.time())))
+
+    def _ask_slurm(self) -> None:
+        """Ask which jobs wait, and why; a job that never starts by Slurm's reason is told of once."""
+        jobs = {
+            self._of_slurm[number]: job for number, job in list(self._study.running.items()) if number in self._of_slurm
+        }
+        words = ["squeue", "--noheader", "--states=PENDING", "--format=%i %r", f"--jobs={','.join(jobs)}"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            said = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout if jobs else ""
+            self._waiting = dict(line.split(maxsplit=1) for line in said.splitlines() if len(line.split()) > 1)
+        for number, reason in self._waiting.items():
+            if _NEVER_STARTS.search(reason) and number in jobs and number not in self._told:
+                self._told.add(number)
+                rule = jobs[number].rule
+                cure = f"ask for less (--set-resources {rule}:mem_mb=MEGABYTES), or name another slurm_partition"
+                self._say(
+                    f"{jobs[number].name} never starts, Slurm says: {reason}; {cure} (scontrol show job {number})",
+                    "red",
+                )

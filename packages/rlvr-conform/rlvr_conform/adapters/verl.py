@@ -22,6 +22,15 @@ def options(case):
     return {"policy_loss.loss_mode": LOSSES[case["loss"]], "loss_agg_mode": case["aggregation"], **known}
 
 
+def choices():
+    """List the switches of the actor's configuration and the modes of aggregation."""
+    from verl.workers.config import ActorConfig, PolicyLossConfig
+
+    configs = {"": ActorConfig, "policy_loss.": PolicyLossConfig}
+    fields = [(prefix, field) for prefix, config in configs.items() for field in config.__dataclass_fields__.values()]
+    return {prefix + field.name: (False, True) for prefix, field in fields if field.type in (bool, "bool")}
+
+
 def loss(part, options):
     """Compute the loss of a micro-batch."""
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty

@@ -1,0 +1,145 @@
+"""The chance that one of k responses is right, of every method and of its base model: ``tables/pass_at_k.{md,csv}``.
+
+A method that is better at k = 1 may be worse at a larger k, where its base model, whose responses vary more, overtakes
+it (arXiv 2504.13837).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evals.core.random import stream_seed
+from evals.core.records import BASE, Condition, Interval
+from evals.results import Results
+from evals.statistics.accuracy import FloatArray, pass_at_k
+from evals.statistics.resampling import draw_problems
+from evals.statistics.robust import percentile_interval
+from evals.tables import numbers
+from evals.tables.layout import Column, interval_columns, make_table, table_frame, write_table
+
+RESAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Curve:
+    """pass@k of a method, a mean over benchmarks and seeds, in fractions of one; k is 1 to the number of samples.
+
+    Attributes:
+        values: at each k [K].
+        replicates: the same of other problems, the same for all methods, and other seeds [R, K].
+        base: the curve of the base model; None of the base model itself, and where it was not scored.
+    """
+
+    values: FloatArray
+    replicates: FloatArray
+    base: "Curve | None" = None
+
+    def band(self, confidence: float) -> tuple[FloatArray, FloatArray]:
+        """The interval at each k [K], [K]."""
+        low, high = percentile_interval(self.replicates, confidence)
+        return np.asarray(low), np.asarray(high)
+
+    def overtaken(self, confidence: float) -> tuple[float, Interval] | None:
+        """The first k at which the base model is ahead, infinite if there is none, and its interval."""
+        if self.base is None:
+            return None
+        replicates = _first_ahead(self.base.replicates - self.replicates)
+        ends = np.quantile(replicates, [0.5 - confidence / 2, 0.5 + confidence / 2], method="nearest")
+        return float(_first_ahead(self.base.values - self.values)), (float(ends[0]), float(ends[1]))
+
+
+def _first_ahead(lead: FloatArray) -> FloatArray:
+    """The first k [...] at which a lead [..., K] is above 0; infinite where it never is."""
+    ahead = lead > 0.0
+    return np.where(ahead.any(axis=-1), ahead.argmax(axis=-1) + 1.0, np.inf)
+
+
+def curves(results: Results) -> dict[Condition, Curve]:
+    """Estimate pass@k of every method for every k up to the number of samples."""
+    samples = results.samples_per_problem
+    draws = {
+        name: draw_problems(
+            len(results.scores[results.runs[0].run, name].correct_counts),
+            np.random.default_rng(stream_seed("pass@k", name)),
+            RESAMPLES,
+            results.clusters.get(name),
+        )
+        for name in results.benchmarks
+    }
+    shares = np.array(results.weights) / sum(results.weights)
+
+    def curve(condition: Condition, base: Curve | None) -> Curve:
+        runs = results.held(condition)
+        stream = np.random.default_rng(stream_seed("pass@k", condition.model, condition.method))
+        seeds = stream.multinomial(len(runs), np.full(len(runs), 1.0 / len(runs)), size=RESAMPLES) / len(runs)  # [R, S]
+        values, replicates = np.zeros(samples), np.zeros((RESAMPLES, samples))
+        for share, name in zip(shares, results.benchmarks, strict=True):
+            counts = np.array([results.scores[run.run, name].correct_counts for run in runs])[..., None]  # [S, N, 1]
+            rates = np.stack([pass_at_k(counts, samples, k) for k in range(1, samples + 1)])  # [K, S, N]
+            values += share * rates.mean(axis=(1, 2))
+            by_seed = np.einsum("ksn,rn->rks", rates, draws[name] / draws[name].sum(axis=1, keepdims=True))
+            replicates += share * np.einsum("rks,rs->rk", by_seed, seeds)
+        return Curve(values, replicates, base)
+
+    bases = {row.model: curve(row, None) for row in results.conditions if row.method == BASE}
+    return {
+        row: bases[row.model] if row.method == BASE else curve(row, bases.get(row.model)) for row in results.conditions
+    }
+
+
+def write_pass_at_k_table(results: Results, out: Path) -> None:
+    """Write a row for each method: pass@k, the difference to the base model at the largest k, and who is ahead."""
+    estimated, samples = curves(results), results.samples_per_problem
+    shown = sorted({2**power for power in range(samples.bit_length())} | {samples})
+    columns = [
+        Column[Condition]("Method", lambda row: row.title, csv="title"),
+        *(_at(estimated, k, results.confidence) for k in shown),
+        Column(f"Over base at k = {samples} (pp)", lambda row: _gain(estimated[row], results.confidence), _gain_text),
+        Column(
+            "Base ahead from k",
+            lambda row: estimated[row].overtaken(results.confidence),
+            _overtaken_text,
+            lambda at: {"base_ahead_from": at[0], **interval_columns(at[1], "base_ahead_from_")} if at else {},
+        ),
+        Column("", lambda row: row, csv=lambda row: {"model": row.model, "method": row.method}),
+    ]
+    level = round(100 * results.confidence)
+    note = (
+        f"pass@k: the chance that one of k responses is right, without bias from {samples} responses to each problem; "
+        f"{results.mean_text}, and over the seeds that did not fall. Brackets: {level} % bootstrap over problems and "
+        "seeds; differences are paired by problem. Base ahead from k: the first k at which the base model's pass@k is "
+        f"higher; none: at no k up to {samples}."
+    )
+    table = make_table("pass_at_k", "pass@k (%)", columns, results.conditions, [note, results.extraction_note])
+    write_table(out, [table], table_frame(columns, results.conditions), results.sources, {"resamples": RESAMPLES})
+
+
+def _at(estimated: dict[Condition, Curve], k: int, confidence: float) -> Column[Condition]:
+    def cells(row: Condition) -> dict[str, Any]:
+        low, high = estimated[row].band(confidence)
+        values = {f"pass_at_{k}": float(estimated[row].values[k - 1])}
+        return values | interval_columns((float(low[k - 1]), float(high[k - 1])), f"pass_at_{k}_")
+
+    return Column(f"k = {k}", lambda row: row, lambda row: numbers.percent(estimated[row].values[k - 1]), cells)
+
+
+def _gain(curve: Curve, confidence: float) -> tuple[float, Interval] | None:
+    """The difference to the base model at the largest k, with its interval."""
+    if curve.base is None:
+        return None
+    low, high = percentile_interval(curve.replicates[:, -1] - curve.base.replicates[:, -1], confidence)
+    return float(curve.values[-1] - curve.base.values[-1]), (float(low), float(high))
+
+
+def _gain_text(gain: tuple[float, Interval] | None) -> str:
+    return numbers.NOTHING if gain is None else numbers.points_with_interval(*gain)
+
+
+def _overtaken_text(at: tuple[float, Interval] | None) -> str:
+    """4 [2, none]."""
+    if at is None:
+        return numbers.NOTHING
+    first, low, high = ("none" if np.isinf(k) else f"{k:.0f}" for k in (at[0], *at[1]))
+    return first if first == low == high else f"{first} [{low}, {high}]"

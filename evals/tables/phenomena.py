@@ -1,0 +1,238 @@
+"""Known effects of RLVR, each with its source and published size, and whether this study shows it: ``phenomena``.
+
+A row of ``config/phenomena.yaml`` names a statistic of runs that exist and the ends between which its interval has to
+lie. Ends come from the publication; a row that is not reproduced is a result.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from scipy.special import stdtrit
+
+from evals.core.config.settings import Settings
+from evals.core.errors import InvalidInput
+from evals.core.files import read_parquet
+from evals.core.records import BASE, Condition, Interval
+from evals.core.yaml_file import read_yaml
+from evals.results import Results, read_results
+from evals.statistics.accuracy import FloatArray
+from evals.tables import numbers
+from evals.tables.layout import Column, interval_columns, make_table, table_frame, write_table
+from evals.tables.pass_at_k import curves
+
+Estimate = tuple[float, Interval]
+Ends = Annotated[tuple[float | None, float | None], Field(description="least and largest; null: none")]
+
+
+class Phenomenon(Settings):
+    """A known effect, a row of the table."""
+
+    effect: str = Field(description="the effect, in one sentence")
+    source: str = Field(description="where it was published")
+    published: str = Field(description="its size there")
+    statistic: str | None = Field(default=None, description="the function below that measures it")
+    arguments: dict[str, Any] = Field(default={}, description="of that function")
+    unit: str = Field(default="", description="of what is measured, after the number")
+    reproduced: Ends | None = Field(default=None, description="ends between which the whole interval lies")
+    in_part: Ends | None = Field(default=None, description="ends between which the estimate itself lies")
+    lacks: str | None = Field(default=None, description="why it is not measured, or not possible here")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What phenomena are measured on: a study's results, those by a further decoding, and its runs."""
+
+    results: Results
+    decoded: Results | None
+    training: Path
+
+    def condition(self, method: str) -> Condition | None:
+        """The first model's row of a method; None of one that the study has not."""
+        return next((row for row in self.results.conditions if row.method == method), None)
+
+    def recorded(self, method: str, metric: str) -> dict[int, FloatArray]:
+        """Seed -> a metric at each step of a run [steps]; empty for a method or a metric that the study has not."""
+        row = self.condition(method)
+        runs = () if row is None else row.runs
+        frames = {
+            run.seed: _metrics(self.training / run.run / "metrics.parquet") for run in runs if run.seed is not None
+        }
+        return {seed: frame[metric].to_numpy() for seed, frame in frames.items() if metric in frame}
+
+
+@cache
+def _metrics(path: Path) -> pd.DataFrame:
+    return read_parquet(path)
+
+
+def _over_seeds(values: Sequence[float]) -> Estimate | None:
+    """Mean and Student's 95 % interval over seeds; None of fewer than two."""
+    if len(values) < 2:
+        return None
+    reach = -float(stdtrit(len(values) - 1, 0.025)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return float(np.mean(values)), (float(np.mean(values)) - reach, float(np.mean(values)) + reach)
+
+
+def metric_ratio(of: Evidence, metric: str, method: str, against: str) -> Estimate | None:
+    """A metric's mean over a run, over that of another method's run of the same seed; a geometric mean over seeds."""
+    ours, theirs = of.recorded(method, metric), of.recorded(against, metric)
+    shared = [(ours[seed].mean(), theirs[seed].mean()) for seed in sorted(ours.keys() & theirs.keys())]
+    return _exponential(_over_seeds([math.log(one / other) for one, other in shared if one > 0 and other > 0]))
+
+
+def metric_change(of: Evidence, metric: str, method: str, against: str | None = None) -> Estimate | None:
+    """A metric at the last step over that at the first; or over the last one of another method's run of the seed."""
+    ours = of.recorded(method, metric)
+    if against is None:
+        pairs = [(steps[-1], steps[0]) for steps in ours.values()]
+    else:
+        theirs = of.recorded(against, metric)
+        pairs = [(ours[seed][-1], theirs[seed][-1]) for seed in sorted(ours.keys() & theirs.keys())]
+    return _exponential(_over_seeds([math.log(one / other) for one, other in pairs if one > 0 and other > 0]))
+
+
+def _exponential(estimate: Estimate | None) -> Estimate | None:
+    return None if estimate is None else (math.exp(estimate[0]), (math.exp(estimate[1][0]), math.exp(estimate[1][1])))
+
+
+def entropy_law(of: Evidence, method: str) -> Estimate | None:
+    """The R^2 of the fit R = -a exp(H) + b of a run's rewards R by its entropies H (arXiv 2505.22617, equation 1)."""
+    entropies, rewards = of.recorded(method, "entropy"), of.recorded(method, "reward_mean")
+    fits = [np.corrcoef(np.exp(entropies[seed]), rewards[seed])[0, 1] for seed in entropies]
+    return _over_seeds([float(fit) ** 2 for fit in fits])
+
+
+def gain(of: Evidence, method: str, against: str = BASE, benchmarks: Sequence[str] = ()) -> Estimate | None:
+    """The difference of a method to another one, in points: the mean over some benchmarks, or over all.
+
+    Over some benchmarks it is the mean of their differences, with an interval as if their errors were the same.
+    """
+    if (row := of.condition(method)) is None:
+        return None
+    names = benchmarks or ("all",)
+    known = [compared for name in names if (compared := of.results.comparison(row, against, name)) is not None]
+    if len(known) < len(names) or any(compared.confidence_interval is None for compared in known):
+        return None
+    middle = float(np.mean([100 * compared.difference for compared in known]))
+    ends = np.mean([100 * np.array(compared.confidence_interval) for compared in known], axis=0)
+    return middle, (float(ends[0]), float(ends[1]))
+
+
+def lead_of_greedy_base(of: Evidence, method: str) -> Estimate | None:
+    """The base model's greedy score less a method's score by the study's own sampling, in points, over its seeds."""
+    row, base = of.condition(method), of.condition(BASE)
+    if of.decoded is None or row is None or base is None:
+        return None
+    greedy = of.decoded.average(next(other for other in of.decoded.conditions if other.method == BASE)).by_seed
+    ours = of.results.average(row).by_seed
+    bases = {run.base_model: score for run, score in zip(base.runs, greedy, strict=True)}
+    return _over_seeds([100 * (bases[run.base_model] - score) for run, score in zip(row.runs, ours, strict=True)])
+
+
+def base_ahead_from(of: Evidence, method: str) -> Estimate | None:
+    """The first k at which the base model's pass@k is the higher one; infinite where none is."""
+    row = of.condition(method)
+    return None if row is None else curves(of.results)[row].overtaken(of.results.confidence)
+
+
+def spread_of_seeds(of: Evidence, method: str) -> Estimate | None:
+    """The standard deviation of a method's score over seeds, in points, with its chi-squared interval."""
+    from scipy.stats import chi2
+
+    row = of.condition(method)
+    scores = [] if row is None else [100 * score for score in of.results.average(row).by_seed]
+    if len(scores) < 2:
+        return None
+    deviation, freedom = float(np.std(scores, ddof=1)), len(scores) - 1
+    low, high = (deviation * math.sqrt(freedom / chi2.ppf(tail, freedom)) for tail in (0.975, 0.025))
+    return deviation, (float(low), float(high))
+
+
+STATISTICS: dict[str, Callable[..., Estimate | None]] = {
+    function.__name__: function
+    for function in (
+        metric_ratio,
+        metric_change,
+        entropy_law,
+        gain,
+        lead_of_greedy_base,
+        base_ahead_from,
+        spread_of_seeds,
+    )
+}
+
+
+def read_phenomena(path: Path) -> list[Phenomenon]:
+    """Read the rows of the table."""
+    rows = [
+        Phenomenon.parse(row, f"{path.name}: row {number}") for number, row in enumerate(read_yaml(path)["rows"], 1)
+    ]
+    for number, row in enumerate(rows, 1):
+        if row.statistic is not None and row.statistic not in STATISTICS:
+            found = f"is {row.statistic!r}"
+            raise InvalidInput(f"{path.name}: row {number}", "statistic", found, ", ".join(STATISTICS))
+    return rows
+
+
+def answer(row: Phenomenon, estimate: Estimate | None) -> str:
+    """Reproduced, in part, not; or why that is not known."""
+    if estimate is None:
+        return row.lacks or "not measured: the study lacks the methods"
+    value, (low, high) = estimate
+    if row.reproduced is not None and _within(low, row.reproduced) and _within(high, row.reproduced):
+        return "reproduced"
+    return "in part" if row.in_part is not None and _within(value, row.in_part) else "not"
+
+
+def _within(value: float, ends: tuple[float | None, float | None]) -> bool:
+    low, high = ends
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+def write_phenomena_table(
+    results: Results, phenomena: Path, training: Path, out: Path, decoded: Sequence[Path] = ()
+) -> None:
+    """Write a row for each known effect; ``decoded`` are scores and comparisons by the first further decoding."""
+    count = len(results.benchmarks)
+    others = read_results(results.runs, decoded[:count], decoded[count]) if decoded else None
+    of, rows = Evidence(results, others, training), read_phenomena(phenomena)
+    measured = {
+        number: STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None
+        for number, row in enumerate(rows)
+    }
+    answers = [answer(row, measured[number]) for number, row in enumerate(rows)]
+
+    def text(number: int) -> str:
+        if (estimate := measured[number]) is None:
+            return numbers.NOTHING
+        value, low, high = (f"{part:.3g}" if math.isfinite(part) else "none" for part in (estimate[0], *estimate[1]))
+        return value if value == low == high else f"{value} [{low}, {high}]{rows[number].unit}"
+
+    def cells(number: int) -> dict[str, Any]:
+        estimate = measured[number]
+        return {"measured": estimate[0] if estimate else None, **interval_columns(estimate[1] if estimate else None)}
+
+    columns: list[Column[int]] = [
+        Column("Effect", lambda number: rows[number].effect, csv="effect"),
+        Column("Source", lambda number: rows[number].source, csv="source"),
+        Column("Published", lambda number: rows[number].published, csv="published"),
+        Column("Here", lambda number: number, text, cells),
+        Column("Answer", lambda number: answers[number], csv="answer"),
+    ]
+    counted = {word: answers.count(word) for word in ("reproduced", "in part", "not")}
+    rest = len(rows) - sum(counted.values())
+    note = (
+        f"This study shows {counted['reproduced']} of {len(rows)} known effects, {counted['in part']} in part and "
+        f"{counted['not']} not; {rest} are not measured. Reproduced: the whole 95 % interval lies where the "
+        "publication has the effect; in part: the estimate alone does, or a part of the effect was measured."
+    )
+    table = make_table("phenomena", "Known effects of RLVR", columns, list(range(len(rows))), [note])
+    sources = [*results.sources, *(others.sources if others else ()), phenomena]
+    write_table(out, [table], table_frame(columns, list(range(len(rows)))), sources, {})
