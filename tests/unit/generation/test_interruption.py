@@ -3,6 +3,8 @@
 import itertools
 import json
 import tracemalloc
+import zlib
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -96,9 +98,21 @@ def test_samples_of_no_plan_are_refused(tmp_path: Path) -> None:
     sample_plan(plan_of(), Engine, tmp_path)
     (file,) = tmp_path.glob("state/*/samples.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(canonical_json({key: line[key] for key in ("packed", "sha256")}) + "\n" for line in lines))
+    kept = ("packed", "sha256")
+    file.write_text("".join(canonical_json({key: line[key] for key in kept}) + "\n" for line in lines))
     with pytest.raises(UserError, match="has samples of another plan; delete the file"):
         sample_plan(plan_of(), Engine, tmp_path)
+
+
+def test_lines_of_an_earlier_version_are_not_compressed(tmp_path: Path) -> None:
+    sample_plan(plan_of(), Engine, tmp_path)
+    (file,) = tmp_path.glob("state/*/samples.jsonl")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    unpacked = [{**line, "rows": json.loads(zlib.decompress(b64decode(line.pop("packed"))))} for line in lines]
+    file.write_text("".join(canonical_json(line) + "\n" for line in unpacked))
+    samples = (tmp_path / "samples.jsonl").read_bytes()
+    sample_plan(plan_of(), lambda: pytest.fail("samples again"), tmp_path)
+    assert (tmp_path / "samples.jsonl").read_bytes() == samples
 
 
 def test_samples_of_another_plan_are_refused(tmp_path: Path) -> None:
