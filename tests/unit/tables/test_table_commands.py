@@ -72,6 +72,24 @@ def test_a_seed_that_fell_is_counted_in_both_tables(editable_study: Study, tmp_p
     assert len(results.average(row).by_seed) == 2  # the figure shows the seed that fell
 
 
+def test_the_variance_of_a_difference_is_shown_by_level_and_the_interval_over_base_models(
+    editable_study: Study, tmp_path: Path
+) -> None:
+    content = json.loads(editable_study.comparisons.read_text())
+    for row in content["comparisons"]:
+        row |= {"bases": 3, "interval_over_bases": [-0.02, 0.31], "difference": 0.1}
+        row["variance_shares"] = {"problems": 0.1, "samples": 0.2, "seeds": 0.3, "base_models": 0.4}
+    editable_study.comparisons.write_text(json.dumps(content))
+    assert write(editable_study, "robust", tmp_path / "robust") == 0
+    header, _, *rows = _rows((tmp_path / "robust.md").read_text())
+    shown = {row[0]: row[-2:] for row in rows}
+    levels = "Variance by problems, samples, seeds, base models (%)"
+    assert header[-2:] == [levels, "Versus DAPO, over base models (pp)"]
+    assert shown["DelTA"] == ["10 / 20 / 30 / 40", "+10.0 [-2.0, +31.0]"] and shown["DAPO"] == ["–", "–"]
+    written = pd.read_csv(tmp_path / "robust.csv").set_index("method").loc["delta"]
+    assert (written["variance_base_models"], written["over_base_models_confidence_high"]) == (0.4, 0.31)
+
+
 def test_the_reference_is_not_compared_with_itself(written: Path) -> None:
     header, _, *rows = _rows((written / "main.md").read_text())
     verdict, p = header.index("Verdict versus DAPO"), header.index("p")
