@@ -5,15 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from evals.core.yaml_file import read_yaml
 from tests.workflow.conftest import Project, commands_of, jobs_in
 from tests.workflow.snakemake_fork import run_in_fork
 
 OTHER = """\
 module rlvr:
-    snakefile: {snakefile}
+    snakefile: "{root}/Snakefile"
     config: {content}
 use rule * from rlvr as rlvr_*
 rule mine:
@@ -27,19 +25,13 @@ rule both:
 STUDY = 'dict(yaml.safe_load(open("{root}/config/smoke.yaml")), seeds={{"at_most": 4, "looks": [2, 4], "margin": 2.0}})'
 
 
-@pytest.mark.parametrize("snakefile", ['"{root}/Snakefile"', 'gitfile("{root}", path="Snakefile", tag="v0.2.0")'])
 def test_another_workflow_takes_the_rules_as_a_module_and_keeps_its_own_shell(
-    project_copy: Project, tmp_path: Path, snakefile: str
+    project_copy: Project, tmp_path: Path
 ) -> None:
     """Looks included; a prefix of all shell commands would reach the other workflow's."""
     other, root = tmp_path / "other", project_copy.root
     other.mkdir()
-    if snakefile.startswith("git"):
-        for words in ("init --quiet", "add .", "commit --quiet -m release", "tag v0.2.0"):
-            author = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
-            subprocess.run(["git", *author, *words.split()], cwd=root, check=True)
-        (root / "Snakefile").write_text("what is not in the release")
-    module = OTHER.format(snakefile=snakefile.format(root=root), content=STUDY.format(root=root))
+    module = OTHER.format(root=root, content=STUDY.format(root=root))
     (other / "Snakefile").write_text(f"import yaml\n{module}")
     words = ["--dry-run", "--cores", "1", "--scheduler", "greedy"]
     planned = run_in_fork(["mine", *words], other, commands_of(project_copy.root))
