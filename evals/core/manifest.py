@@ -15,7 +15,7 @@ from typing import Any
 
 from evals.core import arithmetic
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import fingerprint, json_text, read_json, sha256_file, write_json
+from evals.core.files import canonical_json, fingerprint, json_text, read_json, sha256_file, write_json
 
 SCHEMA = 1
 _RECORDED_PACKAGES = ("torch", "transformers", "math-verify", "numpy", "pandas", "scipy", "snakemake")
@@ -128,6 +128,10 @@ def read_any_manifest(path: Path) -> Manifest:
                     raise InvalidInput(
                         str(path), f"{key}.{name!r:.80}", f"is {entry!r:.80}", f"file names with {of.__name__}"
                     )
+    try:
+        canonical_json(content).encode()
+    except ValueError as error:  # no hash is of such a number, or of half a character
+        raise UserError(f"{path}: holds a number that is not finite, or half a surrogate pair") from error
     if outside := [name for name in content["outputs"] if os.path.normpath(name).startswith(("..", "/"))]:
         raise InvalidInput(str(path), f"outputs.{outside[0]!r:.80}", "leads out of its directory", "files beside it")
     return Manifest(**{key: content[key] for key in keys if key in content})
