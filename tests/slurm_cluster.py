@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -252,8 +253,12 @@ class StudyOnSlurm:
 
 
 @contextlib.contextmanager
-def slurm_cluster(place: Path) -> Iterator[SlurmCluster]:
-    """A cluster that is up, and ends with the block; ``place`` is an empty directory."""
+def slurm_cluster() -> Iterator[SlurmCluster]:
+    """A cluster that is up, and ends with the block.
+
+    Its directory has a short path: a node's socket lies in it, whose whole name has at most 107 characters.
+    """
+    place = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     cluster = SlurmCluster(place, _free_network())
     munged, controller = None, None
     try:
@@ -285,6 +290,7 @@ def slurm_cluster(place: Path) -> Iterator[SlurmCluster]:
         names = [f"ip netns delete {cluster.namespace(node)}" for node in NODES]
         for words in (*names, f"ip link delete {cluster.bridge}"):
             subprocess.run(words.split(), capture_output=True, check=False)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _free_network() -> int:

@@ -51,8 +51,8 @@ if (reason := reason_for_none()) is not None:
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+def slurm() -> Iterator[SlurmCluster]:
+    with slurm_cluster() as cluster:
         yield cluster
 
 

@@ -57,7 +57,7 @@ def test_a_training_of_two_nodes(tmp_path: Path) -> None:
     words += [sys.executable, "training.py", "train", str(place / "run.json"), "--python", sys.executable]
     options = ["--parsable", "--nodes=2", "--cpus-per-task=8", "--mem=100000", f"--chdir={study.path}"]
     (tmp_path / "slurm").mkdir()
-    with slurm_cluster(tmp_path / "slurm") as slurm:
+    with slurm_cluster() as slurm:
         slurm.ask("sbatch", *options, f"--output={study.path}/output", "--wrap", shlex.join(words))
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while slurm.jobs():

@@ -22,7 +22,7 @@ SUBMITTED = {"base_corpus tiny", "base_model tiny", f"train {RUN}", f"sample {RU
 def test_a_study_goes_on_after_a_scancel_a_lack_of_memory_and_a_requeue(tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
     (tmp_path / "study").mkdir()
-    with slurm_cluster(tmp_path / "slurm") as slurm:
+    with slurm_cluster() as slurm:
         study = StudyOnSlurm("smoke.yaml", tmp_path / "study", slurm, steps=STEPS)
         try:
             process = study.start(*TARGETS, memory={"base_corpus": "30*attempt**6"})
