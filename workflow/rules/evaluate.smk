@@ -42,7 +42,7 @@ use rule sample as sample_candidate with:  # a checkpoint that the best one of i
         run=CANDIDATE,
 
 
-use rule sample as sample_decoded with:  # by another decoding
+use rule sample as sample_by_decoding with:  # by another decoding
     output:
         expand(
             f"results/{DECODINGS}{{{{decoding}}}}/samples/{{{{run}}}}/{{b}}/{{file}}",
@@ -98,7 +98,7 @@ use rule grade as grade_candidate with:
         run=CANDIDATE,
 
 
-use rule grade as grade_decoded with:
+use rule grade as grade_by_decoding with:
     input:
         expand(f"results/{DECODINGS}{{{{decoding}}}}/samples/{{{{run}}}}/{{b}}/manifest.json", b=BENCHMARKS),
         expand("results/problems/{b}/problems.jsonl", b=BENCHMARKS),

@@ -121,7 +121,9 @@ def test_angles_are_those_of_float64_gradients(make_run: MakeRun, name: str) -> 
         ]
     assert found["contrast_degrees"] == pytest.approx(slow_degrees(*gradients[:2]), abs=0.05)
     assert found["contrast_floor_degrees"] == pytest.approx(slow_degrees(*gradients[1:]), abs=0.05)
-    assert found["contrast_degrees"] > 0.2 and found["contrast_floor_degrees"] > 0.2
+    # One group of this mini-batch has mixed rewards: without others its advantages are DAPO's, up to a factor.
+    assert found["contrast_degrees"] > 0.2 or name == "dr_grpo"
+    assert found["contrast_floor_degrees"] > 0.2
 
 
 def test_an_entropy_bonus_is_part_of_the_update_that_is_compared(make_run: MakeRun) -> None:

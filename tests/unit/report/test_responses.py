@@ -69,9 +69,9 @@ def test_a_reader_goes_from_a_score_to_a_response_and_back(study: Study, page: P
     assert page.value("document.documentElement.scrollWidth") == width, "nothing is wider than the window"
     delta = rows_of(study, "grades", "tiny-delta-s1")
     shown = "[...document.querySelectorAll('#main ~ .folded thead th')].filter((each) => each.offsetWidth).length"
-    assert page.value(shown) == 9
+    assert page.value(shown) == 10
     page.click("#main ~ .folded input")
-    assert page.value(shown) == 17
+    assert page.value(shown) == 18
     page.click("#main ~ .folded input")
     assert page.value("document.querySelector('#main ~ .folded .table td a').getAttribute('href')") == "#benchmarks"
     page.click('#benchmarks ~ .table a[href*="column=tiny-delta"]')

@@ -574,7 +574,7 @@ def test_a_manifest_has_its_checksum_and_says_what_its_files_were_made_from(
     assert any(fault == f"{path}: was changed after it was written" for fault in faults(capsys))
     path.write_text(before)
     table = Path("results/tables/by_seed")
-    write_output_manifest("table", table, [".md", ".csv"], [], {})
+    write_output_manifest("table", table, [".md", ".csv", ".tex"], [], {})
     (fault,) = verified(capsys, ".")["faults"]
     assert fault == f"{table}.manifest.json: does not say what it was made from"
 
