@@ -15,6 +15,7 @@ import pytest
 
 from tests.slurm_cluster import NODES, SlurmCluster, processes_in, reason_for_none, slurm_cluster
 
+pytestmark = pytest.mark.long
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 300
 TRAINING = """\

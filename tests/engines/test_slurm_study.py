@@ -20,6 +20,7 @@ from tests.slurm_cluster import (
     slurm_cluster,
 )
 
+pytestmark = pytest.mark.long
 ATTEMPTS = 3
 VERL = f"""\
 #!{sys.executable}
