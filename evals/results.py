@@ -62,6 +62,10 @@ class Results:
         """Methods in the study's order, the base of each model first."""
         return records.conditions_of(self.runs)
 
+    def condition(self, method: str, model: str | None = None) -> Condition | None:
+        """The row of a method on a model, by default on the first that has it; None where there is none."""
+        return next((row for row in self.conditions if row.method == method and model in (None, row.model)), None)
+
     @property
     def has_methods(self) -> bool:
         """Whether anything was trained; models that were evaluated alone are given policies without seeds."""

@@ -99,7 +99,9 @@ def _decoded_column(name: str, results: Results) -> Column[Condition]:
     """The column of the scores by a further decoding; the CSV has their comparison with the reference method, too."""
 
     def average(condition: Condition) -> float:
-        return results.average(_like(results, condition)).value
+        same = results.condition(condition.method, condition.model)
+        assert same is not None, "further decodings have every method"
+        return results.average(same).value
 
     def cells(condition: Condition) -> dict[str, Any]:
         compared = results.comparison(condition, results.reference_method)
@@ -108,12 +110,6 @@ def _decoded_column(name: str, results: Results) -> Column[Condition]:
         return {f"{name}_average": average(condition)} | {f"{name}_{key}": value for key, value in values.items()}
 
     return Column(f"{name.capitalize()} (%)", lambda row: row, lambda row: numbers.percent(average(row)), cells)
-
-
-def _like(results: Results, condition: Condition) -> Condition:
-    """The same method on the same model in other results of the study."""
-    key = (condition.model, condition.method)
-    return next(row for row in results.conditions if (row.model, row.method) == key)
 
 
 def decodings_note(results: Results, decoded: Mapping[str, Results]) -> str:
@@ -382,7 +378,7 @@ def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table
 
 
 def _caption(results: Results) -> str:
-    """What a paper says of the main table."""
+    """Write the caption that the main table has in a paper."""
     level = round(100 * results.confidence)
     said = f"Brackets: {level} % intervals over problems{' and seeds' if results.has_methods else ''}. "
     if not results.has_methods:

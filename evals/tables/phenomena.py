@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 from evals.core.config.settings import Settings
 from evals.core.errors import InvalidInput
 from evals.core.files import read_parquet
-from evals.core.records import BASE, Condition, Interval
+from evals.core.records import BASE, Interval
 from evals.core.yaml_file import read_yaml
 from evals.results import Results, read_results
 from evals.statistics.accuracy import FloatArray
@@ -47,19 +47,15 @@ class Phenomenon(Settings):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What phenomena are measured on: a study's results, those by a further decoding, and its runs."""
+    """A study's results, those by a further decoding, and its runs, on which phenomena are measured."""
 
     results: Results
     decoded: Results | None
     training: Path
 
-    def condition(self, method: str) -> Condition | None:
-        """The first model's row of a method; None of one that the study has not."""
-        return next((row for row in self.results.conditions if row.method == method), None)
-
     def recorded(self, method: str, metric: str) -> dict[int, FloatArray]:
         """Seed -> a metric at each step of a run [steps]; empty for a method or a metric that the study has not."""
-        row = self.condition(method)
+        row = self.results.condition(method)
         runs = () if row is None else row.runs
         frames = {
             run.seed: _metrics(self.training / run.run / "metrics.parquet") for run in runs if run.seed is not None
@@ -114,7 +110,7 @@ def gain(of: Evidence, method: str, against: str = BASE, benchmarks: Sequence[st
 
     Over some benchmarks it is the mean of their differences, with an interval as if their errors were the same.
     """
-    if (row := of.condition(method)) is None:
+    if (row := of.results.condition(method)) is None:
         return None
     names = benchmarks or ("all",)
     known = [compared for name in names if (compared := of.results.comparison(row, against, name)) is not None]
@@ -127,10 +123,11 @@ def gain(of: Evidence, method: str, against: str = BASE, benchmarks: Sequence[st
 
 def lead_of_greedy_base(of: Evidence, method: str) -> Estimate | None:
     """The base model's greedy score less a method's score by the study's own sampling, in points, over its seeds."""
-    row, base = of.condition(method), of.condition(BASE)
-    if of.decoded is None or row is None or base is None:
+    row, base = of.results.condition(method), of.results.condition(BASE)
+    greedy_base = of.decoded.condition(BASE) if of.decoded else None
+    if of.decoded is None or greedy_base is None or row is None or base is None:
         return None
-    greedy = of.decoded.average(next(other for other in of.decoded.conditions if other.method == BASE)).by_seed
+    greedy = of.decoded.average(greedy_base).by_seed
     ours = of.results.average(row).by_seed
     bases = {run.base_model: score for run, score in zip(base.runs, greedy, strict=True)}
     return _over_seeds([100 * (bases[run.base_model] - score) for run, score in zip(row.runs, ours, strict=True)])
@@ -138,7 +135,7 @@ def lead_of_greedy_base(of: Evidence, method: str) -> Estimate | None:
 
 def base_ahead_from(of: Evidence, method: str) -> Estimate | None:
     """The first k at which the base model's pass@k is the higher one; infinite where none is."""
-    row = of.condition(method)
+    row = of.results.condition(method)
     return None if row is None else curves(of.results)[row].overtaken(of.results.confidence)
 
 
@@ -146,7 +143,7 @@ def spread_of_seeds(of: Evidence, method: str) -> Estimate | None:
     """The standard deviation of a method's score over seeds, in points, with its chi-squared interval."""
     from scipy.stats import chi2
 
-    row = of.condition(method)
+    row = of.results.condition(method)
     scores = [] if row is None else [100 * score for score in of.results.average(row).by_seed]
     if len(scores) < 2:
         return None
@@ -176,8 +173,8 @@ def read_phenomena(path: Path) -> list[Phenomenon]:
     ]
     for number, row in enumerate(rows, 1):
         if row.statistic is not None and row.statistic not in STATISTICS:
-            found = f"is {row.statistic!r}"
-            raise InvalidInput(f"{path.name}: row {number}", "statistic", found, ", ".join(STATISTICS))
+            message = f"is {row.statistic!r}"
+            raise InvalidInput(f"{path.name}: row {number}", "statistic", message, ", ".join(STATISTICS))
     return rows
 
 

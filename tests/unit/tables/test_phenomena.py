@@ -59,13 +59,13 @@ def test_statistics_of_runs_are_over_seeds_of_the_same_number(evidence: Evidence
 
 
 def test_differences_and_spreads_are_those_of_the_study(evidence: Evidence) -> None:
-    compared = evidence.results.comparison(evidence.condition("delta"), "dapo")  # type: ignore[arg-type]
+    compared = evidence.results.comparison(evidence.results.condition("delta"), "dapo")  # type: ignore[arg-type]
     measured = gain(evidence, "delta", "dapo")
     assert compared is not None and measured is not None and measured[0] == pytest.approx(100 * compared.difference)
     names = evidence.results.benchmarks
     of_both = gain(evidence, "delta", "dapo", names)
     assert of_both is not None and of_both[0] == pytest.approx(measured[0])
-    scores = [100 * score for score in evidence.results.average(evidence.condition("dapo")).by_seed]  # type: ignore[arg-type]
+    scores = [100 * score for score in evidence.results.average(evidence.results.condition("dapo")).by_seed]  # type: ignore[arg-type]
     spread = spread_of_seeds(evidence, "dapo")
     assert spread is not None and spread[0] == pytest.approx(np.std(scores, ddof=1)) and spread[1][0] < spread[0]
 
