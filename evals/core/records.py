@@ -128,8 +128,8 @@ def conditions_of(runs: Sequence[Run]) -> tuple[Condition, ...]:
 class ProblemKind(Record):
     """A family of generated problems at one length."""
 
-    family: Literal["chain", "reverse", "variables", "worded", "hundreds", "program"] = Field(
-        description="chain, reverse, variables, worded, hundreds or program, which needs a verifier"
+    family: Literal["chain", "reverse", "variables", "worded", "hundreds", "lists", "countdown", "program"] = Field(
+        description="chain, reverse, variables, worded, hundreds or lists; countdown or program, which need a verifier"
     )
     operands: int = Field(ge=2, le=16, description="digits of a problem")
 

@@ -2,8 +2,8 @@
 
 Scores of a few seeds order methods that are equal by chance, so two studies of the same truth disagree. A correlation
 between them says nothing without the one that a study would have with its own repetition, by other seeds. And only two
-methods whose order is certain in both studies can be said to be inverted. Decision accuracy is the same number as tau in
-other units: the share of pairs of methods that a small study orders as another one does.
+methods whose order is certain in both studies can be said to be inverted. Decision accuracy is tau in other units: the share
+of pairs of methods that a small study orders as another one does.
 """
 
 import math
@@ -85,8 +85,8 @@ def decision_accuracy(
 def signal_to_noise(study: Means) -> float:
     """The largest difference between methods' means over the standard deviation between seeds, pooled over methods.
 
-    After arXiv 2508.13144, whose noise is that of a run's last checkpoints; here it is that of other seeds. Of k methods
-    that are equal, with n seeds each, it is about the range of k standard normal numbers over the root of n.
+    After arXiv 2508.13144, whose noise is that of a run's last checkpoints; here it is that of other seeds. Of k
+    methods that are equal, with n seeds each, it is about the range of k standard normal numbers over the root of n.
     """
     variances = study.errors**2 * (study.freedoms + 1.0)
     noise = math.sqrt(float(np.average(variances, weights=study.freedoms)))

@@ -18,6 +18,7 @@ from evals.results import Results, read_results
 from evals.statistics.average import Average
 from evals.tables import numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
+from evals.tables.families import signal_note
 from evals.tables.layout import Column, Table, interval_columns, make_table, responses_page, table_frame, write_table
 from evals.tables.robust import Falls, falls_note, falls_of
 
@@ -418,6 +419,7 @@ def main_tables(
         *notes,
         controls_note(results),
         decodings_note(results, decoded),
+        signal_note(results),
         results.clusters_note,
         results.extraction_note,
         explanation,

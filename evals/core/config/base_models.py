@@ -40,7 +40,7 @@ class Architecture(Settings):
         return self
 
 
-WORDED_FAMILIES = {"hundreds", "worded"}
+WORDED_FAMILIES = {"hundreds", "lists", "worded"}
 """The families of problems in words."""
 
 Fractions = Annotated[tuple[ShareOrZero, ...], Field(min_length=1)]
@@ -87,6 +87,15 @@ class Skipping(Settings):
     )
 
 
+class Searching(Settings):
+    """Solutions of Countdown that try expressions, in a random order, until one is right or they give up."""
+
+    give_up: Fractions = Field(
+        description="how often a solution ends with a wrong expression after the first attempt, the second and so on; "
+        "the last share is that of all further ones"
+    )
+
+
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
@@ -103,7 +112,12 @@ class Corpus(Settings):
     skipping: Skipping | None = Field(
         default=None,
         exclude_if=lambda skipping: skipping is None,  # manifests of corpora without it were made before
-        description="solutions in words with skipped steps, of the families worded and hundreds",
+        description="solutions in words with skipped steps, of the families worded, hundreds and lists",
+    )
+    searching: Searching | None = Field(
+        default=None,
+        exclude_if=lambda searching: searching is None,
+        description="solutions of the family countdown, which search",
     )
 
     @model_validator(mode="after")
@@ -121,10 +135,9 @@ class Corpus(Settings):
         if self.skipping is not None and families - WORDED_FAMILIES:
             accepted = f"kinds of the families {' and '.join(sorted(WORDED_FAMILIES))} alone"
             raise NotAccepted(f"is given with kinds of {', '.join(sorted(families))}", accepted, "skipping")
-        if self.skipping is None and "hundreds" in families:
-            raise NotAccepted(
-                "is missing", "shares, because the corpus has problems of the family hundreds", "skipping"
-            )
+        for family, key in (("hundreds", "skipping"), ("lists", "skipping"), ("countdown", "searching")):
+            if getattr(self, key) is None and family in families:
+                raise NotAccepted("is missing", f"it, because the corpus has problems of the family {family}", key)
         return self
 
 
@@ -219,7 +232,9 @@ class FromScratch(Settings):
 
     @model_validator(mode="after")
     def _check_tokens(self) -> FromScratch:
-        if self.training.tokens != "words" and any(kind.family in WORDED_FAMILIES for kind in self.corpus.kinds):
+        if self.training.tokens != "words" and any(
+            kind.family in {*WORDED_FAMILIES, "countdown"} for kind in self.corpus.kinds
+        ):
             message = "is missing" if self.training.tokens is None else f"is {self.training.tokens}"
             raise NotAccepted(message, "words, because the corpus has problems in words", "training.tokens")
         return self

@@ -21,8 +21,10 @@ Kinds = Annotated[tuple[ProblemKind, ...], Field(min_length=1)]
 
 def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None:
     """Check that problems with several right answers are not graded by the one that they have."""
-    if verifier is None and any(kind.family == "program" for kind in kinds):
-        raise NotAccepted("lacks verifier, which problems of family program need (config/verifiers/program.py)")
+    for kind in kinds:
+        if verifier is None and kind.family in ("program", "countdown"):
+            needs = f"which problems of family {kind.family} need (config/verifiers/{kind.family}.py)"
+            raise NotAccepted(f"lacks verifier, {needs}")
 
 
 Verifier = Annotated[
