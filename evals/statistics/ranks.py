@@ -2,8 +2,8 @@
 
 Scores of a few seeds order methods that are equal by chance, so two studies of the same truth disagree. A correlation
 between them says nothing without the one that a study would have with its own repetition, by other seeds. And only two
-methods whose order is certain in both studies can be said to be inverted. Decision accuracy is tau in other units: the share
-of pairs of methods that a small study orders as another one does.
+methods whose order is certain in both studies can be said to be inverted. Decision accuracy is tau in other units: the
+share of pairs of methods that a small study orders as another one does.
 """
 
 import math

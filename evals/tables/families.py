@@ -10,7 +10,7 @@ import numpy as np
 from evals.core.errors import UserError
 from evals.core.random import stream_seed
 from evals.core.records import BASE, Condition, Interval
-from evals.results import Results, read_results
+from evals.results import Results, read_directory
 from evals.statistics.ranks import Means, decision_accuracy, signal_to_noise
 from evals.statistics.weighting import weighted_mean
 from evals.tables import numbers
@@ -20,9 +20,9 @@ from evals.tables.robust import score_matrix
 DRAWS = 10_000
 _NOTE = (
     "A family is a model and the task that it is trained on. Decision accuracy (arXiv 2504.11393): the share of pairs "
-    "of methods, without controls, that the first family orders as this one does, with a 95 % interval over seeds; chance "
-    "is 50 %. Signal to noise (arXiv 2508.13144): the largest difference between methods over the standard deviation "
-    "between seeds."
+    "of methods, without controls, that the first family orders as this one does, with a 95 % interval over seeds; "
+    "chance is 50 %. Signal to noise (arXiv 2508.13144): the largest difference between methods over the standard "
+    "deviation between seeds."
 )
 
 
@@ -56,8 +56,7 @@ def write_families_table(directories: Sequence[Path], out: Path) -> None:
     """
     families: dict[str, Results] = {}
     for directory in directories:
-        scores = [path for path in sorted((directory / "scores").glob("*.json")) if ".manifest" not in path.name]
-        read = read_results(directory / "runs.json", scores, directory / "comparisons.json")
+        read = read_directory(directory)
         families |= {row.model: read for row in read.conditions if row.model not in families}
     if len(families) < 2 or len({results.reference_method for results in families.values()}) > 1:
         raise UserError("families: accepted: results of two models or more, whose studies have one reference method")

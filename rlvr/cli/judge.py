@@ -54,6 +54,7 @@ def judge(
     better, worse or equivalent, or the budget ends. The file is imported and trained with in processes of yours,
     outside any sandbox. The same command goes on with a judgement that was interrupted.
     """
+    from rlvr.study.evidence import testbed
     from rlvr.study.judge import Judgement, contrast_words, find_component, read_base, verdict_line
 
     started = time.monotonic()
@@ -77,5 +78,7 @@ def judge(
         print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
     minutes_taken = (time.monotonic() - started) / 60
     print(verdict_line(rows[judgement.method], judgement.main_table(), minutes_taken))
+    if said := testbed(judgement.study()):
+        print(said)
     print(judgement.directory / "report.html")
     sys.stdout.flush()

@@ -189,7 +189,11 @@ class Judgement:
             if component.name in (*load_catalogue(), *taken):
                 message = f"its component has the name {component.name} of another method"
                 raise UserError(f"{component.file}: {message}; accepted: another name in @component")
-        Study.resolve(self.content([1]), "rlvr-bench judge")
+        self.study()
+
+    def study(self) -> Study:
+        """Resolve the study with one seed."""
+        return Study.resolve(self.content([1]), "rlvr-bench judge")
 
     def passes_checks(self) -> bool:
         """Try the component on small inputs, and print what was found; losses and aggregations have checks."""
@@ -198,7 +202,7 @@ class Judgement:
             return True
         from rlvr.methods.loss_checks import check_loss, print_findings
 
-        study = Study.resolve(self.content([1]), "rlvr-bench judge")
+        study = self.study()
         mine, other = (
             compose(study.methods[name], name, study.training[name].max_new_tokens)
             for name in (self.method, self.reference)

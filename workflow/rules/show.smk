@@ -99,6 +99,14 @@ rule table_of_training:
         "../scripts/call.py"
 
 
+# Finished studies of further effects, in the directories that their files name.
+FURTHER_EFFECTS = [
+    directory
+    for directory in (Path(f"results/{name}/results") for name in ("effects", "forgetting"))
+    if (directory / "comparisons.json").exists()
+]
+
+
 rule table_phenomena:
     """Known effects of RLVR, and which of them the study shows."""
     input:
@@ -117,6 +125,7 @@ rule table_phenomena:
         ORDER,
         call="evals.tables.phenomena:write_phenomena_table",
         training=RUNS,
+        further=FURTHER_EFFECTS,
     script:
         "../scripts/call.py"
 
