@@ -77,9 +77,7 @@ def study_of_two_nodes(tmp_path: Path, slurm: SlurmCluster) -> Iterator[StudyOnS
     study.end()
 
 
-def test_a_training_of_two_nodes_goes_on_after_a_requeue_and_a_power_cut_and_leaves_nothing(
-    study_of_two_nodes: StudyOnSlurm, slurm: SlurmCluster, tmp_path: Path
-) -> None:
+def test_a_requeue_and_a_power_cut(study_of_two_nodes: StudyOnSlurm, slurm: SlurmCluster, tmp_path: Path) -> None:
     study = study_of_two_nodes
     place = study.run / "verl"
 

@@ -57,9 +57,7 @@ def is_found(treatment: Arm, control: Arm) -> npt.NDArray[np.bool_]:
         ([30, 30, 120], 3, 0.1),
     ],
 )
-def test_studies_with_the_effect_that_another_study_reports_find_it_four_times_in_five(
-    sizes: list[int], seeds: int, seed_sd: float
-) -> None:
+def test_reported_effects_are_found_four_times_in_five(sizes: list[int], seeds: int, seed_sd: float) -> None:
     generator = np.random.default_rng(seeds)
     nothing = np.zeros(REPORTING)
     reported = minimum_detectable_effect(differ(*simulated(generator, sizes, seeds, seed_sd, nothing)))

@@ -39,9 +39,7 @@ def as_rliable_draws(seed: int, shape: tuple[int, int], resamples: int) -> np.nd
     ("seeds", "seed", "estimate", "interval"),
     [(6, 7, 0.569375, (0.43379375, 0.6519578125)), (3, 9, 0.37144444, (0.19410833, 0.5417))],
 )
-def test_interquartile_mean_and_interval_are_those_of_rliable(
-    seeds: int, seed: int, estimate: float, interval: tuple[float, float]
-) -> None:
+def test_interquartile_mean_is_rliables(seeds: int, seed: int, estimate: float, interval: tuple[float, float]) -> None:
     scores = SCORES[:seeds]
     assert interquartile_mean(scores) == pytest.approx(estimate, abs=1e-8)
     replicates = stratified_bootstrap(scores, interquartile_mean, as_rliable_draws(seed, scores.shape, 2000))

@@ -25,9 +25,7 @@ rule both:
 STUDY = 'dict(yaml.safe_load(open("{root}/config/smoke.yaml")), seeds={{"at_most": 4, "looks": [2, 4], "margin": 2.0}})'
 
 
-def test_another_workflow_takes_the_rules_as_a_module_and_keeps_its_own_shell(
-    project_copy: Project, tmp_path: Path
-) -> None:
+def test_another_workflow_takes_the_rules_as_a_module(project_copy: Project, tmp_path: Path) -> None:
     """Looks included; a prefix of all shell commands would reach the other workflow's."""
     other, root = tmp_path / "other", project_copy.root
     other.mkdir()

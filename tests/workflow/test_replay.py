@@ -33,9 +33,7 @@ def forge(results: Path, path: Path) -> None:
                 changed[was] = sha256_file(manifest)
 
 
-def test_a_forged_checkpoint_passes_verify_and_not_a_replay(
-    finished_copy: Project, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_finds_a_forgery(finished_copy: Project, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     results = finished_copy.root / "results"
     forge(results, results / "runs" / FORGED / "checkpoint/model.safetensors")
     assert run_command("verify", finished_copy.root) == 0

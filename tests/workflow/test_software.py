@@ -52,9 +52,7 @@ def conda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return prefix
 
 
-def test_samples_by_vllm_are_made_in_its_environment_and_stay_without_it(
-    smoke_study: Project, conda: Path, tmp_path: Path
-) -> None:
+def test_samples_by_vllm_are_made_in_its_environment(smoke_study: Project, conda: Path, tmp_path: Path) -> None:
     project = Project(tmp_path / "project")
     shutil.copytree(smoke_study.root, project.root)
     settings = {**SETTINGS, "evaluation": {**SETTINGS["evaluation"], "backend": "vllm"}}

@@ -37,9 +37,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("job", ["training", "warm start", "replay"])
-def test_a_job_takes_a_gpu_that_is_free(
-    job: str, make_run: Callable[..., LocalRun], llama: Path, locks: Path, tmp_path: Path
-) -> None:
+def test_a_free_gpu(job: str, make_run: Callable[..., LocalRun], llama: Path, locks: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="device: cuda was asked for, but torch sees no GPU; accepted here: cpu"):
         if job == "training":
             train(make_run(), tmp_path / "run", Execution(device="cuda", lock_wait_seconds=1))
@@ -65,9 +63,7 @@ def test_a_child_has_the_gpu_of_its_parent(locks: Path, monkeypatch: pytest.Monk
     devices._held += parent
 
 
-def test_jobs_of_slurm_number_their_own_gpus(
-    locks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slurms_own_numbers(locks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     devices.claim_devices(1)

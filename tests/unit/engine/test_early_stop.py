@@ -88,9 +88,7 @@ def test_a_training_ends_with_the_policy_of_a_training_of_that_length(
     assert early_stop_note([tmp_path / "shorter" / "manifest.json"]) == []
 
 
-def test_a_killed_training_ends_with_the_same_step(
-    stopped: tuple[LocalRun, int], tmp_path: Path, train_until: Callable[..., Learner]
-) -> None:
+def test_a_kill_ends_alike(stopped: tuple[LocalRun, int], tmp_path: Path, train_until: Callable[..., Learner]) -> None:
     run, end = stopped
     train(run, tmp_path / "undisturbed", EXECUTION)
     train_until(end - 1, run, tmp_path / "killed", EXECUTION)

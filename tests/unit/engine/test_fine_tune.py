@@ -61,9 +61,7 @@ def test_files_of_solutions_are_read_one_after_the_other(llama: Path, solutions:
     assert [str(part) in made[1].inputs for part in parts] == [True, True]
 
 
-def test_solutions_become_likely(
-    llama: Path, solutions: Path, make_run: Callable[..., LocalRun], tmp_path: Path
-) -> None:
+def test_solutions_are_likely(llama: Path, solutions: Path, make_run: Callable[..., LocalRun], tmp_path: Path) -> None:
     out = tmp_path / "base" / "warm"
     tune(llama, solutions, out)
     losses = pd.read_parquet(out / "metrics.parquet")["loss"]
@@ -78,9 +76,7 @@ def test_solutions_become_likely(
     train(make_run({"steps": 1}, base=str(out)), tmp_path / "run", Execution(lock_wait_seconds=1))
 
 
-def test_a_killed_warm_start_ends_with_the_same_bytes(
-    llama: Path, solutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_changes_no_byte(llama: Path, solutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(llama, solutions, tmp_path / "whole", steps=12)
     step, done = AdamW.step, []
 
@@ -100,9 +96,7 @@ def test_a_killed_warm_start_ends_with_the_same_bytes(
     assert sha256_file(whole) == sha256_file(parts) != sha256_file(llama / "checkpoint" / "model.safetensors")
 
 
-def test_a_warm_start_that_is_asked_to_stop_saves_its_state(
-    llama: Path, solutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sigterm_saves_its_state(llama: Path, solutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = AdamW.step
 
     def ask(self: AdamW, learning_rate: float) -> None:
@@ -116,9 +110,7 @@ def test_a_warm_start_that_is_asked_to_stop_saves_its_state(
     assert [path.name for path in (tmp_path / "warm").glob("state/*/step-*")] == ["step-00000001"]
 
 
-def test_a_warm_start_that_continues_lets_the_state_go(
-    llama: Path, solutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_continuing_frees_state(llama: Path, solutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     latest, step, read = StateStore.latest, AdamW.step, list[weakref.ref[torch.Tensor]]()
 
     def until_the_seventh(self: AdamW, learning_rate: float) -> None:

@@ -45,9 +45,7 @@ def test_kept_rollouts_change_nothing_of_the_run(make_run: MakeRun, tmp_path: Pa
     assert kept["new_log_prob"].isna().all() and set(kept["side"]) <= {-1, 0, 1}
 
 
-def test_a_run_that_was_killed_keeps_the_same_rollouts(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_changes_no_kept_rollouts(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(make_run(), tmp_path / "undisturbed", KEEPING)
 
     def torn(path: Path, frame: pd.DataFrame) -> None:
@@ -74,9 +72,7 @@ def test_a_run_that_was_killed_keeps_the_same_rollouts(
     assert tables(tmp_path / "killed") == tables(tmp_path / "undisturbed")
 
 
-def test_rollouts_of_another_training_and_damaged_ones_are_not_taken_for_this_one_s(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_rollouts_of_another_training_are_not_taken_for_this_one_s(make_run: MakeRun, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     train(make_run(seed=1), directory, KEEPING)
     train(make_run(seed=2), directory, Execution(lock_wait_seconds=1))
@@ -88,9 +84,7 @@ def test_rollouts_of_another_training_and_damaged_ones_are_not_taken_for_this_on
         tables(directory)
 
 
-def test_rollouts_after_the_step_with_which_a_run_stopped_early_are_no_longer_its(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_rollouts_after_an_early_stop_are_no_longer_the_runs(make_run: MakeRun, tmp_path: Path) -> None:
     train(make_run(), tmp_path, KEEPING)
     assert list(tables(tmp_path)) == [1, 2, 4]
     manifest = read_manifest(tmp_path / "manifest.json", "run")

@@ -89,9 +89,7 @@ def is_correct(response: str, answer: str) -> bool:
     return re.findall(r"\\boxed\{(.)\}", response)[-1:] == [answer]
 
 
-def test_every_rollout_is_trained_on_with_its_own_reward_weight_and_log_probs(
-    make_run: MakeRun, study_files: Path, updates: list[Update], sampled: Any
-) -> None:
+def test_every_rollout_has_its_own(make_run: MakeRun, study_files: Path, updates: list[Update], sampled: Any) -> None:
     learner = run_steps(make_run(method=PARTED, training={"temperature": TEMPERATURE, "updates_per_step": 1}), 1)
     (update,) = updates
     answers = {
@@ -147,9 +145,7 @@ def test_tokens_are_drawn_at_the_temperature_they_are_scored_at(make_run: MakeRu
     assert 4 * error < 0.15 * learner.position.metrics[0]["entropy"]
 
 
-def test_no_random_number_serves_twice_and_prompts_follow_the_runs_order(
-    make_run: MakeRun, study_files: Path, updates: list[Update], sampled: Any
-) -> None:
+def test_random_numbers_and_prompts(make_run: MakeRun, study_files: Path, updates: list[Update], sampled: Any) -> None:
     run = make_run(method=PARTED)
     learner = run_steps(run, 3)
     identities = [name for _, names, _ in sampled for name in itertools.chain(*names)]
@@ -215,9 +211,7 @@ def test_rollouts_are_drawn_from_the_likeliest_tokens_and_scored_under_all(make_
     assert "top_p" not in make_run({"top_p": 1}).parameters()["training"]
 
 
-def test_metrics_are_of_all_that_was_sampled_and_of_what_is_trained_on(
-    make_run: MakeRun, updates: list[Update], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_of_sampled_tokens(make_run: MakeRun, updates: list[Update], monkeypatch: pytest.MonkeyPatch) -> None:
     """A selection that keeps the mixed groups: of two prompts' eight rollouts the first has rewards 0 and 1."""
     rounds = itertools.count()
 

@@ -61,9 +61,7 @@ def test_a_measured_training_has_the_bytes_of_one_that_is_not(
     assert rows[0][same].equals(rows[1][same])
 
 
-def test_the_passes_are_as_long_as_they_can_be(
-    make_run: MakeRun, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_longest_passes(make_run: MakeRun, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sample has all its tokens but for a quarter that lack one, and every pass its full length."""
     learner = Learner(make_run({"sampling_batch_size": 12}, base=str(llama)), "cpu")
     sampled, passes = [], []
@@ -120,9 +118,7 @@ def test_a_training_that_cannot_fit_is_refused(
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
-def test_a_pass_that_fails_otherwise_ends_no_training(
-    llama: Path, measured: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_failure_ends_no_training(llama: Path, measured: None, capsys: pytest.CaptureFixture[str]) -> None:
     check_memory("run", Checkpoint(llama / "checkpoint"), "cpu", {"update": lambda: 1 / 0})
     assert capsys.readouterr().out == "run: memory: not measured (division by zero)\n"
 
@@ -172,9 +168,7 @@ def test_the_sum_is_near_what_is_measured(
     assert whole - alone == pytest.approx(expected, rel=0.25), (whole, alone, products(run, Execution()))
 
 
-def test_the_sum_is_shown_for_a_device_that_is_not_here(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_sum_for_a_device_elsewhere(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run({"lora": {"rank": 2, "alpha": 4}})
     bench = rlvr_bench("train")
     words = [str(tmp_path / "run.json"), "--device", "cuda", "--device-memory"]

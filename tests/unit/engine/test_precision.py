@@ -38,9 +38,7 @@ def gradients(model: policy.Policy) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_keeps_weights_and_optimizer_in_float32(
-    make_run: MakeRun, base: Checkpoint, tmp_path: Path, dtype: str
-) -> None:
+def test_half_precision_keeps_float32_weights(make_run: MakeRun, base: Checkpoint, tmp_path: Path, dtype: str) -> None:
     exact = score_in_chunks(load_policy(base, "cpu"), BATCH, 1.0, 3)[0]
     other = load(base, "float32", "cpu")
     other.compute_in(getattr(torch, dtype), gradient_checkpointing=False)
@@ -93,9 +91,7 @@ def test_a_gradient_that_no_scale_makes_finite_ends_the_training(base: Checkpoin
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_head_in_float32_is_that_of_trainer_and_sampler(
-    make_run: MakeRun, llama: Path, study_files: Path, tied: bool
-) -> None:
+def test_a_head_in_float32_is_that_of_both(make_run: MakeRun, llama: Path, study_files: Path, tied: bool) -> None:
     """Against the product in float64 of the trainer's hidden states with the weights that were never rounded."""
     run = make_run(base=str(study_files / "base/tiny" if tied else llama), dtype="bfloat16", head_dtype="float32")
     learner, rounded = Learner(run, "cpu"), Learner(run.model_copy(update={"head_dtype": None}), "cpu")
@@ -120,9 +116,7 @@ def test_a_head_in_float32_is_that_of_trainer_and_sampler(
     assert prepared.metrics["sampler_difference_mean"] < 0.02
 
 
-def test_a_head_of_its_own_precision_is_refused_where_nobody_computes_it(
-    make_run: MakeRun, neox: Path, llama: Path
-) -> None:
+def test_a_head_of_its_own_is_refused_where_nobody_computes_it(make_run: MakeRun, neox: Path, llama: Path) -> None:
     with pytest.raises(InvalidInput, match=r"is float32, and .*model_type is 'gpt_neox'") as error:
         Learner(make_run(base=str(neox), head_dtype="float32"), "cpu")
     assert error.value.key == "head_dtype"

@@ -62,9 +62,7 @@ def test_manifests_say_where_bytes_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("model", ["llama", "neox"])
-def test_sampled_tokens_have_the_trainers_log_probabilities(
-    model: str, make_run: MakeRun, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_sampled_log_probs_agree(model: str, make_run: MakeRun, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     run = make_run(base=str(request.getfixturevalue(model)))
     learner = Learner(run, "cpu")
     rollouts = learner._sampler.roll_out(learner.model.sampler(), learner.order.take(0, 4), "rollout/1/0", 0)
@@ -113,9 +111,7 @@ def test_a_chat_prompt_is_the_models_own(make_run: MakeRun, llama: Path, tmp_pat
     assert "prompt_form" not in make_run().parameters() and "dtype" not in make_run().parameters()
 
 
-def test_training_and_warm_start_tell_the_template_what_the_model_says(
-    make_run: MakeRun, llama: Path, tmp_path: Path
-) -> None:
+def test_the_template_is_told_what_the_model_says(make_run: MakeRun, llama: Path, tmp_path: Path) -> None:
     base = import_copy(llama, tmp_path / "copy")
     write_text(base / "checkpoint" / "chat_template.jinja", CHAT + "{% if enable_thinking is false %}+{% endif %}")
     told = {"enable_thinking": False}
@@ -213,9 +209,7 @@ def test_files_that_are_not_whole_are_refused_when_the_model_is_imported_or_load
     assert not (tmp_path / "again").exists()
 
 
-def test_what_lies_beside_the_weights_is_no_part_of_the_model(
-    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_beside_weights_are_no_part(llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An index from before its shards were joined, adapters, and a weight of a layer that the model has not."""
     model = (import_copy(llama, tmp_path / "copy") / "checkpoint").resolve()
     expected = {name: weight.shape for name, weight in load_policy(Checkpoint(model), "cpu").named_parameters()}
@@ -232,9 +226,7 @@ def test_what_lies_beside_the_weights_is_no_part_of_the_model(
 @pytest.mark.parametrize(
     "name", ["model.embed_tokens.weight", "lm_head.weight", "model.layers.1.mlp.down_proj.weight", "model.norm.weight"]
 )
-def test_a_model_of_the_decoder_without_one_of_its_weights_is_refused_when_it_is_imported(
-    damage: Callable[[Path, str], str], name: str, llama: Path, tmp_path: Path
-) -> None:
+def test_our_decoder_needs_all(damage: Callable[[Path, str], str], name: str, llama: Path, tmp_path: Path) -> None:
     model = (import_copy(llama, tmp_path / "copy") / "checkpoint").resolve()
     message = damage(model, name)
     with pytest.raises(UserError, match=message):
@@ -245,9 +237,7 @@ def test_a_model_of_the_decoder_without_one_of_its_weights_is_refused_when_it_is
 
 @pytest.mark.parametrize("damage", [leave_out, widen])
 @pytest.mark.parametrize("name", ["embed_out.weight", "gpt_neox.layers.1.attention.dense.bias"])
-def test_a_model_of_transformers_without_one_of_its_weights_is_refused_when_it_is_loaded(
-    damage: Callable[[Path, str], str], name: str, neox: Path, tmp_path: Path
-) -> None:
+def test_transformers_needs_all(damage: Callable[[Path, str], str], name: str, neox: Path, tmp_path: Path) -> None:
     checkpoint = Checkpoint((import_copy(neox, tmp_path / "copy") / "checkpoint").resolve())
     message = damage(checkpoint.directory, name)
     with pytest.raises(UserError, match=message) as error:
@@ -258,9 +248,7 @@ def test_a_model_of_transformers_without_one_of_its_weights_is_refused_when_it_i
         load_backend("transformers", [checkpoint], settings)
 
 
-def test_weights_that_the_model_does_not_have_are_said(
-    neox: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_that_have_no_place_are_said(neox: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = Checkpoint((import_copy(neox, tmp_path / "copy") / "checkpoint").resolve())
     weights = load_file(checkpoint.directory / "model.safetensors")
     save_file(weights | {"mystery.bias": torch.zeros(2)}, checkpoint.directory / "model.safetensors")
@@ -268,9 +256,7 @@ def test_weights_that_the_model_does_not_have_are_said(
     assert "1 weights are not the model's, such as mystery.bias\n" in capsys.readouterr().out
 
 
-def test_code_of_a_model_and_an_unknown_type_are_said_when_it_is_imported(
-    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_foreign_code_is_said_at_the_import(llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = import_copy(llama, tmp_path / "copy")
     model = (base / "checkpoint").resolve()
     assert not capsys.readouterr().out
@@ -289,9 +275,7 @@ def test_code_of_a_model_and_an_unknown_type_are_said_when_it_is_imported(
     assert re.fullmatch(code + unknown, capsys.readouterr().out)
 
 
-def test_the_local_backend_leaves_other_architectures_to_transformers(
-    neox: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_architectures_are_left_to_transformers(neox: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = Checkpoint(neox / "checkpoint")
     settings = BackendSettings("float32", "cpu", 64, model.end_tokens, SamplingParameters(max_new_tokens=8))
     requests = [Request((3, 4, 5), f"{number}", 8) for number in range(4)]

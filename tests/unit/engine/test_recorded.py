@@ -52,9 +52,7 @@ def test_scores_along_a_training_have_the_distance_to_the_base_model(
     assert end == pytest.approx(float(torch.cat(terms).mean()), rel=1e-3)
 
 
-def test_a_training_says_how_often_it_used_its_problems_and_its_optimizers_constants(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_training_counts_passes_over_its_problems(make_run: MakeRun, tmp_path: Path) -> None:
     train(make_run({"adam_beta2": 0.95}), tmp_path / "run", Execution())
     metrics = pd.read_parquet(tmp_path / "run" / "metrics.parquet")
     assert metrics["training_passes"].tolist() == pytest.approx([0.4, 0.8, 1.2, 1.6])  # 4 of 10 problems a step

@@ -90,9 +90,7 @@ def test_dose_zero_has_the_bytes_of_no_dose(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize("name", DOSES)
-def test_a_dose_sets_sampler_and_trainer_apart_and_a_resumed_training_has_its_bytes(
-    name: str, make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_dose_sets_sampler_and_trainer_apart(name: str, make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(method=entry("dapo_icepop"), training={"sampler": DOSES[name]})
     whole = train(run, 3)
     apart = [row["rollout_kl"] for row in whole.position.metrics]

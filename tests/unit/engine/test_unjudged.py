@@ -133,9 +133,7 @@ def test_a_group_that_nobody_judged_has_no_advantage_and_no_contrast() -> None:
     assert not method.advantages(rewards, groups, lengths, 9, counted).any()
 
 
-def test_a_training_stops_above_its_share_of_unjudged_responses(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_unjudged_end_a_training(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of four: 4 of the first step's 16 responses are allowed, 8 of 32 too, and 12 of 48 are not."""
     monkeypatch.setattr("rlvr.engines.local.train.GradingPool", lambda *_, **__: Pool(*DRAWN))
     run = make_run()

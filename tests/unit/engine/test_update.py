@@ -70,9 +70,7 @@ class Entropic(Clipped):
 
 
 @pytest.mark.parametrize("loss", [Clipped(), Entropic()])
-def test_rollouts_without_advantages_have_the_gradient_of_the_loss(
-    study_files: Path, make_run: Callable[..., LocalRun], loss: PolicyLoss
-) -> None:
+def test_the_gradient_of_a_part(study_files: Path, make_run: Callable[..., LocalRun], loss: PolicyLoss) -> None:
     """Nothing for one loss, and another term's for the other: as by one backward pass through everything."""
     advantages = torch.tensor([1.0, 0.0, 0.5, 0.0, 0.0, 1.0, 0.0, -0.1])[:, None].expand(8, 12)
     method = Method(GRPO(), None, loss, Aggregation("token-mean"), RandomSplit(), None)
@@ -113,9 +111,7 @@ def test_the_optimizer_is_torchs_and_survives_a_round_trip(constants: tuple[tupl
         torch.testing.assert_close(ours, theirs)
 
 
-def test_terms_of_the_loss_have_the_gradient_of_one_backward_pass(
-    study_files: Path, make_run: Callable[..., LocalRun]
-) -> None:
+def test_terms_have_the_gradient_of_one_pass(study_files: Path, make_run: Callable[..., LocalRun]) -> None:
     """KL, entropy bonus and a correction, with rollouts without an advantage, in micro-batches of three."""
     advantages = torch.tensor([1.0, 0.0, 0.5, 0.0, 0.0, 1.0, 0.0, -0.1])[:, None].expand(8, 12)
     method = Method(

@@ -135,9 +135,7 @@ def test_a_score_without_interval_is_drawn_without_one(results: Results) -> None
 
 
 @pytest.mark.parametrize("draw", [draw_scores, draw_differences])
-def test_a_figure_for_papers_has_their_width_and_the_caption_says_the_title(
-    draw: Callable[..., Figure], results: Results, tmp_path: Path
-) -> None:
+def test_a_figure_for_papers_has_their_width(draw: Callable[..., Figure], results: Results, tmp_path: Path) -> None:
     figure = save_for_papers(lambda: draw(results), tmp_path / "page.pdf", PAGE_WIDTH)
     column = save_for_papers(lambda: draw(results, mean_only=True), tmp_path / "column.pdf", COLUMN_WIDTH)
     assert figure.get_figwidth() <= PAGE_WIDTH and column.get_figwidth() <= COLUMN_WIDTH

@@ -109,9 +109,7 @@ def _doses(titles: tuple[str, ...]) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("titles", TITLES)
-def test_no_text_is_cut_or_overlaps_in_any_figure_for_papers(
-    synthetic_study: Study, titles: str, tmp_path: Path
-) -> None:
+def test_no_text_is_cut_or_overlaps(synthetic_study: Study, titles: str, tmp_path: Path) -> None:
     found = {}
     for name, draw in _drawings(synthetic_study, TITLES[titles]).items():
         with printed_faults() as faults:

@@ -155,9 +155,7 @@ def test_rows_that_mix_environments_are_named(tmp_path: Path) -> None:
         (1, 1, 2, "threads: 2. Rows that mix them: dapo."),
     ],
 )
-def test_threads_are_named_where_they_are_not_one_or_not_alike(
-    tmp_path: Path, base: int, first: int, second: int, end: str
-) -> None:
+def test_unusual_threads_are_named(tmp_path: Path, base: int, first: int, second: int, end: str) -> None:
     """The trainings of a table are of one number, of which a base model's, another job's, is none."""
     runs = [Run(run=f"tiny-dapo-s{n}", model="tiny", method="dapo", seed=n, title="dapo") for n in (1, 2)]
     for name, threads in {"tiny": base, runs[0].run: first, runs[1].run: second}.items():

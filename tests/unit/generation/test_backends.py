@@ -163,9 +163,7 @@ def test_more_samples_keep_the_earlier_ones(artifacts: tuple[Path, Path], tmp_pa
     assert sha256_file(out / "samples.jsonl") == sha256_file(run(artifacts, tmp_path / "at_once", 4))
 
 
-def test_responses_that_do_not_end_say_how_long_they_are(
-    artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_responses_are_said(artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformers_backend, "TOKENS_BETWEEN_SIGNS", 4)
     monkeypatch.setattr("evals.generation.evaluate.TOKENS_BETWEEN_SIGNS", 4)
     said: list[tuple[int, str, int]] = []
@@ -178,9 +176,7 @@ def test_responses_that_do_not_end_say_how_long_they_are(
     assert said[-1] == (8, "", 0)  # of ten samples, two have no room
 
 
-def test_a_model_is_loaded_once_for_all_benchmarks(
-    artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_loaded_once(artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples are those of each benchmark alone; where all are made, nothing is loaded."""
     source, first = artifacts
     loads: list[Path] = []
@@ -226,9 +222,7 @@ def test_a_model_is_taken_in_from_safetensors_alone(checkpoint: Path, tmp_path: 
         import_model(str(tmp_path / "none"), tmp_path / "out")
 
 
-def test_a_revision_by_name_is_recorded_as_its_commit(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_is_recorded_as_its_commit(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Hub's cache has a directory for each commit."""
     commit = "0123456789abcdef" * 2 + "01234567"
     snapshot = shutil.copytree(checkpoint, tmp_path / "snapshots" / commit)

@@ -60,9 +60,7 @@ def block(code: str, language: str = "python") -> str:
         ("", None, Reason.NO_ANSWER),
     ],
 )
-def test_the_program_is_the_last_closed_block_that_defines_it(
-    text: str, entry_point: str | None, expected: str | Reason
-) -> None:
+def test_the_last_block_that_defines_it_counts(text: str, entry_point: str | None, expected: str | Reason) -> None:
     assert extract_program(text, entry_point, truncated=False) == expected
 
 

@@ -94,9 +94,7 @@ def test_weights_equal_their_references(rule: Any, spread: float, draw_loss_inpu
 
 @pytest.mark.parametrize("rule", CORRECTIONS, ids=repr)
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_any_loss_takes_a_correction_however_its_mini_batch_is_cut(
-    rule: Any, loss: Any, draw_loss_inputs: Callable[..., Any]
-) -> None:
+def test_any_loss_takes_a_correction(rule: Any, loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     """The loss of a token is the plain one times its weight; micro-batches add up."""
     inputs, sampler = drawn(draw_loss_inputs, 3)
     method, plain = with_correction(loss, rule), with_correction(loss, None)
@@ -115,9 +113,7 @@ def test_any_loss_takes_a_correction_however_its_mini_batch_is_cut(
 
 
 @pytest.mark.parametrize("rule", [*CORRECTIONS[:-1], Bypass()], ids=repr)
-def test_where_sampler_and_trainer_are_one_a_correction_changes_no_bit(
-    rule: Any, draw_loss_inputs: Callable[..., Any]
-) -> None:
+def test_without_a_difference_a_correction_changes_nothing(rule: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs, _ = drawn(draw_loss_inputs, 5)
     plain = with_correction(Clipped(), None).token_loss(tokens_of(inputs, None))[0]
     for sampler in (None, inputs.old_log_probs):

@@ -154,9 +154,7 @@ def test_losses_equal_their_references_on_groups_of_any_lengths_and_rewards(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("loss", [case.loss for case in CASES], ids=repr)
-def test_low_precision_inputs_lose_nothing_beyond_float32(
-    loss: Any, dtype: torch.dtype, draw_loss_inputs: Callable[..., Any]
-) -> None:
+def test_low_precision_loses_nothing(loss: Any, dtype: torch.dtype, draw_loss_inputs: Callable[..., Any]) -> None:
     for seed in range(5):
         inputs = draw_loss_inputs(seed, 0.3).cast(dtype)
         _, value, gradient, _ = run(loss, inputs)
@@ -188,9 +186,7 @@ def test_fipo_on_the_first_update_is_dapo(draw_loss_inputs: Callable[..., Any]) 
         assert torch.equal(fipo_part, dapo_part)
 
 
-def test_gspo_token_has_the_gradient_of_gspo_where_a_response_has_one_advantage(
-    draw_loss_inputs: Callable[..., Any],
-) -> None:
+def test_gspo_token_has_the_gradient_of_gspo(draw_loss_inputs: Callable[..., Any]) -> None:
     settings: dict[str, Any] = {"epsilon_low": 0.1, "epsilon_high": 0.2}
     for seed in range(5):
         inputs = draw_loss_inputs(seed, 0.3)

@@ -33,9 +33,7 @@ def reference_of(inputs: Any, seed: int, spread: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("term", TERMS, ids=repr)
 @pytest.mark.parametrize("spread", [0.0, 0.3, 50.0])
-def test_the_loss_term_equals_its_reference(
-    term: LossTerm, spread: float, draw_loss_inputs: Callable[..., Any]
-) -> None:
+def test_the_loss_term_is_its_reference(term: LossTerm, spread: float, draw_loss_inputs: Callable[..., Any]) -> None:
     """Value and gradient of the mini-batch, in one piece and in micro-batches, beside the plain loss's."""
     inputs = draw_loss_inputs(2, spread)
     reference, mask = reference_of(inputs, 9, spread), inputs.response_mask
@@ -77,9 +75,7 @@ def test_the_loss_term_equals_its_reference(
 
 @pytest.mark.parametrize("on_policy", [True, False])
 @pytest.mark.parametrize("term", TERMS, ids=repr)
-def test_the_expected_gradient_is_that_of_the_divergence_where_the_page_says_so(
-    term: LossTerm, on_policy: bool
-) -> None:
+def test_the_expected_gradient_is_that_of_the_divergence(term: LossTerm, on_policy: bool) -> None:
     """Over all tokens of a vocabulary, each with its probability under the policy that sampled."""
     generator = torch.Generator().manual_seed(1)
     logits, other, of_reference = torch.randn(3, 6, generator=generator, dtype=torch.float64)

@@ -177,9 +177,7 @@ def test_the_example_of_the_page_is_a_benchmark(tmp_path: Path, monkeypatch: pyt
     assert [row["answer"] for row in read.rows] == ["9", "1/2", "5"] and benchmark.entry.max_new_tokens == 512
 
 
-def test_a_column_of_topics_makes_the_topics_of_the_check_and_may_not_be_empty(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_column_of_topics_may_not_be_empty(settings: dict[str, Any], tmp_path: Path) -> None:
     columns = {**settings["columns"], "topic": "subject"}
     for name, topics in {"whole": ["algebra", "physics", "algebra"], "lacking": ["algebra", "", "algebra"]}.items():
         rows = [{**row, "subject": topic} for row, topic in zip(ROWS, topics, strict=True)]
@@ -219,9 +217,7 @@ def test_rows_are_selected_by_date_and_a_local_file_is_taken_whole(
     assert len(read_jsonl(tmp_path / "whole" / "problems.jsonl")) == 3
 
 
-def test_a_drawn_subset_is_random_keeps_the_order_and_does_not_depend_on_the_other_rows(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_drawn_subset_does_not_depend_on_other_rows(settings: dict[str, Any], tmp_path: Path) -> None:
     rows = [{"number": number, "question": f"{number}?", "solution": "1"} for number in range(2000)]
     drawn = []
     for part in (rows, rows[::-1], rows[:1000]):
@@ -275,9 +271,7 @@ def test_what_is_not_as_the_entry_says_stops_with_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_hash_is_that_of_the_written_file_and_exclusions_are_recorded(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_hash_is_that_of_the_written_file(settings: dict[str, Any], tmp_path: Path) -> None:
     as_jsonl(ROWS, tmp_path / "copy")
     settings |= {"path": str(tmp_path / "copy"), "exclude": [{"id": 9, "answer": r"3 \times 10^{8}", "reason": "why"}]}
     write_benchmark(settings, tmp_path / "first")
@@ -289,9 +283,7 @@ def test_the_hash_is_that_of_the_written_file_and_exclusions_are_recorded(
     assert [row["id"] for row in details["repairs"]] == ["tiny-7", "tiny-8"]
 
 
-def test_the_hub_out_of_reach_is_one_line_with_the_alternative(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_out_of_reach_is_one_line(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     def unreachable(*_arguments: object, **options: object) -> None:

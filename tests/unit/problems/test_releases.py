@@ -149,9 +149,7 @@ def test_the_notes_of_the_calculator_are_solutions_where_they_end_in_the_answer(
 
 @pytest.mark.usefixtures("datasets_cache")
 @pytest.mark.parametrize("copy", ["test.jsonl", "copy/test.jsonl"])
-def test_a_benchmark_is_read_from_the_releases_file_and_from_a_copy_of_the_repository(
-    copy: str, tmp_path: Path
-) -> None:
+def test_a_benchmark_is_read_from_the_releases_file_or_a_copy(copy: str, tmp_path: Path) -> None:
     (tmp_path / copy).parent.mkdir(exist_ok=True)
     write_jsonl(tmp_path / copy, GSM8K)
     settings = benchmark("gsm8k", tmp_path / Path(copy).parts[0], 2)

@@ -59,9 +59,7 @@ CONFLICTS = [["f", "e"]]
 
 @pytest.mark.usefixtures("datasets_cache")
 @pytest.mark.parametrize("copy", ["copy.jsonl", "copy/train.jsonl", "copy/data/train.parquet"])
-def test_each_problem_is_kept_once_and_contradicting_ones_are_listed(
-    settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, copy: str
-) -> None:
+def test_problems_stand_once(settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, copy: str) -> None:
     path = tmp_path / copy
     if path.suffix == ".parquet":
         path.parent.mkdir(parents=True)
@@ -98,9 +96,7 @@ def test_the_problems_with_two_answers_are_the_known_ones(
         write_training_set({**settings, "counts": COUNTS, "conflicts": conflicts}, tmp_path / "out")
 
 
-def test_problems_that_a_benchmark_has_too_can_be_left_out(
-    settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_benchmarks_problems_are_out(settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path) -> None:
     write_jsonl(tmp_path / "copy.jsonl", rows)
     settings |= {"counts": COUNTS, "conflicts": CONFLICTS, "exclude": ["b"]}
     write_training_set(settings, tmp_path / "out")
@@ -134,9 +130,7 @@ def test_of_a_set_with_mathematics_the_programs_are_taken_with_their_tests(tmp_p
 
 
 @pytest.mark.parametrize("stage", COUNTS)
-def test_a_count_that_differs_stops_with_its_name(
-    settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, stage: str
-) -> None:
+def test_another_count_stops(settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, stage: str) -> None:
     write_jsonl(tmp_path / "copy.jsonl", rows)
     settings |= {"counts": {**COUNTS, stage: COUNTS[stage] + 1}, "conflicts": CONFLICTS}
     with pytest.raises(UserError, match=rf"{stage}: is {COUNTS[stage]}; expected {COUNTS[stage] + 1}$"):

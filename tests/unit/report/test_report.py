@@ -238,9 +238,7 @@ def test_settings_in_which_methods_differ_stand_side_by_side(study: Study) -> No
     assert "training.steps" not in rows and "seed" not in rows
 
 
-def test_a_report_and_all_that_it_leads_to_go_into_one_file(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_goes_into_one_file(study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results, packed = study.results, tmp_path / "mine.zip"
     shutil.copy(study.runs_file, results)
     shutil.copy(study.study_file, results)

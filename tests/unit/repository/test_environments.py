@@ -81,9 +81,7 @@ def test_tables_are_printed_in_every_locale(tmp_path: Path, locale: dict[str, st
     assert refused.returncode == 2 and refused.stderr.startswith(b"error: ")
 
 
-def test_a_command_for_verl_says_which_one_a_run_of_the_local_engine_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_local_run_is_told_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.json").write_text('{"training": {"micro_batch_size": 8}}')
     assert cli.main(["verl", "validate", str(tmp_path / "run.json")]) == 2
     error = capsys.readouterr().err

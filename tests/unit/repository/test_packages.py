@@ -25,9 +25,7 @@ def test_every_package_of_the_repository_is_installed_and_lists_its_commands() -
         assert set(names) == added
 
 
-def test_a_command_whose_package_is_not_installed_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     absent = EntryPoint("conform", "no_such_module.cli:app", application.GROUP)
     monkeypatch.setattr(application, "entry_points", lambda **_: [absent])
     for words in (["conform", "trl", "--losses", "dapo"], ["conform", "--help"]):
@@ -65,9 +63,7 @@ def test_a_package_that_fails_when_it_is_loaded_costs_its_own_commands_alone(
     assert "cannot be loaded" in capsys.readouterr().out
 
 
-def test_nothing_that_is_printed_moves_the_cursor(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_moves_the_cursor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "\x1b]0;owned\x07 \x9b2J \u202e \r \x7f \U000e0001 \ud800 \u2028 é 中 \U0001f600"
     package = typer.Typer()
 

@@ -34,9 +34,7 @@ def snakemake(workflow: Path, environment: dict[str, str], *arguments: str) -> s
     )
 
 
-def test_a_log_has_whole_lines_and_says_what_failed_and_then_where_the_results_are(
-    workflow: Path, environment: dict[str, str]
-) -> None:
+def test_a_log_says_what_failed_and_where_results_are(workflow: Path, environment: dict[str, str]) -> None:
     (workflow / "fail-a").touch()
     bad = snakemake(workflow, environment)
     shown = bad.stderr
@@ -172,9 +170,7 @@ def test_a_failure_is_one_line(end: str, means: str, mended: bool, show: Shown, 
         ("CANCELLED", "slurmstepd: error: Exceeded job memory limit", "OUT_OF_MEMORY: its memory ran out"),
     ],
 )
-def test_slurm_s_word_for_the_end_of_a_job_is_told_with_what_to_change(
-    status: str, log: str, means: str, show: Shown, tmp_path: Path
-) -> None:
+def test_slurms_word_is_told_with_a_remedy(status: str, log: str, means: str, show: Shown, tmp_path: Path) -> None:
     (tmp_path / "slurm_logs").mkdir()
     (tmp_path / "slurm_logs/7.log").write_text(log)
     (tmp_path / "train.log").write_text("error: no worker process comes up\n")
@@ -187,9 +183,7 @@ def test_slurm_s_word_for_the_end_of_a_job_is_told_with_what_to_change(
     assert f"s, {means}" in line and line.endswith(": error: no worker process comes up (log: train.log)\n")
 
 
-def test_a_job_in_slurm_s_queue_waits_and_one_that_never_starts_is_told_of_once(
-    show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_never_starts_is_told_once(show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue = tmp_path / "squeue"
     squeue.write_text('#!/bin/sh\necho "$@" > asked; echo "34 Resources"; echo "35 PartitionConfig"\n')
     squeue.chmod(0o755)
@@ -247,9 +241,7 @@ def test_a_log_gets_one_line_about_all_that_run(show: Shown, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("given", "means"), [([], ["--quiet", "rules"]), (["-p"], ["-p"])])
-def test_a_dry_run_counts_jobs_and_lists_them_where_it_is_asked_to(
-    workflow: Path, environment: dict[str, str], given: list[str], means: list[str]
-) -> None:
+def test_a_dry_run_counts(workflow: Path, environment: dict[str, str], given: list[str], means: list[str]) -> None:
     def stable(text: str) -> list[str]:
         without_times = re.sub(r"\[.*\d\d:\d\d:\d\d \d{4}\]", "", text)
         return sorted(

@@ -41,9 +41,7 @@ def row(interval: tuple[float, float] | None) -> Comparison:
         (None, None),
     ],
 )
-def test_nothing_is_decided_before_the_interval_excludes_zero_or_lies_within_the_margin(
-    interval: tuple[float, float] | None, expected: Verdict | None
-) -> None:
+def test_nothing_is_decided_too_early(interval: tuple[float, float] | None, expected: Verdict | None) -> None:
     assert judge(row(interval), 0.02, 0.001, 0.01).verdict == expected
 
 

@@ -40,9 +40,7 @@ def test_a_command_line_is_a_study(tmp_path: Path) -> None:
     } <= settings
 
 
-def test_a_directory_and_copies_of_benchmarks_are_found_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directories_and_copies_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "My-Model.7B").mkdir()
     (tmp_path / "aime.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)

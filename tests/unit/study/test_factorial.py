@@ -85,9 +85,7 @@ def test_the_planned_factorial_has_40_cells_on_two_sizes_and_says_what_it_cannot
         ),
     ],
 )
-def test_factorials_that_show_no_effects_are_refused(
-    factorial: dict[str, Any], changes: dict[str, Any], said: str
-) -> None:
+def test_factorials_without_effects_are_refused(factorial: dict[str, Any], changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput) as error:
         Study.resolve(smoke(factorial, **changes), "mine.yaml")
     assert said in str(error.value) and "\n" not in str(error.value)

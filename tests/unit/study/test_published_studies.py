@@ -48,9 +48,7 @@ def compared(name: str, arxiv: str) -> tuple[dict[str, Any], Sequence[Mapping[st
         ("directions_7b.yaml", "2603.22117", 27, AS_FAR),
     ],
 )
-def test_the_numbers_of_its_own_paper_that_a_study_compares_with(
-    name: str, arxiv: str, number: int, verdicts: set[str]
-) -> None:
+def test_the_numbers_that_a_study_compares_with(name: str, arxiv: str, number: int, verdicts: set[str]) -> None:
     """On made-up results of full size, of the study's models, methods, benchmarks and samples."""
     own, found = compared(name, arxiv)
     comparing = [one for one in found if not one["differing"]]

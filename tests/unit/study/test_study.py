@@ -70,9 +70,7 @@ def test_studies_of_all_seeds_only_add_seeds(name: str, of: str, looked_at: int,
         ({"doses": {"stale": [1]}}, {"sampler": {"stale": 1}}, "doses: are given beside models.qwen.training.sampler"),
     ],
 )
-def test_what_a_model_changes_of_the_training_is_checked(
-    changes: dict[str, Any], training: dict[str, Any], words: str
-) -> None:
+def test_a_models_changes_are_checked(changes: dict[str, Any], training: dict[str, Any], words: str) -> None:
     existing = {"source": "hugging_face", "path": "models/qwen", "prompt_form": "base", "dtype": "float32"}
     models = {"qwen": {**existing, "training": training}}
     content = study_with("smoke.yaml", models=models, methods={"dapo": {}}, controls=None, **changes)
@@ -96,9 +94,7 @@ def test_what_a_model_changes_of_the_training_is_checked(
         ("benchmark_sources", {"chain_3": {"path": "x"}}, "a benchmark that is read from the Hub or a file"),
     ],
 )
-def test_a_name_or_number_that_does_not_fit_is_one_line_with_its_place(
-    config: dict[str, Any], key: str, value: Any, words: str
-) -> None:
+def test_what_does_not_fit_is_one_line_with_its_place(config: dict[str, Any], key: str, value: Any, words: str) -> None:
     content = replaced(config, key, value)
     if value is None:
         del content["training"]["micro_batch_size"]

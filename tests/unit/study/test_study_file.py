@@ -43,9 +43,7 @@ def directory(tmp_path: Path) -> Path:
         ("below/grandchild.yaml", {"seeds": [3], "training": {"steps": 8}, "methods": {"sapo": {}}}),
     ],
 )
-def test_settings_are_taken_over_by_key_and_other_sections_whole(
-    directory: Path, name: str, expected: dict[str, Any]
-) -> None:
+def test_settings_are_merged_and_sections_replaced(directory: Path, name: str, expected: dict[str, Any]) -> None:
     assert read_study_file(directory / name) == expected
 
 

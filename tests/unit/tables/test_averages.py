@@ -154,9 +154,7 @@ def test_the_note_says_what_training_on_random_rewards_gained(results: Results) 
         assert note.endswith("rewards were learned from.") == (verdict is Verdict.BETTER)
 
 
-def test_the_table_of_decisions_says_how_near_each_was_and_what_a_repetition_would_leave_open(
-    results: Results,
-) -> None:
+def test_decisions_say_how_near_they_were(results: Results) -> None:
     def look(method: str, seeds: int, interval: tuple[float, float], verdict: Verdict | None) -> Look:
         levels = {"level": 0.001, "level_alone": 0.01}
         known = {"model": "tiny", "method": method, "seeds": seeds, "difference": sum(interval) / 2, **levels}

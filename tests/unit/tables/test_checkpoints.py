@@ -37,9 +37,7 @@ def write(last: Study, best: Study, chosen: list[Path], out: Path) -> int:
     return status(write_checkpoints_table, last.read(), *of_best, chosen, out)
 
 
-def test_both_policies_of_every_method_stand_one_under_the_other(
-    synthetic_study: Study, best: Study, tmp_path: Path
-) -> None:
+def test_both_policies_of_every_method_are_rows(synthetic_study: Study, best: Study, tmp_path: Path) -> None:
     out = tmp_path / "checkpoints"
     assert write(synthetic_study, best, choices(best), out) == 0
     frame = pd.read_csv(tmp_path / "checkpoints.csv")
@@ -58,9 +56,7 @@ def test_both_policies_of_every_method_stand_one_under_the_other(
     assert set(verify_outputs(tmp_path / "checkpoints.manifest.json", "table").inputs) > set(map(str, choices(best)))
 
 
-def test_the_note_says_that_some_trainings_had_fewer_policies(
-    synthetic_study: Study, best: Study, tmp_path: Path
-) -> None:
+def test_trainings_with_fewer_policies_are_said(synthetic_study: Study, best: Study, tmp_path: Path) -> None:
     paths = choices(best)
     write_json(paths[2], {**read_json(paths[2]), "averages": {"4": 0.75}})
     assert write(synthetic_study, best, paths, tmp_path / "checkpoints") == 0

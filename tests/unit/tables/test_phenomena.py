@@ -81,9 +81,7 @@ def test_differences_and_spreads_are_those_of_the_study(evidence: Evidence) -> N
         (None, "not measured: the study lacks the methods"),
     ],
 )
-def test_the_whole_interval_reproduces_and_the_estimate_alone_does_in_part(
-    estimate: tuple[float, tuple[float, float]] | None, said: str
-) -> None:
+def test_the_whole_interval_reproduces(estimate: tuple[float, tuple[float, float]] | None, said: str) -> None:
     row = Phenomenon(effect="x", source="y", published="z", statistic="gain", reproduced=(3.0, 9.0), in_part=(1.0, 9.0))
     assert answer(row, estimate) == said
 

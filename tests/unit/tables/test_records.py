@@ -43,9 +43,7 @@ def test_unknown_keys_are_passed_over(editable_study: Study) -> None:
         ("comparisons", lambda content: content["comparisons"].pop(0), "comparisons: none of tiny grpo against dapo"),
     ],
 )
-def test_results_that_are_not_whole_are_one_line(
-    editable_study: Study, file: str, change: Callable[[Any], object], said: str
-) -> None:
+def test_partial_results_refused(editable_study: Study, file: str, change: Callable[[Any], object], said: str) -> None:
     _edit(editable_study.results / f"{file}.json", change)
     with pytest.raises(UserError) as error:
         editable_study.read()

@@ -72,9 +72,7 @@ def test_a_seed_that_fell_is_counted_in_both_tables(editable_study: Study, tmp_p
     assert len(results.average(row).by_seed) == 2  # the figure shows the seed that fell
 
 
-def test_the_variance_of_a_difference_is_shown_by_level_and_the_interval_over_base_models(
-    editable_study: Study, tmp_path: Path
-) -> None:
+def test_variance_by_level_and_the_interval_over_base_models(editable_study: Study, tmp_path: Path) -> None:
     content = json.loads(editable_study.comparisons.read_text())
     for row in content["comparisons"]:
         row |= {"bases": 3, "interval_over_bases": [-0.02, 0.31], "difference": 0.1}
@@ -98,9 +96,7 @@ def test_the_reference_is_not_compared_with_itself(written: Path) -> None:
     assert {row[0]: row[verdict] for row in rows}["DelTA"] == "better"
 
 
-def test_the_main_table_shows_p_of_one_comparison_and_after_holm_over_the_methods(
-    written: Path, synthetic_study: Study
-) -> None:
+def test_the_main_table_shows_p_alone_and_after_holm(written: Path, synthetic_study: Study) -> None:
     text = (written / "main.md").read_text()
     header, _, *rows = _rows(text)
     shown = {row[0]: (row[header.index("p")], row[header.index("p (Holm)")]) for row in rows}
@@ -206,9 +202,7 @@ def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path
     }
 
 
-def test_an_audit_without_a_run_is_one_line(
-    editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_audit_without_a_run(editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     audits = [path for path in editable_study.audits if path.parent.parent.name != "tiny-grpo-s1"]
     assert status(write_audit_table, audits, editable_study.runs_file, tmp_path / "audit") == 2
     assert "audits: chain_3: lack tiny-grpo-s1, which the study has" in capsys.readouterr().err
@@ -249,9 +243,7 @@ def test_the_same_inputs_give_the_same_bytes(written: Path, synthetic_study: Stu
         assert (tmp_path / f"main.{ending}").read_bytes() == (written / f"main.{ending}").read_bytes()
 
 
-def test_bad_input_is_one_line_and_writes_nothing(
-    editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_writes_nothing(editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     editable_study.comparisons.write_text("{")
     assert write(editable_study, "main", tmp_path / "out" / "main") == 2
     error = capsys.readouterr().err

@@ -31,9 +31,7 @@ ONLY_VERL = {
 ONLY_LOCAL = {"seconds_reward"}  # verl grades while it samples
 
 
-def test_both_engines_metrics_have_one_name_each(
-    make_run: Callable[..., LocalRun], tracked_study: Study, tmp_path: Path
-) -> None:
+def test_both_engines_share_names(make_run: Callable[..., LocalRun], tracked_study: Study, tmp_path: Path) -> None:
     entry = resolve_method("delta", {}, load_catalogue(), "test")
     method = {piece: entry.get(piece) for piece in ("version", *composition().model_fields)}
     directory = tmp_path / "local"

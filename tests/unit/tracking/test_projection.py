@@ -214,9 +214,7 @@ def test_a_run_that_was_trained_anew_takes_over_what_the_user_wrote(tracked_stud
 
 
 @pytest.mark.parametrize("ended_after", [0, 3, 8])
-def test_a_killed_projection_shows_no_less_than_before_and_is_completed(
-    tracked_study: Study, monkeypatch: pytest.MonkeyPatch, ended_after: int
-) -> None:
+def test_a_killed_projection_ends(tracked_study: Study, monkeypatch: pytest.MonkeyPatch, ended_after: int) -> None:
     project(tracked_study)
     before = shown(tracked_study)
     for path in tracked_study.results.glob("runs/*/manifest.json"):

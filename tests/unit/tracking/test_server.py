@@ -79,9 +79,7 @@ def test_a_study_is_shown_on_the_server_that_the_environment_names(
     assert {each.info.run_id for each in again} == {each.info.run_id for each in runs.values()}  # links and notes stay
 
 
-def test_an_experiment_of_other_results_is_left_alone(
-    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_experiment_of_others_is_left_alone(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each of two people with a study of one name would delete the runs of the other."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
     for name in ("mine", "other"):
@@ -95,9 +93,7 @@ def test_an_experiment_of_other_results_is_left_alone(
 
 
 @pytest.mark.parametrize("port", [-1, 70000, None])
-def test_a_port_that_cannot_be_served_is_one_line(
-    port: int | None, tracked_study: Study, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_that_is_taken(port: int | None, tracked_study: Study, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = port or taken.getsockname()[1]
         assert main(["ui", "--results", str(tracked_study.results), f"--port={port}"]) == 2

@@ -57,9 +57,7 @@ def test_a_damaged_database_is_one_line_at_once_and_stays(tmp_path: Path, empty_
     assert "delete it: it is made again from the results" in refused(tmp_path) and path.read_bytes() == content
 
 
-def test_a_database_that_another_program_holds_is_one_line(
-    tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_is_held(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mlflow.db"
     path.write_bytes(empty_database.read_bytes())
     monkeypatch.setattr(store_module, "_BUSY_SECONDS", 0.1)
@@ -84,17 +82,13 @@ def test_databases_and_directories_of_others_are_not_written(tmp_path: Path, mon
     assert (tmp_path / "mlflow.db").exists() and not (tmp_path / "theirs.db").exists()
 
 
-def test_a_server_that_is_not_there_is_one_line_without_the_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_server_is_one_line_without_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:1")
     message = refused(tmp_path)
     assert message.startswith("MLFLOW_TRACKING_URI: http://127.0.0.1:1: ") and "secret" not in message
 
 
-def test_a_server_that_never_answers_holds_a_job_for_a_bounded_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_holds_a_job_for_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{listening.getsockname()[1]}")
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")

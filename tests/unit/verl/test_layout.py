@@ -29,9 +29,7 @@ def sliced_by_workers(order: Tensor, ranks: int, updates: int) -> list[set[int]]
     whole=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_workers_slice_the_mini_batches_that_were_assigned(
-    ranks: int, updates: int, prompts: int, whole: bool, seed: int
-) -> None:
+def test_workers_slice_what_was_assigned(ranks: int, updates: int, prompts: int, whole: bool, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     groups = torch.arange(prompts).repeat_interleave(8)
     lengths = torch.randint(1, 500, (len(groups),), generator=generator)

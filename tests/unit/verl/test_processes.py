@@ -45,9 +45,7 @@ def test_too_few_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("driver", "fits"), [("570.195.03", False), ("580.65", False), ("580.65.06", True)])
-def test_a_driver_that_is_too_old_is_said_before_anything_starts(
-    driver: str, fits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_old_driver_is_said_first(driver: str, fits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\necho {driver}\n")
     program.chmod(0o755)

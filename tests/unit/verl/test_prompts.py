@@ -86,9 +86,7 @@ def test_a_prompt_with_other_tokens_is_an_error(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_ends_are_printed_and_an_end_of_turn_that_ends_no_rollout_by_verl_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_end_that_verl_lacks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chat = TEMPLATE.replace("U {{ turn.content }} <turn>", "{{ turn.content }} <turn>")
     model = checkpoint(tmp_path, begins=True)
     (tmp_path / "chat_template.jinja").write_text(chat)

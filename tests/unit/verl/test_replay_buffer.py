@@ -196,9 +196,7 @@ def test_a_run_ends_where_more_prompts_fail_than_is_stated(method: str, monkeypa
 
 
 @pytest.mark.parametrize("worth", ["wrong", "left_out"])
-def test_responses_that_nobody_could_judge_are_counted_and_worth_what_the_run_says(
-    monkeypatch: pytest.MonkeyPatch, worth: str
-) -> None:
+def test_unjudged_responses_are_worth_what_the_run_says(monkeypatch: pytest.MonkeyPatch, worth: str) -> None:
     queue = Queue({"a": MIXED, "b": RIGHT}, reasons={"a_3_0": "timeout", "b_1_0": "verifier_failed"})
     batch, metrics = sample(queue, monkeypatch, "dapo", unjudged=worth)
     assert metrics["rlvr/unjudged_timeout"] == metrics["rlvr/unjudged_verifier_failed"] == 1

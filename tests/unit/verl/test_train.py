@@ -157,9 +157,7 @@ def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, pl
 
 
 @pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
-def test_verl_on_one_node_starts_a_ray_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None
-) -> None:
+def test_one_node_has_its_own_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
     monkeypatch.setattr("rlvr.engines.verl.train._LOOK_SECONDS", 0.05)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address:

@@ -143,9 +143,7 @@ def test_metrics_are_those_of_the_settings_and_not_of_others_that_were_tried(mac
 
 
 @pytest.mark.parametrize("step", [2, STEPS])
-def test_a_kill_between_a_state_and_its_metrics_costs_what_the_update_measured_alone(
-    machine: Machine, step: int
-) -> None:
+def test_a_kill_after_a_state_costs_what_the_update_measured(machine: Machine, step: int) -> None:
     machine.verl.killed_before_metrics_of = step
     if step < STEPS:
         with pytest.raises(UserError, match=f"step {step} .*of {STEPS}: killed by SIGKILL"):
@@ -221,9 +219,7 @@ def test_policies_of_earlier_steps_are_kept(machine: Machine) -> None:
     assert machine.verl.attempts == [0]
 
 
-def test_what_was_merged_outlives_a_kill_and_what_was_not_is_merged_again(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_merged_outlives_a_kill(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     place, merge, ends = machine.path / "results/runs/r", vars(module)["merge"], iter([False, True])
 
     def interrupted(*arguments: Any) -> Any:

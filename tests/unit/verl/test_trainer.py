@@ -150,9 +150,7 @@ def test_rollouts_are_kept_every_so_many_steps() -> None:
         make_cluster(rollouts_kept_every=0)
 
 
-def test_rollouts_of_another_policy_end_the_run_before_its_update(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rollouts_of_another_policy_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     halved = -torch.arange(9.0).reshape(3, 3) + math.log(2.0)  # 0.19 nats from the trainer's, which have half the mass
     with pytest.raises(RuntimeError, match=r"step 3: .* 0\.193 nats"):
         update(3, tmp_path, monkeypatch, rollout_log_probs=rows(halved))
@@ -197,9 +195,7 @@ def trainer_of(method: str, directory: Path, monkeypatch: pytest.MonkeyPatch) ->
     return trainer.MethodTrainer(SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(directory))))
 
 
-def test_the_trainer_ends_a_run_whose_responses_nobody_could_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_unjudged_responses_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verl = trainer_of("dapo", tmp_path, monkeypatch)
     sampled = {"rlvr/prompts_sampled": 128, "rlvr/prompts_failed": 0}
     for step, timeouts in ((1, 10), (2, 3)):  # of 128 prompts with 16 responses each a step, a tenth is 409 of both
@@ -212,9 +208,7 @@ def test_the_trainer_ends_a_run_whose_responses_nobody_could_judge(
         verl._measure({**sampled, "rlvr/unjudged_timeout": 800}, {"reward_mean": 0.5})
 
 
-def test_the_coefficient_of_an_entropy_bonus_follows_the_steps_before_also_after_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entropy_bonus_follows_the_steps_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the local engine's: it grows by 0.005 after a step below the target, 0.2, and counts at most there."""
     coefficients = []
     for step, entropy in enumerate((0.1, 0.1, 0.3, 0.15), start=1):
@@ -229,9 +223,7 @@ def test_the_coefficient_of_an_entropy_bonus_follows_the_steps_before_also_after
     assert coefficients == pytest.approx([0.0, 0.005, 0.0, 0.005])
 
 
-def test_a_divergence_is_taken_from_the_rewards_before_they_become_advantages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_divergence_is_taken_from_rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order in which rollouts were sampled, whatever the batch's order is."""
     old = -torch.arange(9.0).reshape(3, 3)
     apart = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.1, 0.1], [2.0, 0.0, 0.0]])
