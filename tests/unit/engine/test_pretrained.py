@@ -21,7 +21,7 @@ from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
 from evals.generation.request import Request
 from rlvr.engines.local.fine_tune import _examples_of
 from rlvr.engines.local.learner import Learner
-from rlvr.engines.local.policy import load_policy, same_bytes, score_in_chunks
+from rlvr.engines.local.policy import load_policy, score_in_chunks
 from rlvr.engines.local.train import train
 from tests.unit.engine.conftest import EXECUTION, MakeRun
 
@@ -44,21 +44,6 @@ def test_a_pretrained_model_is_trained_and_continued_to_the_same_bytes(
     weights = [sha256_file(tmp_path / name / "checkpoint" / "model.safetensors") for name in ("whole", "parts")]
     assert weights[0] == weights[1] != sha256_file(run.base / "checkpoint" / "model.safetensors")
     AutoModelForCausalLM.from_pretrained(tmp_path / "whole" / "checkpoint")
-
-
-def test_manifests_say_where_bytes_are_the_same() -> None:
-    promises = [
-        same_bytes("cpu", "float32", "batched decoder"),
-        same_bytes("cpu", "bfloat16", "batched decoder"),
-        same_bytes("cpu", "float32", "transformers: because"),
-        same_bytes("cuda", "float32", "batched decoder"),
-        same_bytes("cpu", "float32", "batched decoder", by_vllm=True),
-    ]
-    assert promises[1] == promises[2] and len(set(promises)) == 4
-    for promise, words in zip(
-        promises, ["AVX2", "kind of processor", "kind of processor", "kind of GPU", "vLLM"], strict=True
-    ):
-        assert words in promise
 
 
 @pytest.mark.parametrize("model", ["llama", "neox"])

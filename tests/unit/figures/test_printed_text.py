@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -33,7 +32,6 @@ TITLES: Mapping[str, tuple[str, str, str]] = {
     "usual": ("GRPO", "DAPO", "DAPO, query-preserved, reward-balanced"),
     "hostile": (r"DAPO $\x$ & {of} 100 %", "W" * 200, LONG),
 }
-DRAWN = ("grpo", "dapo", "all")
 LOOK = Look(
     model="tiny", method="delta", seeds=2, level=0.05, level_alone=0.05, difference=0.0, interval=None, verdict=None
 )
@@ -141,19 +139,6 @@ def test_the_margin_is_shaded_and_named_where_a_study_has_one(synthetic_study: S
         (shaded,) = [patch for axes in figure.axes for patch in axes.patches]
         box = shaded.get_extents().transformed(figure.axes[0].transData.inverted())
         assert (box.x0, box.x1) == pytest.approx((-2.0, 2.0))
-
-
-def test_the_ends_of_intervals_are_drawn_over_markers(synthetic_study: Study) -> None:
-    results = synthetic_study.read()
-    (axes, *_) = draw_differences(results).axes
-    interval = next(row.confidence_interval for key, row in results.comparisons.items() if key[1:] == DRAWN)
-    assert interval is not None
-    drawn = {
-        str(line.get_marker()): np.asarray(line.get_xdata(), dtype=np.float64)
-        for line in axes.lines
-        if not np.asarray(line.get_ydata()).any()
-    }
-    assert list(drawn) == ["o", "|"] and drawn["|"] == pytest.approx([100 * end for end in interval])
 
 
 def test_what_is_cut_or_overlaps_is_found(tmp_path: Path) -> None:

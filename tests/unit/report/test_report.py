@@ -192,14 +192,6 @@ def test_a_method_counts_once_on_several_models() -> None:
     assert words == "methods better than dapo, 1 worse, on one or more of 2 models (after Holm)"
 
 
-def test_the_differences_by_size_come_first_where_a_study_has_models_of_several(study: Study) -> None:
-    (study.results / "figures/sizes.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    assert make_report(study, own_figures=["sizes"]) == 0
-    page = (study.root / "report.html").read_text(encoding="utf-8")
-    places = [page.index(place) for place in ('id="sizes"', 'id="main"', 'id="figures"', 'id="differences"')]
-    assert places == sorted(places) and page.count('id="sizes"') == 1
-
-
 def test_controls_are_no_candidates(study: Study) -> None:
     """They are told apart in words, and neither the headline nor the question counts them."""
     controls = {"positive": "grpo", "negative": "delta"}

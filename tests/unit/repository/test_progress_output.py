@@ -227,19 +227,6 @@ def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:
     assert show.handler._study.outlook(0.0) == ["1 of 7 jobs"]
 
 
-def test_a_log_gets_one_line_about_all_that_run(show: Shown, tmp_path: Path) -> None:
-    show(event=LogEvent.RUN_INFO, stats={"train": 1, "grade": 1, "total": 2})
-    show(**{**STARTED, "output": ["a/manifest.json"]})
-    show(**{**STARTED, "jobid": 2, "rule_name": "grade"})
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/progress.json").write_text('{"step": 5, "steps": 60, "seconds_per_step": 2.0, "reward_mean": 0.5}')
-    words = [words for _, words in show.handler._rows(time.time())]
-    assert re.sub(r"\b[01] s", "N s", "; ".join(words)) == (
-        "0 of 2 jobs, roughly 1 min 53 s left, N s so far; "
-        "train a: step 5 of 60, reward 0.50, N s, 1 min 50 s left; grade a: N s"
-    )
-
-
 @pytest.mark.parametrize(("given", "means"), [([], ["--quiet", "rules"]), (["-p"], ["-p"])])
 def test_a_dry_run_counts(workflow: Path, environment: dict[str, str], given: list[str], means: list[str]) -> None:
     def stable(text: str) -> list[str]:

@@ -277,12 +277,6 @@ def test_golden_values_of_real_model_outputs(tmp_path: Path, capsys: pytest.Capt
     assert row["majority_at_k"]["8"] == pytest.approx(golden["maj_at_8_string_votes_expected_ties"], abs=1e-12)
 
 
-@pytest.mark.parametrize("command", ["score", "compare", "power", "trace"])
-def test_help_explains(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--help"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) > 15
-
-
 def test_few_problems_are_said_to_have_coarse_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for problems, said in ((12, True), (24, False)):
         file = tmp_path / f"grades-{problems}.jsonl"

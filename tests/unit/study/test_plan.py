@@ -327,22 +327,6 @@ def test_a_model_is_fine_tuned_on_several_sets_of_solutions(tmp_path: Path) -> N
         Study.resolve({**content, "models": {"smollm2": {**model, "solutions": [{"source": "none"}]}}}, "here")
 
 
-def test_the_shipped_study_of_a_pretrained_model_says_which_file_is_missing(tmp_path: Path) -> None:
-    content = read_yaml(CONFIG / "smollm2.yaml")
-    places = [content["models"]["smollm2"], content["problems"], *content["benchmark_sources"].values()]
-    for place in places:
-        place["path"] = str(tmp_path / Path(place["path"]).name)
-        Path(place["path"]).touch()
-    study = Study.resolve(content, "smollm2.yaml")
-    check_machine(study)
-    assert study.solutions("smollm2") == ["results/problems/train/problems.jsonl"]
-    assert len(study.trained_runs) == 20
-    assert study.resolved_run("smollm2-delta-s2")["training"]["share_prompts"] is True
-    (tmp_path / "svamp.json").unlink()
-    with pytest.raises(UserError, match=r"^svamp: path: .*svamp\.json: no such file or directory$"):
-        check_machine(study)
-
-
 def test_rollouts_by_vllm_change_a_run_and_its_environment(smoke: dict[str, Any], studies: Studies) -> None:
     content = {**smoke, "training": {**smoke["training"], "sampling_backend": "vllm"}}
     by_vllm = Study.resolve(content, "mine.yaml")

@@ -425,14 +425,6 @@ def test_a_directory_without_results_is_refused(tmp_path: Path, capsys: pytest.C
     assert "holds no manifests" in capsys.readouterr().err
 
 
-def test_a_cell_changed_with_its_manifest_is_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table, manifest = Path("results/tables/main.csv"), Path("results/tables/main.manifest.json")
-    before = sha256_file(table)
-    table.write_text(table.read_text().replace("0.", "1.", 1))
-    manifest.write_text(manifest.read_text().replace(before, sha256_file(table)))
-    assert any("main.manifest.json: was changed" in fault for fault in faults(capsys))
-
-
 def test_stale_results_are_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each stage is made again, properly, from other samples; the table from before must not pass."""
     samples = Path("results/samples/tiny-dapo-s1/short")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evals.core.errors import UserError
-from evals.core.files import read_json, write_json
+from evals.core.files import write_json
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.engines.verl.checkpoints import (
@@ -115,12 +115,6 @@ def test_what_was_measured_of_steps_that_are_done_again_is_dropped(tmp_path: Pat
     (tmp_path / "global_step_3" / "data.pt").unlink()
     assert prepare_resume(tmp_path) == 2
     assert read_steps(tmp_path, 9) == [{"step": 1, "reward_mean": 0.1}, {"step": 2, "reward_mean": 0.2}]
-
-
-def test_the_manifest_names_every_file(tmp_path: Path) -> None:
-    state = save_state(tmp_path, 3)
-    shards = {f"actor/{part}_world_size_2_rank_{rank}.pt": 200 for part in ("model", "optim") for rank in range(2)}
-    assert read_json(state / MANIFEST) == {"step": 3, "training": state.parent.name, "sizes": {**shards, "data.pt": 8}}
 
 
 def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, places: Places) -> None:

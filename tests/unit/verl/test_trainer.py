@@ -144,12 +144,6 @@ def test_a_step_that_is_not_asked_for_leaves_nothing(tmp_path: Path, monkeypatch
         list(kept_steps(tmp_path))
 
 
-def test_rollouts_are_kept_every_so_many_steps() -> None:
-    assert make_cluster(rollouts_kept_every=2).rollouts_kept_every == 2
-    with pytest.raises(UserError, match="rollouts_kept_every"):
-        make_cluster(rollouts_kept_every=0)
-
-
 def test_rollouts_of_another_policy_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     halved = -torch.arange(9.0).reshape(3, 3) + math.log(2.0)  # 0.19 nats from the trainer's, which have half the mass
     with pytest.raises(RuntimeError, match=r"step 3: .* 0\.193 nats"):
