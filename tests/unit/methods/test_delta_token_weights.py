@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evals.core.random import random_projection
 from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.rollout_batch import RolloutBatch
@@ -219,3 +220,33 @@ def test_batches_that_do_not_fit_are_refused() -> None:
         dataclasses.replace(batch, advantages=batch.advantages[1:])
     with pytest.raises(ValueError, match="bool tensor"):
         dataclasses.replace(batch, response_mask=batch.response_mask.long())
+
+
+# A sketch's weights come near DelTA's.
+
+
+def draw_batch_of_sketched(width: int) -> RolloutBatch:
+    generator = torch.Generator().manual_seed(0)
+    advantages = torch.randn(64, generator=generator)
+    noise = torch.randn(64 * 32, width, generator=generator)
+    signal = advantages.sign().repeat_interleave(32)[:, None] * torch.randn(1, width, generator=generator) * 0.2
+    return rollout_batch([32] * 64, generator, advantages=advantages, hidden_states=noise + signal)
+
+
+def test_a_sketchs_error_falls_with_its_dimensions() -> None:
+    batch = draw_batch_of_sketched(256)
+    exact, _ = DelTA()(batch)
+    errors = []
+    for dimensions in (8, 64, 512):
+        matrix = random_projection(256, dimensions, torch.Generator().manual_seed(1))
+        sketched = dataclasses.replace(batch, hidden_states=batch.hidden_states @ matrix)  # type: ignore[operator]
+        weights, _ = SketchedDelTA(sketch_dimensions=dimensions)(sketched)
+        assert abs(float(weights.mean()) - 1) < 1e-5
+        errors.append(float((weights - exact).square().mean().sqrt()))
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 0.05
+
+
+def test_unprojected_hidden_states_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"hidden_states .*16.*64"):
+        SketchedDelTA()(draw_batch_of_sketched(16))
