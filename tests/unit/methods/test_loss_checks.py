@@ -269,26 +269,9 @@ def test_micro_batches_add_up_to_the_mini_batch(
         parts = []
         for start, stop in itertools.pairwise(bounds):
             rows = slice(start, stop)
-            mask = inputs.response_mask[rows]
-            token_loss, _ = loss(
-                inputs.log_probs[rows],
-                inputs.old_log_probs[rows],
-                inputs.advantages[rows],
-                mask,
-                inputs.group_ids[rows],
-                torch.Generator(),
-                aggregated,
-            )
-            parts.append(aggregated(token_loss, mask, normaliser, inputs.group_ids[rows]))
-        whole, _ = loss(
-            inputs.log_probs,
-            inputs.old_log_probs,
-            inputs.advantages,
-            inputs.response_mask,
-            inputs.group_ids,
-            torch.Generator(),
-            aggregated,
-        )
+            token_loss, _ = loss(*inputs.part(rows), torch.Generator(), aggregated)
+            parts.append(aggregated(token_loss, inputs.response_mask[rows], normaliser, inputs.group_ids[rows]))
+        whole, _ = loss(*inputs.part(), torch.Generator(), aggregated)
         expected = aggregated(whole, inputs.response_mask, normaliser, inputs.group_ids)
         torch.testing.assert_close(torch.stack(parts).sum(), expected, rtol=1e-12, atol=1e-14)
 

@@ -25,15 +25,8 @@ MINI_BATCH_LOSSES = [ClipCov(clip_fraction=1.0, covariance_low=0.0), FIPO(dual_c
 
 def call(loss: Any, inputs: Any, rows: Any = slice(None), log_probs: Any = None) -> Any:
     """Token loss and metrics of some rollouts."""
-    return loss(
-        (inputs.log_probs if log_probs is None else log_probs)[rows],
-        inputs.old_log_probs[rows],
-        inputs.advantages[rows],
-        inputs.response_mask[rows],
-        inputs.group_ids[rows],
-        torch.Generator().manual_seed(0),
-        Aggregation(loss.default_aggregation),
-    )
+    aggregation = Aggregation(loss.default_aggregation)
+    return loss(*inputs.part(rows, log_probs), torch.Generator().manual_seed(0), aggregation)
 
 
 def gradient_of(loss: Any, inputs: Any, parts: list[Any]) -> torch.Tensor:

@@ -91,8 +91,7 @@ def run(
     """Token losses [B, T], loss of the mini-batch, its gradient [B, T], and metrics [B, T]."""
     aggregation = aggregation or Aggregation(loss.default_aggregation)
     log_probs = inputs.log_probs.clone().requires_grad_()
-    arguments = (inputs.old_log_probs, inputs.advantages, inputs.response_mask, inputs.group_ids)
-    token_loss, metrics = loss(log_probs, *arguments, torch.Generator().manual_seed(0), aggregation)
+    token_loss, metrics = loss(*inputs.part(log_probs=log_probs), torch.Generator().manual_seed(0), aggregation)
     value = aggregation(token_loss, inputs.response_mask, Normaliser.of(inputs.response_mask))
     (gradient,) = torch.autograd.grad(value, log_probs)
     return token_loss.detach(), value.detach(), gradient, metrics

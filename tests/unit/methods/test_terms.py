@@ -44,18 +44,6 @@ def drawn(draw_loss_inputs: Callable[..., Any], seed: int, spread: float = 0.3) 
     return inputs, sampler.masked_fill(~inputs.response_mask, torch.nan)
 
 
-def tokens_of(inputs: Any, sampler: Any, log_probs: Any = None, rows: Any = slice(None)) -> Tokens:
-    return Tokens(
-        (inputs.log_probs if log_probs is None else log_probs)[rows],
-        inputs.old_log_probs[rows],
-        inputs.advantages[rows],
-        inputs.response_mask[rows],
-        inputs.group_ids[rows],
-        torch.Generator(),
-        given_sampler_log_probs=None if sampler is None else sampler[rows],
-    )
-
-
 def with_correction(loss: Any, correction: Any) -> Method:
     return Method(GRPO(), None, loss, Aggregation("token-mean"), RandomSplit(), None, correction=correction)
 
@@ -88,7 +76,7 @@ def test_weights_equal_their_references(rule: Any, spread: float, draw_loss_inpu
     changed = 0
     for seed in range(4):
         inputs, sampler = drawn(draw_loss_inputs, seed, spread)
-        weights, metrics = rule(tokens_of(inputs, sampler))
+        weights, metrics = rule(inputs.tokens(given_sampler_log_probs=sampler))
         torch.testing.assert_close(weights, reference(rule, inputs, sampler), rtol=1e-9, atol=1e-9)
         assert not weights[~inputs.response_mask].any() and not weights.requires_grad
         changed += int(metrics["corrected_fraction"].sum())
@@ -106,7 +94,7 @@ def test_any_loss_takes_a_correction(rule: Any, loss: Any, draw_loss_inputs: Cal
         log_probs = inputs.log_probs.clone().requires_grad_()
         normaliser = Normaliser.of(inputs.response_mask)
         for rows in parts:
-            tokens = tokens_of(inputs, sampler, log_probs, rows)
+            tokens = inputs.tokens(rows, log_probs, given_sampler_log_probs=sampler[rows])
             values, _ = method.token_loss(tokens)
             expected = plain.token_loss(tokens)[0] * reference(rule, inputs, sampler)[rows]
             torch.testing.assert_close(values, expected, rtol=1e-9, atol=1e-9)
@@ -118,17 +106,19 @@ def test_any_loss_takes_a_correction(rule: Any, loss: Any, draw_loss_inputs: Cal
 @pytest.mark.parametrize("rule", [*CORRECTIONS[:-1], Bypass()], ids=repr)
 def test_without_a_difference_a_correction_changes_nothing(rule: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs, _ = drawn(draw_loss_inputs, 5)
-    plain = with_correction(Clipped(), None).token_loss(tokens_of(inputs, None))[0]
+    plain = with_correction(Clipped(), None).token_loss(inputs.tokens())[0]
     for sampler in (None, inputs.old_log_probs):
-        assert torch.equal(with_correction(Clipped(), rule).token_loss(tokens_of(inputs, sampler))[0], plain)
+        assert torch.equal(
+            with_correction(Clipped(), rule).token_loss(inputs.tokens(given_sampler_log_probs=sampler))[0], plain
+        )
 
 
 def test_bypass_takes_the_sampler_for_the_policy_before_the_update(draw_loss_inputs: Callable[..., Any]) -> None:
     inputs, sampler = drawn(draw_loss_inputs, 6)
-    values, _ = with_correction(DPPOTV(), Bypass()).token_loss(tokens_of(inputs, sampler))
+    values, _ = with_correction(DPPOTV(), Bypass()).token_loss(inputs.tokens(given_sampler_log_probs=sampler))
     other = replace(inputs, old_log_probs=sampler)
-    assert torch.equal(values, with_correction(DPPOTV(), None).token_loss(tokens_of(other, None))[0])
-    assert not torch.equal(values, with_correction(DPPOTV(), None).token_loss(tokens_of(inputs, None))[0])
+    assert torch.equal(values, with_correction(DPPOTV(), None).token_loss(other.tokens())[0])
+    assert not torch.equal(values, with_correction(DPPOTV(), None).token_loss(inputs.tokens())[0])
 
 
 def test_a_range_keeps_its_ends_and_the_off_policy_mask_the_right_responses() -> None:
@@ -136,27 +126,11 @@ def test_a_range_keeps_its_ends_and_the_off_policy_mask_the_right_responses() ->
     upper = float(torch.tensor(log_ratio, dtype=torch.float64).exp())
     groups = torch.zeros(1, dtype=torch.int64)
     for rule, kept in ((Band(upper=upper), True), (Band(upper=upper - 1e-9), False), (Mask(upper=upper), True)):
-        tokens = Tokens(
-            old,
-            old,
-            torch.ones_like(old),
-            old < 0,
-            groups,
-            torch.Generator(),
-            old - log_ratio,
-        )
+        tokens = Tokens(old, old, torch.ones_like(old), old < 0, groups, torch.Generator(), old - log_ratio)
         assert bool(rule(tokens)[0].all()) == kept
     for advantage, dropped in ((-1.0, True), (1.0, False), (0.0, False)):
         new = old - 0.6
-        tokens = Tokens(
-            new,
-            old,
-            advantage * torch.ones_like(old),
-            old < 0,
-            groups,
-            torch.Generator(),
-            old,
-        )
+        tokens = Tokens(new, old, advantage * torch.ones_like(old), old < 0, groups, torch.Generator(), old)
         assert bool((OffPolicyMask(delta=0.5)(tokens)[0] == 0).all()) == dropped
         assert not (OffPolicyMask(delta=0.7)(tokens)[0] == 0).any()
 
@@ -185,9 +159,7 @@ def test_the_loss_term_is_its_reference(term: LossTerm, spread: float, draw_loss
     reference, mask = reference_of(inputs, 9, spread), inputs.response_mask
     plain, normaliser = inputs.log_probs.clone().requires_grad_(), Normaliser.of(mask)
     method = method_with(kl=term)
-    value, _ = Clipped()(
-        plain, inputs.old_log_probs, inputs.advantages, mask, inputs.group_ids, torch.Generator(), method.aggregation
-    )
+    value, _ = Clipped()(*inputs.part(log_probs=plain), torch.Generator(), method.aggregation)
     loss = method.aggregation(value, mask, normaliser)
     loss.backward()
     expected, slopes = float(loss.detach()), plain.grad.clone()
@@ -201,15 +173,7 @@ def test_the_loss_term_is_its_reference(term: LossTerm, spread: float, draw_loss
     for parts in ([torch.arange(8)], [torch.tensor([i]) for i in range(8)]):
         log_probs, total = inputs.log_probs.clone().requires_grad_(), 0.0
         for rows in parts:
-            tokens = Tokens(
-                log_probs[rows],
-                inputs.old_log_probs[rows],
-                inputs.advantages[rows],
-                mask[rows],
-                inputs.group_ids[rows],
-                torch.Generator(),
-                given_reference_log_probs=reference[rows],
-            )
+            tokens = inputs.tokens(rows, log_probs, given_reference_log_probs=reference[rows])
             values, metrics = method.token_loss(tokens)
             assert not values[~mask[rows]].any() and not metrics["reference_kl"][~mask[rows]].any()
             part = method.aggregation(values, mask[rows], normaliser)
@@ -265,10 +229,9 @@ def test_the_entropy_bonus_is_taken_from_the_loss_of_every_token(draw_loss_input
     inputs = draw_loss_inputs(4)
     mask = inputs.response_mask
     entropies = torch.rand(mask.shape, dtype=torch.float64).masked_fill(~mask, torch.nan).requires_grad_()
-    arguments = (inputs.log_probs, inputs.old_log_probs, inputs.advantages, mask, inputs.group_ids, torch.Generator())
     method = method_with(entropy_bonus=Fixed())
-    values, _ = method.token_loss(Tokens(*arguments, given_entropies=entropies, entropy_coefficient=0.25))
-    plain, _ = method.token_loss(Tokens(*arguments))
+    values, _ = method.token_loss(inputs.tokens(given_entropies=entropies, entropy_coefficient=0.25))
+    plain, _ = method.token_loss(inputs.tokens())
     torch.testing.assert_close(values[mask], (plain - 0.25 * entropies)[mask].detach(), rtol=1e-12, atol=0)
     assert not values[~mask].any()
     (gradient,) = torch.autograd.grad(values.sum(), entropies)
