@@ -85,10 +85,8 @@ def prompts(checkpoint: Path, locally: Path) -> list[tuple[int, ...]]:
 
 
 def backend(name: str, checkpoint: Path, temperature: float, top_p: float = 1.0) -> Backend:
-    sampling, model = (
-        SamplingParameters(max_new_tokens=32, temperature=temperature, top_p=top_p),
-        Checkpoint(checkpoint),
-    )
+    sampling = SamplingParameters(max_new_tokens=32, temperature=temperature, top_p=top_p)
+    model = Checkpoint(checkpoint)
     return load_backend(name, [model], BackendSettings("float32", "cpu", CONTEXT, model.end_tokens, sampling))
 
 

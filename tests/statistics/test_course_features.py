@@ -104,12 +104,7 @@ def test_a_difference_of_courses_has_both_variances() -> None:
 @pytest.mark.filterwarnings("error")
 def test_scores_beyond_a_curve_need_no_compute_or_never_come() -> None:
     curve = Curves(*(np.array([value]) for value in (0.25, 0.75, 0.0, 2.0)))
-    assert [float(curve.log_compute(score)[0]) for score in (0.2, 0.25, 0.75, 0.8)] == [
-        -np.inf,
-        -np.inf,
-        np.inf,
-        np.inf,
-    ]
+    assert [float(curve.log_compute(part)[0]) for part in (0.2, 0.25, 0.75, 0.8)] == [-np.inf, -np.inf, np.inf, np.inf]
     assert curve.log_compute(0.5)[0] == pytest.approx(2.0)
     assert curve.log_compute(0.65)[0] == pytest.approx(2.0 + np.log(4.0))  # four fifths of the gain: odds of four
     flat = Curves(*(np.array([value]) for value in (0.5, 0.5, 0.0, 2.0)))

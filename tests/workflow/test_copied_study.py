@@ -95,19 +95,8 @@ def test_a_model_that_was_fine_tuned_otherwise_is_refused(project_copy: Project)
         assert all(f"({key}: {value}".replace("'", '"')[:12] in said for key, value in otherwise.items())
 
 
-PLANTED = (
-    "typer",
-    "yaml",
-    "json",
-    "random",
-    "secrets",
-    "multiprocessing",
-    "numpy",
-    "torch",
-    "pydantic",
-    "pandas",
-    "rlvr",
-)
+PLANTED = ("typer", "yaml", "json", "random", "secrets", "multiprocessing", "numpy", "torch", "pydantic", "pandas")
+PLANTED += ("rlvr",)
 
 
 @pytest.mark.parametrize("path", [None, "", "."])

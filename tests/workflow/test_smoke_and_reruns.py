@@ -20,14 +20,8 @@ TABLES |= {"table_of_scores robust", "table_of_scores pass_at_k", "table_of_trai
 OF_METHODS = {"figure_of_methods profiles", "figure_of_methods pass_at_k"}
 FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences", *OF_METHODS}
 FIGURES_OF_SCORES |= {"figure_of_training cost_curves"}
-AFTER_SCORES = {
-    "compare",
-    *(f"page_responses {name}" for name in BENCHMARKS),
-    *TABLES,
-    *FIGURES_OF_SCORES,
-    "report_html",
-    "track",
-}
+AFTER_SCORES = {"compare", "report_html", "track", *TABLES, *FIGURES_OF_SCORES}
+AFTER_SCORES |= {f"page_responses {name}" for name in BENCHMARKS}
 
 
 def evaluation_of(runs: list[str]) -> set[str]:

@@ -247,10 +247,8 @@ def test_files_that_are_not_whole_are_refused_when_the_model_is_imported_or_load
 ) -> None:
     model = (import_copy(request.getfixturevalue(models), tmp_path / "copy") / "checkpoint").resolve()
     message = damage(model)
-    for refused in (
-        partial(import_model, str(model), tmp_path / "again"),
-        partial(load_policy, Checkpoint(model), "cpu"),
-    ):
+    ways = partial(import_model, str(model), tmp_path / "again"), partial(load_policy, Checkpoint(model), "cpu")
+    for refused in ways:
         with pytest.raises(UserError, match=message) as error:
             refused()
         assert "\n" not in str(error.value)

@@ -32,14 +32,7 @@ from rlvr.runs.state import State, StateStore, training_tensors
 from tests.unit.engine.conftest import DAPO, EXECUTION, MakeRun
 
 SETTINGS = {
-    **{
-        "prompt": "{problem}\n",
-        "seed": 1,
-        "steps": 30,
-        "batch_size": 8,
-        "micro_batch_tokens": 100,
-        "gradient_clip": 1.0,
-    },
+    **{"prompt": "{problem}\n", "seed": 1, "steps": 30, "batch_size": 8, "micro_batch_tokens": 100, "gradient_clip": 1},
     **{"learning_rate": 0.01, "warmup_steps": 2, "weight_decay": 0.0, "dtype": "float32", "prompt_form": "base"},
 }
 

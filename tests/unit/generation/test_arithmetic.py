@@ -77,10 +77,8 @@ print(describe()["code_paths"], describe()["torch_kernels"])
 
 
 def test_the_commands_load_no_numpy_before_the_code_paths_are_chosen() -> None:
-    assert (
-        run_python("-c", "import sys, rlvr.cli.application; print({'numpy', 'torch'} & sys.modules.keys())")
-        == "set()\n"
-    )
+    program = "import sys, rlvr.cli.application; print({'numpy', 'torch'} & sys.modules.keys())"
+    assert run_python("-c", program) == "set()\n"
 
 
 def test_a_process_that_has_loaded_numpy_keeps_its_code_paths() -> None:

@@ -303,21 +303,8 @@ DIFFERENT = [
     (r"\begin{pmatrix}1&2\\[4pt]3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\4&3\end{pmatrix}"),
 ]
 CHOSEN = ["Answer: C", "**Answer:** C", "**Answer**: C", "**Final Answer:** **C**", "Answer: C, since D is false"]
-CHOSEN += [
-    "Answer: C and I am sure",
-    r"\boxed{C}",
-    r"\boxed{\text{(C)}}",
-    r"\boxed{C. 42}",
-    r"\boxed{C} and again \boxed{C}",
-]
-NOT_CHOSEN = [
-    "Answer: C or D",
-    "Answer: C/D",
-    "Answer: C, D",
-    "Answer: (C) or (D)",
-    "Answer: C and D.",
-    r"\boxed{C or D}",
-]
+CHOSEN += ["Answer: C and I am sure", r"\boxed{C}", r"\boxed{\text{(C)}}", r"\boxed{C. 42}", r"\boxed{C}, so \boxed{C}"]
+NOT_CHOSEN = [f"Answer: {said}" for said in ("C or D", "C/D", "C, D", "(C) or (D)", "C and D.")] + [r"\boxed{C or D}"]
 NOT_CHOSEN += [r"\boxed{C, D}", r"\boxed{C} or \boxed{D}", r"\boxed{D} or \boxed{C}", "C or D"]
 
 

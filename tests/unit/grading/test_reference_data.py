@@ -50,11 +50,8 @@ def test_cases_of_the_second_review(pool: GradingPool) -> None:
     """No wrong answer is accepted, conventions included; of the right ones hardly any is missed."""
     rows = read("grader_cases_2.jsonl")
     verdicts = pool.grade(Case(row["text"], row["answer"], Kind(row["kind"]), bool(row["truncated"])) for row in rows)
-    wrong = {
-        row["id"]: row["expected"]
-        for row, verdict in zip(rows, verdicts, strict=True)
-        if verdict.correct != row["expected"]
-    }
+    pairs = zip(rows, verdicts, strict=True)
+    wrong = {row["id"]: row["expected"] for row, verdict in pairs if verdict.correct != row["expected"]}
     assert [name for name, expected in wrong.items() if not expected] == []
     assert set(wrong) <= NOT_READ
 

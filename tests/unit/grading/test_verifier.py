@@ -125,11 +125,7 @@ def test_the_first_problem_is_tried_before_anything_depends_on_it(tmp_path: Path
     for body, before, complaint in (
         ("return int(response) == 2", "", "mine.py: tried on problem p with an empty response: line 3: ValueError: "),
         ("return problem['gold']", "", "mine.py: tried on problem p with its gold answer: line 3: KeyError: 'gold'"),
-        (
-            "return 1",
-            "import torch",
-            "mine.py: cannot be loaded in the sandbox: line 1: ModuleNotFoundError: No module",
-        ),
+        ("return 1", "import torch", "mine.py: cannot be loaded in the sandbox: line 1: ModuleNotFoundError"),
     ):
         with pytest.raises(UserError) as raised:
             try_verifier(file_of(tmp_path, body, before), problems, tmp_path / "other")

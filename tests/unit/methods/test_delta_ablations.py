@@ -136,10 +136,8 @@ def delta_part(component: DelTA, vectors: list[Vector], advantages: list[float],
 def weights_from(component: Any, soft: dict[int, float], count: int) -> list[float]:
     """Range map and normaliser."""
     if getattr(component, "range_map", True):
-        lambdas = [
-            component.lambda_min + (component.lambda_max - component.lambda_min) * soft.get(n, 0.0)
-            for n in range(count)
-        ]
+        span = component.lambda_max - component.lambda_min
+        lambdas = [component.lambda_min + span * soft.get(n, 0.0) for n in range(count)]
         total, tokens = math.fsum(lambdas), count
     else:
         lambdas = [soft.get(n, 0.0) for n in range(count)]

@@ -123,12 +123,7 @@ def test_numbers_and_lists_of_parquet_keep_their_digits(tmp_path: Path) -> None:
     pd.DataFrame({"q": ["a", "b"], "gold": [0.12345678901234567, 1e-12], "o": [["x", "y"], ["z", "w"]]}).to_parquet(
         path
     )
-    own = {
-        "name": "mine",
-        "path": str(path),
-        "grader": "math",
-        "columns": {"id": None, "problem": "q", "answer": "gold"},
-    }
+    own = {"name": "a", "path": str(path), "grader": "math", "columns": {"id": None, "problem": "q", "answer": "gold"}}
     rows = read_benchmark(BenchmarkProblems.parse(own, "")).rows
     assert [float(row["answer"]) for row in rows] == [0.12345678901234567, 1e-12]
     choice = {**own, "grader": "choice", "option_seed": 1}
@@ -245,14 +240,8 @@ def test_a_drawn_subset_does_not_depend_on_other_rows(settings: dict[str, Any], 
         ({"rows": {"column": "number", "tenths": [10]}}, r"rows\.tenths.*10"),
         ({"count": 4}, "has 3 problems; expected 4"),
         ({"sha256": "0" * 64}, "tiny: its problems have SHA-256 .*; expected 0000"),
-        (
-            {"columns": {"id": "number", "problem": "text", "answer": "solution"}},
-            "lacks column text; has: number, quest",
-        ),
-        (
-            {"columns": {"id": "question", "problem": "number", "answer": "solution"}, "split": "train"},
-            "cannot be read as",
-        ),
+        ({"columns": {"id": "number", "problem": "text", "answer": "solution"}}, "lacks column text; has: number, "),
+        ({"columns": {"id": "question", "problem": "number", "answer": "solution"}, "split": "train"}, "cannot be"),
         (
             {"exclude": [{"id": 8, "answer": "1/3", "reason": "wrong"}]},
             "the gold of tiny-8 is .*, not '1/3'",

@@ -173,10 +173,8 @@ def test_validation_curves_have_a_panel_for_each_model_and_pass_through_the_mean
 
 def test_a_seed_that_stopped_early_is_drawn_where_all_seeds_are() -> None:
     runs = [_run("base", None), *(_run("a", seed) for seed in (1, 2))]
-    for values, steps in (
-        ([{"4": 0.1, "8": 0.5, "12": 0.3}, {"4": 0.2, "7": 0.7}], [4]),
-        ([{"4": 0.1}, {"3": 0.2}], []),
-    ):
+    stopping = [{"4": 0.1, "8": 0.5, "12": 0.3}, {"4": 0.2, "7": 0.7}]
+    for values, steps in ((stopping, [4]), ([{"4": 0.1}, {"3": 0.2}], [])):
         choices = [_choice(run, each) for run, each in zip(runs[1:], values, strict=True)]
         with figure_style():
             figure = draw_validation_curves(runs, choices)

@@ -83,12 +83,7 @@ def run(directory: Path, fails: str) -> subprocess.CompletedProcess[str]:
     make.parent.mkdir()
     make.write_text(MAKE_OF_CI)
     make.chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": f"{make.parent}:{os.environ['PATH']}",
-        "FAILS": fails,
-        "TMPDIR": str(directory),
-    }
+    environment = os.environ | {"PATH": f"{make.parent}:{os.environ['PATH']}", "FAILS": fails, "TMPDIR": str(directory)}
     return subprocess.run(
         [directory / ".ci/run"], env=environment, capture_output=True, text=True, check=False, timeout=600
     )

@@ -206,11 +206,8 @@ def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:
     """Snakemake tells a new total when the next job ends, which may be a training run of an hour."""
 
     def look(seeds: int | None, runs: int, possible: int) -> dict[str, Any]:
-        return {
-            "seeds": seeds,
-            "planned": {"train": runs, "sample": runs},
-            "possible": {"train": possible, "sample": 9},
-        }
+        planned, later = {"train": runs, "sample": runs}, {"train": possible, "sample": 9}
+        return {"seeds": seeds, "planned": planned, "possible": later}
 
     assert show("Stops when certain: ...", look=look(2, 1, 6)) == "Stops when certain: ...\n"
     assert show(event=LogEvent.RUN_INFO, stats={"train": 1, "total": 1}) == "1 job on 1 core, among them train 1\n"

@@ -239,14 +239,8 @@ def test_a_method_is_judged_at_the_rate_that_the_other_seeds_chose(tmp_path: Pat
     """GRPO is worse at the common rate, and better at twice as much; each seed of its is the best at another rate."""
     held_out = {name: [5, 5, 5] for of_method in RATES.values() for name in of_method}
     held_out |= {"grpo": [9, 2, 2], "grpo_rate_half": [1, 1, 1], "grpo_rate_twice": [1, 8, 8]}
-    solved = {
-        "dapo": 16,
-        "dapo_rate_half": 2,
-        "dapo_rate_twice": 30,
-        "grpo": 10,
-        "grpo_rate_half": 1,
-        "grpo_rate_twice": 22,
-    }
+    solved = {"dapo": 16, "dapo_rate_half": 2, "dapo_rate_twice": 30}
+    solved |= {"grpo": 10, "grpo_rate_half": 1, "grpo_rate_twice": 22}
     frame, text = written(tmp_path, study(tmp_path, held_out, solved))
     # Seed 1 has the rate of seeds 2 and 3. Those have the one of seed 1 and each other: 9 + 2 against 1 + 8.
     assert frame.loc["grpo", "seeds_by_rate"] == "0.1: 0, 0.2: 2, 0.4: 1"

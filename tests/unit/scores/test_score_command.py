@@ -95,10 +95,8 @@ def test_the_manifest_names_what_was_read_and_written(tmp_path: Path) -> None:
 
 
 def test_the_order_of_the_grades_does_not_matter(tmp_path: Path) -> None:
-    directories = [
-        write_grades(tmp_path, "tiny-base", half_right()),
-        write_grades(tmp_path, "tiny-dapo-s1", half_right()[::-1]),
-    ]
+    given = {"tiny-base": half_right(), "tiny-dapo-s1": half_right()[::-1]}
+    directories = [write_grades(tmp_path, *each) for each in given.items()]
     assert score(tmp_path, *directories) == 0
     one, other = json.loads((tmp_path / "scores" / "chain.json").read_text())["scores"]
     names = ("run", "method", "seed")

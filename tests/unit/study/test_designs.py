@@ -80,10 +80,7 @@ def test_a_study_that_stops_when_it_is_certain_has_eight_seeds_at_each_rate() ->
     [
         ({}, "smoke.yaml: validation: is not there; accepted: a study with it"),
         ({"validation": VALIDATION, "seeds": [1]}, "smoke.yaml: seeds: are [1]; accepted: 2 or more"),
-        (
-            {"validation": VALIDATION, "models": CHANGING},
-            "smoke.yaml: models.qwen.methods: is given; accepted: changes",
-        ),
+        ({"validation": VALIDATION, "models": CHANGING}, "smoke.yaml: models.qwen.methods: is given; accepted: "),
     ],
 )
 def test_a_study_that_cannot_choose_is_told_so_where_rates_are_asked_for(changes: dict[str, Any], said: str) -> None:
@@ -132,10 +129,7 @@ def test_a_study_that_is_read_from_its_results_has_the_same_methods() -> None:
     ("changes", "said"),
     [
         ({"seeds": {"at_most": 4, "looks": [2, 4], "margin": 2.0}}, "doses: are given with looks; accepted: a list of"),
-        (
-            {"training": {**with_doses()["training"], "sampler": {"stale": 1}}},
-            "doses: are given beside training.sampler",
-        ),
+        ({"training": {**with_doses()["training"], "sampler": {"stale": 1}}}, "doses: are given beside training"),
     ],
 )
 def test_doses_that_could_not_be_compared_are_refused(changes: dict[str, Any], said: str) -> None:
@@ -150,6 +144,7 @@ RATIO = {"name": "ratio", "levels": [{"level": "token"}, {"level": "sequence", "
 NONE = {"level": "none", "loss": {"epsilon_low": 1.0, "epsilon_high": 1e6}}
 CLIP = {"name": "clip", "levels": [{"level": "ratio"}, {"level": "probability", "loss": {"name": "dppo_tv"}}, NONE]}
 RATE = {"name": "rate", "levels": [{"level": "once"}, {"level": "twice", "learning_rate_factor": 2.0}]}
+MISSPELT = {"level": "x", "los": {}}
 EXCLUDED = [{"ratio": "sequence", "clip": "probability"}]
 PLAIN = {"extends": "dapo", "title": "Plain", "loss": {"dual_clip": None}}
 
@@ -183,12 +178,7 @@ def test_the_planned_factorial_has_40_cells_on_two_sizes_and_says_what_it_cannot
     assert len(study.trained_runs) == 2 * 2 * (40 + 2)
     assert study.config.factorial is not None
     said = " ".join(describe(study.config.factorial, 2))
-    for part in (
-        "40 of 96 cells",
-        "ratio sequence with clip probability (16 cells)",
-        "resolution 5",
-        "main effects: 0.22",
-    ):
+    for part in ("40 of 96 cells", "ratio sequence with clip probability (16", "resolution 5", "main effects: 0.22"):
         assert part in said
 
 
@@ -198,26 +188,14 @@ def test_the_planned_factorial_has_40_cells_on_two_sizes_and_says_what_it_cannot
         ({}, {"methods": {"plain": PLAIN, "delta": {}}}, "beside the methods plain, delta; accepted: one, and"),
         ({}, {"seeds": [1]}, "seeds [1]; accepted: 2 or more"),
         ({}, {"doses": {"stale": [1]}}, "is given beside doses"),
-        (
-            {"excluded": [{"ratio": "sequence", "clip": "off"}]},
-            {},
-            "excluded: has clip: off; accepted: ratio: token, seq",
-        ),
+        ({"excluded": [{"ratio": "sequence", "clip": "off"}]}, {}, "excluded: has clip: off; accepted: ratio: token"),
         ({"excluded": [{"ratio": "token", "clip": "ratio"}]}, {}, "has the first level of every factor"),
         ({"generators": {"clip": ["ratio", "rate"]}}, {}, "generators.clip: is ratio, rate; accepted: a factor of two"),
         ({"parts": {"Both": EXCLUDED[0]}}, {}, "by a cell that is excluded: ratio sequence, clip probability"),
         ({"parts": {"None": {"ratio": "token"}}}, {}, "parts: has the first level of every factor that it names"),
         ({"factors": [RATIO, RATIO]}, {}, "factors.ratio: is given twice"),
-        (
-            {"excluded": [{"ratio": "sequence", "rate": level} for level in ("once", "twice")]},
-            {},
-            "effect of ratio seq",
-        ),
-        (
-            {"factors": [RATIO, {**RATE, "levels": [*RATE["levels"], {"level": "x", "los": {}}]}], "excluded": []},
-            {},
-            "los",
-        ),
+        ({"excluded": [{"ratio": "sequence", "rate": level} for level in ("once", "twice")]}, {}, "effect of ratio"),
+        ({"factors": [RATIO, {**RATE, "levels": [*RATE["levels"], MISSPELT]}], "excluded": []}, {}, "unknown key los"),
     ],
 )
 def test_factorials_without_effects_are_refused(factorial: dict[str, Any], changes: dict[str, Any], said: str) -> None:

@@ -193,10 +193,8 @@ def test_what_was_measured_is_told(tmp_path: Path) -> None:
     rows = {"step": [1, 2], "seconds_step": [31.5, 20.25], "sampler_difference_mean": [0.001, 0.002]}
     pd.DataFrame(rows).to_parquet(place / "metrics.parquet")
     Manifest("run", {}, {}, {}, "f", {"tokens_generated": 4096}).write(place / "manifest.json")
-    write_json(
-        tmp_path / "results/scores/aime_2024.json",
-        {"scores": [{"run": "qwen3_8b_base-delta-s1", "average_at_k": 0.1}]},
-    )
+    score = {"run": "qwen3_8b_base-delta-s1", "average_at_k": 0.1}
+    write_json(tmp_path / "results/scores/aime_2024.json", {"scores": [score]})
     lines = report(content, tmp_path)
     assert lines[0].startswith("qwen3_8b_base-delta-s1: 2 steps by verl, states saved, 4096 tokens")
     assert any(line.split() == ["seconds_step", "31.5", "20.25"] for line in lines)

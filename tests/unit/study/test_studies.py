@@ -21,13 +21,7 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 
 def write(directory: Path, name: str, **change: object) -> Path:
     (directory / "main.yml").touch()
-    study = {
-        "extends": "main.yml",
-        "study": name,
-        "folder": f"studies/{name}",
-        "reference_method": "dapo",
-        "seeds": [1],
-    }
+    study = {"extends": "main.yml", "study": name, "folder": f"studies/{name}", "reference_method": "dapo"}
     path = directory / f"{name}.yaml"
     path.write_text(yaml.safe_dump({**study, "seeds": [1], "methods": {"dapo": {}, "grpo": {}}, **change}))
     return path

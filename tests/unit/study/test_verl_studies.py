@@ -38,11 +38,8 @@ def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
     assert study.engine == "verl" and len(study.trained_runs) >= 2
     assert all(run.gradient_clip == 1.0 for run in study.training.values())
     for run in study.trained_runs:
-        check(
-            VerlRun.parse(study.resolved_run(run.run), "run.json"),
-            Cluster.parse(study.cluster(run.run), "cluster"),
-            None,
-        )
+        spec = VerlRun.parse(study.resolved_run(run.run), "run.json")
+        check(spec, Cluster.parse(study.cluster(run.run), "cluster"), None)
 
 
 @pytest.mark.parametrize("name", ["dapo", "fipo", "directions", "directions_7b"])

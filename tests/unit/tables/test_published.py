@@ -248,10 +248,8 @@ def test_a_model_without_a_name_in_papers_compares_with_nothing() -> None:
 
 
 def test_a_method_that_a_model_changes_stands_beside_the_entry_that_it_is() -> None:
-    results, rows = (
-        full_size("fipo", 16),
-        [published(1.0, method="fipo"), published(2.0, method="fipo_symmetric_range")],
-    )
+    rows = [published(1.0, method="fipo"), published(2.0, method="fipo_symmetric_range")]
+    results = full_size("fipo", 16)
     own = {"models": {"m": "tiny"}, "methods": {"m": {"fipo": "fipo_symmetric_range"}}, **SETTINGS}
     (one,) = compare_with_papers(results, rows, {"2600.00001": PAPER}, own)
     assert (one["published"], one["method"]) == (0.02, "fipo")

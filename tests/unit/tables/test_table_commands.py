@@ -189,19 +189,12 @@ def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path
     assert shown_cells["No answer"] == f"{100 * 11 / (12 * 32):.1f}"
     assert shown_cells["Disagree"] == f"{100 * 3 / (12 * 32):.1f}"
     assert (shown_cells["Only ours (count)"], shown_cells["Only second (count)"]) == ("7", "14")
-    assert (hidden_cells["Compared"], hidden_cells["Disagree"], hidden_cells["Second failed (count)"]) == (
-        "withheld",
-        "–",
-        "–",
-    )
+    assert [hidden_cells[name] for name in ("Compared", "Disagree", "Second failed (count)")] == ["withheld", "–", "–"]
     frame = pd.read_csv(tmp_path / "audit.csv")
     assert list(frame["run"]) == 2 * [run["run"] for run in editable_study.runs()]
     assert frame["disagreement"][0] == 3 / (12 * 32) and frame["compared"].isna().sum() == 7
-    assert set(verify_outputs(tmp_path / "audit.manifest.json", "table").outputs) == {
-        "audit.md",
-        "audit.csv",
-        "audit.tex",
-    }
+    outputs = set(verify_outputs(tmp_path / "audit.manifest.json", "table").outputs)
+    assert outputs == {"audit.md", "audit.csv", "audit.tex"}
 
 
 def test_an_audit_without_a_run(editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ def rows(values: torch.Tensor) -> torch.Tensor:
     return nested([row[:length] for row, length in zip(values, LENGTHS, strict=True)])
 
 
+FIRST = {"index": 4, "id": "p-7"}
 BATCH = {
     "response_mask": rows(torch.ones(3, 3, dtype=torch.int64)),
     "prompts": nested([torch.tensor([2, 3]), torch.tensor([2]), torch.tensor([4])]),
@@ -42,11 +43,7 @@ BATCH = {
     "rollout_log_probs": rows(-torch.arange(9.0).reshape(3, 3)),
     "entropy": rows(torch.full((3, 3), 0.25)),
     "rm_scores": rows(torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])),
-    "extra_info": [
-        SimpleNamespace(data={"index": 4, "id": "p-7"}),
-        {"index": 4, "id": "p-7"},
-        {"index": 1, "id": "p-2"},
-    ],
+    "extra_info": [SimpleNamespace(data=FIRST), FIRST, {"index": 1, "id": "p-2"}],
     Field.REWARD: torch.tensor([1.0, 0.0, 0.0]),
     Field.ADVANTAGE: torch.tensor([0.7, -0.7, 0.0]),
     Field.COUNTED: torch.tensor([True, True, True]),
