@@ -186,8 +186,7 @@ class Controls(Record):
     random_rewards: str | None = Field(
         default=None,
         exclude_if=lambda method: method is None,
-        description="a method that trains on rewards of chance, such as dapo_random_rewards: what it gains, no reward "
-        "has taught",
+        description="a method that trains on rewards of chance, such as dapo_random_rewards",
     )
 
 

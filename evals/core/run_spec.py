@@ -160,8 +160,8 @@ class _Run(Record):
 class ValidationSchedule(Record):
     """The times and sizes of the scores that a training takes on held-out problems."""
 
-    every: Count = Field(description="rollout steps between two scores; the first is before the run")
-    samples_per_problem: Count = Field(description="samples of each problem, from random numbers of their own")
+    every: Count = Field(description="rollout steps between two scores")
+    samples_per_problem: Count = Field(description="samples of each problem")
 
 
 class Validation(ValidationSchedule):
@@ -283,7 +283,7 @@ class Machines(Record):
     checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = Field(default=2, description="saved states")
     rollout_kl_limit: Positive = Field(
         default=0.1,
-        description="KL divergence of vLLM's distribution from the trainer's, in nats a token, above which a run ends",
+        description="KL divergence of vLLM from the trainer, in nats a token, above which a run ends",
     )
     overrides: dict[OptionOfVerl, Any] = Field(
         default={},

@@ -103,12 +103,8 @@ class TrainingSettings(Record):
 
     steps: Count = Field(description="rollout steps")
     prompts_per_step: Count = Field(description="prompts in a rollout batch")
-    samples_per_prompt: Annotated[int, Field(ge=2), BOUNDED] = Field(
-        description="responses to each prompt; a rollout batch is the product of both"
-    )
-    updates_per_step: Count = Field(
-        description="optimizer steps per rollout batch; with one, every clip and gate has the same gradient"
-    )
+    samples_per_prompt: Annotated[int, Field(ge=2), BOUNDED] = Field(description="responses to each prompt")
+    updates_per_step: Count = Field(description="optimizer steps per rollout batch")
     max_new_tokens: Count = Field(description="longest response in tokens")
     temperature: Positive = Field(description="temperature of the rollouts")
     top_p: Share = Field(
@@ -140,13 +136,13 @@ class TrainingSettings(Record):
     )
     unjudged: Literal["wrong", "left_out"] = Field(
         default="wrong",
-        description="what a response that could not be judged is worth: `wrong`, or `left_out` of every mean "
+        description="worth of a response that could not be judged: `wrong`, or `left_out` of every mean "
         "(docs/grading.md)",
     )
     unjudged_limit: ShareOrZero = Field(
         default=0.1,
-        description="share of a run's responses so far, beyond 10, on which the grader may fail before the run "
-        "stops; 1: never",
+        description="share of a run's responses, beyond 10, on which the grader may fail before the run stops; 1: "
+        "never",
     )
 
     @model_validator(mode="after")
@@ -240,12 +236,11 @@ class LocalTraining(TrainingSettings):
     )
     share_prompts: bool = Field(
         default=False,
-        description="whether a pass computes a prompt once for all its rollouts; changes rounding only; engine local",
+        description="whether a pass computes a prompt once for its rollouts; changes rounding only; engine local",
     )
     sampling_backend: Literal["local", "vllm"] = Field(
         default="local",
-        description="what draws rollouts: the trainer's own model, or vLLM in the trainer's process "
-        "(docs/real_model.md); engine local",
+        description="what draws rollouts: the trainer's model, or vLLM (docs/real_model.md); engine local",
     )
     sampling_batch_size: Count = Field(description="rollouts decoded at a time; engine local")
     sampler: SamplerDose | None = Field(

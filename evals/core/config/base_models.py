@@ -82,8 +82,7 @@ class Skipping(Settings):
     """Solutions of problems in words that leave out the results of some steps."""
 
     shares: Fractions = Field(
-        description="how often a step's result is left out before another step; each of plus 2 to times 9 has one "
-        "of these shares, drawn once"
+        description="how often a result before another step is left out; each step has one of these shares"
     )
 
 
@@ -161,8 +160,7 @@ class BaseTraining(Schedule):
 
     stop_at: StopAt | None = Field(
         default=None,
-        description="accuracy at which training ends, `{accuracy: 0.35, every: 100}`, an error if it is not "
-        "reached; the learning rate falls as over all `steps`",
+        description="accuracy at which training ends, `{accuracy: 0.35, every: 100}`, an error if it is not reached",
     )
 
     @model_validator(mode="after")
@@ -195,8 +193,8 @@ class FromScratch(Settings):
     reinforcement: Reinforcement | None = Field(default=None, description="how methods train this model")
     bases: Count = Field(
         default=1,
-        description="number of base models, from which training seeds 1, 2, ... start in turn; each has seeds one "
-        "higher than the one before",
+        description="number of base models, from which training seeds start in turn; each has seeds one higher than "
+        "the one before",
     )
 
     prompt_form: ClassVar[Literal["base"]] = "base"

@@ -106,8 +106,8 @@ class _Benchmark(Settings):
     verifier: Verifier = None
     extraction: Literal["marked", "last_statement"] = Field(
         default="marked",
-        description="what counts as the answer: what is marked; or, where nothing is, what the last sentence with a "
-        "number or formula states (docs/grading.md)",
+        description="what counts as the answer: what is marked; or else what the last sentence with a number or "
+        "formula states (docs/grading.md)",
     )
     max_new_tokens: Count = Field(
         default=4096,

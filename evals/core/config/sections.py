@@ -76,8 +76,7 @@ class SeedsByLooks(Settings):
     margin: Annotated[Positive, Field(le=100)] = Field(description="points within which an interval means equivalent")
     level: Annotated[Positive, Field(le=50)] = Field(
         default=5.0,
-        description="per cent of studies that may have a false verdict on a score, and as many on falls; "
-        "`rlvr-bench judge` divides it by the number of judgements",
+        description="per cent of studies that may have a false verdict on a score, and as many on falls",
     )
 
     @model_validator(mode="after")
@@ -126,13 +125,12 @@ class Evaluation(BenchmarkSampling, Settings):
     samples_of: dict[Name, Count] = Field(default={}, description="another k, by benchmark; in a study without methods")
     prompt: Literal["training", "benchmark"] | None = Field(
         default=None,
-        description="training: problems.prompt, as in training; benchmark: the benchmark's own. Default: training "
-        "with a published training set, else benchmark. Multiple choice and programs keep their own",
+        description="training: problems.prompt (the default with a published training set); benchmark: the "
+        "benchmark's own. Multiple choice and programs keep their own",
     )
     decodings: dict[Name, Decoding] = Field(
         default={},
-        description="further ways of sampling by name, such as `greedy: {temperature: 0, samples_per_problem: 1}`, "
-        "each a column of the main table (docs/evaluation.md)",
+        description="further ways of sampling by name (docs/evaluation.md)",
     )
     audited: Share = Field(
         default=0.125,
@@ -155,8 +153,8 @@ class Statistics(Settings):
     )
     weighting: Weighting | None = Field(
         default=None,
-        description="weights in the mean over benchmarks: the same for all `benchmarks` (the default) or all "
-        "`problems`, or a number for each",
+        description="weights in the mean over benchmarks: equal for `benchmarks` (the default) or for `problems`, "
+        "or a number for each",
     )
     fall: Fall = Field(
         default=FALL,

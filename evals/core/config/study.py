@@ -45,15 +45,15 @@ class StudyConfig(Settings):
     study: Name = Field(description="name; also that of the MLflow experiment")
     folder: Annotated[str, Matching("studies/[a-z0-9_]{1,64}", "studies/NAME")] | None = Field(
         default=None,
-        description="directory below results/ of what belongs to this study alone (default: results/ itself); "
-        "problems, models, runs, samples and grades are shared with the study that it extends",
+        description="directory below results/ of what belongs to this study alone (default: results/ itself); the "
+        "rest is shared with the study that it extends",
     )
     title: Title | None = Field(default=None, description="heading of its report")
     paper: Arxiv | None = Field(default=None, description="the paper that it follows")
     question: Text | None = Field(default=None, description="the question that it answers, in a sentence")
     beside: Name | None = Field(
         default=None,
-        description="a study of config/studies that is made with this one, and whose curves stand beside its own",
+        description="a study of config/studies whose curves stand beside its own",
     )
     score_at: Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE] | None = Field(
         default=None,
@@ -99,8 +99,7 @@ class StudyConfig(Settings):
     training: TrainingChanges = Field(default={}, description="training settings of every method")
     contrast_steps: Index | None = Field(
         default=None,
-        description="steps of each run at which the angle to the reference method's gradient is measured "
-        "(docs/evaluation.md); default 4; 0: none; engine local",
+        description="steps of each run at which contrast is measured (docs/evaluation.md); default 4; engine local",
     )
     evaluation: Evaluation = Field(description="sampling for evaluation")
     checkpoint: Literal["last"] | Checkpoint | None = Field(
