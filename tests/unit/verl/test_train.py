@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evals.core.errors import UserError
-from evals.core.files import write_json
+from evals.core.files import read_json, write_json
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.engines.verl.checkpoints import (
