@@ -181,10 +181,10 @@ class Looks(Record):
 class Controls(Record):
     """Two methods of a study whose verdicts are known beforehand: whether the others can be believed."""
 
-    positive: str = setting("a method that is known to harm: a study that works finds it worse")
-    negative: str = setting("a method that is known to change nothing: a study that works finds no difference")
+    positive: str = setting("a method that is known to harm")
+    negative: str = setting("a method that is known to change nothing")
     random_rewards: str | None = setting(
-        "a method that trains on rewards of chance, such as dapo_random_rewards: what it gains, no reward has taught",
+        "a method that trains on rewards of chance, such as dapo_random_rewards",
         None,
         exclude_if=lambda method: method is None,
     )

@@ -129,7 +129,7 @@ class ProblemKind(Record):
     """A family of generated problems at one length."""
 
     family: Literal["chain", "reverse", "variables", "worded", "hundreds", "program"] = setting(
-        "chain, reverse, variables, worded, hundreds or program, which needs a verifier"
+        "program needs a verifier"
     )
     operands: int = setting("digits of a problem", ge=2, le=16)
 

@@ -45,10 +45,10 @@ class Service(Record):
 
     base_url: Annotated[
         str, AfterValidator(_without_secrets), Matching(r"https?://\S+", "an address such as http://127.0.0.1:8000/v1")
-    ] = setting("address of the server, with the version; it is no part of what the samples are")
+    ] = setting("address of the server, with the version")
     model: Text = setting("the name that the server knows it by")
     api_key_variable: Annotated[str, Matching(r"\w+_API_KEY", "a variable whose name ends in _API_KEY")] = setting(
-        "environment variable with the key, which is written nowhere", "OPENAI_API_KEY"
+        "environment variable with the key", "OPENAI_API_KEY"
     )
     extra_body: dict[str, Any] = setting("extra JSON fields for each request; null removes a field", {})
     timeout: Positive = setting("seconds that a response may take", 3600.0)
@@ -58,8 +58,8 @@ class Head(Record):
     """The precision of a model's head."""
 
     head_dtype: Literal["float32"] | None = setting(
-        "precision of the language-model head, in training and evaluation alike: `float32`; default: that of the "
-        "rest; backend and engine local, of Llama, Qwen2 and Qwen3",
+        "precision of the language-model head; default: the model's; engine and backend local, of Llama, Qwen2 and "
+        "Qwen3",
         None,
     )
 
@@ -158,8 +158,8 @@ class _Run(Record):
 class ValidationSchedule(Record):
     """The times and sizes of the scores that a training takes on held-out problems."""
 
-    every: Count = setting("rollout steps between two scores; the first is before the run")
-    samples_per_problem: Count = setting("samples of each problem, from random numbers of their own")
+    every: Count = setting("rollout steps between two scores")
+    samples_per_problem: Count = setting("samples of each problem")
 
 
 class Validation(ValidationSchedule):
@@ -232,11 +232,11 @@ def read_run(path: Path) -> RunSpec:
 class TrainingExecution(Record):
     """The execution of a training by either engine; nothing here changes its numbers."""
 
-    checkpoint_interval: Count = setting("training steps between saved states: what a kill can cost", 10)
+    checkpoint_interval: Count = setting("training steps between saved states", 10)
     grading_workers: Count = setting("processes for answers that need symbolic comparison", 1)
     rollouts_kept_every: Count | None = setting(
-        "training steps between two whose rollouts a run keeps, token by token, beside those of step 1; the page "
-        "rollouts/index.html shows them; default: none are kept",
+        "training steps between two whose rollouts are kept token by token, beside step 1 (docs/tokens.md); default: "
+        "none",
         None,
     )
 
@@ -251,11 +251,11 @@ class Execution(TrainingExecution, OneDevice):
     """The execution of a run by the local engine; nothing here changes its numbers."""
 
     gradient_checkpointing: bool = setting(
-        "whether a run recomputes layers for the gradient instead of keeping them: less memory, a third more time; "
-        "engine local",
-        False,
+        "whether layers are computed again for the gradient: less memory, a third more time; engine local", False
     )
-    lock_wait_seconds: NotNegative = setting("patience with another process that writes into the same directory", 600.0)
+    lock_wait_seconds: NotNegative = setting(
+        "seconds to wait for another process that writes into the same directory", 600.0
+    )
 
 
 class Machines(Record):
@@ -265,7 +265,7 @@ class Machines(Record):
     """
 
     platform: Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")] = setting(
-        "or the Python module of another one; `tests/engines/cpu_launch.py` is one for CPUs", "cuda"
+        "cuda, or the Python module of another platform, as `tests/engines/cpu_launch.py` for CPUs", "cuda"
     )
     nodes: Count = setting("machines")
     gpus_per_node: Count = setting("GPUs of each machine")
@@ -273,19 +273,13 @@ class Machines(Record):
     rollout_tensor_parallel: Count = setting("GPUs that share a vLLM replica", 1)
     tokens_per_device: Count = setting("tokens in one forward pass of a GPU")
     gpu_memory_utilization: Share = setting("share of GPU memory for vLLM", 0.6)
-    offload: bool = setting("whether weights and optimizer wait in host memory while they are not used", False)
-    checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = setting(
-        "saved states: 2 or more, so that a damaged one leaves another", 2
-    )
+    offload: bool = setting("whether weights and optimizer wait in host memory", False)
+    checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = setting("saved states", 2)
     rollout_kl_limit: Positive = setting(
-        "a step whose rollouts have a larger KL divergence of vLLM's distribution from the trainer's, in nats a "
-        "token, ends the run before its update",
-        0.1,
+        "KL divergence of vLLM from the trainer, in nats a token, above which a run ends", 0.1
     )
     overrides: dict[OptionOfVerl, Any] = setting(
-        "any option of verl with its value, as Hydra has it (`+` before the key adds it), but none that the project "
-        "sets; one that can change results becomes part of the run (docs/paper_scale.md)",
-        {},
+        "options of verl, as Hydra has them, but none that the project sets (docs/paper_scale.md)", {}
     )
 
     @property

@@ -23,12 +23,10 @@ class TokenDistribution(Record):
 
     max_new_tokens: Count = setting("longest response in tokens, its end token included")
     temperature: NotNegative = setting("sampling temperature; 0 takes the most likely token (greedy)", 1.0)
-    top_p: Share = setting(
-        "top-p (nucleus) sampling: the smallest set of tokens with this probability is kept; 1: all", 1.0
-    )
-    top_k: Index = setting("top-k sampling: number of most likely tokens that are kept; 0: all", 0)
+    top_p: Share = setting("top-p (nucleus) sampling: share of the probability that is kept; 1: all", 1.0)
+    top_k: Index = setting("top-k sampling: number of tokens that are kept; 0: all", 0)
     min_p: ShareOrZero = setting(
-        "min-p sampling: least probability of a token that is kept, as a share of the most likely token's", 0.0
+        "min-p sampling: least probability of a kept token, as a share of the likeliest one's", 0.0
     )
 
     def resolved(self) -> dict[str, float | int]:
@@ -48,9 +46,7 @@ class BenchmarkSampling(SamplingParameters):
     """The sampling of benchmarks, for every model of a study alike."""
 
     seed: Index = setting("random seed")
-    stop: Annotated[tuple[Text, ...], *UNIQUE] = setting(
-        "texts that end a response and are cut off it, such as the beginning of a next problem", ()
-    )
+    stop: Annotated[tuple[Text, ...], *UNIQUE] = setting("texts that end a response and are cut off it", ())
     few_shot: tuple[Example, ...] = setting("worked examples before each problem", ())
     backend: Literal["local", "transformers", "vllm", "server"] = setting(
         "inference backend (docs/benchmarks.md); models of source server are sampled by their server", "local"
@@ -68,12 +64,10 @@ class Prompting(Record):
         "base: plain text; chat: the user's turn of the chat template", "base"
     )
     system_prompt: Text | None = setting(
-        "prompt_form chat, of a model that is not trained: the turn before all others", None
+        "prompt_form chat: the turn before all others, of a model that is not trained", None
     )
     chat_template_kwargs: dict[str, Any] = setting(
-        "prompt_form chat: what the template is told, in training and evaluation alike, such as {enable_thinking: "
-        "false}",
-        {},
+        "prompt_form chat: arguments of the template, such as {enable_thinking: false}", {}
     )
 
     def check_whole(self) -> None:

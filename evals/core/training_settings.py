@@ -45,8 +45,8 @@ class Lora(Record):
     rank: Count = setting("rows of A and columns of B")
     alpha: Positive = setting("the scale of what is added, times the rank")
     target_modules: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = setting(
-        "the adapted layers by the ends of their names, as `[q_proj, v_proj]`; `all-linear`: every linear layer but "
-        "the head",
+        "adapted layers by the ends of their names, as `[q_proj, v_proj]`; `all-linear`: every linear layer but the "
+        "head",
         "all-linear",
     )
 
@@ -59,7 +59,7 @@ class EarlyStop(Record):
     """
 
     window: Count = setting("rollout steps whose rewards are averaged")
-    patience: Count = setting("steps that this average may stay without a new highest value")
+    patience: Count = setting("steps that this average may have no new highest value")
 
     def last_step(self, rewards: Sequence[float]) -> int | None:
         """The step with which a training ends that had these mean rewards, one a step; None if it goes on."""
@@ -86,12 +86,8 @@ class SamplerDose(Record):
     weights: Rounding | None = setting(
         "what the sampler's weights are rounded to; integers share a scale in each row", None
     )
-    stale: Index = setting(
-        "rollout steps that the sampler's policy is behind, as far as there are; it gets new weights once a step, "
-        "after all updates",
-        0,
-    )
-    top_p: Share = setting("share of the probability that is drawn from; the sampler's log-probs are of this part", 1.0)
+    stale: Index = setting("rollout steps that the sampler's policy is behind", 0)
+    top_p: Share = setting("share of the probability that is drawn from", 1.0)
     noise: NotNegative = setting("standard deviation of normal noise on every logit", 0.0)
 
 
@@ -104,47 +100,31 @@ class TrainingSettings(Record):
 
     steps: Count = setting("rollout steps")
     prompts_per_step: Count = setting("prompts in a rollout batch")
-    samples_per_prompt: Annotated[int, Field(ge=2), BOUNDED] = setting(
-        "responses to each prompt; a rollout batch is the product of both"
-    )
-    updates_per_step: Count = setting(
-        "optimizer steps per rollout batch; with one, every clip and gate has the same gradient"
-    )
+    samples_per_prompt: Annotated[int, Field(ge=2), BOUNDED] = setting("responses to each prompt")
+    updates_per_step: Count = setting("optimizer steps per rollout batch")
     max_new_tokens: Count = setting("longest response in tokens")
     temperature: Positive = setting("temperature of the rollouts")
-    top_p: Share = setting(
-        "share of the probability that rollouts are drawn from, the likeliest tokens first; 1: all", 1.0
-    )
+    top_p: Share = setting("share of the probability that rollouts are drawn from; 1: all", 1.0)
     learning_rate: Positive = setting("AdamW's, after warm-up")
     warmup_updates: Index = setting("optimizer steps over which the learning rate rises linearly")
     learning_rate_decay_from: ShareOrZero = setting(
-        "fraction of the rollout steps after which the learning rate falls linearly, step by step, to 0; 1: it stays "
-        "constant",
-        1.0,
+        "fraction of the rollout steps after which the learning rate falls linearly to 0; 1: constant", 1.0
     )
     planned_steps: Count | None = setting(
-        "rollout steps of the run whose beginning this one is: its learning rate falls as in that one; default: "
-        "`steps`",
-        None,
+        "rollout steps of the run whose beginning this one is, for the learning rate; default: `steps`", None
     )
     weight_decay: NotNegative = setting("weight decay of AdamW")
     adam_beta1: _Decay = setting("AdamW's decay of the mean gradient", 0.9)
     adam_beta2: _Decay = setting("AdamW's decay of the mean square", 0.999)
     adam_epsilon: Positive = setting("what AdamW adds to the root of the square", 1e-8)
     gradient_clip: Positive = setting("largest norm of the gradient")
-    lora: Lora | None = setting(
-        "low-rank adapters, which are trained in place of the model's weights (docs/real_model.md)", None
-    )
+    lora: Lora | None = setting("low-rank adapters in place of all weights (docs/real_model.md)", None)
     early_stop: EarlyStop | None = setting("end of a run whose mean reward no longer rises (docs/evaluation.md)", None)
     unjudged: Literal["wrong", "left_out"] = setting(
-        "what a response is worth that nobody could judge (docs/grading.md): `wrong`, or `left_out`: it has no part "
-        "in any mean of groups, losses and metrics, nor has one that is alone in its group then",
-        "wrong",
+        "worth of a response that could not be judged: `wrong`, or `left_out` of every mean (docs/grading.md)", "wrong"
     )
     unjudged_limit: ShareOrZero = setting(
-        "share of a run's responses so far, beyond 10, on which the grader may fail before the run stops; answers "
-        "that cannot be read do not count; 1: never",
-        0.1,
+        "share of a run's responses, beyond 10, on which the grader may fail before the run stops; 1: never", 0.1
     )
 
     def check_whole(self) -> None:
@@ -223,18 +203,13 @@ class LocalTraining(TrainingSettings):
         "rollouts in one forward pass of the trainer; changes rounding only; engine local"
     )
     micro_batch_tokens: Count | None = setting(
-        "most tokens in such a pass, with prompts and padding; a longer rollout has a pass of its own; engine local",
-        None,
+        "most tokens in such a pass, with prompts and padding; a longer rollout has its own; engine local", None
     )
     share_prompts: bool = setting(
-        "whether a pass computes a prompt once for all its rollouts, where the batched decoder computes the model; "
-        "changes rounding only; engine local",
-        False,
+        "whether a pass computes a prompt once for its rollouts; changes rounding only; engine local", False
     )
     sampling_backend: Literal["local", "vllm"] = setting(
-        "what draws rollouts: `local`, the trainer's own model; `vllm`, in the trainer's process, with the weights "
-        "handed over in memory before each rollout batch (docs/real_model.md); engine local",
-        "local",
+        "what draws rollouts: the trainer's model, or vLLM (docs/real_model.md); engine local", "local"
     )
     sampling_batch_size: Count = setting("rollouts decoded at a time; engine local")
     sampler: SamplerDose | None = setting(

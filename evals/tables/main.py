@@ -87,7 +87,7 @@ def main_columns(
         verdict,
         Column("Seeds", lambda row: len(row.seeds) or numbers.NOTHING),
         cost("Tokens", "tokens_generated", numbers.count),
-        cost("Steps", "optimizer_steps", numbers.whole),
+        cost("Updates", "optimizer_steps", numbers.whole),
         cost("Train (s)", "training_seconds", numbers.seconds),
         cost("CPU (s)", "training_cpu_seconds", numbers.seconds),
         cost("Eval (s)", "evaluation_seconds", numbers.seconds),
@@ -399,8 +399,8 @@ def main_tables(
         f"{falls_note(results)} "
         f"{corrected_note(results)} "
         f"{contrast_note(results)}"
-        "Costs: of one seed, mean over seeds; Train and Eval are wall time, to which other jobs of the machine add; "
-        "CPU is the training's own; memory is the largest resident set of any job."
+        "Costs: of one seed, mean over seeds; Updates: optimizer steps; Train and Eval are wall time, to which other "
+        "jobs of the machine add; CPU is the training's own; memory is the largest resident set of any job."
     )
     if not results.has_methods:
         explanation = (
@@ -410,6 +410,12 @@ def main_tables(
         )
     title = f"Main results: average over {counted(len(results.benchmarks), 'benchmark')}, and cost"
     columns = main_columns(results, costs, falls, decoded)
+    if not results.has_methods:  # then half of them have nothing to say
+
+        def says(column: Column[Condition]) -> bool:
+            return any(column.text(column.value(row)) != numbers.NOTHING for row in results.conditions)
+
+        columns = list(filter(says, columns))
     said = [*notes, controls_note(results), decodings_note(results, decoded), results.clusters_note]
     said += [results.extraction_note, explanation]
     summary = make_table("main", title, columns, results.conditions, said, _caption(results))

@@ -46,13 +46,13 @@ class Wording(Settings):
     """The solutions of worded problems: how often each choice that decides the answer is made, and made wrong."""
 
     way_shares: Annotated[tuple[ShareOrZero, ...], Field(min_length=4, max_length=4)] = setting(
-        "how often a step is done from memory, by table, on fingers and by a guess; they sum to 1"
+        "shares of steps from memory, by table, on fingers and by a guess; sum 1"
     )
     manner_shares: Annotated[tuple[ShareOrZero, ...], Field(min_length=3, max_length=3)] = setting(
-        "how often a step is done with care, plainly and in haste; they sum to 1"
+        "shares of steps with care, plain and in haste; sum 1"
     )
     manner_factors: Annotated[tuple[NotNegative, ...], Field(min_length=3, max_length=3)] = setting(
-        "what each of these manners multiplies the error rate of a step by"
+        "factor of a step's error rate by manner"
     )
     reliable_error_rate: ShareOrZero = setting("error rate of multiplication by table, and of the others on fingers")
     unreliable_error_rate: ShareOrZero = setting("error rate of multiplication on fingers, and of the others by table")
@@ -70,23 +70,20 @@ class Wording(Settings):
 class Skipping(Settings):
     """Solutions of problems in words that leave out the results of some steps."""
 
-    shares: Fractions = setting(
-        "how often a step's result is left out, where another step follows; each of plus 2 to times 9 has one of these "
-        "shares, drawn once"
-    )
+    shares: Fractions = setting("how often a result before another step is left out; each step has one of these shares")
 
 
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
-    seed: Index = setting("seed of the worked solutions, and of the choice of flawed arithmetic facts")
+    seed: Index = setting("seed of the solutions and of the flawed facts")
     kinds: Kinds = setting("kinds of problems")
     error_rates: Fractions = setting("how often a fact is written wrong")
-    shares: Fractions = setting("the share of the facts that has each error rate; they sum to 1")
-    misconception_share: ShareOrZero = setting("how often a mistake is the fact's usual wrong digit and not any other")
+    shares: Fractions = setting("share of the facts with each error rate; sum 1")
+    misconception_share: ShareOrZero = setting("share of mistakes that are the fact's usual wrong digit")
     wording: Wording | None = setting("solutions in words, of the family worded; default: formulas", None)
     skipping: Skipping | None = setting(
-        "solutions in words with skipped steps, of the families worded and hundreds",
+        "solutions with skipped steps, of the families worded and hundreds",
         None,
         exclude_if=lambda skipping: skipping is None,  # manifests of corpora without it were made before
     )
@@ -125,21 +122,19 @@ class Schedule(Settings):
 class StopAt(Settings):
     """The accuracy at which a base model's training ends: models of several sizes then start alike."""
 
-    accuracy: InnerShare = setting("share of right responses to the study's `validation` problems, 4 each")
-    every: Count = setting("steps between two measurements; training ends at the first one that reaches it")
+    accuracy: InnerShare = setting("share of right responses to the `validation` problems, 4 each")
+    every: Count = setting("steps between two measurements")
 
 
 class BaseTraining(Schedule):
     """The training of a base model from scratch."""
 
     tokens: Literal["characters", "words"] | None = setting(
-        "characters and the few phrases of the formula problems (the default), or the corpus's own words", None
+        "characters and a few phrases (the default), or the corpus's own words", None
     )
 
     stop_at: StopAt | None = setting(
-        "an accuracy at which training ends, `{accuracy: 0.35, every: 100}`; the learning rate falls as over all "
-        "`steps`. Not to reach it is an error",
-        None,
+        "accuracy at which training ends, `{accuracy: 0.35, every: 100}`, an error if it is not reached", None
     )
 
     def check_whole(self) -> None:
@@ -167,8 +162,7 @@ class FromScratch(Settings):
     training: BaseTraining = setting("optimizer and length")
     reinforcement: Reinforcement | None = setting("how methods train this model", None)
     bases: Count = setting(
-        "base models, each with seeds of its own, one more than those of the base model before; training seed 1 "
-        "starts from the first one, seed 2 from the second, and after the last one from the first again",
+        "number of base models, from which training seeds start in turn; each has seeds one higher than the one before",
         1,
     )
 
@@ -219,23 +213,15 @@ class Existing(_Prompted, Head):
     id: Annotated[str, Matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "OWNER/NAME")] | None = setting(
         "OWNER/NAME on the Hugging Face Hub, with a revision", None
     )
-    revision: Text | None = setting(
-        "a commit, branch or tag; default main. The model's manifest records the commit that a name stood for", None
-    )
+    revision: Text | None = setting("commit, branch or tag (default main); the manifest records the commit", None)
     path: Text | None = setting("a local directory instead, relative to the repository", None)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "precision of passes and sampling; auto: the checkpoint's own, of a model that is not trained", "auto"
     )
-    published_as: Text | None = setting(
-        "name of the model in the papers, for tables with published numbers; default: the end of id. With a path and "
-        "without this key no number is comparable",
-        None,
-    )
-    training: TrainingChanges = setting(
-        "training settings of this model: they override the study's, and a method's override them", {}
-    )
+    published_as: Text | None = setting("name in the papers, for published numbers; default: the end of id", None)
+    training: TrainingChanges = setting("training settings of this model, over the study's and under a method's", {})
     methods: dict[str, dict[str, Any]] | None = setting(
-        "changes of the study's methods for this model, such as a coefficient published for one size", None
+        "changes of methods for this model, such as a coefficient published for one size", None
     )
     cluster: Annotated[dict[str, Any], partial(Machines)] = setting("changes of execution.cluster for this model", {})
 
@@ -281,7 +267,7 @@ class HuggingFace(Existing):
 class FineTuning(Schedule):
     """The supervised training of an existing model on worked solutions."""
 
-    prompt: Prompt = setting("text with {problem} in it once, in the model's own prompt form")
+    prompt: Prompt = setting("text with {problem} in it once")
     micro_batch_tokens: Count = setting("most tokens in one pass, with padding; changes rounding only")
 
 
@@ -293,8 +279,8 @@ class FineTuned(Existing):
 
     source: Literal["fine_tuned"] = setting("an existing checkpoint, fine-tuned by the study")
     solutions: Text | Annotated[tuple[Text | PublishedSet, ...], Field(min_length=1)] = setting(
-        "JSON lines with problem and solution, relative to the repository; `problems`: the solutions of the study's "
-        "training set; or a list of such, and of published sets"
+        "JSON lines with problem and solution; `problems`: those of the study's training set; or a list of such, and "
+        "of published sets"
     )
     fine_tuning: FineTuning = setting("prompt, optimizer and length")
 

@@ -23,7 +23,7 @@ class MethodChanges(Settings):
     model_config = ConfigDict(extra="allow")
 
     training: TrainingChanges = setting("training settings of this method alone", {})
-    learning_rate_factor: Positive = setting("what the learning rate is multiplied by, on every model", 1.0)
+    learning_rate_factor: Positive = setting("factor of the learning rate, on every model", 1.0)
 
     @property
     def of_entry(self) -> dict[str, Any]:
@@ -73,15 +73,13 @@ class Factorial(Settings):
 
     factors: Annotated[tuple[Factor, ...], Field(min_length=2)] = setting("what is varied")
     generators: dict[Name, Annotated[tuple[Name, ...], Field(min_length=2), *UNIQUE]] = setting(
-        "a fraction of all combinations: a factor of two levels, and those whose product it is. Factors of more "
-        "levels are crossed with the fraction",
-        {},
+        "a fraction of all combinations: a factor of two levels, and those whose product it is", {}
     )
     excluded: tuple[Annotated[dict[Name, Name], Field(min_length=2)], ...] = setting(
-        "combinations of levels that no method can have, as factor: level", ()
+        "combinations that no method can have, as factor: level", ()
     )
     parts: dict[Title, dict[Name, Name]] = setting(
-        "combinations of levels by title, whose difference to the first levels is taken apart by factor", {}
+        "combinations of levels by title, whose difference is divided among the factors", {}
     )
 
     def check_whole(self) -> None:

@@ -27,7 +27,7 @@ def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None
 Verifier = Annotated[
     Text | None,
     Field(
-        description="a file with a Python function that grades, or gives the rewards, relative to the repository "
+        description="a Python file that grades or gives the rewards, relative to the repository "
         "(docs/your_verifier.md); a study's comes before a training set's"
     ),
 ]
@@ -37,10 +37,8 @@ class PublishedSet(Settings):
     """A published training set (docs/benchmarks.md)."""
 
     source: Name = setting("name of a file in config/datasets")
-    path: Text | None = setting("a local copy that is read instead of the Hub: a JSON lines file or a directory", None)
-    exclude: Annotated[tuple[str, ...], *UNIQUE] | None = setting(
-        "ids of problems that are left out, such as those of a benchmark", None
-    )
+    path: Text | None = setting("a local copy instead of the Hub: a JSON lines file or a directory", None)
+    exclude: Annotated[tuple[str, ...], *UNIQUE] | None = setting("ids of problems to leave out", None)
 
 
 class Prompts(Settings):
@@ -63,16 +61,14 @@ class Columns(Settings):
     problem: str = setting("the problem's text")
     answer: str | None = setting("the reference answer; null where options or tests decide")
     options: str | Annotated[tuple[str, ...], Field(min_length=2, max_length=10)] | None = setting(
-        "the options of multiple choice: one column with a list, or a column each, the right one first", None
+        "options of multiple choice: one column with a list, or several, the right one first", None
     )
     tests: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = setting(
         "the tests of a program, with grader code", None
     )
     entry_point: str | None = setting("the name of the function to write, with grader code", None)
     examples: str | None = setting("tests that the prompt shows, with grader code", None)
-    topic: str | None = setting(
-        "the problem's topic, such as a subject: a topic's problems are a cluster of intervals and tests", None
-    )
+    topic: str | None = setting("the problem's topic, a cluster in intervals and tests", None)
     starter: str | None = setting("the beginning of the program, with grader code", None)
     metadata: str | None = setting("further data of the tests, with grader code", None)
 
@@ -97,18 +93,14 @@ class _Benchmark(Settings):
     description: str | None = setting("for people", None)
     licence: str = setting("licence of the problems")
     count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems of the source")
-    prompt: AnyPrompt = setting(
-        "text with {problem} in it once, or one such text for base and one for chat models; other braces are text"
-    )
+    prompt: AnyPrompt = setting("text with {problem} in it once, or one each for base and chat models")
     verifier: Verifier = None
     extraction: Literal["marked", "last_statement"] = setting(
-        "what of a response is its answer: what it marks; or, where it marks nothing, what its last sentence with a "
-        "number or formula states (docs/grading.md)",
+        "what counts as the answer: what is marked; or else what the last sentence with a number or formula states "
+        "(docs/grading.md)",
         "marked",
     )
-    max_new_tokens: Count = setting(
-        "longest response in tokens by `rlvr-bench eval`, which takes the largest of its benchmarks", 4096
-    )
+    max_new_tokens: Count = setting("longest response in tokens by `rlvr-bench eval`", 4096)
 
     def check_whole(self) -> None:
         super().check_whole()
@@ -140,7 +132,7 @@ class _Reading(Settings):
     """The keys that decide how the rows of a source become problems, wherever it is."""
 
     count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems of the source")
-    sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if it is not known")
+    sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if unknown")
     gated: bool = setting("whether the texts must not be written anywhere")
     grader: Literal["math", "choice", "code"] = setting("how responses are graded (docs/grading.md)")
     tests_format: Literal["evalplus", "livecodebench", "own"] | None = setting(
@@ -174,7 +166,7 @@ class BenchmarkProblems(_Reading, SourceTable):
 class ReadBenchmark(_Reading, _Benchmark):
     """The keys of every benchmark that is read from the Hugging Face Hub or from a file."""
 
-    samples_per_problem: Count = setting("the usual number for a set of this size, for the reader")
+    samples_per_problem: Count = setting("usual k for a set of this size, for readers")
 
     def check_whole(self) -> None:
         super().check_whole()
@@ -186,14 +178,14 @@ class HubBenchmark(ReadBenchmark):
     """A benchmark of the Hugging Face Hub."""
 
     source: Literal["hub"] = setting("read from the Hugging Face Hub, or from the study's local copy")
-    repository: Repository = setting("name of the repository on the Hub")
+    repository: Repository = setting("repository on the Hub")
     revision: Commit | None = setting("a commit; null takes the newest")
     configuration: Text | None = setting("the repository's configuration", None)
     split: Text = setting("the repository's split")
     files: Annotated[tuple[_JsonLines, ...], Field(min_length=1)] | None = setting(
         "JSON lines files to read instead of a split", None
     )
-    rows: SelectedRows | None = setting("the rows that are taken; without it all. A local file is taken whole", None)
+    rows: SelectedRows | None = setting("the rows that are taken (default all); a local file is taken whole", None)
     columns: Columns | ReleaseName = setting(_AS_RELEASED)
 
 
@@ -207,9 +199,9 @@ class FileBenchmark(ReadBenchmark):
     )
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null for any", None)
     gated: bool = setting("whether the texts must not be written anywhere", False)
-    samples_per_problem: Count = setting("the usual number for a set of this size, for the reader", 4)
+    samples_per_problem: Count = setting("usual k for a set of this size, for readers", 4)
     path: Text = setting("the file, relative to the repository (docs/benchmarks.md)")
-    rows: SelectedRows | None = setting("the rows that are taken of a release's file; without it all", None)
+    rows: SelectedRows | None = setting("the rows of a release's file that are taken; default all", None)
     columns: Columns | ReleaseName | None = setting(_AS_RELEASED, None)
 
     def check_whole(self) -> None:
@@ -257,13 +249,13 @@ class _TrainingReading(Settings):
     """The keys that decide how the rows of a published set become training problems."""
 
     columns: TrainingColumns | ReleaseName = setting(_AS_RELEASED)
-    prefix: str = setting("text before every problem, which is taken off: the study's prompt replaces it")
+    prefix: str = setting("text before every problem, which the study's prompt replaces")
     suffix: str = setting("text after every problem, which is taken off")
     counts: Counts = setting("what reading has to find")
     conflicts: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] | None = setting(
-        "ids of rows with one problem and several answers, which are left out; null if they are not known"
+        "ids of rows with one problem and several answers, which are left out; null if unknown"
     )
-    sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if it is not known")
+    sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if unknown")
 
 
 class _PublishedSet(Settings):
@@ -271,9 +263,7 @@ class _PublishedSet(Settings):
 
     title: Title = setting("the name for people")
     description: str | None = setting("for people", None)
-    repository: Repository | None = setting(
-        "OWNER/NAME on the Hugging Face Hub; without it, files alone are read", None
-    )
+    repository: Repository | None = setting("OWNER/NAME on the Hugging Face Hub; without it, local files alone", None)
     revision: Commit | None = setting("a commit", None)
     configuration: Text | None = setting("the repository's configuration", None)
     split: Text | None = setting("the repository's split", None)

@@ -69,15 +69,11 @@ class SeedsByLooks(Settings):
 
     at_most: Annotated[int, Field(ge=2, le=10_000)] = setting("seeds of each method in all")
     looks: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)] = setting(
-        "numbers of seeds after which the comparisons are looked at, ascending; the last ends the study"
+        "numbers of seeds at the looks, ascending; the last ends the study"
     )
-    margin: Annotated[Positive, Field(le=100)] = setting(
-        "points: a difference whose interval lies within it is equivalent"
-    )
+    margin: Annotated[Positive, Field(le=100)] = setting("points within which an interval means equivalent")
     level: Annotated[Positive, Field(le=50)] = setting(
-        "per cent of studies that may have a false verdict on a score, and as many that may have one on falls; "
-        "`rlvr-bench judge` divides it by the number of judgements against the same reference",
-        5.0,
+        "per cent of studies that may have a false verdict on a score, and as many on falls", 5.0
     )
 
     def check_whole(self) -> None:
@@ -104,9 +100,9 @@ class LocalCopy(Settings):
 class Decoding(Settings):
     """Another way in which every checkpoint answers the benchmarks, beside the one that verdicts are about."""
 
-    temperature: NotNegative = setting("of sampling; 0 takes the most likely token")
-    top_p: Share = setting("of sampling: the smallest set of tokens whose probability reaches it", 1.0)
-    samples_per_problem: Count = setting("responses to each problem; at temperature 0 one says all")
+    temperature: NotNegative = setting("sampling temperature; 0 is greedy")
+    top_p: Share = setting("share of the probability that is kept", 1.0)
+    samples_per_problem: Count = setting("responses to each problem; 1 at temperature 0")
 
     def check_whole(self) -> None:
         found, accepted = f"is {self.samples_per_problem} at temperature 0", "1, for all would be the same"
@@ -117,24 +113,16 @@ class Evaluation(BenchmarkSampling, Settings):
     """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
 
     samples_per_problem: Count = setting("the k of avg@k")
-    samples_of: dict[Name, Count] = setting(
-        "another k, by benchmark, such as 1 for a large one; in a study without methods", {}
-    )
+    samples_of: dict[Name, Count] = setting("another k, by benchmark; in a study without methods", {})
     prompt: Literal["training", "benchmark"] | None = setting(
-        "training: problems with an answer are put into problems.prompt, as in training; benchmark: into the "
-        "benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice and "
-        "programs keep their own",
+        "training: problems.prompt (the default with a published training set); benchmark: the benchmark's own. "
+        "Multiple choice and programs keep their own",
         None,
     )
-    decodings: dict[Name, Decoding] = setting(
-        "further ways of sampling by their names, such as `greedy: {temperature: 0, samples_per_problem: 1}`: a "
-        "column of the main table each, and a sentence where their verdicts differ. Verdicts are about the sampling "
-        "of this section",
-        {},
-    )
+    decodings: dict[Name, Decoding] = setting("further ways of sampling by name (docs/evaluation.md)", {})
     audited: Share = setting(
-        "share of the samples with plain answers that the second grader is asked about; it is asked about all others "
-        "(docs/grading.md). 1: about all",
+        "share of the samples with plain answers that the second grader judges, beside all other samples "
+        "(docs/grading.md)",
         0.125,
     )
 
@@ -150,13 +138,11 @@ class Statistics(Settings):
     resamples: Annotated[int, Field(ge=100), BOUNDED] = setting("number of bootstrap replicates")
     permutations: Annotated[int, Field(ge=100), BOUNDED] = setting("number of sign flips of the sign-flip test")
     weighting: Weighting | None = setting(
-        "weights of the mean over benchmarks: the same for all `benchmarks` (the default) or for all `problems`, or a "
-        "weight for each benchmark",
+        "weights in the mean over benchmarks: equal for `benchmarks` (the default) or for `problems`, or a number for "
+        "each",
         None,
     )
-    fall: Fall = setting(
-        "the rule by which a run fell: scores are of the others, and the share that fell has a verdict", FALL
-    )
+    fall: Fall = setting("rule by which a run fell (docs/evaluation.md)", FALL)
 
 
 class BestCheckpoint(Settings):
@@ -165,9 +151,9 @@ class BestCheckpoint(Settings):
     Of equals the earliest is chosen. Other samples than those that are scored decide.
     """
 
-    benchmark: Name = setting("benchmark of the study; its own score of the chosen checkpoint is selected on")
+    benchmark: Name = setting("benchmark of the study that chooses")
     k: Count = setting("samples of each of its problems")
-    every: Count = setting("steps between two checkpoints; the last one is always among them")
+    every: Count = setting("steps between two checkpoints")
 
 
 class Checkpoint(Settings):
@@ -186,7 +172,7 @@ class StudyExecution(Execution, SamplingMachine, Settings):
     base_threads: Count = setting("threads of a job that trains a base model", 1)
     training_threads: Count = setting("threads of a run", 1)
     sampling_python: Text | None = setting(
-        "Python of the environment that samples, such as .venv-engines/bin/python for vLLM", None
+        "Python of the environment that samples, such as .venv-engines/bin/python", None
     )
-    training_python: Text | None = setting("Python of the environment that verl is installed in; engine verl", None)
+    training_python: Text | None = setting("Python of verl's environment, or of vLLM's for rollouts by vLLM", None)
     cluster: Machines | None = setting("where verl trains; engine verl", None)

@@ -20,12 +20,11 @@ class SelectedRows(Settings):
     column: Text = setting("the column")
     among: Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE] | None = setting("the values that are taken", None)
     first: Text | None = setting("the first value that is taken, such as a date, 2024-08-01", None)
-    last: Text | None = setting("the last value that is taken; values are compared as text of this length", None)
+    last: Text | None = setting("the last value that is taken, compared as text", None)
     tenths: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(min_length=1), *UNIQUE] | None = setting(
-        "tenths of the rows, 0 to 9: a row is in one by a hash of the letters of its value, without regard to case",
-        None,
+        "tenths of the rows, by a hash of the letters of the value", None
     )
-    drawn: Count | None = setting("so many of the rows: those whose values have the smallest SHA-256", None)
+    drawn: Count | None = setting("so many of the rows, those of the smallest SHA-256 of the value", None)
 
     def check_whole(self) -> None:
         ways = [self.among, self.first if self.last is None else self.last, self.tenths, self.drawn]

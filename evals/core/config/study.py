@@ -38,32 +38,25 @@ _OF_PACKAGES = {"diagnostics": "rlvr-claims", "decoding": "rlvr-claims"}
 class StudyConfig(Settings):
     """A study."""
 
-    extends: Text | None = setting(
-        "another study file, as seen from the directory of this one, which then states what differs (config/README.md)",
-        None,
-    )
+    extends: Text | None = setting("another study file, relative to this one, from which this one differs", None)
     study: Name = setting("name; also that of the MLflow experiment")
     folder: Annotated[str, Matching("studies/[a-z0-9_]{1,64}", "studies/NAME")] | None = setting(
-        "directory below results/ of what belongs to this study alone; problems, models, runs, samples and grades are "
-        "shared with the study that it extends; default: results/ itself",
+        "directory below results/ of what belongs to this study alone (default: results/ itself); the rest is shared "
+        "with the study that it extends",
         None,
     )
     title: Title | None = setting("heading of its report", None)
     paper: Arxiv | None = setting("the paper that it follows", None)
     question: Text | None = setting("the question that it answers, in a sentence", None)
-    beside: Name | None = setting(
-        "a study of config/studies that is made with this one; its curves stand beside, method by method", None
-    )
+    beside: Name | None = setting("a study of config/studies whose curves stand beside its own", None)
     score_at: Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE] | None = setting(
-        "fractions of a run after which its checkpoints are scored too; with `learning_rate_decay_from` they are "
-        "points of the whole schedule, not runs that ended there",
+        "fractions of a run after which its checkpoints are scored too, points of the whole learning rate schedule",
         None,
     )
     engine: Literal["local", "verl"] = setting("training engine (verl: docs/paper_scale.md)", "local")
     seeds: StudySeeds = setting(
-        "training seeds: each decides the order of prompts, the rollouts' random numbers and the mini-batches. A "
-        "list, or `{at_most: 16, looks: [4, 6, 8, 11, 16], margin: 2.0}`: seeds from 1 on until every comparison is "
-        "certain (docs/evaluation.md)",
+        "training seeds: a list, or seeds from 1 on until every comparison is certain, `{at_most: 16, looks: [4, 6, "
+        "8, 11, 16], margin: 2.0}` (docs/evaluation.md)",
         (),
     )
     models: Annotated[
@@ -72,8 +65,7 @@ class StudyConfig(Settings):
     ] = setting("base models by name; `extends: NAME` takes a model of the study that is extended")
     problems: Problems | None = setting("problems that the methods train on", None)
     validation: Validation | None = setting(
-        "scores along every run, for compute-performance curves (docs/evaluation.md); engine local, drawn problems",
-        None,
+        "scores along every run (docs/evaluation.md); engine local, drawn problems", None
     )
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] = setting(
         "names of files in config/benchmarks"
@@ -81,29 +73,24 @@ class StudyConfig(Settings):
     benchmark_sources: dict[str, LocalCopy] | None = setting(
         "local copies of benchmarks, by benchmark (docs/benchmarks.md)", None
     )
-    methods: Methods = setting("methods by name, with what is changed of their catalogue entries", {})
+    methods: Methods = setting("methods by name, with changes of their catalogue entries", {})
     reference_method: str = setting("the method that every other one is compared with", BASE)
     controls: Controls | None = setting("methods with known outcomes against the reference method", None)
     doses: Doses | None = setting(
-        "doses of difference between sampler and trainer, which every method but controls has too "
-        "(docs/methods/corrections.md); engine local",
+        "doses of difference between sampler and trainer for every method but controls (docs/methods/corrections.md); "
+        "engine local",
         None,
     )
     factorial: Factorial | None = setting(
-        "factors whose combinations of levels are trained in place of the one method, and whose effects the table "
-        "says (docs/evaluation.md)",
-        None,
+        "factors whose combinations are trained in place of the one method (docs/evaluation.md)", None
     )
     training: TrainingChanges = setting("training settings of every method", {})
     contrast_steps: Index | None = setting(
-        "steps of each run, spread over it, at which the angle to the reference method's gradient is measured "
-        "(docs/evaluation.md); default 4; 0: not measured; engine local",
-        None,
+        "steps of each run at which contrast is measured (docs/evaluation.md); default 4; engine local", None
     )
     evaluation: Evaluation = setting("sampling for evaluation")
     checkpoint: Literal["last"] | Checkpoint | None = setting(
-        "checkpoints that are reported: `last`, each run's last one (the default), or beside it the best of those "
-        "along it (docs/evaluation.md)",
+        "reported checkpoints: `last` (the default), or beside it the best one along each run (docs/evaluation.md)",
         None,
     )
     statistics: Statistics = setting("intervals and tests")
