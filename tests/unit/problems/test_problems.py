@@ -38,11 +38,8 @@ def solve_independently(statement: str) -> int:
         first, *steps = re.findall(r"(with|plus|minus|times|note) (\d+)", statement)
         total = int(first[1])
         for word, digit in steps:
-            total = (
-                operations[{"plus": "+", "minus": "-", "times": "*"}[word]](total, int(digit))
-                if word != "note"
-                else total
-            )
+            arithmetic = {"plus": "+", "minus": "-", "times": "*"}
+            total = total if word == "note" else operations[arithmetic[word]](total, int(digit))
         return total % 10 ** len(first[1])
     if statement.startswith("Let "):
         values: dict[str, int] = {}
