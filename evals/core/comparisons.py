@@ -181,15 +181,12 @@ class Looks(Record):
 class Controls(Record):
     """Two methods of a study whose verdicts are known beforehand: whether the others can be believed."""
 
-    positive: str = Field(description="a method that is known to harm: a study that works finds it worse")
-    negative: str = Field(
-        description="a method that is known to change nothing: a study that works finds no difference"
-    )
+    positive: str = Field(description="a method that is known to harm")
+    negative: str = Field(description="a method that is known to change nothing")
     random_rewards: str | None = Field(
         default=None,
         exclude_if=lambda method: method is None,
-        description="a method that trains on rewards of chance, such as dapo_random_rewards: what it gains, no reward "
-        "has taught",
+        description="a method that trains on rewards of chance, such as dapo_random_rewards",
     )
 
 

@@ -129,7 +129,7 @@ class ProblemKind(Record):
     """A family of generated problems at one length."""
 
     family: Literal["chain", "reverse", "variables", "worded", "hundreds", "program"] = Field(
-        description="chain, reverse, variables, worded, hundreds or program, which needs a verifier"
+        description="program needs a verifier"
     )
     operands: int = Field(ge=2, le=16, description="digits of a problem")
 

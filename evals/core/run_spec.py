@@ -45,10 +45,10 @@ class Service(Record):
 
     base_url: Annotated[
         str, AfterValidator(_without_secrets), Matching(r"https?://\S+", "an address such as http://127.0.0.1:8000/v1")
-    ] = Field(description="address of the server, with the version; it is no part of what the samples are")
+    ] = Field(description="address of the server, with the version")
     model: Text = Field(description="the name that the server knows it by")
     api_key_variable: Annotated[str, Matching(r"\w+_API_KEY", "a variable whose name ends in _API_KEY")] = Field(
-        default="OPENAI_API_KEY", description="environment variable with the key, which is written nowhere"
+        default="OPENAI_API_KEY", description="environment variable with the key"
     )
     extra_body: dict[str, Any] = Field(
         default={}, description="extra JSON fields for each request; null removes a field"
@@ -61,8 +61,8 @@ class Head(Record):
 
     head_dtype: Literal["float32"] | None = Field(
         default=None,
-        description="precision of the language-model head, in training and evaluation alike: `float32`; default: that "
-        "of the rest; backend and engine local, of Llama, Qwen2 and Qwen3",
+        description="precision of the language-model head; default: the model's; engine and backend local, of "
+        "Llama, Qwen2 and Qwen3",
     )
 
 
@@ -160,8 +160,8 @@ class _Run(Record):
 class ValidationSchedule(Record):
     """The times and sizes of the scores that a training takes on held-out problems."""
 
-    every: Count = Field(description="rollout steps between two scores; the first is before the run")
-    samples_per_problem: Count = Field(description="samples of each problem, from random numbers of their own")
+    every: Count = Field(description="rollout steps between two scores")
+    samples_per_problem: Count = Field(description="samples of each problem")
 
 
 class Validation(ValidationSchedule):
@@ -236,14 +236,12 @@ def read_run(path: Path) -> RunSpec:
 class TrainingExecution(Record):
     """The execution of a training by either engine; nothing here changes its numbers."""
 
-    checkpoint_interval: Count = Field(
-        default=10, description="training steps between saved states: what a kill can cost"
-    )
+    checkpoint_interval: Count = Field(default=10, description="training steps between saved states")
     grading_workers: Count = Field(default=1, description="processes for answers that need symbolic comparison")
     rollouts_kept_every: Count | None = Field(
         default=None,
-        description="training steps between two whose rollouts a run keeps, token by token, beside those of step "
-        "1; the page rollouts/index.html shows them; default: none are kept",
+        description="training steps between two whose rollouts are kept token by token, beside step 1 "
+        "(docs/tokens.md); default: none",
     )
 
 
@@ -258,11 +256,10 @@ class Execution(TrainingExecution, OneDevice):
 
     gradient_checkpointing: bool = Field(
         default=False,
-        description="whether a run recomputes layers for the gradient instead of keeping them: less memory, a "
-        "third more time; engine local",
+        description="whether layers are computed again for the gradient: less memory, a third more time; engine local",
     )
     lock_wait_seconds: NotNegative = Field(
-        default=600.0, description="patience with another process that writes into the same directory"
+        default=600.0, description="seconds to wait for another process that writes into the same directory"
     )
 
 
@@ -273,7 +270,8 @@ class Machines(Record):
     """
 
     platform: Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")] = Field(
-        default="cuda", description="or the Python module of another one; `tests/engines/cpu_launch.py` is one for CPUs"
+        default="cuda",
+        description="cuda, or the Python module of another platform, as `tests/engines/cpu_launch.py` for CPUs",
     )
     nodes: Count = Field(description="machines")
     gpus_per_node: Count = Field(description="GPUs of each machine")
@@ -281,21 +279,15 @@ class Machines(Record):
     rollout_tensor_parallel: Count = Field(default=1, description="GPUs that share a vLLM replica")
     tokens_per_device: Count = Field(description="tokens in one forward pass of a GPU")
     gpu_memory_utilization: Share = Field(default=0.6, description="share of GPU memory for vLLM")
-    offload: bool = Field(
-        default=False, description="whether weights and optimizer wait in host memory while they are not used"
-    )
-    checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = Field(
-        default=2, description="saved states: 2 or more, so that a damaged one leaves another"
-    )
+    offload: bool = Field(default=False, description="whether weights and optimizer wait in host memory")
+    checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = Field(default=2, description="saved states")
     rollout_kl_limit: Positive = Field(
         default=0.1,
-        description="a step whose rollouts have a larger KL divergence of vLLM's distribution from the trainer's, in "
-        "nats a token, ends the run before its update",
+        description="KL divergence of vLLM from the trainer, in nats a token, above which a run ends",
     )
     overrides: dict[OptionOfVerl, Any] = Field(
         default={},
-        description="any option of verl with its value, as Hydra has it (`+` before the key adds it), but none that "
-        "the project sets; one that can change results becomes part of the run (docs/paper_scale.md)",
+        description="options of verl, as Hydra has them, but none that the project sets (docs/paper_scale.md)",
     )
 
     @property

@@ -27,12 +27,12 @@ class TokenDistribution(Record):
     )
     top_p: Share = Field(
         default=1.0,
-        description="top-p (nucleus) sampling: the smallest set of tokens with this probability is kept; 1: all",
+        description="top-p (nucleus) sampling: share of the probability that is kept; 1: all",
     )
-    top_k: Index = Field(default=0, description="top-k sampling: number of most likely tokens that are kept; 0: all")
+    top_k: Index = Field(default=0, description="top-k sampling: number of tokens that are kept; 0: all")
     min_p: ShareOrZero = Field(
         default=0.0,
-        description="min-p sampling: least probability of a token that is kept, as a share of the most likely token's",
+        description="min-p sampling: least probability of a kept token, as a share of the likeliest one's",
     )
 
     def resolved(self) -> dict[str, float | int]:
@@ -56,7 +56,7 @@ class BenchmarkSampling(SamplingParameters):
     seed: Index = Field(description="random seed")
     stop: Annotated[tuple[Text, ...], *UNIQUE] = Field(
         default=(),
-        description="texts that end a response and are cut off it, such as the beginning of a next problem",
+        description="texts that end a response and are cut off it",
     )
     few_shot: tuple[Example, ...] = Field(default=(), description="worked examples before each problem")
     backend: Literal["local", "transformers", "vllm", "server"] = Field(
@@ -76,12 +76,11 @@ class Prompting(Record):
         default="base", description="base: plain text; chat: the user's turn of the chat template"
     )
     system_prompt: Text | None = Field(
-        default=None, description="prompt_form chat, of a model that is not trained: the turn before all others"
+        default=None, description="prompt_form chat: the turn before all others, of a model that is not trained"
     )
     chat_template_kwargs: dict[str, Any] = Field(
         default={},
-        description="prompt_form chat: what the template is told, in training and evaluation alike, such as "
-        "{enable_thinking: false}",
+        description="prompt_form chat: arguments of the template, such as {enable_thinking: false}",
     )
 
     @model_validator(mode="after")

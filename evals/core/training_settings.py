@@ -46,7 +46,7 @@ class Lora(Record):
     alpha: Positive = Field(description="the scale of what is added, times the rank")
     target_modules: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
         default="all-linear",
-        description="the adapted layers by the ends of their names, as `[q_proj, v_proj]`; `all-linear`: every linear "
+        description="adapted layers by the ends of their names, as `[q_proj, v_proj]`; `all-linear`: every linear "
         "layer but the head",
     )
 
@@ -59,7 +59,7 @@ class EarlyStop(Record):
     """
 
     window: Count = Field(description="rollout steps whose rewards are averaged")
-    patience: Count = Field(description="steps that this average may stay without a new highest value")
+    patience: Count = Field(description="steps that this average may have no new highest value")
 
     def last_step(self, rewards: Sequence[float]) -> int | None:
         """The step with which a training ends that had these mean rewards, one a step; None if it goes on."""
@@ -88,12 +88,9 @@ class SamplerDose(Record):
     )
     stale: Index = Field(
         default=0,
-        description="rollout steps that the sampler's policy is behind, as far as there are; it gets new weights once "
-        "a step, after all updates",
+        description="rollout steps that the sampler's policy is behind",
     )
-    top_p: Share = Field(
-        default=1.0, description="share of the probability that is drawn from; the sampler's log-probs are of this part"
-    )
+    top_p: Share = Field(default=1.0, description="share of the probability that is drawn from")
     noise: NotNegative = Field(default=0.0, description="standard deviation of normal noise on every logit")
 
 
@@ -106,29 +103,23 @@ class TrainingSettings(Record):
 
     steps: Count = Field(description="rollout steps")
     prompts_per_step: Count = Field(description="prompts in a rollout batch")
-    samples_per_prompt: Annotated[int, Field(ge=2), BOUNDED] = Field(
-        description="responses to each prompt; a rollout batch is the product of both"
-    )
-    updates_per_step: Count = Field(
-        description="optimizer steps per rollout batch; with one, every clip and gate has the same gradient"
-    )
+    samples_per_prompt: Annotated[int, Field(ge=2), BOUNDED] = Field(description="responses to each prompt")
+    updates_per_step: Count = Field(description="optimizer steps per rollout batch")
     max_new_tokens: Count = Field(description="longest response in tokens")
     temperature: Positive = Field(description="temperature of the rollouts")
     top_p: Share = Field(
         default=1.0,
-        description="share of the probability that rollouts are drawn from, the likeliest tokens first; 1: all",
+        description="share of the probability that rollouts are drawn from; 1: all",
     )
     learning_rate: Positive = Field(description="AdamW's, after warm-up")
     warmup_updates: Index = Field(description="optimizer steps over which the learning rate rises linearly")
     learning_rate_decay_from: ShareOrZero = Field(
         default=1.0,
-        description="fraction of the rollout steps after which the learning rate falls linearly, step by step, to 0; "
-        "1: it stays constant",
+        description="fraction of the rollout steps after which the learning rate falls linearly to 0; 1: constant",
     )
     planned_steps: Count | None = Field(
         default=None,
-        description="rollout steps of the run whose beginning this one is: its learning rate falls as in that one; "
-        "default: `steps`",
+        description="rollout steps of the run whose beginning this one is, for the learning rate; default: `steps`",
     )
     weight_decay: NotNegative = Field(description="weight decay of AdamW")
     adam_beta1: _Decay = Field(default=0.9, description="AdamW's decay of the mean gradient")
@@ -137,7 +128,7 @@ class TrainingSettings(Record):
     gradient_clip: Positive = Field(description="largest norm of the gradient")
     lora: Lora | None = Field(
         default=None,
-        description="low-rank adapters, which are trained in place of the model's weights (docs/real_model.md)",
+        description="low-rank adapters in place of all weights (docs/real_model.md)",
     )
     early_stop: EarlyStop | None = Field(
         default=None,
@@ -145,13 +136,13 @@ class TrainingSettings(Record):
     )
     unjudged: Literal["wrong", "left_out"] = Field(
         default="wrong",
-        description="what a response is worth that nobody could judge (docs/grading.md): `wrong`, or `left_out`: it "
-        "has no part in any mean of groups, losses and metrics, nor has one that is alone in its group then",
+        description="worth of a response that could not be judged: `wrong`, or `left_out` of every mean "
+        "(docs/grading.md)",
     )
     unjudged_limit: ShareOrZero = Field(
         default=0.1,
-        description="share of a run's responses so far, beyond 10, on which the grader may fail before the run "
-        "stops; answers that cannot be read do not count; 1: never",
+        description="share of a run's responses, beyond 10, on which the grader may fail before the run stops; 1: "
+        "never",
     )
 
     @model_validator(mode="after")
@@ -241,18 +232,15 @@ class LocalTraining(TrainingSettings):
     )
     micro_batch_tokens: Count | None = Field(
         default=None,
-        description="most tokens in such a pass, with prompts and padding; a longer rollout has a pass of its own; "
-        "engine local",
+        description="most tokens in such a pass, with prompts and padding; a longer rollout has its own; engine local",
     )
     share_prompts: bool = Field(
         default=False,
-        description="whether a pass computes a prompt once for all its rollouts, where the batched decoder computes "
-        "the model; changes rounding only; engine local",
+        description="whether a pass computes a prompt once for its rollouts; changes rounding only; engine local",
     )
     sampling_backend: Literal["local", "vllm"] = Field(
         default="local",
-        description="what draws rollouts: `local`, the trainer's own model; `vllm`, in the trainer's process, with the "
-        "weights handed over in memory before each rollout batch (docs/real_model.md); engine local",
+        description="what draws rollouts: the trainer's model, or vLLM (docs/real_model.md); engine local",
     )
     sampling_batch_size: Count = Field(description="rollouts decoded at a time; engine local")
     sampler: SamplerDose | None = Field(

@@ -195,7 +195,7 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd
         Column("Method", lambda row: row.title, csv="title"),
         Column("Tokens in all", lambda row: equal[row].tokens, numbers.count, "tokens"),
         Column("", lambda row: tokens, csv="equal_tokens"),
-        Column("Steps", lambda row: equal[row].steps, numbers.whole, "optimizer_steps"),
+        Column("Updates", lambda row: equal[row].steps, numbers.whole, "optimizer_steps"),
         Column("Seconds", lambda row: equal[row].seconds, numbers.seconds, "seconds"),
         Column("Reward (%)", lambda row: _cell(equal[row].less(None)), _share, _written("training_reward")),
         Column(
@@ -206,8 +206,8 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd
         Column("p (Holm)", p_values.get, numbers.p_value, "p_value_holm"),
     ]
     note = (
-        "Steps: optimizer steps; seconds: of training steps. Reward: on the training problems, mean of the last tenth "
-        "of these tokens; brackets: 95 % intervals over seeds."
+        "Updates: optimizer steps; seconds: of training steps. Reward: on the training problems, mean of the last "
+        "tenth of these tokens; brackets: 95 % intervals over seeds."
         + (" The positive control is left out." if results.controls else "")
         + (" Runs that fell are left out." if results.fallen else "")
     )

@@ -73,7 +73,7 @@ def main_columns(
         verdict,
         Column("Seeds", lambda row: len(row.seeds) or numbers.NOTHING),
         Column("Tokens", lambda row: costs[row].tokens_generated, numbers.count, "tokens_generated"),
-        Column("Steps", lambda row: costs[row].optimizer_steps, numbers.whole, "optimizer_steps"),
+        Column("Updates", lambda row: costs[row].optimizer_steps, numbers.whole, "optimizer_steps"),
         Column("Train (s)", lambda row: costs[row].training_seconds, numbers.seconds, "training_seconds"),
         Column("CPU (s)", lambda row: costs[row].training_cpu_seconds, numbers.seconds, "training_cpu_seconds"),
         Column("Eval (s)", lambda row: costs[row].evaluation_seconds, numbers.seconds, "evaluation_seconds"),
@@ -403,8 +403,8 @@ def main_tables(
         f"{falls_note(results)} "
         f"{corrected_note(results)} "
         f"{contrast_note(results)}"
-        "Costs: of one seed, mean over seeds; Train and Eval are wall time, to which other jobs of the machine add; "
-        "CPU is the training's own; memory is the largest resident set of any job."
+        "Costs: of one seed, mean over seeds; Updates: optimizer steps; Train and Eval are wall time, to which other "
+        "jobs of the machine add; CPU is the training's own; memory is the largest resident set of any job."
     )
     if not results.has_methods:
         explanation = (
@@ -414,6 +414,12 @@ def main_tables(
         )
     title = f"Main results: average over {counted(len(results.benchmarks), 'benchmark')}, and cost"
     columns = main_columns(results, costs, falls, decoded)
+    if not results.has_methods:  # then half of them have nothing to say
+        columns = [
+            column
+            for column in columns
+            if any(column.text(column.value(row)) != numbers.NOTHING for row in results.conditions)
+        ]
     said = [
         *notes,
         controls_note(results),

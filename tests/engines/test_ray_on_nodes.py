@@ -24,10 +24,13 @@ from types import SimpleNamespace
 from rlvr.engines.verl.processes import on_every_node
 cluster = SimpleNamespace(nodes=2, platform="cuda")
 os.environ["PATH"] = os.path.dirname(sys.argv[2]) + os.pathsep + os.environ["PATH"]  # as rlvr.engines.verl.train
-words = [*on_every_node(cluster, sys.argv[2], os.environ), "sh", "-c", sys.argv[1]]
-process = subprocess.Popen(words, start_new_session=True)
-while process.poll() is None and not os.path.exists("stop"):
-    time.sleep(0.1)
+for _ in range(3):  # as rlvr.engines.verl.train, where Ray is slow
+    words = [*on_every_node(cluster, sys.argv[2], os.environ), "sh", "-c", sys.argv[1]]
+    process = subprocess.Popen(words, start_new_session=True)
+    while process.poll() is None and not os.path.exists("stop"):
+        time.sleep(0.1)
+    if process.returncode in (0, None):
+        break
 if os.path.exists("stop"):
     os.killpg(process.pid, signal.SIGTERM)
 with open("status", "w") as file:

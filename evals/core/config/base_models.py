@@ -50,13 +50,13 @@ class Wording(Settings):
     """The solutions of worded problems: how often each choice that decides the answer is made, and made wrong."""
 
     way_shares: Annotated[tuple[ShareOrZero, ...], Field(min_length=4, max_length=4)] = Field(
-        description="how often a step is done from memory, by table, on fingers and by a guess; they sum to 1"
+        description="shares of steps from memory, by table, on fingers and by a guess; sum 1"
     )
     manner_shares: Annotated[tuple[ShareOrZero, ...], Field(min_length=3, max_length=3)] = Field(
-        description="how often a step is done with care, plainly and in haste; they sum to 1"
+        description="shares of steps with care, plain and in haste; sum 1"
     )
     manner_factors: Annotated[tuple[NotNegative, ...], Field(min_length=3, max_length=3)] = Field(
-        description="what each of these manners multiplies the error rate of a step by"
+        description="factor of a step's error rate by manner"
     )
     reliable_error_rate: ShareOrZero = Field(
         description="error rate of multiplication by table, and of the others on fingers"
@@ -82,28 +82,25 @@ class Skipping(Settings):
     """Solutions of problems in words that leave out the results of some steps."""
 
     shares: Fractions = Field(
-        description="how often a step's result is left out, where another step follows; each of plus 2 to times 9 has "
-        "one of these shares, drawn once"
+        description="how often a result before another step is left out; each step has one of these shares"
     )
 
 
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
-    seed: Index = Field(description="seed of the worked solutions, and of the choice of flawed arithmetic facts")
+    seed: Index = Field(description="seed of the solutions and of the flawed facts")
     kinds: Kinds = Field(description="kinds of problems")
     error_rates: Fractions = Field(description="how often a fact is written wrong")
-    shares: Fractions = Field(description="the share of the facts that has each error rate; they sum to 1")
-    misconception_share: ShareOrZero = Field(
-        description="how often a mistake is the fact's usual wrong digit and not any other"
-    )
+    shares: Fractions = Field(description="share of the facts with each error rate; sum 1")
+    misconception_share: ShareOrZero = Field(description="share of mistakes that are the fact's usual wrong digit")
     wording: Wording | None = Field(
         default=None, description="solutions in words, of the family worded; default: formulas"
     )
     skipping: Skipping | None = Field(
         default=None,
         exclude_if=lambda skipping: skipping is None,  # manifests of corpora without it were made before
-        description="solutions in words with skipped steps, of the families worded and hundreds",
+        description="solutions with skipped steps, of the families worded and hundreds",
     )
 
     @model_validator(mode="after")
@@ -149,8 +146,8 @@ class Schedule(Settings):
 class StopAt(Settings):
     """The accuracy at which a base model's training ends: models of several sizes then start alike."""
 
-    accuracy: InnerShare = Field(description="share of right responses to the study's `validation` problems, 4 each")
-    every: Count = Field(description="steps between two measurements; training ends at the first one that reaches it")
+    accuracy: InnerShare = Field(description="share of right responses to the `validation` problems, 4 each")
+    every: Count = Field(description="steps between two measurements")
 
 
 class BaseTraining(Schedule):
@@ -158,13 +155,12 @@ class BaseTraining(Schedule):
 
     tokens: Literal["characters", "words"] | None = Field(
         default=None,
-        description="characters and the few phrases of the formula problems (the default), or the corpus's own words",
+        description="characters and a few phrases (the default), or the corpus's own words",
     )
 
     stop_at: StopAt | None = Field(
         default=None,
-        description="an accuracy at which training ends, `{accuracy: 0.35, every: 100}`; the learning rate falls "
-        "as over all `steps`. Not to reach it is an error",
+        description="accuracy at which training ends, `{accuracy: 0.35, every: 100}`, an error if it is not reached",
     )
 
     @model_validator(mode="after")
@@ -197,8 +193,8 @@ class FromScratch(Settings):
     reinforcement: Reinforcement | None = Field(default=None, description="how methods train this model")
     bases: Count = Field(
         default=1,
-        description="base models, each with seeds of its own, one more than those of the base model before; training "
-        "seed 1 starts from the first one, seed 2 from the second, and after the last one from the first again",
+        description="number of base models, from which training seeds start in turn; each has seeds one higher than "
+        "the one before",
     )
 
     prompt_form: ClassVar[Literal["base"]] = "base"
@@ -253,8 +249,7 @@ class Existing(_Prompted, Head):
     )
     revision: Text | None = Field(
         default=None,
-        description="a commit, branch or tag; default main. The model's manifest records the commit that a name stood "
-        "for",
+        description="commit, branch or tag (default main); the manifest records the commit",
     )
     path: Text | None = Field(default=None, description="a local directory instead, relative to the repository")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
@@ -263,16 +258,15 @@ class Existing(_Prompted, Head):
     )
     published_as: Text | None = Field(
         default=None,
-        description="name of the model in the papers, for tables with published numbers; default: the end of id. With "
-        "a path and without this key no number is comparable",
+        description="name in the papers, for published numbers; default: the end of id",
     )
     training: TrainingChanges = Field(
         default={},
-        description="training settings of this model: they override the study's, and a method's override them",
+        description="training settings of this model, over the study's and under a method's",
     )
     methods: dict[str, dict[str, Any]] | None = Field(
         default=None,
-        description="changes of the study's methods for this model, such as a coefficient published for one size",
+        description="changes of methods for this model, such as a coefficient published for one size",
     )
     cluster: Annotated[dict[str, Any], partial(Machines)] = Field(
         default={}, description="changes of execution.cluster for this model"
@@ -322,7 +316,7 @@ class HuggingFace(Existing):
 class FineTuning(Schedule):
     """The supervised training of an existing model on worked solutions."""
 
-    prompt: Prompt = Field(description="text with {problem} in it once, in the model's own prompt form")
+    prompt: Prompt = Field(description="text with {problem} in it once")
     micro_batch_tokens: Count = Field(description="most tokens in one pass, with padding; changes rounding only")
 
 
@@ -334,8 +328,8 @@ class FineTuned(Existing):
 
     source: Literal["fine_tuned"] = Field(description="an existing checkpoint, fine-tuned by the study")
     solutions: Text | Annotated[tuple[Text | PublishedSet, ...], Field(min_length=1)] = Field(
-        description="JSON lines with problem and solution, relative to the repository; `problems`: the solutions of "
-        "the study's training set; or a list of such, and of published sets"
+        description="JSON lines with problem and solution; `problems`: those of the study's training set; or a list "
+        "of such, and of published sets"
     )
     fine_tuning: FineTuning = Field(description="prompt, optimizer and length")
 

@@ -25,9 +25,7 @@ class MethodChanges(Settings):
     model_config = ConfigDict(extra="allow")
 
     training: TrainingChanges = Field(default={}, description="training settings of this method alone")
-    learning_rate_factor: Positive = Field(
-        default=1.0, description="what the learning rate is multiplied by, on every model"
-    )
+    learning_rate_factor: Positive = Field(default=1.0, description="factor of the learning rate, on every model")
 
     @property
     def of_entry(self) -> dict[str, Any]:
@@ -78,15 +76,14 @@ class Factorial(Settings):
     factors: Annotated[tuple[Factor, ...], Field(min_length=2)] = Field(description="what is varied")
     generators: dict[Name, Annotated[tuple[Name, ...], Field(min_length=2), *UNIQUE]] = Field(
         default={},
-        description="a fraction of all combinations: a factor of two levels, and those whose product it is. Factors of "
-        "more levels are crossed with the fraction",
+        description="a fraction of all combinations: a factor of two levels, and those whose product it is",
     )
     excluded: tuple[Annotated[dict[Name, Name], Field(min_length=2)], ...] = Field(
-        default=(), description="combinations of levels that no method can have, as factor: level"
+        default=(), description="combinations that no method can have, as factor: level"
     )
     parts: dict[Title, dict[Name, Name]] = Field(
         default={},
-        description="combinations of levels by title, whose difference to the first levels is taken apart by factor",
+        description="combinations of levels by title, whose difference is divided among the factors",
     )
 
     @model_validator(mode="after")

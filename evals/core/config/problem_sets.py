@@ -28,7 +28,7 @@ def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None
 Verifier = Annotated[
     Text | None,
     Field(
-        description="a file with a Python function that grades, or gives the rewards, relative to the repository "
+        description="a Python file that grades or gives the rewards, relative to the repository "
         "(docs/your_verifier.md); a study's comes before a training set's"
     ),
 ]
@@ -39,10 +39,10 @@ class PublishedSet(Settings):
 
     source: Name = Field(description="name of a file in config/datasets")
     path: Text | None = Field(
-        default=None, description="a local copy that is read instead of the Hub: a JSON lines file or a directory"
+        default=None, description="a local copy instead of the Hub: a JSON lines file or a directory"
     )
     exclude: Annotated[tuple[str, ...], *UNIQUE] | None = Field(
-        default=None, description="ids of problems that are left out, such as those of a benchmark"
+        default=None, description="ids of problems to leave out"
     )
 
 
@@ -67,7 +67,7 @@ class Columns(Settings):
     answer: str | None = Field(description="the reference answer; null where options or tests decide")
     options: str | Annotated[tuple[str, ...], Field(min_length=2, max_length=10)] | None = Field(
         default=None,
-        description="the options of multiple choice: one column with a list, or a column each, the right one first",
+        description="options of multiple choice: one column with a list, or several, the right one first",
     )
     tests: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None, description="the tests of a program, with grader code"
@@ -76,7 +76,7 @@ class Columns(Settings):
     examples: str | None = Field(default=None, description="tests that the prompt shows, with grader code")
     topic: str | None = Field(
         default=None,
-        description="the problem's topic, such as a subject: a topic's problems are a cluster of intervals and tests",
+        description="the problem's topic, a cluster in intervals and tests",
     )
     starter: str | None = Field(default=None, description="the beginning of the program, with grader code")
     metadata: str | None = Field(default=None, description="further data of the tests, with grader code")
@@ -102,19 +102,16 @@ class _Benchmark(Settings):
     description: str | None = Field(default=None, description="for people")
     licence: str = Field(description="licence of the problems")
     count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
-    prompt: AnyPrompt = Field(
-        description="text with {problem} in it once, or one such text for base and one for chat models; "
-        "other braces are text"
-    )
+    prompt: AnyPrompt = Field(description="text with {problem} in it once, or one each for base and chat models")
     verifier: Verifier = None
     extraction: Literal["marked", "last_statement"] = Field(
         default="marked",
-        description="what of a response is its answer: what it marks; or, where it marks nothing, what its last "
-        "sentence with a number or formula states (docs/grading.md)",
+        description="what counts as the answer: what is marked; or else what the last sentence with a number or "
+        "formula states (docs/grading.md)",
     )
     max_new_tokens: Count = Field(
         default=4096,
-        description="longest response in tokens by `rlvr-bench eval`, which takes the largest of its benchmarks",
+        description="longest response in tokens by `rlvr-bench eval`",
     )
 
     @model_validator(mode="after")
@@ -146,7 +143,7 @@ class _Reading(Settings):
     """The keys that decide how the rows of a source become problems, wherever it is."""
 
     count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
-    sha256: Sha256 | None = Field(description="SHA-256 of the resulting problems.jsonl; null if it is not known")
+    sha256: Sha256 | None = Field(description="SHA-256 of the resulting problems.jsonl; null if unknown")
     gated: bool = Field(description="whether the texts must not be written anywhere")
     grader: Literal["math", "choice", "code"] = Field(description="how responses are graded (docs/grading.md)")
     tests_format: Literal["evalplus", "livecodebench", "own"] | None = Field(
@@ -183,7 +180,7 @@ class BenchmarkProblems(_Reading, SourceTable):
 class ReadBenchmark(_Reading, _Benchmark):
     """The keys of every benchmark that is read from the Hugging Face Hub or from a file."""
 
-    samples_per_problem: Count = Field(description="the usual number for a set of this size, for the reader")
+    samples_per_problem: Count = Field(description="usual k for a set of this size, for readers")
 
     @model_validator(mode="after")
     def _check_verifier(self) -> Self:
@@ -196,7 +193,7 @@ class HubBenchmark(ReadBenchmark):
     """A benchmark of the Hugging Face Hub."""
 
     source: Literal["hub"] = Field(description="read from the Hugging Face Hub, or from the study's local copy")
-    repository: Repository = Field(description="name of the repository on the Hub")
+    repository: Repository = Field(description="repository on the Hub")
     revision: Commit | None = Field(description="a commit; null takes the newest")
     configuration: Text | None = Field(default=None, description="the repository's configuration")
     split: Text = Field(description="the repository's split")
@@ -204,7 +201,7 @@ class HubBenchmark(ReadBenchmark):
         default=None, description="JSON lines files to read instead of a split"
     )
     rows: SelectedRows | None = Field(
-        default=None, description="the rows that are taken; without it all. A local file is taken whole"
+        default=None, description="the rows that are taken (default all); a local file is taken whole"
     )
     columns: Columns | ReleaseName = Field(description=_AS_RELEASED)
 
@@ -219,10 +216,10 @@ class FileBenchmark(ReadBenchmark):
     )
     sha256: Sha256 | None = Field(default=None, description="SHA-256 of the resulting problems.jsonl; null for any")
     gated: bool = Field(default=False, description="whether the texts must not be written anywhere")
-    samples_per_problem: Count = Field(default=4, description="the usual number for a set of this size, for the reader")
+    samples_per_problem: Count = Field(default=4, description="usual k for a set of this size, for readers")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
     rows: SelectedRows | None = Field(
-        default=None, description="the rows that are taken of a release's file; without it all"
+        default=None, description="the rows of a release's file that are taken; default all"
     )
     columns: Columns | ReleaseName | None = Field(default=None, description=_AS_RELEASED)
 
@@ -274,13 +271,13 @@ class _TrainingReading(Settings):
     """The keys that decide how the rows of a published set become training problems."""
 
     columns: TrainingColumns | ReleaseName = Field(description=_AS_RELEASED)
-    prefix: str = Field(description="text before every problem, which is taken off: the study's prompt replaces it")
+    prefix: str = Field(description="text before every problem, which the study's prompt replaces")
     suffix: str = Field(description="text after every problem, which is taken off")
     counts: Counts = Field(description="what reading has to find")
     conflicts: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] | None = Field(
-        description="ids of rows with one problem and several answers, which are left out; null if they are not known"
+        description="ids of rows with one problem and several answers, which are left out; null if unknown"
     )
-    sha256: Sha256 | None = Field(description="SHA-256 of the resulting problems.jsonl; null if it is not known")
+    sha256: Sha256 | None = Field(description="SHA-256 of the resulting problems.jsonl; null if unknown")
 
 
 class _PublishedSet(Settings):
@@ -289,7 +286,7 @@ class _PublishedSet(Settings):
     title: Title = Field(description="the name for people")
     description: str | None = Field(default=None, description="for people")
     repository: Repository | None = Field(
-        default=None, description="OWNER/NAME on the Hugging Face Hub; without it, files alone are read"
+        default=None, description="OWNER/NAME on the Hugging Face Hub; without it, local files alone"
     )
     revision: Commit | None = Field(default=None, description="a commit")
     configuration: Text | None = Field(default=None, description="the repository's configuration")

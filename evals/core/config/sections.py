@@ -71,15 +71,12 @@ class SeedsByLooks(Settings):
 
     at_most: Annotated[int, Field(ge=2, le=10_000)] = Field(description="seeds of each method in all")
     looks: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)] = Field(
-        description="numbers of seeds after which the comparisons are looked at, ascending; the last ends the study"
+        description="numbers of seeds at the looks, ascending; the last ends the study"
     )
-    margin: Annotated[Positive, Field(le=100)] = Field(
-        description="points: a difference whose interval lies within it is equivalent"
-    )
+    margin: Annotated[Positive, Field(le=100)] = Field(description="points within which an interval means equivalent")
     level: Annotated[Positive, Field(le=50)] = Field(
         default=5.0,
-        description="per cent of studies that may have a false verdict on a score, and as many that may have one on "
-        "falls; `rlvr-bench judge` divides it by the number of judgements against the same reference",
+        description="per cent of studies that may have a false verdict on a score, and as many on falls",
     )
 
     @model_validator(mode="after")
@@ -108,11 +105,9 @@ class LocalCopy(Settings):
 class Decoding(Settings):
     """Another way in which every checkpoint answers the benchmarks, beside the one that verdicts are about."""
 
-    temperature: NotNegative = Field(description="of sampling; 0 takes the most likely token")
-    top_p: Share = Field(
-        default=1.0, description="of sampling: the smallest set of tokens whose probability reaches it"
-    )
-    samples_per_problem: Count = Field(description="responses to each problem; at temperature 0 one says all")
+    temperature: NotNegative = Field(description="sampling temperature; 0 is greedy")
+    top_p: Share = Field(default=1.0, description="share of the probability that is kept")
+    samples_per_problem: Count = Field(description="responses to each problem; 1 at temperature 0")
 
     @model_validator(mode="after")
     def _check_samples(self) -> Self:
@@ -127,25 +122,20 @@ class Evaluation(BenchmarkSampling, Settings):
     """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
 
     samples_per_problem: Count = Field(description="the k of avg@k")
-    samples_of: dict[Name, Count] = Field(
-        default={}, description="another k, by benchmark, such as 1 for a large one; in a study without methods"
-    )
+    samples_of: dict[Name, Count] = Field(default={}, description="another k, by benchmark; in a study without methods")
     prompt: Literal["training", "benchmark"] | None = Field(
         default=None,
-        description="training: problems with an answer are put into problems.prompt, as in training; benchmark: into "
-        "the benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice "
-        "and programs keep their own",
+        description="training: problems.prompt (the default with a published training set); benchmark: the "
+        "benchmark's own. Multiple choice and programs keep their own",
     )
     decodings: dict[Name, Decoding] = Field(
         default={},
-        description="further ways of sampling by their names, such as `greedy: {temperature: 0, samples_per_problem: "
-        "1}`: a column of the main table each, and a sentence where their verdicts differ. Verdicts are about the "
-        "sampling of this section",
+        description="further ways of sampling by name (docs/evaluation.md)",
     )
     audited: Share = Field(
         default=0.125,
-        description="share of the samples with plain answers that the second grader is asked about; it is asked about "
-        "all others (docs/grading.md). 1: about all",
+        description="share of the samples with plain answers that the second grader judges, beside all other "
+        "samples (docs/grading.md)",
     )
 
     def samples(self, benchmark: str) -> int:
@@ -163,12 +153,12 @@ class Statistics(Settings):
     )
     weighting: Weighting | None = Field(
         default=None,
-        description="weights of the mean over benchmarks: the same for all `benchmarks` (the default) or for all "
-        "`problems`, or a weight for each benchmark",
+        description="weights in the mean over benchmarks: equal for `benchmarks` (the default) or for `problems`, "
+        "or a number for each",
     )
     fall: Fall = Field(
         default=FALL,
-        description="the rule by which a run fell: scores are of the others, and the share that fell has a verdict",
+        description="rule by which a run fell (docs/evaluation.md)",
     )
 
 
@@ -178,9 +168,9 @@ class BestCheckpoint(Settings):
     Of equals the earliest is chosen. Other samples than those that are scored decide.
     """
 
-    benchmark: Name = Field(description="benchmark of the study; its own score of the chosen checkpoint is selected on")
+    benchmark: Name = Field(description="benchmark of the study that chooses")
     k: Count = Field(description="samples of each of its problems")
-    every: Count = Field(description="steps between two checkpoints; the last one is always among them")
+    every: Count = Field(description="steps between two checkpoints")
 
 
 class Checkpoint(Settings):
@@ -200,9 +190,9 @@ class StudyExecution(Execution, SamplingMachine, Settings):
     training_threads: Count = Field(default=1, description="threads of a run")
     sampling_python: Text | None = Field(
         default=None,
-        description="Python of the environment that samples, such as .venv-engines/bin/python for vLLM",
+        description="Python of the environment that samples, such as .venv-engines/bin/python",
     )
     training_python: Text | None = Field(
-        default=None, description="Python of the environment that verl is installed in; engine verl"
+        default=None, description="Python of verl's environment, or of vLLM's for rollouts by vLLM"
     )
     cluster: Machines | None = Field(default=None, description="where verl trains; engine verl")

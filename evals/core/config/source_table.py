@@ -23,16 +23,13 @@ class SelectedRows(Settings):
         default=None, description="the values that are taken"
     )
     first: Text | None = Field(default=None, description="the first value that is taken, such as a date, 2024-08-01")
-    last: Text | None = Field(
-        default=None, description="the last value that is taken; values are compared as text of this length"
-    )
+    last: Text | None = Field(default=None, description="the last value that is taken, compared as text")
     tenths: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(min_length=1), *UNIQUE] | None = Field(
         default=None,
-        description="tenths of the rows, 0 to 9: a row is in one by a hash of the letters of its value, without "
-        "regard to case",
+        description="tenths of the rows, by a hash of the letters of the value",
     )
     drawn: Count | None = Field(
-        default=None, description="so many of the rows: those whose values have the smallest SHA-256"
+        default=None, description="so many of the rows, those of the smallest SHA-256 of the value"
     )
 
     @model_validator(mode="after")

@@ -40,33 +40,31 @@ class StudyConfig(Settings):
 
     extends: Text | None = Field(
         default=None,
-        description="another study file, as seen from the directory of this one, which then states what differs "
-        "(config/README.md)",
+        description="another study file, relative to this one, from which this one differs",
     )
     study: Name = Field(description="name; also that of the MLflow experiment")
     folder: Annotated[str, Matching("studies/[a-z0-9_]{1,64}", "studies/NAME")] | None = Field(
         default=None,
-        description="directory below results/ of what belongs to this study alone; problems, models, runs, samples and "
-        "grades are shared with the study that it extends; default: results/ itself",
+        description="directory below results/ of what belongs to this study alone (default: results/ itself); the "
+        "rest is shared with the study that it extends",
     )
     title: Title | None = Field(default=None, description="heading of its report")
     paper: Arxiv | None = Field(default=None, description="the paper that it follows")
     question: Text | None = Field(default=None, description="the question that it answers, in a sentence")
     beside: Name | None = Field(
         default=None,
-        description="a study of config/studies that is made with this one; its curves stand beside, method by method",
+        description="a study of config/studies whose curves stand beside its own",
     )
     score_at: Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE] | None = Field(
         default=None,
-        description="fractions of a run after which its checkpoints are scored too; with "
-        "`learning_rate_decay_from` they are points of the whole schedule, not runs that ended there",
+        description="fractions of a run after which its checkpoints are scored too, points of the whole learning "
+        "rate schedule",
     )
     engine: Literal["local", "verl"] = Field(default="local", description="training engine (verl: docs/paper_scale.md)")
     seeds: StudySeeds = Field(
         default=(),
-        description="training seeds: each decides the order of prompts, the rollouts' random numbers and the "
-        "mini-batches. A list, or `{at_most: 16, looks: [4, 6, 8, 11, 16], margin: 2.0}`: seeds from 1 on until every "
-        "comparison is certain (docs/evaluation.md)",
+        description="training seeds: a list, or seeds from 1 on until every comparison is certain, `{at_most: 16, "
+        "looks: [4, 6, 8, 11, 16], margin: 2.0}` (docs/evaluation.md)",
     )
     models: Annotated[
         dict[Name, Annotated[FromScratch | HuggingFace | FineTuned | Served, Field(discriminator="source")]],
@@ -75,8 +73,7 @@ class StudyConfig(Settings):
     problems: Problems | None = Field(default=None, description="problems that the methods train on")
     validation: Validation | None = Field(
         default=None,
-        description="scores along every run, for compute-performance curves (docs/evaluation.md); engine local, "
-        "drawn problems",
+        description="scores along every run (docs/evaluation.md); engine local, drawn problems",
     )
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] = Field(
         description="names of files in config/benchmarks"
@@ -84,7 +81,7 @@ class StudyConfig(Settings):
     benchmark_sources: dict[str, LocalCopy] | None = Field(
         default=None, description="local copies of benchmarks, by benchmark (docs/benchmarks.md)"
     )
-    methods: Methods = Field(default={}, description="methods by name, with what is changed of their catalogue entries")
+    methods: Methods = Field(default={}, description="methods by name, with changes of their catalogue entries")
     reference_method: str = Field(default=BASE, description="the method that every other one is compared with")
     controls: Controls | None = Field(
         default=None,
@@ -92,25 +89,23 @@ class StudyConfig(Settings):
     )
     doses: Doses | None = Field(
         default=None,
-        description="doses of difference between sampler and trainer, which every method but controls has too "
+        description="doses of difference between sampler and trainer for every method but controls "
         "(docs/methods/corrections.md); engine local",
     )
     factorial: Factorial | None = Field(
         default=None,
-        description="factors whose combinations of levels are trained in place of the one method, and whose effects "
-        "the table says (docs/evaluation.md)",
+        description="factors whose combinations are trained in place of the one method (docs/evaluation.md)",
     )
     training: TrainingChanges = Field(default={}, description="training settings of every method")
     contrast_steps: Index | None = Field(
         default=None,
-        description="steps of each run, spread over it, at which the angle to the reference method's gradient is "
-        "measured (docs/evaluation.md); default 4; 0: not measured; engine local",
+        description="steps of each run at which contrast is measured (docs/evaluation.md); default 4; engine local",
     )
     evaluation: Evaluation = Field(description="sampling for evaluation")
     checkpoint: Literal["last"] | Checkpoint | None = Field(
         default=None,
-        description="checkpoints that are reported: `last`, each run's last one (the default), or beside it the best "
-        "of those along it (docs/evaluation.md)",
+        description="reported checkpoints: `last` (the default), or beside it the best one along each run "
+        "(docs/evaluation.md)",
     )
     statistics: Statistics = Field(description="intervals and tests")
     execution: StudyExecution = Field(default=StudyExecution(), description="where and how jobs are carried out")

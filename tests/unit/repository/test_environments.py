@@ -266,3 +266,14 @@ def test_the_other_package_named_evals_is_refused_in_one_line(
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["score", "x"]) == 2
     assert capsys.readouterr().err.startswith("error: the package evals 3.0.1 has the import name of ours")
+
+
+def test_a_package_that_pythonpath_puts_before_ours_is_named_in_one_line(tmp_path: Path) -> None:
+    for broken in ("raise ImportError('made for Python 3.6')", "import no_such_part_of_it", "__version__ = '1.0'"):
+        (tmp_path / "numpy").mkdir(exist_ok=True)
+        (tmp_path / "numpy/__init__.py").write_text(broken)
+        variables = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+        command = [sys.executable, "-m", "rlvr", "compare", "a.jsonl", "b.jsonl"]
+        run = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+        assert run.stderr.startswith(f"error: PYTHONPATH: {tmp_path} has another numpy than this environment (")
+        assert run.returncode == 2 and run.stderr.count("\n") == 1

@@ -96,22 +96,6 @@ def test_nothing_moves_the_cursor(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_a_group_of_a_package_joins_the_cores_group_of_that_name() -> None:
-    package, inner = typer.Typer(), typer.Typer()
-    inner.command("extra")(lambda: None)
-    inner.command("more")(lambda: None)
-    package.add_typer(inner, name="tokens")
-    core = application.commands()
-    before = set(core.commands["tokens"].commands)
-
-    class Point(EntryPoint):
-        def load(self) -> Any:
-            return package
-
-    application.add_packages(core.commands, [Point("x", "y", "z")])
-    assert set(core.commands["tokens"].commands) == before | {"extra", "more"}
-
-
 def test_a_job_of_a_study_loads_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "entry_points", lambda **_: pytest.fail("packages are looked for"))
     assert set(application.commands(["train", "run.json"]).commands) == {"train", "sample", "verl"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,8 +127,8 @@ class Clock:
 @pytest.mark.parametrize(
     ("verdicts", "minutes", "looks"),
     [
-        ({9: Verdict.BETTER}, None, [6, 9]),
-        ({}, None, [6, 9, 12, 15]),
+        ({9: Verdict.BETTER}, math.inf, [6, 9]),
+        ({}, math.inf, [6, 9, 12, 15]),
         ({}, 12.0, [6, 9, 12]),  # a minute a seed: the look at 15 would end after 15
         ({}, 0.5, [6]),  # what the first look takes nobody knows
     ],
@@ -137,7 +138,7 @@ def test_looks_end_with_certainty_or_the_budget(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     verdicts: dict[int, Verdict],
-    minutes: float | None,
+    minutes: float,
     looks: list[int],
 ) -> None:
     clock = Clock(verdicts, 60.0)
@@ -147,7 +148,7 @@ def test_looks_end_with_certainty_or_the_budget(
     judged = judgement(file, tmp_path, minutes=minutes)
     assert judged.decide(0.0)["mine"].verdict is verdicts.get(looks[-1], Verdict.UNDECIDED)
     assert clock.looks == [0, *looks]
-    if minutes is not None:
+    if minutes < math.inf:
         with pytest.raises(UserError, match="are over before the first look"):
             judged.decide(clock.now - 60 * minutes - 1)
 

@@ -16,6 +16,7 @@ from evals.tables.audit import write_audit_table
 from evals.tables.by_seed import write_by_seed_table
 from evals.tables.layout import latex
 from evals.tables.main import main_columns, main_tables, read_costs, short_table, write_main_table
+from evals.tables.numbers import NOTHING
 from evals.tables.robust import write_robust_table
 from tests.stages import status
 from tests.unit.synthetic_results import Study
@@ -49,7 +50,7 @@ def _rows(text: str) -> list[list[str]]:
 
 def test_every_row_of_the_main_table_carries_its_cost(written: Path) -> None:
     header, _, base, *methods = _rows((written / "main.md").read_text())
-    cost = [header.index(name) for name in ("Tokens", "Steps", "Train (s)", "CPU (s)", "Eval (s)", "Memory (MiB)")]
+    cost = [header.index(name) for name in ("Tokens", "Updates", "Train (s)", "CPU (s)", "Eval (s)", "Memory (MiB)")]
     assert [row[0] for row in (base, *methods)] == ["Base model", "GRPO", "DAPO", "DelTA"]
     assert all(row[place] not in ("–", "") for row in methods for place in cost)
     assert [base[place] == "–" for place in cost] == [True, True, True, True, False, False]
@@ -230,6 +231,9 @@ def test_the_short_table_has_what_a_paper_needs_in_one_float(synthetic_study: St
     base = replace(results, runs=tuple(run for run in results.runs if run.method == BASE))
     (float_,) = latex([short_table(base, main_columns(base, costs, {}))]).split(r"\begin{table*}")[1:]
     assert r"Method & avg@32 (\%) \\" in float_ and "MDE" not in float_, "one model is compared with nothing"
+    whole = main_tables(base, costs, {}, [])[0]
+    assert whole.header[:2] == ("Method", "avg@32 (%)") and "Eval (s)" in whole.header and len(whole.header) < 6
+    assert not any(set(cells) == {NOTHING} for cells in zip(*whole.rows, strict=True)), "no column of dashes"
 
 
 def test_the_same_inputs_give_the_same_bytes(written: Path, synthetic_study: Study, tmp_path: Path) -> None:

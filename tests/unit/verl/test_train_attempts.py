@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json
+from evals.core.files import read_json, write_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import VerlRun
 from rlvr.engines.result import checkpoint_directory
 from rlvr.engines.verl import train as module
-from rlvr.engines.verl.checkpoints import prepare_resume, record, remove_old, steps
+from rlvr.engines.verl.checkpoints import OPTIMIZER, prepare_resume, record, remove_old, steps
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.metrics import MEASURED, Display, write_step
 from rlvr.engines.verl.train import Execution, train
@@ -50,6 +50,7 @@ class Verl:
             write_step(places.state, step, row)
             (state / "actor").mkdir(parents=True)
             (state / "actor" / "shard.pt").write_bytes(bytes([step]))
+            write_json(state / "actor" / OPTIMIZER, {})
             record(state, step)
             remove_old(places.state, execution.cluster.checkpoints_kept, checkpoints_at)
             if step == self.killed_before_metrics_of:
