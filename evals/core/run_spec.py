@@ -237,7 +237,7 @@ class TrainingExecution(Record):
     """The execution of a training by either engine; nothing here changes its numbers."""
 
     checkpoint_interval: Count = Field(default=10, description="training steps between saved states")
-    grading_workers: Count = Field(default=1, description="processes for answers that need symbolic comparison")
+    grading_workers: Count = Field(default=1, description="processes for symbolic comparison")
     rollouts_kept_every: Count | None = Field(
         default=None,
         description="training steps between two whose rollouts are kept token by token, beside step 1 "

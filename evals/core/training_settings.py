@@ -111,8 +111,8 @@ class TrainingSettings(Record):
         default=1.0,
         description="share of the probability that rollouts are drawn from; 1: all",
     )
-    learning_rate: Positive = Field(description="AdamW's, after warm-up")
-    warmup_updates: Index = Field(description="optimizer steps over which the learning rate rises linearly")
+    learning_rate: Positive = Field(description="learning rate of AdamW, after warm-up")
+    warmup_updates: Index = Field(description="optimizer steps of linear warm-up")
     learning_rate_decay_from: ShareOrZero = Field(
         default=1.0,
         description="fraction of the rollout steps after which the learning rate falls linearly to 0; 1: constant",

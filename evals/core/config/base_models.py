@@ -65,7 +65,7 @@ class Wording(Settings):
         description="error rate of multiplication on fingers, and of the others by table"
     )
     guess_error_rate: ShareOrZero = Field(description="error rate of a guess; memory has the error rates of the facts")
-    usual_share: ShareOrZero = Field(description="how often a phrase that says nothing has its usual wording")
+    usual_share: ShareOrZero = Field(description="how often a phrase has its usual wording")
     distraction_rate: ShareOrZero = Field(description="how often a note is added as if it were a step")
     remark_share: ShareOrZero = Field(description="how often a step is followed by a remark that says nothing")
 

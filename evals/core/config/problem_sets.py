@@ -28,8 +28,8 @@ def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None
 Verifier = Annotated[
     Text | None,
     Field(
-        description="a Python file that grades or gives the rewards, relative to the repository "
-        "(docs/your_verifier.md); a study's comes before a training set's"
+        description="a Python file that grades or gives the rewards (docs/your_verifier.md); a study's comes before "
+        "a training set's"
     ),
 ]
 
@@ -38,9 +38,7 @@ class PublishedSet(Settings):
     """A published training set (docs/benchmarks.md)."""
 
     source: Name = Field(description="name of a file in config/datasets")
-    path: Text | None = Field(
-        default=None, description="a local copy instead of the Hub: a JSON lines file or a directory"
-    )
+    path: Text | None = Field(default=None, description="a local copy: a JSON lines file or a directory")
     exclude: Annotated[tuple[str, ...], *UNIQUE] | None = Field(
         default=None, description="ids of problems to leave out"
     )
@@ -144,7 +142,7 @@ class _Reading(Settings):
 
     count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
     sha256: Sha256 | None = Field(description="SHA-256 of the resulting problems.jsonl; null if unknown")
-    gated: bool = Field(description="whether the texts must not be written anywhere")
+    gated: bool = Field(description="whether the texts may be written nowhere")
     grader: Literal["math", "choice", "code"] = Field(description="how responses are graded (docs/grading.md)")
     tests_format: Literal["evalplus", "livecodebench", "own"] | None = Field(
         default=None, description="form of the tests; required with grader code"
@@ -198,11 +196,9 @@ class HubBenchmark(ReadBenchmark):
     configuration: Text | None = Field(default=None, description="the repository's configuration")
     split: Text = Field(description="the repository's split")
     files: Annotated[tuple[_JsonLines, ...], Field(min_length=1)] | None = Field(
-        default=None, description="JSON lines files to read instead of a split"
+        default=None, description="JSON lines files in place of a split"
     )
-    rows: SelectedRows | None = Field(
-        default=None, description="the rows that are taken (default all); a local file is taken whole"
-    )
+    rows: SelectedRows | None = Field(default=None, description="the rows that are taken; default all")
     columns: Columns | ReleaseName = Field(description=_AS_RELEASED)
 
 
@@ -215,7 +211,7 @@ class FileBenchmark(ReadBenchmark):
         default=None, description="number of problems of the file; null for any"
     )
     sha256: Sha256 | None = Field(default=None, description="SHA-256 of the resulting problems.jsonl; null for any")
-    gated: bool = Field(default=False, description="whether the texts must not be written anywhere")
+    gated: bool = Field(default=False, description="whether the texts may be written nowhere")
     samples_per_problem: Count = Field(default=4, description="usual k for a set of this size, for readers")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
     rows: SelectedRows | None = Field(

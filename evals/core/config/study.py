@@ -99,7 +99,7 @@ class StudyConfig(Settings):
     training: TrainingChanges = Field(default={}, description="training settings of every method")
     contrast_steps: Index | None = Field(
         default=None,
-        description="steps of each run at which contrast is measured (docs/evaluation.md); default 4; engine local",
+        description="steps of each run at which contrast is measured; default 4; engine local",
     )
     evaluation: Evaluation = Field(description="sampling for evaluation")
     checkpoint: Literal["last"] | Checkpoint | None = Field(
