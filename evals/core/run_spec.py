@@ -264,17 +264,14 @@ class Execution(TrainingExecution, OneDevice):
 
 
 class Machines(Record):
-    """The machines and the parallelism of runs by verl; they change numbers by rounding only.
-
-    Where the platform is not "cuda", ``gpus_per_node`` is the number of processes that stand for devices.
-    """
+    """The machines and the parallelism of runs by verl; they change numbers by rounding only."""
 
     platform: Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")] = Field(
         default="cuda",
         description="cuda, or the Python module of another platform, as `tests/engines/cpu_launch.py` for CPUs",
     )
     nodes: Count = Field(description="machines")
-    gpus_per_node: Count = Field(description="GPUs of each machine")
+    gpus_per_node: Count = Field(description="GPUs of each machine, or processes where the platform is not cuda")
     sequence_parallel: Count = Field(default=1, description="GPUs that share a sequence")
     rollout_tensor_parallel: Count = Field(default=1, description="GPUs that share a vLLM replica")
     tokens_per_device: Count = Field(description="tokens in one forward pass of a GPU")
