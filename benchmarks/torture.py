@@ -137,8 +137,8 @@ class Study:
         marks = (self.directory / ".snakemake" / "incomplete").glob("*")
         unfinished = {self.directory / urlsafe_b64decode(mark.name).decode() for mark in marks}
         manifests = self.results.rglob("manifest.json")
-        # A job with more outputs than its manifest, in the manifest's directory, has a mark for each. The rollouts below
-        # an unfinished run are written anew where the run goes on from a state before them.
+        # A job with more outputs than its manifest, in the manifest's directory, has a mark for each. The rollouts
+        # below an unfinished run are written anew where the run goes on from a state before them.
         running = {mark.parent for mark in unfinished if mark.name == "manifest.json"}
         over = [
             path

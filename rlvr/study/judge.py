@@ -1,7 +1,6 @@
 """The verdict on a component in one file: checks, contrast on one seed, then seeds until the comparison is certain."""
 
-from __future__ import annotations
-
+import math
 import os
 import re
 import sys
@@ -9,9 +8,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from typer import Option
 
 from evals.core.comparisons import Comparison, Comparisons, Contrast, Verdict
 from evals.core.errors import UserError
@@ -101,7 +101,7 @@ class Judgement:
         out: directory of the results; another judgement there uses the same trainings of the reference.
         margin: differences within it are equivalent, in points.
         seeds: at most.
-        minutes: no look is begun that would end later; None for no limit.
+        minutes: no look is begun that would end later.
         cores: for all jobs together; None for all.
     """
 
@@ -111,7 +111,7 @@ class Judgement:
     out: Path
     margin: float = 2.0
     seeds: int = 15
-    minutes: float | None = None
+    minutes: float = math.inf
     cores: int | None = None
 
     @property
@@ -232,10 +232,10 @@ class Judgement:
         for number, seeds in enumerate(looks):
             before, added = time.monotonic(), seeds - (looks[number - 1] if number else 0)
             least = 0.0 if number else self.first_seconds(seeds)
-            if self.minutes is not None and least and before - started + least > 60 * self.minutes:
+            if least and before - started + least > 60 * self.minutes:
                 words = f"the first look, at {seeds} seeds, needs about {least / 60:.2g} minutes of training"
                 print(f"{words}: it ends after --minutes {self.minutes:g}, and is taken all the same", file=sys.stderr)
-            if self.minutes is not None and before - started + added * seconds_of_seed > 60 * self.minutes:
+            if before - started + added * seconds_of_seed > 60 * self.minutes:
                 late = f"stopped: training {seeds} seeds would take longer than --minutes {self.minutes:g}"
                 print(late, file=sys.stderr)
                 break
@@ -319,3 +319,62 @@ def verdict_line(row: Comparison, table: pd.DataFrame, minutes: float) -> str:
         f"{minutes:.1f} minutes",
     ]
     return "; ".join(parts)
+
+
+def judge(
+    file: Path,
+    name: str | None = None,
+    against: str = "dapo",
+    study: Path | None = None,
+    model: str | None = None,
+    gpus: Annotated[int, Option(min=0)] = 1,
+    margin: float = 2.0,
+    seeds: Annotated[int, Option(min=2)] = 15,
+    minutes: Annotated[float, Option(min=0)] = 20,
+    out: Path = Path("judge"),
+    cores: Annotated[int | None, Option(min=1)] = None,
+    go_on: bool = False,
+    checks_only: bool = False,
+) -> None:
+    """Judge a loss, or another component, of your own against a method: from one file to a page.
+
+    First checks that take seconds, then the angle between the updates on one seed, then seeds until the comparison is
+    better, worse or equivalent, or the budget ends. The file is imported and trained with in processes of yours,
+    outside any sandbox. The same command goes on with a judgement that was interrupted.
+
+    Args:
+        file: Python with a class that has @component(NAME) (docs/your_method.md).
+        name: name of the component, if the file has several.
+        against: method of the catalogue, or another FILE.py.
+        study: study that gives model, problems and training settings; default: config/config.yaml.
+        model: a pretrained model instead: OWNER/NAME on the Hub, or a directory.
+        gpus: with --model: number of GPUs to use; 0: the CPU.
+        margin: margin of equivalence, in percentage points.
+        seeds: largest number of seeds.
+        minutes: time budget; no further round of seeds is started if it would not finish in time.
+        out: directory of all results; another file judged there shares its runs.
+        cores: number of cores for all jobs together; default: all.
+        go_on: train even if a check fails, or if no difference can be found.
+        checks_only: end after the checks, which take seconds.
+    """
+    started = time.monotonic()
+    component = find_component(file, name)
+    reference = find_component(Path(against)) if against.endswith(".py") else against
+    base = read_base(study, model, gpus, out)
+    judgement = Judgement(component, base, reference, out.resolve(), margin, seeds, minutes, cores)
+    judgement.check()
+    print(f"{file}: {component.kind.replace('_', ' ')} {component.name}, against {judgement.reference}")
+    if not judgement.passes_checks() and not go_on:
+        raise UserError(f"{file}: a check fails, as said above; mend it, or go on with --go-on")
+    if checks_only:
+        return
+    contrast = judgement.contrast()
+    print(contrast_words(contrast, judgement.reference), flush=True)
+    if contrast is not None and contrast.is_absent and not go_on:
+        print("ended before the seeds; --go-on trains them all the same")
+        return
+    rows = judgement.decide(started)
+    if not rows[judgement.harmful].is_harm:
+        print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
+    print(verdict_line(rows[judgement.method], judgement.main_table(), (time.monotonic() - started) / 60))
+    print(judgement.directory / "report.html", flush=True)
