@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., None])
 def _short_help(command: Any, limit: int = 0) -> str:
     """The first sentence of a command's help, whole, for the list of commands; Click would cut it."""
     text = " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
-    return re.split(r"(?<=[\w)])\.(?:\s|$)", text, maxsplit=1)[0]
+    return re.split(r"(?<=[\w)`])\.(?:\s|$)", text, maxsplit=1)[0]
 
 
 class Command(TyperCommand):
