@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from evals.core.comparisons import FALL, Fall
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.errors import refuse
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Several, Share
 from evals.core.record import Settings, setting
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
@@ -55,7 +55,7 @@ class Validation(ValidationSchedule, Settings):
     """Scores along every run on held-out problems, from random streams of their own."""
 
     seed: Index = setting("decides which problems are drawn")
-    count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems")
+    count: Several = setting("number of problems")
 
 
 class SeedsByLooks(Settings):
