@@ -76,6 +76,6 @@ def judge(
     if not rows[judgement.harmful].is_harm:
         print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
     minutes_taken = (time.monotonic() - started) / 60
-    print(verdict_line(rows[judgement.method], judgement.main_table(), minutes_taken))
+    print(verdict_line(rows[judgement.component.name], judgement.main_table(), minutes_taken))
     print(judgement.directory / "report.html")
     sys.stdout.flush()

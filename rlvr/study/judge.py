@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +122,6 @@ class Judgement:
         return self.against if isinstance(self.against, str) else self.against.name
 
     @property
-    def method(self) -> str:
-        """The component's method's name in the study."""
-        return self.component.name
-
-    @property
     def harmful(self) -> str:
         """The name of the control that trains half as long as the reference method."""
         return f"{self.reference}_half_steps"
@@ -141,7 +138,7 @@ class Judgement:
         """
         path, against = self.out / "judgements.json", self.against
         bytes_of = [self.component.file, *([against.file] if isinstance(against, Named) else [])]
-        entry = {"component": self.method, "against": self.reference, "sha256": [*map(sha256_file, bytes_of)]}
+        entry = {"component": self.component.name, "against": self.reference, "sha256": [*map(sha256_file, bytes_of)]}
         entries = read_json(path)["judgements"] if path.exists() else []
         if entry not in entries:
             entries.append(entry)
@@ -165,15 +162,15 @@ class Judgement:
         half = {"training": {"steps": self.base["training"]["steps"] // 2}}
         methods = {
             self.reference: {} if isinstance(against, str) else of_reference,
-            self.method: {"extends": of_reference["extends"], "title": title, **self.component.changes},
+            self.component.name: {"extends": of_reference["extends"], "title": title, **self.component.changes},
             self.harmless: {} if self.harmless == _RANDOM_WEIGHTS else random,
             self.harmful: {**of_reference, "title": f"{title_of_reference}, half the steps", **half},
         }
         judged = {
-            "study": f"judge_{self.method}",
-            "folder": f"studies/{self.method}",
+            "study": f"judge_{self.component.name}",
+            "folder": f"studies/{self.component.name}",
             "title": f"{title} against {title_of_reference}" + (f", judgement {number}" if number > 1 else ""),
-            "question": f"Is {self.method} of {self.component.file.name} better than {title_of_reference}?",
+            "question": f"Is {self.component.name} of {self.component.file.name} better than {title_of_reference}?",
             "seeds": seeds,
             "methods": methods,
             "reference_method": self.reference,
@@ -184,7 +181,7 @@ class Judgement:
     def check(self) -> None:
         """Refuse names that would mean two things, and what the study refuses, before anything is run."""
         in_files = [(self.component, [self.reference, self.harmful, self.harmless])]
-        in_files += [(self.against, [self.method])] if isinstance(self.against, Named) else []
+        in_files += [(self.against, [self.component.name])] if isinstance(self.against, Named) else []
         for component, taken in in_files:
             if component.name in (*load_catalogue(), *taken):
                 message = f"its component has the name {component.name} of another method"
@@ -201,19 +198,19 @@ class Judgement:
         study = Study.resolve(self.content([1]), "rlvr-bench judge")
         mine, other = (
             compose(study.methods[name], name, study.training[name].max_new_tokens)
-            for name in (self.method, self.reference)
+            for name in (self.component.name, self.reference)
         )
         return print_findings(check_loss(mine.loss, mine.aggregation, {self.reference: other}))
 
     def contrast(self) -> Contrast | None:
         """Train one seed of component and reference, and measure the angle between their gradients."""
         content = self.content([1])
-        both = {name: content["methods"][name] for name in (self.reference, self.method)}
+        both = {name: content["methods"][name] for name in (self.reference, self.component.name)}
         run_study({**content, "methods": both, "controls": None}, self.out, self.cores, ["runs"])
         runs = self.out / "results/runs"
         model = next(iter(content["models"]))
-        mine, other = (MeasuredRun.read(runs / f"{model}-{name}-s1") for name in (self.method, self.reference))
-        return estimate_contrast(model, self.method, [mine], self.reference, [other], 0.95)
+        mine, other = (MeasuredRun.read(runs / f"{model}-{name}-s1") for name in (self.component.name, self.reference))
+        return estimate_contrast(model, self.component.name, [mine], self.reference, [other], 0.95)
 
     def decide(self, started: float) -> dict[str, Comparison]:
         """Train seeds look by look until the comparison and the harm of the control are decided, or the budget ends.
@@ -223,31 +220,29 @@ class Judgement:
         looks, nth = [*(look for look in LOOKS if look < self.seeds), self.seeds], self.number()
         level = {"level": 5.0 / nth} if nth > 1 else {}
         if level:
-            said = (
-                f"judgement {nth} here against the same runs of {self.reference}: it may err in {5 / nth:.2g} %, not 5"
-            )
-            print(said, flush=True)
+            words = f"judgement {nth} here against the same runs of {self.reference}"
+            print(f"{words}: it may err in {5 / nth:.2g} %, not 5", flush=True)
         rows: dict[str, Comparison] = {}
         seconds_of_seed = 0.0  # of all methods, by the look before
-        for number, seeds in enumerate(looks):
-            before, added = time.monotonic(), seeds - (looks[number - 1] if number else 0)
-            least = 0.0 if number else self.first_seconds(seeds)
-            if self.minutes is not None and least and before - started + least > 60 * self.minutes:
+        for number, (already, seeds) in enumerate(pairwise([0, *looks]), 1):
+            before = time.monotonic()
+            left = math.inf if self.minutes is None else 60 * self.minutes - (before - started)
+            least = self.first_seconds(seeds) if number == 1 else 0.0
+            if least and least > left:
                 words = f"the first look, at {seeds} seeds, needs about {least / 60:.2g} minutes of training"
                 print(f"{words}: it ends after --minutes {self.minutes:g}, and is taken all the same", file=sys.stderr)
-            if self.minutes is not None and before - started + added * seconds_of_seed > 60 * self.minutes:
+            if (seeds - already) * seconds_of_seed > left:
                 late = f"stopped: training {seeds} seeds would take longer than --minutes {self.minutes:g}"
                 print(late, file=sys.stderr)
                 break
-            design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin, **level}
+            design = {"at_most": self.seeds, "looks": looks[:number], "margin": self.margin, **level}
             run_study(self.content(design, nth), self.out, self.cores)
             compared = Comparisons.read(self.directory / "comparisons.json")
             to_reference = [row for row in compared.comparisons if row.against == self.reference]
             rows = {row.method: row for row in to_reference if row.benchmark == ALL_BENCHMARKS}
-            asked = (rows[self.method], rows[self.harmful])
-            if not any(row.is_open for row in asked):
+            if not (rows[self.component.name].is_open or rows[self.harmful].is_open):
                 break
-            seconds_of_seed = (time.monotonic() - before) / added
+            seconds_of_seed = (time.monotonic() - before) / (seeds - already)
         if not rows:
             raise UserError(f"--minutes: the {self.minutes:g} are over before the first look; the same command goes on")
         return rows
@@ -255,11 +250,11 @@ class Judgement:
     def first_seconds(self, seeds: int) -> float:
         """Estimate what the missing runs of some seeds take, by those of :meth:`contrast`; 0 without these."""
         runs, (model, *_) = self.out / "results/runs", self.base["models"]
-        measured = [runs / f"{model}-{name}-s1/manifest.json" for name in (self.method, self.reference)]
+        measured = [runs / f"{model}-{name}-s1/manifest.json" for name in (self.component.name, self.reference)]
         if not all(path.exists() for path in measured):
             return 0.0
         mine, other = (read_manifest(path, "run").details["seconds_steps"] for path in measured)
-        each = {self.method: mine, self.reference: other, self.harmless: other, self.harmful: other / 2}
+        each = {self.component.name: mine, self.reference: other, self.harmless: other, self.harmful: other / 2}
         missing = [
             seconds
             for name, seconds in each.items()
@@ -275,7 +270,7 @@ class Judgement:
     @property
     def directory(self) -> Path:
         """The directory of the study's own results."""
-        return self.out / "results/studies" / self.method
+        return self.out / "results/studies" / self.component.name
 
 
 def contrast_words(contrast: Contrast | None, reference: str) -> str:

@@ -26,7 +26,6 @@ def main(arguments: list[str]) -> None:
 
     from rlvr.study.study_file import check_config_files
 
-    vars(cli)["print"] = _print_but_profile
     options = cli.get_argument_parser().parse_args(arguments)
     directory = Path(options.directory or ".").resolve()
     try:
@@ -40,12 +39,6 @@ def main(arguments: list[str]) -> None:
             cli.main(arguments)
     except UserError as error:
         sys.exit(f"error: {error}")
-
-
-def _print_but_profile(*words: Any, **where: Any) -> None:
-    """Print what Snakemake does, but for the line that names the profile of this project."""
-    if not str(words[:1]).endswith("for setting default command line arguments.',)"):
-        print(*words, **where)
 
 
 def _give_name_and_cache() -> None:

@@ -143,7 +143,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "multiplied by 1 + {} / N": "evals.statistics.interval:_HIDDEN_TAIL",
         "null if fewer than {} problems differ": "evals.scores.comparison:MINIMUM_DIFFERING_PROBLEMS",
         "accuracies are compared: {} or more each": "evals.scores.printed:FEWEST_UNEQUAL_SAMPLES",
-        "| {} steps, the middles of equal parts": "rlvr.study.contrast:DEFAULT_STEPS",
+        "| {} steps, the middles of equal parts": "rlvr.study.study:DEFAULT_STEPS",
         "max_t R_t - R_end >= max({},": FALL.points / 100,
         "a tenth of the steps (at least {})": "evals.statistics.robust:_SHORTEST_WINDOW",
     },

@@ -48,7 +48,7 @@ def test_a_best_policy_is_chosen_among_those_of_its_run_by_samples_of_their_own(
 ) -> None:
     choices = {str(step): f"results/grades/tiny-dapo_choice{step}-s1/chain_3" for step in (2, 4)}
     assert jobs["best_policy tiny-dapo_best-s1"].params["candidates"] == choices
-    chosen, last = (studies.policy(f"tiny-dapo_choice{step}-s1")[1] for step in (2, 4))
+    chosen, last = (studies.policy(f"tiny-dapo_choice{step}-s1") for step in (2, 4))
     assert chosen.directory == "results/runs/tiny-dapo-s1/checkpoints/step-2"
     assert last.directory == "results/runs/tiny-dapo-s1"
     assert chosen.file == "results/runs/tiny-dapo-s1/candidates.kept"

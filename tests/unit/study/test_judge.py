@@ -90,7 +90,7 @@ def test_a_first_look_that_exceeds_the_budget_is_said(
     monkeypatch.setattr(module, "run_study", clock.run)
     monkeypatch.setattr(Comparisons, "read", clock.read)
     judged = judgement(file, tmp_path, minutes=2.0, cores=2)
-    for name, seconds in ((judged.method, 50.0), ("dapo", 20.0)):
+    for name, seconds in ((judged.component.name, 50.0), ("dapo", 20.0)):
         directory = tmp_path / f"results/runs/skips-{name}-s1"
         directory.mkdir(parents=True)
         Manifest("run", {}, {}, {}, fingerprint({}), {"seconds_steps": seconds}).write(directory / "manifest.json")
