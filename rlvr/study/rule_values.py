@@ -91,7 +91,8 @@ def by_setting(
         of_index.__signature__ = _OF_WILDCARDS  # type: ignore[attr-defined]
         return of_index
 
-    return [slot(index) for index in range(at_most)]
+    # One more than there are settings: Snakemake's record of a job then has an empty text, whatever their number is.
+    return [slot(index) for index in range(at_most + 1)]
 
 
 def setting_texts(settings: Mapping[str, Any] | Record, before: str = "") -> Iterator[str]:

@@ -8,40 +8,26 @@ decoding lie in results/decodings/NAME/, for all studies.
 
 from pathlib import Path
 
-from evals.audit import VERSION as AUDIT_VERSION
+from evals import audit, generation, grading
 from evals.core.comparisons import FALL
 from evals.core.config.base_models import FINE_TUNED
 from evals.core.files import canonical_json, sha256_file
 from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
-from evals.generation import VERSION as SAMPLER_VERSION
-from evals.grading import INTEGER_VERSION
-from evals.grading import VERSION as GRADER_VERSION
 from evals.grading.code import VERIFIER_VERSION
 from evals.problems.problem_set import NOT_OF_THE_CONTENT
 from evals.scores.comparison import Settings
-from rlvr.base_model import VERSION as BASE_MODEL_VERSION
-from rlvr.engines import option_versions
-from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
-from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
+from rlvr import base_model
+from rlvr.engines import local, option_versions, verl
 from rlvr.methods.component_file import component_copy
+from rlvr.study import machine
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.designs import RATES, sheet_of
 from rlvr.study.evidence import notes, own_settings
 from rlvr.study.job_sizes import devices, grading_mb, model_training_mb, sampling_mb, size, training_mb
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
 from rlvr.study.looks import announce_look
-from rlvr.study.machine import (
-    check_machine,
-    files_of,
-    model_files,
-    name_environments,
-    require_container,
-    require_past,
-    set_job_environment,
-    software,
-)
 from rlvr.study.notices import print_notices
 from rlvr.study.policies import DECODINGS, score_points
 from rlvr.study.rule_values import NO_NAME, by_setting, name_targets, one_of, options, refuse_made_otherwise
@@ -62,13 +48,13 @@ KEEPS_ROLLOUTS = TRAINS and MACHINE.rollouts_kept_every is not None
 DECODED_BY = {f"{DECODINGS}{name}/": decoding for name, decoding in CONFIG.evaluation.decodings.items()}
 
 with one_line_errors():
-    TRAINING, SAMPLING = software(STUDY, "training"), software(STUDY, "sampling")
+    TRAINING, SAMPLING = machine.software(STUDY, "training"), machine.software(STUDY, "sampling")
     if workflow.is_main_process:
-        check_machine(STUDY)
-        require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
-        require_past(map(str, Path("results").rglob("*manifest.json")))
+        machine.check_machine(STUDY)
+        machine.require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
+        machine.require_past(map(str, Path("results").rglob("*manifest.json")))
         print_notices(STUDIES.left(STUDY.folder), STUDIES.looks(STUDY.folder))
-set_job_environment()
+machine.set_job_environment()
 
 
 wildcard_constraints:
@@ -199,7 +185,7 @@ MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
 def files_of_model(wildcards):
     """The files of a local model; where verl trains, a plan may be made far from them."""
     name, may_be_missing = wildcards.imported.removesuffix("-pretrained"), workflow.dryrun and STUDY.engine == VERL
-    return model_files(f"models.{name}", IMPORTED[wildcards.imported], may_be_missing)
+    return machine.model_files(f"models.{name}", IMPORTED[wildcards.imported], may_be_missing)
 
 
 def corpus(wildcards):
@@ -208,15 +194,10 @@ def corpus(wildcards):
     return {"settings": model.corpus, "count": model.training.examples}
 
 
-def settings_of_corpus(wildcards):
-    """What decides a corpus: with the version, so that a raised one makes it again and is no other's result."""
-    return {**corpus(wildcards), "version": BASE_MODEL_VERSION}
-
-
 def parameters_of_corpus(wildcards):
     """The parameters that the manifest of a corpus has."""
     settings, count = corpus(wildcards).values()
-    parameters = {"version": BASE_MODEL_VERSION, "count": count, **settings.to_json()}
+    parameters = {"version": base_model.VERSION, "count": count, **settings.to_json()}
     return {f"results/base/{wildcards.model}/corpus.manifest.json": parameters}
 
 
@@ -234,16 +215,17 @@ def fine_tuning(wildcards):
 
 def parameters_of_fine_tuning(wildcards):
     """The parameters that the manifest of a fine-tuned model has."""
-    parameters = {"source": FINE_TUNED, "version": LOCAL_ENGINE_VERSION, **fine_tuning(wildcards)}
+    parameters = {"source": FINE_TUNED, "version": local.VERSION, **fine_tuning(wildcards)}
     return {f"results/base/{wildcards.model}/manifest.json": parameters}
 
 
 # Training
 
 BY_VERL = STUDY.engine == VERL
-LOCAL_VERSIONS = {"engine": LOCAL_ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": INTEGER_VERSION}
-VERSIONS = {"engine": VERL_ENGINE_VERSION, "grader": GRADER_VERSION} if BY_VERL else LOCAL_VERSIONS
+LOCAL_VERSIONS = {"engine": local.VERSION, "sampler": generation.VERSION, "grader": grading.INTEGER_VERSION}
+VERSIONS = {"engine": verl.VERSION, "grader": grading.VERSION} if BY_VERL else LOCAL_VERSIONS
 COMPONENTS = {component_copy(file).parent.name: str(file) for file in STUDY.component_files}
+BEST = r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME
 TRAINING_MINUTES = 2880 if BY_VERL or MACHINE.device == "cuda" else 720
 
 
@@ -259,15 +241,14 @@ def settings_of_run(wildcards):
     return {**run.parameters(), "versions": VERSIONS | option_versions(run.training)}
 
 
-def training_memory(wildcards):
-    """The megabytes of a job that trains a run, or keeps a checkpoint along it."""
-    row = policy(wildcards.run)
-    return training_mb(row.study, row.trained.run)
+def of_training(function):
+    """Make a resource of a training job: of the study of a run that is trained, or along which a policy lies, and the run."""
+    return lambda wildcards: function(policy(wildcards.run).study, policy(wildcards.run).trained.run)
 
 
 def on_device(name):
     """Make the function of a resource of a training job."""
-    return lambda wildcards: devices(STUDIES.policy(wildcards.run).study, wildcards.run)[name]
+    return of_training(lambda study, run: devices(study, run)[name])
 
 
 DEVICES = {name: on_device(name) for name in ("nodes", "gpu", "gres", "ray_cluster", "cpus_per_task")}
@@ -332,7 +313,7 @@ def sampling_of(wildcards):
 
 def settings_of_samples(wildcards):
     """What decides the samples of a checkpoint."""
-    return {**sampling(wildcards).identity(), "of": sampling_of(wildcards), "version": SAMPLER_VERSION}
+    return {**sampling(wildcards).identity(), "of": sampling_of(wildcards), "version": generation.VERSION}
 
 
 def parameters_of_samples(wildcards):
@@ -354,7 +335,7 @@ def sampling_command(wildcards, output):
 
 def settings_of_grades(wildcards):
     """What decides the grades of a checkpoint."""
-    of_audit = {"audit": AUDIT_VERSION, "audited": CONFIG.evaluation.audited}
+    of_audit = {"audit": audit.VERSION, "audited": CONFIG.evaluation.audited}
     return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, **of_audit}
 
 

@@ -13,7 +13,7 @@ rule base_corpus:
     resources:
         **size(8000, minutes=120),
     params:
-        *made_by(settings_of_corpus, 60, parameters_of_corpus),
+        *made_by(lambda w: {**corpus(w), "version": base_model.VERSION}, 60, parameters_of_corpus),
         call="rlvr.base_model.corpus:write_corpus",
         arguments=lambda w, output: corpus(w),
     script:
@@ -43,7 +43,7 @@ rule base_model:
         cpus_per_task=MACHINE.base_threads,
     params:
         *made_by(from_scratch, 40, lambda w: {f"results/base/{w.model}/manifest.json": from_scratch(w)}),
-        f"version: {BASE_MODEL_VERSION}",
+        f"version: {base_model.VERSION}",
         settings=lambda w, output: from_scratch(w),
         machine=lambda w, output: MACHINE,
     script:
@@ -111,7 +111,7 @@ rule fine_tuned_model:
         cpus_per_task=MACHINE.training_threads,
     params:
         *made_by(fine_tuning, 40, parameters_of_fine_tuning, MAY_BE_AT_DEFAULT),
-        f"version: {LOCAL_ENGINE_VERSION}",
+        f"version: {local.VERSION}",
         lambda w: f"order: {STUDY.solutions(w.model)}",  # the order of the files decides, too
         settings=lambda w, output: fine_tuning(w),
         machine=lambda w, output: MACHINE,

@@ -23,7 +23,7 @@ rule draw_problems:
 rule read_problems:
     """A benchmark or a published training set, read from the Hub or from files."""
     input:
-        lambda w: files_of(PROBLEMS[w.set].get("path")),
+        lambda w: machine.files_of(PROBLEMS[w.set].get("path")),
     output:
         "results/problems/{set}/manifest.json",
         "results/problems/{set}/problems.jsonl",
@@ -43,7 +43,7 @@ rule read_problems:
 
 use rule read_problems as read_solutions with:  # a published set of worked solutions that a model is fine-tuned on
     input:
-        lambda w: files_of(STUDY.solution_settings[w.set].get("path")),
+        lambda w: machine.files_of(STUDY.solution_settings[w.set].get("path")),
     output:
         "results/solutions/{set}/manifest.json",
         "results/solutions/{set}/problems.jsonl",

@@ -149,7 +149,8 @@ use rule table_of_scores as table_checkpoints with:  # the best checkpoints of t
         call="evals.tables.checkpoints:write_checkpoints_table",
 
 
-use rule table_of_scores as table_paper_vs_ours with:  # the numbers of a study beside published ones
+rule table_paper_vs_ours:
+    """The numbers of a study beside published ones."""
     input:
         code_of("evals.tables.published"),
         expand("{directory}/{file}", directory=REFERENCE, file=("published.csv", "settings.yaml")),
@@ -165,13 +166,20 @@ use rule table_of_scores as table_paper_vs_ours with:  # the numbers of a study 
         call="evals.tables.published:write_paper_vs_ours_table",
         reference=Path(REFERENCE),
         own=lambda w, output: own_settings(STUDY),
+    script:
+        "../scripts/call.py"
 
 
-use rule table_of_scores as table_design with:  # the best of three learning rates, doses of difference, factors
+rule table_design:
+    """The best of three learning rates, doses of difference, factors."""
     input:
         lambda w: code_of(f"evals.scores.{DESIGNS[w.table]}"),
         TRAINED,
         scores=RESULTS["scores"],
+    output:
+        table("{table}"),
+    log:
+        "results/logs/{folder}tables/{table}.log",
     wildcard_constraints:
         table=one_of(DESIGNS),
     resources:
@@ -182,6 +190,8 @@ use rule table_of_scores as table_design with:  # the best of three learning rat
         call=lambda w: f"evals.scores.{DESIGNS[w.table]}:write_{w.table}_table",
         statistics=lambda w, output: CONFIG.statistics,
         arguments=lambda w, output: design_arguments(w),
+    script:
+        "../scripts/call.py"
 
 
 rule figure_of_scores:

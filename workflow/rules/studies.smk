@@ -42,5 +42,5 @@ for name in asked_names():
             of_study(name),
 
 
-name_environments(workflow.rules)
+machine.name_environments(workflow.rules)
 name_targets(workflow.rules, logger)

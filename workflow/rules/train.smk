@@ -35,6 +35,8 @@ rule train:
         "results/logs/runs/{run}.log",
     benchmark:
         "results/costs/train/{run}.tsv"
+    wildcard_constraints:
+        run=rf"(?!{BEST}/)[^/]+",
     priority: lambda w: STUDIES.priority(w.run)  # every method's first seed comes before any method's second
     conda:
         TRAINING.conda
@@ -42,7 +44,7 @@ rule train:
         TRAINING.container
     threads: MACHINE.training_threads
     resources:
-        **size(training_memory, minutes=TRAINING_MINUTES),
+        **size(of_training(training_mb), minutes=TRAINING_MINUTES),
         **DEVICES,
         tasks=0,  # the executor would ask for one task a GPU, where one process starts all others
     params:
@@ -75,7 +77,7 @@ rule policy_at_step:
         TRAINING.container
     threads: MACHINE.training_threads
     resources:
-        **size(training_memory, minutes=TRAINING_MINUTES),
+        **size(of_training(training_mb), minutes=TRAINING_MINUTES),
         **MERGING if BY_VERL else DEVICES,  # by verl it merges what was saved
         tasks=0,
     params:
@@ -113,7 +115,7 @@ rule best_policy:
     log:
         "results/logs/runs/{run}.log",
     wildcard_constraints:
-        run=r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME,
+        run=BEST,
     localrule: True
     params:
         call="rlvr.engines.result:choose_best",
@@ -124,6 +126,3 @@ rule best_policy:
         },
     script:
         "../scripts/call.py"
-
-
-ruleorder: best_policy > train
