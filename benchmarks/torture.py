@@ -137,8 +137,14 @@ class Study:
         marks = (self.directory / ".snakemake" / "incomplete").glob("*")
         unfinished = {self.directory / urlsafe_b64decode(mark.name).decode() for mark in marks}
         manifests = self.results.rglob("manifest.json")
-        # A job with more outputs than its manifest, in the manifest's directory, has a mark for each.
-        over = [path for path in manifests if not any(mark.is_relative_to(path.parent) for mark in unfinished)]
+        # A job with more outputs than its manifest, in the manifest's directory, has a mark for each. The rollouts
+        # below an unfinished run are written anew where the run goes on from a state before them.
+        running = {mark.parent for mark in unfinished if mark.name == "manifest.json"}
+        over = [
+            path
+            for path in manifests
+            if running.isdisjoint(path.parents) and not any(mark.is_relative_to(path.parent) for mark in unfinished)
+        ]
         return {path: path.stat().st_mtime_ns for path in over}
 
     def made_again(self, before: dict[Path, int]) -> list[str]:

@@ -63,13 +63,8 @@ def make(directory: Path) -> dict[str, str]:
     write_text(run / "run.json", canonical_json(content))
     with redirect_stdout(sys.stderr):
         assert run_command("train", run / "run.json", "--threads", 1) == 0
-    asked = {
-        "samples_per_problem": 2,
-        "max_new_tokens": 24,
-        "temperature": 1.0,
-        "top_p": 0.95,
-        "sampling_batch_size": 32,
-    }
+    asked = {"samples_per_problem": 2, "max_new_tokens": 24, "temperature": 1.0, "top_p": 0.95}
+    asked |= {"sampling_batch_size": 32}
     settings = EvaluationSettings.parse({**asked, "prompt": prompt, "seed": 1, "sampling_threads": 1}, "golden")
     settings.choose_code_paths()
     with redirect_stdout(sys.stderr):

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from evals.core.numbers import ShareOrZero
-from evals.core.record import ExtensibleRecord, Record
+from evals.core.record import ExtensibleRecord, Record, setting
 from evals.core.records import Interval, Weighting
 
 
@@ -52,10 +52,10 @@ class Fall(Record):
     Of a study with ``validation`` the score on held-out problems counts too (docs/evaluation.md).
     """
 
-    points: Annotated[float, Field(gt=0, le=100)] = Field(
-        default=20.0, description="smallest fall of reward or score, in percentage points"
+    points: Annotated[float, Field(gt=0, le=100)] = setting(
+        "smallest fall of reward or score, in percentage points", 20.0
     )
-    share: ShareOrZero = Field(default=0.5, description="smallest fall as a share of what the run had gained")
+    share: ShareOrZero = setting("smallest fall as a share of what the run had gained", 0.5)
 
 
 FALL = Fall()
@@ -112,9 +112,9 @@ class Comparison(ExtensibleRecord):
     falls: Falls | None = None
     median_unbiased: float | None = None
     undecided: float | None = None
-    bases: int | None = Field(default=None, exclude_if=lambda bases: bases is None)
-    interval_over_bases: Interval | None = Field(default=None, exclude_if=lambda interval: interval is None)
-    variance_shares: dict[str, float] | None = Field(default=None, exclude_if=lambda shares: shares is None)
+    bases: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    interval_over_bases: Interval | None = Field(default=None, exclude_if=lambda value: value is None)
+    variance_shares: dict[str, float] | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
     def words(self) -> str:
@@ -159,7 +159,7 @@ class Look(Record):
     difference: float
     interval: Interval | None
     verdict: Verdict | None
-    falls: Falls | None = Field(default=None, exclude_if=lambda falls: falls is None)
+    falls: Falls | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
     def is_decided(self) -> bool:
@@ -181,15 +181,12 @@ class Looks(Record):
 class Controls(Record):
     """Two methods of a study whose verdicts are known beforehand: whether the others can be believed."""
 
-    positive: str = Field(description="a method that is known to harm: a study that works finds it worse")
-    negative: str = Field(
-        description="a method that is known to change nothing: a study that works finds no difference"
-    )
-    random_rewards: str | None = Field(
-        default=None,
+    positive: str = setting("a method that is known to harm")
+    negative: str = setting("a method that is known to change nothing")
+    random_rewards: str | None = setting(
+        "a method that trains on rewards of chance, such as dapo_random_rewards",
+        None,
         exclude_if=lambda method: method is None,
-        description="a method that trains on rewards of chance, such as dapo_random_rewards: what it gains, no reward "
-        "has taught",
     )
 
 
@@ -259,6 +256,6 @@ class Comparisons(ExtensibleRecord):
     looks: tuple[Look, ...] = Field(default=(), exclude_if=lambda looks: not looks)
     fall: Fall = Field(default=FALL, exclude_if=lambda fall: fall == FALL)
     fallen: tuple[str, ...] | None = None
-    margin: float | None = Field(default=None, exclude_if=lambda margin: margin is None)
-    level: float | None = Field(default=None, exclude_if=lambda level: level is None)
-    all_decided: float | None = Field(default=None, exclude_if=lambda chance: chance is None)
+    margin: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    level: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    all_decided: float | None = Field(default=None, exclude_if=lambda value: value is None)

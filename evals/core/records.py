@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from evals.core.errors import InvalidInput, NotAccepted, UserError
+from evals.core.errors import InvalidInput, NotAccepted, UserError, refuse
 from evals.core.files import read_json
 from evals.core.manifest import read_manifest
 from evals.core.numbers import Index, Positive
-from evals.core.record import ExtensibleRecord, Record
+from evals.core.record import ExtensibleRecord, Record, setting
 from evals.core.values import OtherExtraction
 
 BASE = "base"
@@ -128,10 +128,10 @@ def conditions_of(runs: Sequence[Run]) -> tuple[Condition, ...]:
 class ProblemKind(Record):
     """A family of generated problems at one length."""
 
-    family: Literal["chain", "reverse", "variables", "worded", "hundreds", "program"] = Field(
-        description="chain, reverse, variables, worded, hundreds or program, which needs a verifier"
+    family: Literal["chain", "reverse", "variables", "worded", "hundreds", "program"] = setting(
+        "program needs a verifier"
     )
-    operands: int = Field(ge=2, le=16, description="digits of a problem")
+    operands: int = setting("digits of a problem", ge=2, le=16)
 
 
 class Gold(ExtensibleRecord):
@@ -228,12 +228,10 @@ class Grade(ExtensibleRecord):
     tokens: Index | None = None
     finish_reason: FinishReason | None = None
 
-    @model_validator(mode="after")
-    def _reason_fits(self) -> Self:
+    def check_whole(self) -> None:
         if self.correct != (self.reason == MATCH):
             accepted = f"{MATCH} where correct is true, and only there"
             raise NotAccepted(f"is {self.reason!r} where correct is {str(self.correct).lower()}", accepted, "reason")
-        return self
 
 
 class Score(ExtensibleRecord):
@@ -288,15 +286,12 @@ class BenchmarkScores(ExtensibleRecord):
     by_topic: bool = Field(default=False, exclude_if=lambda by_topic: not by_topic)
     scores: tuple[Score, ...] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _counts_fit(self) -> Self:
+    def check_whole(self) -> None:
+        most, problems = self.samples_per_problem, len(self.problem_ids)
         for score in self.scores:
-            counts, most = score.correct_counts, self.samples_per_problem
-            if len(counts) != len(self.problem_ids):
-                raise ValueError(f"{score.run}: correct_counts has {len(counts)}; accepted: {len(self.problem_ids)}")
-            if min(counts) < 0 or max(counts) > most:
-                raise ValueError(f"{score.run}: correct_counts has {min(counts)}..{max(counts)}; accepted: 0..{most}")
-        return self
+            counts, has = score.correct_counts, f"{score.run}: correct_counts has"
+            refuse(len(counts) != problems, f"{has} {len(counts)}", str(problems))
+            refuse(min(counts) < 0 or max(counts) > most, f"{has} {min(counts)}..{max(counts)}", f"0..{most}")
 
 
 def extraction_note(benchmarks: Iterable[str]) -> str:

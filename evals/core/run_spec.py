@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from evals.core.errors import InvalidInput, NotAccepted, refuse
+from evals.core.errors import InvalidInput, refuse
 from evals.core.files import read_json
 from evals.core.numbers import BOUNDED, Count, NotNegative, Positive, Share
-from evals.core.record import Record
+from evals.core.record import Record, setting
 from evals.core.training_settings import LocalTraining, TrainingSettings, VerlTraining
 from evals.core.values import Matching, Prompt, Text
 
@@ -45,24 +45,22 @@ class Service(Record):
 
     base_url: Annotated[
         str, AfterValidator(_without_secrets), Matching(r"https?://\S+", "an address such as http://127.0.0.1:8000/v1")
-    ] = Field(description="address of the server, with the version; it is no part of what the samples are")
-    model: Text = Field(description="the name that the server knows it by")
-    api_key_variable: Annotated[str, Matching(r"\w+_API_KEY", "a variable whose name ends in _API_KEY")] = Field(
-        default="OPENAI_API_KEY", description="environment variable with the key, which is written nowhere"
+    ] = setting("address of the server, with the version")
+    model: Text = setting("the name that the server knows it by")
+    api_key_variable: Annotated[str, Matching(r"\w+_API_KEY", "a variable whose name ends in _API_KEY")] = setting(
+        "environment variable with the key", "OPENAI_API_KEY"
     )
-    extra_body: dict[str, Any] = Field(
-        default={}, description="extra JSON fields for each request; null removes a field"
-    )
-    timeout: Positive = Field(default=3600.0, description="seconds that a response may take")
+    extra_body: dict[str, Any] = setting("extra JSON fields for each request; null removes a field", {})
+    timeout: Positive = setting("seconds that a response may take", 3600.0)
 
 
 class Head(Record):
     """The precision of a model's head."""
 
-    head_dtype: Literal["float32"] | None = Field(
-        default=None,
-        description="precision of the language-model head, in training and evaluation alike: `float32`; default: that "
-        "of the rest; backend and engine local, of Llama, Qwen2 and Qwen3",
+    head_dtype: Literal["float32"] | None = setting(
+        "precision of the language-model head; default: the model's; engine and backend local, of Llama, Qwen2 and "
+        "Qwen3",
+        None,
     )
 
 
@@ -160,8 +158,8 @@ class _Run(Record):
 class ValidationSchedule(Record):
     """The times and sizes of the scores that a training takes on held-out problems."""
 
-    every: Count = Field(description="rollout steps between two scores; the first is before the run")
-    samples_per_problem: Count = Field(description="samples of each problem, from random numbers of their own")
+    every: Count = setting("rollout steps between two scores")
+    samples_per_problem: Count = setting("samples of each problem")
 
 
 class Validation(ValidationSchedule):
@@ -187,11 +185,9 @@ class LocalRun(_Run, Head):
     def _entries(self) -> list[dict[str, Any]]:
         return [self.method, *([self.contrast.method] if self.contrast else [])]
 
-    @model_validator(mode="after")
-    def _check_head(self) -> Self:
-        if self.head_dtype is not None and self.training.sampling_backend != "local":
-            raise NotAccepted(f"is {self.head_dtype} with sampling_backend vllm", "none, or local", "head_dtype")
-        return self
+    def check_whole(self) -> None:
+        by_vllm, found = self.training.sampling_backend != "local", f"is {self.head_dtype} with sampling_backend vllm"
+        refuse(by_vllm and self.head_dtype is not None, found, "none, or local", "head_dtype")
 
 
 class VerlRun(_Run):
@@ -236,33 +232,29 @@ def read_run(path: Path) -> RunSpec:
 class TrainingExecution(Record):
     """The execution of a training by either engine; nothing here changes its numbers."""
 
-    checkpoint_interval: Count = Field(
-        default=10, description="training steps between saved states: what a kill can cost"
-    )
-    grading_workers: Count = Field(default=1, description="processes for answers that need symbolic comparison")
-    rollouts_kept_every: Count | None = Field(
-        default=None,
-        description="training steps between two whose rollouts a run keeps, token by token, beside those of step "
-        "1; the page rollouts/index.html shows them; default: none are kept",
+    checkpoint_interval: Count = setting("training steps between saved states", 10)
+    grading_workers: Count = setting("processes for answers that need symbolic comparison", 1)
+    rollouts_kept_every: Count | None = setting(
+        "training steps between two whose rollouts are kept token by token, beside step 1 (docs/tokens.md); default: "
+        "none",
+        None,
     )
 
 
 class OneDevice(Record):
     """The device of a job that computes in its own process."""
 
-    device: Literal["cpu", "cuda"] = Field(default="cpu", description="where models are")
+    device: Literal["cpu", "cuda"] = setting("where models are", "cpu")
 
 
 class Execution(TrainingExecution, OneDevice):
     """The execution of a run by the local engine; nothing here changes its numbers."""
 
-    gradient_checkpointing: bool = Field(
-        default=False,
-        description="whether a run recomputes layers for the gradient instead of keeping them: less memory, a "
-        "third more time; engine local",
+    gradient_checkpointing: bool = setting(
+        "whether layers are computed again for the gradient: less memory, a third more time; engine local", False
     )
-    lock_wait_seconds: NotNegative = Field(
-        default=600.0, description="patience with another process that writes into the same directory"
+    lock_wait_seconds: NotNegative = setting(
+        "seconds to wait for another process that writes into the same directory", 600.0
     )
 
 
@@ -272,30 +264,22 @@ class Machines(Record):
     Where the platform is not "cuda", ``gpus_per_node`` is the number of processes that stand for devices.
     """
 
-    platform: Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")] = Field(
-        default="cuda", description="or the Python module of another one; `tests/engines/cpu_launch.py` is one for CPUs"
+    platform: Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")] = setting(
+        "cuda, or the Python module of another platform, as `tests/engines/cpu_launch.py` for CPUs", "cuda"
     )
-    nodes: Count = Field(description="machines")
-    gpus_per_node: Count = Field(description="GPUs of each machine")
-    sequence_parallel: Count = Field(default=1, description="GPUs that share a sequence")
-    rollout_tensor_parallel: Count = Field(default=1, description="GPUs that share a vLLM replica")
-    tokens_per_device: Count = Field(description="tokens in one forward pass of a GPU")
-    gpu_memory_utilization: Share = Field(default=0.6, description="share of GPU memory for vLLM")
-    offload: bool = Field(
-        default=False, description="whether weights and optimizer wait in host memory while they are not used"
+    nodes: Count = setting("machines")
+    gpus_per_node: Count = setting("GPUs of each machine")
+    sequence_parallel: Count = setting("GPUs that share a sequence", 1)
+    rollout_tensor_parallel: Count = setting("GPUs that share a vLLM replica", 1)
+    tokens_per_device: Count = setting("tokens in one forward pass of a GPU")
+    gpu_memory_utilization: Share = setting("share of GPU memory for vLLM", 0.6)
+    offload: bool = setting("whether weights and optimizer wait in host memory", False)
+    checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = setting("saved states", 2)
+    rollout_kl_limit: Positive = setting(
+        "KL divergence of vLLM from the trainer, in nats a token, above which a run ends", 0.1
     )
-    checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = Field(
-        default=2, description="saved states: 2 or more, so that a damaged one leaves another"
-    )
-    rollout_kl_limit: Positive = Field(
-        default=0.1,
-        description="a step whose rollouts have a larger KL divergence of vLLM's distribution from the trainer's, in "
-        "nats a token, ends the run before its update",
-    )
-    overrides: dict[OptionOfVerl, Any] = Field(
-        default={},
-        description="any option of verl with its value, as Hydra has it (`+` before the key adds it), but none that "
-        "the project sets; one that can change results becomes part of the run (docs/paper_scale.md)",
+    overrides: dict[OptionOfVerl, Any] = setting(
+        "options of verl, as Hydra has them, but none that the project sets (docs/paper_scale.md)", {}
     )
 
     @property
@@ -308,16 +292,14 @@ class Machines(Record):
         """Ranks that hold different rollouts."""
         return self.devices // self.sequence_parallel
 
-    @model_validator(mode="after")
-    def _check_parts(self) -> Self:
+    def check_whole(self) -> None:
         for key in ("sequence_parallel", "rollout_tensor_parallel"):
-            if self.devices % (value := getattr(self, key)):
-                raise NotAccepted(f"is {value}", f"a divisor of {self.devices} devices", key)
+            value = getattr(self, key)
+            refuse(self.devices % value, f"is {value}", f"a divisor of {self.devices} devices", key)
         parts, node = self.rollout_tensor_parallel, self.gpus_per_node
-        if parts % node and node % parts:  # verl would give one vLLM parts of two nodes, and take them for one
-            accepted = f"a divisor or a multiple of gpus_per_node, {node}"
-            raise NotAccepted(f"is {parts}", accepted, "rollout_tensor_parallel")
-        return self
+        is_cut = parts % node and node % parts  # verl would give one vLLM parts of two nodes, and take them for one
+        accepted = f"a divisor or a multiple of gpus_per_node, {node}"
+        refuse(is_cut, f"is {parts}", accepted, "rollout_tensor_parallel")
 
 
 class Cluster(TrainingExecution, Machines):

@@ -6,7 +6,7 @@ Bytes are deterministic: the same data gives the same PNG and SVG, so a rebuilt 
 import contextlib
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.typing import RcKeyType
 
 from evals.core.files import replacing
@@ -147,6 +148,23 @@ def titled_panels(figure: Figure, titles: Sequence[str], columns: int, **style: 
         if number + columns >= len(titles):
             axes.tick_params(labelbottom=True)
     return every[: len(titles)]
+
+
+def small_panels(
+    titles: Sequence[str], most: int, width: tuple[float, float], height: tuple[float, float]
+) -> tuple[Figure, list[Axes]]:
+    """A figure of at most so many panels in a line; width and height in inches, of the rest and of each panel."""
+    across = min(most, len(titles))
+    figure = new_figure(width[0] + width[1] * across, height[0] + height[1] * math.ceil(len(titles) / across))
+    return figure, titled_panels(figure, titles, across, fontsize=8.5)
+
+
+def verdict_marks(colours: Mapping[str, str], **style: Any) -> list[Line2D]:
+    """The entries of a legend for verdicts and their colours, which verdicts of no difference share."""
+    alike = {colour: [verdict for verdict in colours if colours[verdict] == colour] for colour in colours.values()}
+    return [
+        Line2D([], [], color=colour, marker="o", label=" or ".join(same), **style) for colour, same in alike.items()
+    ]
 
 
 def set_title(figure: Figure, words: str, **style: float) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
@@ -107,10 +107,9 @@ def write_factorial_table(
         for name, effect in terms:
             weights, both = np.concatenate([-effect.weights, effect.weights]), [*arms[one], *arms[other]]
             rows.append(("size", f"{other} less {one}", name, "", study.combine(both, weights, blocks=False)))
-    for way in (way for way in sheet if not way.levels):
-        for model, (first, *_) in arms.items():
-            difference = study.combine([(model, way.name), first], [1.0, -1.0], blocks=False)
-            rows.append(("control", model, way.title, "", difference))
+    for way, model in product((way for way in sheet if not way.levels), arms):
+        difference = study.combine([(model, way.name), arms[model][0]], [1.0, -1.0], blocks=False)
+        rows.append(("control", model, way.title, "", difference))
     described, tables, written = " ".join(design.describe()), list[Table](), list[Row]()
     for kinds, name, title, heading, note in _FAMILIES:
         effects = _corrected([row for row in rows if row[0] in kinds])
@@ -203,13 +202,11 @@ def _sized(results: Results, condition: Condition, parameters: int) -> Row:
     cells = cells_of(versus)
     interval = {key: cells.pop(key) for key in interval_columns(None)}
     angle = f"{contrast.degrees:.1f} ({contrast.floor_degrees:.1f})" if contrast else numbers.NOTHING
-    return {
-        **{"model": condition.model, "parameters": parameters, "method": condition.method},
-        **{"title": condition.runs[0].title, "seeds": len(condition.seeds), "average": average.value},
-        **{"contrast_degrees": contrast.degrees if contrast else None, **cells, **interval},
-        **{"_versus": versus, "_difference": f"{difference_text(versus)} {versus.verdict if versus else ''}".strip()},
-        **{"_score": average_text(average), "_contrast": angle},
-    }
+    row: dict[str, Any] = {"model": condition.model, "parameters": parameters, "method": condition.method}
+    row |= {"title": condition.runs[0].title, "seeds": len(condition.seeds), "average": average.value}
+    row |= {"contrast_degrees": contrast.degrees if contrast else None, **cells, **interval, "_versus": versus}
+    row["_difference"] = f"{difference_text(versus)} {versus.verdict if versus else ''}".strip()
+    return row | {"_score": average_text(average), "_contrast": angle}
 
 
 def _sentences(by_model: Sequence[Sequence[Row]]) -> list[str]:

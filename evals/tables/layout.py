@@ -11,24 +11,18 @@ import pandas as pd
 
 from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
-from evals.core.records import Interval
+from evals.core.records import Condition, Interval
 from evals.tables.numbers import NOTHING
 
 Row = TypeVar("Row")
 _LINE = 118
 """Characters of a table's row that fit into a line across both columns of a paper in nine points."""
 
-_LATEX_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
+_LATEX_SPECIAL = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"$\pm$", "–": "--",
     **{character: "\\" + character for character in "&%$#_{}"},
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    "–": "--",
-}
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,6 +56,19 @@ class Column(Generic[Row]):
     link: Callable[[Row], str] = lambda _: ""  # address of a row's cell, from the study's own folder
 
 
+METHOD: list[Column[Condition]] = [
+    Column("", lambda row: row.model, csv="model"),
+    Column("", lambda row: row.method, csv="method"),
+    Column("Method", lambda row: row.title, csv="title"),
+]
+"""The columns that say which method a row is of."""
+
+
+def field_of(record: Callable[[Row], Any], name: str) -> Callable[[Row], Any]:
+    """Make the function of a field of a row's record, such as its comparison; None where the row has no record."""
+    return lambda row: getattr(record(row), name, None)
+
+
 def make_table(
     name: str,
     title: str,
@@ -71,10 +78,10 @@ def make_table(
     caption: str = "",
 ) -> Table:
     """Lay out rows by the columns that have a header; empty ``notes`` are left out."""
-    columns = [column for column in columns if column.header]
-    cells = tuple(tuple(column.text(column.value(row)) for column in columns) for row in rows)
-    links = tuple(tuple(column.link(row) for column in columns) for row in rows)
-    header = tuple(column.header for column in columns)
+    shown = [column for column in columns if column.header]
+    cells = tuple(tuple(column.text(column.value(row)) for column in shown) for row in rows)
+    links = tuple(tuple(column.link(row) for column in shown) for row in rows)
+    header = tuple(column.header for column in shown)
     return Table(name, title, header, cells, tuple(filter(None, notes)), links, caption)
 
 
@@ -211,4 +218,4 @@ def _latex_number(text: str) -> str:
 
 def escape_latex(text: str) -> str:
     """Text as LaTeX prints it literally."""
-    return "".join(_LATEX_SPECIAL.get(character, character) for character in text)
+    return text.translate(_LATEX_SPECIAL)

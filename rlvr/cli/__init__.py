@@ -5,8 +5,11 @@ import io
 import os
 import re
 import sys
+import sysconfig
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 
@@ -43,6 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if namesake := _namesake():
         print(f"error: {namesake}", file=sys.stderr)
         return 2
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    except Exception as error:
+        if not (shadowing := _shadowing(error)):
+            raise
+        print(f"error: {shadowing} ({type(error).__name__}); accepted: PYTHONPATH without it", file=sys.stderr)
+        return 2
+
+
+def _run(words: list[str]) -> int:
     # Imported here, because the grader's worker processes import the script that started them.
     import typer
 
@@ -50,7 +63,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rlvr.cli.application import commands
     from rlvr.cli.command import describe
 
-    words = list(sys.argv[1:] if argv is None else argv)
     try:
         errors = _Output(sys.stderr, kept="\r")  # of progress that others draw, such as transformers
         with contextlib.redirect_stdout(_Output(sys.stdout)), contextlib.redirect_stderr(errors):
@@ -68,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = "the machine starts no further process or thread; accepted: a higher limit, ulimit -u"
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package in ("", "rlvr", "evals"):
+        if package in ("", "rlvr", "evals") or _shadowing(error):
             raise
         message = f"this command needs {package}; install what a study is run with: '.[train]'"
     print(f"error: {printable(message)}", file=sys.stderr)
@@ -82,3 +94,17 @@ def _namesake() -> str | None:
     except PackageNotFoundError:
         return None
     return f"the package evals {foreign} has the import name of ours; accepted: an environment without it"
+
+
+def _shadowing(error: Exception) -> str | None:
+    """The package in PYTHONPATH that is imported in place of this environment's, if the exception comes of it."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, ImportError):
+        files += [str(getattr(module, "__file__", "")) for module in sys.modules.values()]
+    installed = Path(sysconfig.get_path("purelib"))
+    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        for file in (Path(name) for name in files if Path(name).is_relative_to(entry)):
+            package = file.relative_to(entry).parts[0]
+            if package not in ("rlvr", "evals") and (installed / package).exists():
+                return f"PYTHONPATH: {entry} has another {package} than this environment"
+    return None

@@ -1,6 +1,7 @@
 """All commands, in the order of the help: some by name, the core's, then those of the packages beside it."""
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from evals.core.errors import UserError, first_line, printable
 from rlvr.cli.command import Commands
 
 GROUP = "rlvr_bench.commands"
-"""The entry points of packages: each is a Typer application, whose commands and groups become those of rlvr-bench."""
+"""The entry points of packages: each is a Typer application, whose commands become those of rlvr-bench."""
 PACKAGES: Mapping[str, Sequence[str]] = {
     "rlvr-board": ["site", "submission", "replay"],
     "rlvr-claims": ["claims"],
@@ -31,21 +32,12 @@ def commands(words: Sequence[str] = ()) -> Any:
     application = Commands(help="Compare RLVR training algorithms, and look at what they did.")
     application.callback()(_options)
     is_job = words[:1] in (["train"], ["sample"])
-    if is_job:
-        from rlvr.cli import training
-
-        modules = [training]
-    else:
-        from rlvr.cli import evaluate, judge, study, training
-
-        modules = [evaluate, study, judge, training]
-    for module in modules:
-        application.add_typer(module.commands)
+    for module in ("training",) if is_job else ("evaluate", "study", "training"):
+        application.add_typer(import_module(f"rlvr.cli.{module}").commands)
     group: Any = typer.main.get_group(application)
     if not is_job:
-        known = group.commands
-        add_packages(known, entry_points(group=GROUP))
-        group.commands = {name: known[name] for name in (*_FIRST, *known)}
+        add_packages(group.commands, entry_points(group=GROUP))
+        group.commands = {name: group.commands[name] for name in (*_FIRST, *group.commands)}
     return group
 
 
@@ -53,7 +45,7 @@ def add_packages(known: MutableMapping[str, Any], points: Iterable[EntryPoint]) 
     """Add the commands of packages to those known by name; of one that is not installed, what says so."""
     for point in sorted(points, key=lambda point: point.name):
         try:
-            _merge(known, typer.main.get_group(point.load()).commands)
+            known.update(typer.main.get_group(point.load()).commands)
         except ModuleNotFoundError:  # of the package, or of what it needs
             continue
         except Exception as error:  # of the package's own code: the other commands need none of it
@@ -63,14 +55,6 @@ def add_packages(known: MutableMapping[str, Any], points: Iterable[EntryPoint]) 
     for package, names in PACKAGES.items():
         why = f"is not installed: pip install {package}"
         known.update({name: _absent(name, package, why) for name in names if name not in known})
-
-
-def _merge(known: MutableMapping[str, Any], others: Mapping[str, Any]) -> None:
-    for name, command in others.items():
-        if hasattr(command, "commands") and hasattr(known.get(name), "commands"):
-            _merge(known[name].commands, command.commands)
-        else:
-            known[name] = command
 
 
 def _absent(name: str, package: str, why: str) -> TyperCommand:

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., None])
 def _short_help(command: Any, limit: int = 0) -> str:
     """The first sentence of a command's help, whole, for the list of commands; Click would cut it."""
     text = " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
-    return re.split(r"(?<=[\w)])\.(?:\s|$)", text, maxsplit=1)[0]
+    return re.split(r"(?<=[\w)`])\.(?:\s|$)", text, maxsplit=1)[0]
 
 
 class Command(TyperCommand):
@@ -34,7 +34,12 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words after repeating the option before each of its values, as Typer wants it."""
         several = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
-        return super().parse_args(ctx, list(_repeated(args, several)))
+        words, repeated = list[str](), ""
+        for word in args:
+            if word.startswith("--"):
+                repeated = word if word in several else ""
+            words += [] if word == repeated else [repeated, word] if repeated else [word]
+        return super().parse_args(ctx, words)
 
 
 class Group(TyperGroup):
@@ -44,19 +49,6 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ([] if self.invoke_without_command else ["--help"]))
-
-
-def _repeated(words: Iterable[str], several: set[str]) -> Iterable[str]:
-    current = ""
-    for word in words:
-        if word.startswith("--"):
-            current = word if word in several else ""
-            if not current:
-                yield word
-        elif current:
-            yield from (current, word)
-        else:
-            yield word
 
 
 class Commands(typer.Typer):
@@ -123,30 +115,28 @@ def _docstring(module: str, function: str) -> str:
 
 
 def _command_function(
-    function: Callable[..., Any], arguments: Sequence[str] = (), options: Mapping[str, str] = {}
+    function: Callable[..., None], arguments: Sequence[str] = (), options: Mapping[str, str] = {}
 ) -> Callable[..., None]:
-    """The function with options for its parameters; for a dataclass or a record its fields.
+    """The function with an option for each parameter; for a dataclass or a record, one for each of its fields.
 
     An option's help is that of its annotation, of the docstring of the function or dataclass, or the one in ``HELP``.
     """
-    flat, texts = list[inspect.Parameter](), _texts(function)
-    makers = dict[str, Callable[[Mapping[str, Any]], Any]]()
+    flat, texts, makers = list[inspect.Parameter](), _texts(function), dict[str, Callable[[Mapping[str, Any]], Any]]()
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         kind, option = parameter.annotation, options.get(name, name)
         if dataclasses.is_dataclass(kind) or hasattr(kind, "model_fields"):
-            fields = list(_fields(kind))
-            flat += fields
+            flat += (fields := list(_fields(kind)))
             makers[name] = functools.partial(_made, kind, [field.name for field in fields])
-        else:
-            if kind is not typer.Context:
-                parameter = _option(option, kind, parameter.default, texts.get(name, ""), option in arguments)
+        elif kind is typer.Context:
             flat.append(parameter)
+            makers[name] = itemgetter(name)
+        else:
+            flat.append(_option(option, kind, parameter.default, texts.get(name), option in arguments))
             makers[name] = itemgetter(option)
 
     @functools.wraps(function)
     def run(**words: Any) -> None:
-        for line in function(**{name: make(words) for name, make in makers.items()}) or ():
-            print(line)
+        function(**{name: make(words) for name, make in makers.items()})
 
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     return run
@@ -154,21 +144,21 @@ def _command_function(
 
 def _made(kind: Any, names: Sequence[str], words: Mapping[str, Any]) -> Any:
     content = {name: words[name] for name in names}
-    if not hasattr(kind, "parse"):
-        return kind(**content)
     try:
-        return kind.parse(content, "")
+        return kind.parse(content, "") if hasattr(kind, "parse") else kind(**content)
     except InvalidInput as error:
         raise InvalidInput("", f"--{error.key.replace('_', '-')}", error.found, error.accepted) from None
 
 
-def _option(name: str, kind: Any, default: Any, text: str = "", is_argument: bool = False) -> inspect.Parameter:
+def _option(name: str, kind: Any, default: Any, text: str | None, is_argument: bool = False) -> inspect.Parameter:
     if get_origin(kind) is Sequence:
         kind = list[get_args(kind)]  # type: ignore[misc]
+    text = text or HELP.get(name)
     if not hasattr(kind, "__metadata__"):
         flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
-        text = text or HELP[name]
         kind = Annotated[kind, typer.Argument(help=text) if is_argument else typer.Option(*flag, help=text)]
+    for declared in kind.__metadata__:
+        declared.help = declared.help or text
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
@@ -180,18 +170,11 @@ def _texts(described: Any) -> dict[str, str]:
 
 
 def _fields(kind: Any) -> Iterable[inspect.Parameter]:
-    if hasattr(kind, "model_fields"):
-        kinds = get_type_hints(kind)  # without the bounds, which the record checks
-        for name, field in kind.model_fields.items():
-            default = inspect.Parameter.empty if field.is_required() else field.default
-            yield _option(name, kinds[name], default, field.description)
-        return
-    hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
-    for field in dataclasses.fields(kind):
-        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        yield _option(field.name, hints[field.name], default, texts.get(field.name, ""))
+    is_record = hasattr(kind, "model_fields")
+    hints, texts = get_type_hints(kind, include_extras=not is_record), _texts(kind)  # a record checks its bounds itself
+    for name, field in (kind.model_fields if is_record else inspect.signature(kind).parameters).items():
+        default = inspect.Parameter.empty if is_record and field.is_required() else field.default
+        yield _option(name, hints[name], default, field.description if is_record else texts.get(name))
 
 
 def describe(error: typer.TyperException) -> str:

@@ -181,9 +181,7 @@ def evaluate(
     distribution: Distribution,
     machine: Machine,
     printed: Printed,
-    out: Annotated[
-        Path | None, Option(help="directory of all results; default: results/eval/MODEL", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, Option(help="directory of all results; default: results/eval/MODEL")] = None,
 ) -> None:
     """Evaluate a model on benchmarks: sample, grade and score it, and print its scores.
 

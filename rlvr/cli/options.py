@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -37,7 +37,7 @@ class Grading:
     """
 
     kind: Literal["completion", "last_statement", "answer", "choice"] | None = None
-    workers: int = field(default_factory=lambda: min(4, len(os.sched_getaffinity(0))))
+    workers: int = min(4, len(os.sched_getaffinity(0)))
     score: str | None = None
     correct_from: float | None = None
     regrade: bool = False

@@ -94,37 +94,6 @@ def plan(
     print_notices(studies.left(study.folder), studies.looks(study.folder))
 
 
-@commands.add("rehearse")
-def rehearse(
-    study: Annotated[Path, Argument(help="file of the study")],
-    model: Annotated[str | None, Option(help="a model of the study; default: its first", show_default=False)] = None,
-    method: Annotated[
-        str | None, Option(help="a method of the study; default: its reference method", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None, Option(help="directory of all results; default: results/rehearsal/STUDY", show_default=False)
-    ] = None,
-    cores: Annotated[int | None, Option(help="number of cores for all jobs together; default: all", min=1)] = None,
-    sdm: Annotated[
-        Literal["conda", "apptainer"] | None,
-        Option(help="how Snakemake provides verl and vLLM; default: the study's Python has them", show_default=False),
-    ] = None,
-) -> None:
-    """Take two short steps of a study with its real model, through everything that the study needs.
-
-    Model, problems, rollouts, updates, states, the checkpoint, samples and grades on one benchmark: the first thing to
-    do on a new machine. The same command goes on with a rehearsal that was interrupted.
-    """
-    from rlvr.study.evaluation import run_study
-    from rlvr.study.rehearsal import rehearsal, report
-    from rlvr.study.study import Study
-
-    content = rehearsal(Study.read(study), str(study), model, method)
-    directory = (out or Path("results/rehearsal") / content["study"]).resolve()
-    run_study(content, directory, cores, ["scores"], sdm)
-    print(*report(content, directory), sep="\n")
-
-
 @commands.add("schemas")
 def schemas(out: Annotated[Path, Option(help="directory to write the files to")]) -> None:
     """Write a JSON schema for every kind of configuration file, for editors that check YAML while it is written."""
@@ -163,8 +132,10 @@ def clean_state(directory: Annotated[Path, Argument(help="directory in which the
     )
 
 
+commands.call("judge", "rlvr.study.judge:judge", ["file"])
+commands.call("rehearse", "rlvr.study.rehearsal:rehearse", ["study"])
 commands.call("ui", "rlvr.report.mlflow.server:browse")
-commands.call("bundle", "rlvr.report.bundle:bundle", arguments=("results", "out"))
+commands.call("bundle", "rlvr.report.bundle:bundle", ["results", "out"])
 
 tokens = Commands(help="Pages of what training does to each token.")
 commands.add_typer(tokens, name="tokens")

@@ -51,7 +51,7 @@ def charts(results: Results, training: Path) -> dict[str, Any]:
 def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
     """The metrics over the steps, and the reward over cost."""
     rows = [row for row in results.conditions if row.method != BASE]
-    metrics = {run.run: read_metrics(run.run, training).set_index("step") for row in rows for run in row.runs}
+    metrics = {run.run: read_metrics(run.run, training) for row in rows for run in row.runs}
     for curve in CURVES if rows else ():
         lines = {}
         for row in rows:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,48 +60,32 @@ def write_training_curves(runs: Path, training: Path, out: Path) -> None:
 def write_reward_curves(
     runs: Sequence[Path], titles: Sequence[str], reference_method: str, training: Path, out: Path
 ) -> None:
-    """Draw the reward curves of many methods, or of two studies side by side.
-
-    Args:
-        runs: run sheets of one study or of two; the first is the study's own.
-    """
-    if len(titles) != len(runs):
-        raise InvalidInput("", "titles", f"are {len(titles)}", f"one for each of runs, {len(runs)}")
+    """Draw the reward curves of the run sheets of one study, or of two side by side, first the study's own."""
     studies = [read_runs(path) for path in runs]
     metrics, files = _read_all_metrics([run for sheet in studies for run in sheet], training)
     figure = partial(draw_reward_curves, studies, titles, metrics, reference_method)
     style.write_figure("reward_curves", figure, out, [*runs, *files])
 
 
-def write_score_curves(runs: Sequence[Path], scores: Sequence[Path], points: Mapping[str, Any], out: Path) -> None:
-    """Draw scores along the training.
-
-    Args:
-        runs: run sheets of one study or of two; the first is the study's own.
-        points: JSON: method -> list of steps and the name it is scored under.
-    """
+def write_score_curves(runs: Sequence[Path], scores: Sequence[Path], points: Points, out: Path) -> None:
+    """Draw scores along the training; ``runs`` are run sheets of one study or of two, first the study's own."""
     studies = [read_runs(path) for path in runs]
     averages, k = read_averages([run for sheet in studies for run in sheet], scores)
-    scored = {method: [(int(step), str(name)) for step, name in by_step] for method, by_step in points.items()}
-    figure = partial(draw_score_curves, studies[0], scored, averages, k)
-    style.write_figure("score_curves", figure, out, [*runs, *scores], points=scored)
+    figure = partial(draw_score_curves, studies[0], points, averages, k)
+    style.write_figure("score_curves", figure, out, [*runs, *scores], points=points)
 
 
 def write_validation_curves(runs: Path, choices: Sequence[Path], out: Path) -> None:
-    """Draw the scores along every training by which its best policy was chosen.
-
-    Args:
-        choices: runs/{run}/chosen.json of every best policy.
-    """
+    """Draw the scores along every training run, by which its best checkpoint was chosen (chosen.json of each)."""
     sheet, chosen = read_runs(runs), [Chosen.read(path) for path in choices]
     figure = partial(draw_validation_curves, sheet, chosen)
     style.write_figure("validation_curves", figure, out, [runs, *choices])
 
 
 def read_metrics(run: str, training: Path) -> pd.DataFrame:
-    """A run's metrics, one row per rollout step; a column that the method has no value for is missing values."""
-    metrics = read_parquet(training / run / "metrics.parquet", _OF_EVERY_METHOD)
-    return metrics.reindex(columns=["step", *(curve.column for curve in CURVES)])
+    """A run's metrics by rollout step; a column that the method has no value for is missing values."""
+    metrics = read_parquet(training / run / "metrics.parquet", _OF_EVERY_METHOD).set_index("step")
+    return metrics.reindex(columns=[curve.column for curve in CURVES])
 
 
 def _read_all_metrics(runs: Iterable[Run], training: Path) -> tuple[Metrics, list[Path]]:
@@ -193,7 +176,7 @@ def _draw_methods(
 ) -> None:
     """Draw mean and range of each method in its panel, over the means of all; the one at ``black`` stands out."""
     styles, rows, width = style.method_styles(runs), _trained(runs), 0.6 if black is None else 0.5
-    seeds = [of_seeds([metrics[run.run].set_index("step") for run in row.runs], curve) for row in rows]
+    seeds = [of_seeds([metrics[run.run] for run in row.runs], curve) for row in rows]
     means = [values.mean(axis=1) for values in seeds]
     for axes, row, values, mean_of_seeds in zip(panels, rows, seeds, means, strict=True):
         for mean in means:
@@ -212,15 +195,13 @@ def _draw_methods(
 def read_averages(runs: Sequence[Run], paths: Sequence[Path]) -> tuple[dict[str, list[float]], int]:
     """Method -> the mean over all benchmarks of each of its ``runs``, as a fraction; and the k of avg@k."""
     files = [BenchmarkScores.read(path) for path in paths]
-    values: dict[str, list[float]] = {}
-    for file in files:
-        for score in file.scores:
-            values.setdefault(score.run, []).append(score.average_at_k)
+    scores = pd.DataFrame([(row.run, row.average_at_k) for file in files for row in file.scores], columns=["run", "at"])
+    means = scores.groupby("run")["at"].agg(lambda at: np.mean(at.to_numpy()))
     averages: dict[str, list[float]] = {}
     for method, name in dict.fromkeys((run.method, run.run) for run in runs):
-        if name not in values:
+        if name not in means:
             raise UserError(f"{paths[0]}: no score of {name}")
-        averages.setdefault(method, []).append(float(np.mean(values[name])))
+        averages.setdefault(method, []).append(float(means[name]))
     return averages, files[-1].samples_per_problem
 
 

@@ -34,10 +34,14 @@ def fill_template(template: str, script: str, *packages: str, **content: Any) ->
 
 
 def render_page(template: str, out: Path, inputs: Sequence[Path], *packages: str, **content: Any) -> str:
-    """Fill a template of pages; the script of its name, the time and the hash of what is behind it are added."""
-    created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    script, root_hash = template.replace(".html.jinja", ".js"), root_hash_of(out, inputs)
-    return fill_template(template, script, *packages, created=created, root_hash=root_hash, **content)
+    """Fill a template of pages; the script of its name, the time and the hash of what is behind it are added.
+
+    A time ``created`` and a ``root_hash`` in the content stand in place of these two.
+    """
+    if "root_hash" not in content:
+        content["root_hash"] = root_hash_of(out, inputs)
+    content = {"created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **content}
+    return fill_template(template, template.replace(".html.jinja", ".js"), *packages, **content)
 
 
 def write_page(

@@ -35,6 +35,8 @@ def write_responses_page(
     tokens: Sequence[Path] = (),
     report: str = "",
     rollouts: str = "",
+    seeds: int | None = None,
+    **said: str,
 ) -> None:
     """Write the page of every response to a benchmark, with the files that it loads beside it.
 
@@ -48,11 +50,14 @@ def write_responses_page(
         tokens: directories RUN/BENCHMARK made by `rlvr-bench claims compare`, whose responses are shown in colour.
         report: the report's address, from the page; default: there is none.
         rollouts: the address of the trainings' rollouts, likewise.
+        seeds: show the first so many runs of each method; default: all.
+        said: what the page says of itself: created, root_hash.
 
     Raises:
         UserError: an input is missing or malformed, or the grades are not of the samples.
     """
     sheet, audited = read_runs(runs), [BenchmarkAudit.read(path).audit for path in audits]
+    sheet = [run for condition in conditions_of(sheet) for run in condition.runs[:seeds]]
     problems_file = results / "problems" / benchmark / "problems.jsonl"
     problems = read_jsonl(problems_file, ("id", "answer"))
     numbers = {str(row["id"]): number for number, row in enumerate(problems)}
@@ -71,23 +76,22 @@ def write_responses_page(
         inputs += [*files, *([coloured[run.run] / "tokens.parquet"] if texts else [])]
         shown[run.run], written = write_responses(run.run, run.run, run.seed, flags, rows, out.with_name("texts"))
         chunks += written
-    part = Part(
-        [(str(row["id"]), row.get("problem"), row["answer"]) for row in problems],
-        [column_of(condition, shown) for condition in conditions_of(sheet)],
-    )
+    texts_of_problems = [(str(row["id"]), row.get("problem"), row["answer"]) for row in problems]
+    columns = [column_of(condition, shown) for condition in conditions_of(sheet)]
     write_viewer(
         "responses",
         out,
         inputs,
         chunks,
-        [part],
+        [Part(None, texts_of_problems, columns, {})],
         [_CHANGE],
-        title=f"{benchmark}: every response",
+        title=f"{benchmark}: {'every response' if seeds is None else 'responses of the first seeds'}",
         benchmark=benchmark,
         benchmarks=benchmarks,
         report=report,
         rollouts=rollouts,
         of_training=False,
+        **said,
     )
 
 
@@ -107,8 +111,8 @@ def _read_responses(
     samples_file, grades_file = files
     samples = read_jsonl(samples_file, ("problem_id", "sample", "text", "tokens", "finish_reason"))
     grades = read_jsonl(grades_file, ("problem_id", "sample", "correct", "answer", "reason"))
-    keys = [(str(row["problem_id"]), row["sample"]) for row in samples]
-    if keys != [(str(row["problem_id"]), row["sample"]) for row in grades]:
+    keys, graded = ([(str(row["problem_id"]), row["sample"]) for row in rows] for rows in (samples, grades))
+    if keys != graded:
         raise InvalidInput(str(grades_file), "", "has not the samples in their order", "the grades of these samples")
     flags: list[list[int]] = [[] for _ in numbers]
     rows: list[list[list[Any]]] = [[] for _ in numbers]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from evals.core.files import fingerprint, read_jsonl
 from evals.core.manifest import Manifest, read_manifest, verify_outputs
-from evals.core.records import conditions_of, read_runs
+from evals.core.records import Run, conditions_of, read_runs
 from rlvr.engines.rollouts import kept_steps
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
 from rlvr.tokens.table import read_recorded
@@ -26,18 +26,13 @@ RAISED, LOWERED = 4, 8
 class _Table:
     """The rollouts of one run in one step."""
 
-    run: str
-    seed: int | None
+    run: Run
     longest: int  # response in tokens
     step: int
     directory: Path
 
     def read(self) -> pd.DataFrame:
         return read_recorded(self.directory, self.step)
-
-    def problems(self) -> list[str]:
-        """The ids of the problems, in the order of the rollouts."""
-        return list(map(str, read_recorded(self.directory, self.step, ["problem"])["problem"].unique()))
 
 
 def write_rollouts_page(
@@ -70,26 +65,25 @@ def write_rollouts_page(
         directories = dict(kept_steps(folder)) | _replayed_steps(training, replays.get(run.run))
         longest = training.parameters["training"]["max_new_tokens"] if directories else 0
         for step, directory in directories.items():
-            tables[step].append(_Table(run.run, run.seed, longest, step, directory))
+            tables[step].append(_Table(run, longest, step, directory))
             inputs.append(directory / "tokens.parquet")
         inputs.append(folder / "manifest.json")
     chunks, parts, quantities = list[Path](), list[Part](), dict[str, Quantity]()
     for step in sorted(tables):
         scales = _scales(tables[step])
         quantities |= {key: quantity for key, (quantity, _) in scales.items()}
-        problems = list(dict.fromkeys(id_ for table in tables[step] for id_ in table.problems()))
+        named = [read_recorded(table.directory, step, ["problem"])["problem"].unique() for table in tables[step]]
+        problems = list(dict.fromkeys(str(id_) for of_table in named for id_ in of_table))
         numbers, shown = {id_: number for number, id_ in enumerate(problems)}, {}
         for table in tables[step]:
             flags, rows = _responses(table, numbers, scales)
-            name = f"{table.run}-step{step}"
-            shown[table.run], written = write_responses(
-                name, table.run, table.seed, flags, rows, out.with_name("texts")
-            )
+            run, folder = table.run, out.with_name("texts")
+            shown[run.run], written = write_responses(f"{run.run}-step{step}", run.run, run.seed, flags, rows, folder)
             chunks += written
         columns = [column_of(condition, shown) for condition in conditions_of(trained)]
         legends = {key: legend(quantity, scale) for key, (quantity, scale) in scales.items()}
-        parts.append(Part([(id_, *texts.get(id_, (None, None))) for id_ in problems], columns, step, legends))
-    with_rollouts = {table.run for of_step in tables.values() for table in of_step}
+        parts.append(Part(step, [(id_, *texts.get(id_, (None, None))) for id_ in problems], columns, legends))
+    with_rollouts = {table.run.run for of_step in tables.values() for table in of_step}
     write_viewer(
         "rollouts",
         out,
@@ -134,14 +128,13 @@ def _responses(
 ) -> tuple[list[list[int]], list[list[list[Any]]]]:
     """The flags and the rows of a run's rollouts, by problem; ``numbers`` numbers the step's problems."""
     frame = table.read()
-    keys = [quantity.key for quantity in recorded(frame)]
+    quantities = recorded(frame)
     frame["rollout"] = frame.groupby(["group", "sample"], sort=False).ngroup()
     frame = frame.sort_values("rollout", kind="stable")
     starts = np.flatnonzero(np.diff(frame["rollout"], prepend=-1)).tolist()
     texts, coloured = frame["text"].tolist(), dict[str, str]()
-    for key in keys:
-        quantity, scale = scales[key]
-        coloured[key] = level_letters(quantity.values(frame), quantity.middle, scale)
+    for quantity, scale in (scales[quantity.key] for quantity in quantities):
+        coloured[quantity.key] = level_letters(quantity.values(frame), quantity.middle, scale)
     flags: list[list[int]] = [[] for _ in numbers]
     rows: list[list[list[Any]]] = [[] for _ in numbers]
     firsts = [frame[name].iloc[starts].tolist() for name in ("problem", "mini_batch", "reward", "advantage")]

@@ -9,7 +9,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,12 @@ CORRECT, TRUNCATED = 1, 2
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a study that is looked at together: a benchmark, or a step of the trainings."""
+    """The part of a study that is looked at together: a benchmark, or a step of the training runs."""
 
+    step: int | None
     problems: Sequence[tuple[str, str | None, str | None]]  # id, text unless it is withheld, answer
     columns: Sequence[dict[str, Any]]  # as column_of makes them
-    step: int | None = None
-    legends: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)  # of colours: strength and values
+    legends: Mapping[str, Sequence[tuple[int, str]]]  # of colours: strength and values
 
 
 def column_of(condition: Condition, shown: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -47,15 +47,12 @@ def column_of(condition: Condition, shown: Mapping[str, dict[str, Any]]) -> dict
 def write_responses(
     name: str, run: str, seed: int | None, flags: Sequence[Sequence[int]], rows: Sequence[Sequence[Any]], texts: Path
 ) -> tuple[dict[str, Any], list[Path]]:
-    """Write a run's responses as scripts.
+    """Write a run's responses as scripts, ``{name}-{number}.js`` in the directory ``texts``.
 
     Args:
-        name: of the files.
-        run: its name.
         seed: of the run; None for a base model.
         flags: of each problem's responses, sums of the page's flags.
         rows: of each problem's responses, what the page shows of them.
-        texts: the directory of the files.
 
     Returns:
         The run as a column of the page has it, and the files.
@@ -94,8 +91,8 @@ def write_viewer(
         kind: of the manifest.
         out: the page.
         inputs: the files that it was made from.
-        texts: the files beside it that it loads; others in their directory are removed, they are of an earlier page.
-        parts: what is shown; one at a time.
+        texts: the files beside it that it loads; others in their directory, of an earlier page, are removed.
+        parts: what is shown, one at a time.
         colours: of tokens: key, title and meaning.
         runs: id and title of those that can be chosen.
         content: variables of the template.
@@ -104,13 +101,8 @@ def write_viewer(
     directory.mkdir(parents=True, exist_ok=True)  # there may be none
     for stale in set(directory.glob("*.js")) - set(texts):
         stale.unlink()
-    steps = [
-        {"step": part.step, "problems": part.problems, "columns": part.columns, "legends": part.legends}
-        for part in parts
-    ]
-    index = {"steps": steps, "colours": colours, "runs": runs}
-    page = render_page("responses.html.jinja", out, inputs, index=_compressed(index), **content)
-    write_text(out, page)
+    index = {"steps": [vars(part) for part in parts], "colours": colours, "runs": runs}
+    write_text(out, render_page("responses.html.jinja", out, inputs, index=_compressed(index), **content))
     hashes = {path.as_posix(): sha256_file(path) for path in inputs}
     identity = fingerprint({"kind": kind, "inputs": sorted(hashes.values()), "parameters": {}})
     manifest = Manifest(kind, hashes, hash_files(out.parent, out, *texts), {}, identity, {})

@@ -92,7 +92,7 @@ class Machine:
     Attributes:
         backend: inference backend; default: vllm if --python is given or this Python has it, else transformers.
         device: device of the model; default: cuda if this machine has an NVIDIA GPU.
-        dtype: precision precision of weights and activations; auto: the checkpoint's own.
+        dtype: precision of weights and activations; auto: the checkpoint's own.
         tensor_parallel_size: GPUs that share a model.
         max_model_len: context length, if it is to be shorter than the model's.
         seed: random seed.

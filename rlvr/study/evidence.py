@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evals.core.errors import counted
 from evals.core.run_spec import VERL
 from rlvr.study.study import Study
 
@@ -19,7 +20,8 @@ def notes(main: Study, study: Study) -> tuple[str, ...]:
 def evidence(study: Study) -> str:
     """A sentence on the evidence that the numbers give."""
     if study.methods and (steps := study.config.training["steps"]) < _FEWEST_STEPS:
-        return f"This study tries the machinery: its training runs have {steps} steps, and its numbers mean nothing."
+        size = f"its training runs have {counted(steps, 'rollout step')}"
+        return f"This study tries the machinery: {size}, and its numbers mean nothing."
     if not study.methods:
         names = "; ".join(map(study.model_title, study.config.models))
         return (

@@ -1,7 +1,5 @@
 """The verdict on a component in one file: checks, contrast on one seed, then seeds until the comparison is certain."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -9,11 +7,11 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from typer import Option
 
 from evals.core.comparisons import Comparison, Comparisons, Contrast, Verdict
 from evals.core.errors import UserError
@@ -103,7 +101,7 @@ class Judgement:
         out: directory of the results; another judgement there uses the same trainings of the reference.
         margin: differences within it are equivalent, in points.
         seeds: at most.
-        minutes: no look is begun that would end later; None for no limit.
+        minutes: no look is begun that would end later.
         cores: for all jobs together; None for all.
     """
 
@@ -113,13 +111,18 @@ class Judgement:
     out: Path
     margin: float = 2.0
     seeds: int = 15
-    minutes: float | None = None
+    minutes: float = math.inf
     cores: int | None = None
 
     @property
     def reference(self) -> str:
         """The reference method's name in the study."""
         return self.against if isinstance(self.against, str) else self.against.name
+
+    @property
+    def method(self) -> str:
+        """The component's method's name in the study."""
+        return self.component.name
 
     @property
     def harmful(self) -> str:
@@ -138,7 +141,7 @@ class Judgement:
         """
         path, against = self.out / "judgements.json", self.against
         bytes_of = [self.component.file, *([against.file] if isinstance(against, Named) else [])]
-        entry = {"component": self.component.name, "against": self.reference, "sha256": [*map(sha256_file, bytes_of)]}
+        entry = {"component": self.method, "against": self.reference, "sha256": [*map(sha256_file, bytes_of)]}
         entries = read_json(path)["judgements"] if path.exists() else []
         if entry not in entries:
             entries.append(entry)
@@ -162,15 +165,15 @@ class Judgement:
         half = {"training": {"steps": self.base["training"]["steps"] // 2}}
         methods = {
             self.reference: {} if isinstance(against, str) else of_reference,
-            self.component.name: {"extends": of_reference["extends"], "title": title, **self.component.changes},
+            self.method: {"extends": of_reference["extends"], "title": title, **self.component.changes},
             self.harmless: {} if self.harmless == _RANDOM_WEIGHTS else random,
             self.harmful: {**of_reference, "title": f"{title_of_reference}, half the steps", **half},
         }
         judged = {
-            "study": f"judge_{self.component.name}",
-            "folder": f"studies/{self.component.name}",
+            "study": f"judge_{self.method}",
+            "folder": f"studies/{self.method}",
             "title": f"{title} against {title_of_reference}" + (f", judgement {number}" if number > 1 else ""),
-            "question": f"Is {self.component.name} of {self.component.file.name} better than {title_of_reference}?",
+            "question": f"Is {self.method} of {self.component.file.name} better than {title_of_reference}?",
             "seeds": seeds,
             "methods": methods,
             "reference_method": self.reference,
@@ -181,7 +184,7 @@ class Judgement:
     def check(self) -> None:
         """Refuse names that would mean two things, and what the study refuses, before anything is run."""
         in_files = [(self.component, [self.reference, self.harmful, self.harmless])]
-        in_files += [(self.against, [self.component.name])] if isinstance(self.against, Named) else []
+        in_files += [(self.against, [self.method])] if isinstance(self.against, Named) else []
         for component, taken in in_files:
             if component.name in (*load_catalogue(), *taken):
                 message = f"its component has the name {component.name} of another method"
@@ -198,19 +201,19 @@ class Judgement:
         study = Study.resolve(self.content([1]), "rlvr-bench judge")
         mine, other = (
             compose(study.methods[name], name, study.training[name].max_new_tokens)
-            for name in (self.component.name, self.reference)
+            for name in (self.method, self.reference)
         )
         return print_findings(check_loss(mine.loss, mine.aggregation, {self.reference: other}))
 
     def contrast(self) -> Contrast | None:
         """Train one seed of component and reference, and measure the angle between their gradients."""
         content = self.content([1])
-        both = {name: content["methods"][name] for name in (self.reference, self.component.name)}
+        both = {name: content["methods"][name] for name in (self.reference, self.method)}
         run_study({**content, "methods": both, "controls": None}, self.out, self.cores, ["runs"])
         runs = self.out / "results/runs"
         model = next(iter(content["models"]))
-        mine, other = (MeasuredRun.read(runs / f"{model}-{name}-s1") for name in (self.component.name, self.reference))
-        return estimate_contrast(model, self.component.name, [mine], self.reference, [other], 0.95)
+        mine, other = (MeasuredRun.read(runs / f"{model}-{name}-s1") for name in (self.method, self.reference))
+        return estimate_contrast(model, self.method, [mine], self.reference, [other], 0.95)
 
     def decide(self, started: float) -> dict[str, Comparison]:
         """Train seeds look by look until the comparison and the harm of the control are decided, or the budget ends.
@@ -220,29 +223,31 @@ class Judgement:
         looks, nth = [*(look for look in LOOKS if look < self.seeds), self.seeds], self.number()
         level = {"level": 5.0 / nth} if nth > 1 else {}
         if level:
-            words = f"judgement {nth} here against the same runs of {self.reference}"
-            print(f"{words}: it may err in {5 / nth:.2g} %, not 5", flush=True)
+            said = (
+                f"judgement {nth} here against the same runs of {self.reference}: it may err in {5 / nth:.2g} %, not 5"
+            )
+            print(said, flush=True)
         rows: dict[str, Comparison] = {}
         seconds_of_seed = 0.0  # of all methods, by the look before
-        for number, (already, seeds) in enumerate(pairwise([0, *looks]), 1):
-            before = time.monotonic()
-            left = math.inf if self.minutes is None else 60 * self.minutes - (before - started)
-            least = self.first_seconds(seeds) if number == 1 else 0.0
-            if least and least > left:
+        for number, seeds in enumerate(looks):
+            before, added = time.monotonic(), seeds - (looks[number - 1] if number else 0)
+            least = 0.0 if number else self.first_seconds(seeds)
+            if least and before - started + least > 60 * self.minutes:
                 words = f"the first look, at {seeds} seeds, needs about {least / 60:.2g} minutes of training"
                 print(f"{words}: it ends after --minutes {self.minutes:g}, and is taken all the same", file=sys.stderr)
-            if (seeds - already) * seconds_of_seed > left:
+            if before - started + added * seconds_of_seed > 60 * self.minutes:
                 late = f"stopped: training {seeds} seeds would take longer than --minutes {self.minutes:g}"
                 print(late, file=sys.stderr)
                 break
-            design = {"at_most": self.seeds, "looks": looks[:number], "margin": self.margin, **level}
+            design = {"at_most": self.seeds, "looks": looks[: number + 1], "margin": self.margin, **level}
             run_study(self.content(design, nth), self.out, self.cores)
             compared = Comparisons.read(self.directory / "comparisons.json")
             to_reference = [row for row in compared.comparisons if row.against == self.reference]
             rows = {row.method: row for row in to_reference if row.benchmark == ALL_BENCHMARKS}
-            if not (rows[self.component.name].is_open or rows[self.harmful].is_open):
+            asked = (rows[self.method], rows[self.harmful])
+            if not any(row.is_open for row in asked):
                 break
-            seconds_of_seed = (time.monotonic() - before) / (seeds - already)
+            seconds_of_seed = (time.monotonic() - before) / added
         if not rows:
             raise UserError(f"--minutes: the {self.minutes:g} are over before the first look; the same command goes on")
         return rows
@@ -250,11 +255,11 @@ class Judgement:
     def first_seconds(self, seeds: int) -> float:
         """Estimate what the missing runs of some seeds take, by those of :meth:`contrast`; 0 without these."""
         runs, (model, *_) = self.out / "results/runs", self.base["models"]
-        measured = [runs / f"{model}-{name}-s1/manifest.json" for name in (self.component.name, self.reference)]
+        measured = [runs / f"{model}-{name}-s1/manifest.json" for name in (self.method, self.reference)]
         if not all(path.exists() for path in measured):
             return 0.0
         mine, other = (read_manifest(path, "run").details["seconds_steps"] for path in measured)
-        each = {self.component.name: mine, self.reference: other, self.harmless: other, self.harmful: other / 2}
+        each = {self.method: mine, self.reference: other, self.harmless: other, self.harmful: other / 2}
         missing = [
             seconds
             for name, seconds in each.items()
@@ -270,7 +275,7 @@ class Judgement:
     @property
     def directory(self) -> Path:
         """The directory of the study's own results."""
-        return self.out / "results/studies" / self.component.name
+        return self.out / "results/studies" / self.method
 
 
 def contrast_words(contrast: Contrast | None, reference: str) -> str:
@@ -314,3 +319,62 @@ def verdict_line(row: Comparison, table: pd.DataFrame, minutes: float) -> str:
         f"{minutes:.1f} minutes",
     ]
     return "; ".join(parts)
+
+
+def judge(
+    file: Path,
+    name: str | None = None,
+    against: str = "dapo",
+    study: Path | None = None,
+    model: str | None = None,
+    gpus: Annotated[int, Option(min=0)] = 1,
+    margin: float = 2.0,
+    seeds: Annotated[int, Option(min=2)] = 15,
+    minutes: Annotated[float, Option(min=0)] = 20,
+    out: Path = Path("judge"),
+    cores: Annotated[int | None, Option(min=1)] = None,
+    go_on: bool = False,
+    checks_only: bool = False,
+) -> None:
+    """Judge a loss, or another component, of your own against a method: from one file to a page.
+
+    First checks that take seconds, then the angle between the updates on one seed, then seeds until the comparison is
+    better, worse or equivalent, or the budget ends. The file is imported and trained with in processes of yours,
+    outside any sandbox. The same command goes on with a judgement that was interrupted.
+
+    Args:
+        file: Python with a class that has @component(NAME) (docs/your_method.md).
+        name: name of the component, if the file has several.
+        against: method of the catalogue, or another FILE.py.
+        study: study that gives model, problems and training settings; default: config/config.yaml.
+        model: a pretrained model instead: OWNER/NAME on the Hub, or a directory.
+        gpus: with --model: number of GPUs to use; 0: the CPU.
+        margin: margin of equivalence, in percentage points.
+        seeds: largest number of seeds.
+        minutes: time budget; no further round of seeds is started if it would not finish in time.
+        out: directory of all results; another file judged there shares its runs.
+        cores: number of cores for all jobs together; default: all.
+        go_on: train even if a check fails, or if no difference can be found.
+        checks_only: end after the checks, which take seconds.
+    """
+    started = time.monotonic()
+    component = find_component(file, name)
+    reference = find_component(Path(against)) if against.endswith(".py") else against
+    base = read_base(study, model, gpus, out)
+    judgement = Judgement(component, base, reference, out.resolve(), margin, seeds, minutes, cores)
+    judgement.check()
+    print(f"{file}: {component.kind.replace('_', ' ')} {component.name}, against {judgement.reference}")
+    if not judgement.passes_checks() and not go_on:
+        raise UserError(f"{file}: a check fails, as said above; mend it, or go on with --go-on")
+    if checks_only:
+        return
+    contrast = judgement.contrast()
+    print(contrast_words(contrast, judgement.reference), flush=True)
+    if contrast is not None and contrast.is_absent and not go_on:
+        print("ended before the seeds; --go-on trains them all the same")
+        return
+    rows = judgement.decide(started)
+    if not rows[judgement.harmful].is_harm:
+        print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
+    print(verdict_line(rows[judgement.method], judgement.main_table(), (time.monotonic() - started) / 60))
+    print(judgement.directory / "report.html", flush=True)

@@ -6,16 +6,17 @@ the exchange of weights, the grader, FSDP and the merger, on the cluster that th
 long as the study allows, so that the steps show the memory of the longest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from typer import Option
 
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json, read_parquet
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Cluster, VerlRun
+from rlvr.study.evaluation import run_study
 from rlvr.study.study import Study
 
 STEPS = 2
@@ -117,3 +118,30 @@ def report(content: Mapping[str, Any], directory: Path) -> list[str]:
     for row in scores["scores"]:
         lines.append(f"{row['run']} on {benchmark}, one sample a problem: {100 * row['average_at_k']:.1f} %")
     return lines
+
+
+def rehearse(
+    study: Path,
+    model: str | None = None,
+    method: str | None = None,
+    out: Path | None = None,
+    cores: Annotated[int | None, Option(min=1)] = None,
+    sdm: Literal["conda", "apptainer"] | None = None,
+) -> None:
+    """Take two short steps of a study with its real model, through everything that the study needs.
+
+    Model, problems, rollouts, updates, states, the checkpoint, samples and grades on one benchmark: the first thing to
+    do on a new machine. The same command goes on with a rehearsal that was interrupted.
+
+    Args:
+        study: file of the study.
+        model: a model of the study; default: its first.
+        method: a method of the study; default: its reference method.
+        out: directory of all results; default: results/rehearsal/STUDY.
+        cores: number of cores for all jobs together; default: all.
+        sdm: how Snakemake provides verl and vLLM; default: the study's Python has them.
+    """
+    content = rehearsal(Study.read(study), str(study), model, method)
+    directory = (out or Path("results/rehearsal") / content["study"]).resolve()
+    run_study(content, directory, cores, ["scores"], sdm)
+    print(*report(content, directory), sep="\n")

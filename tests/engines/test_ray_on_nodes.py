@@ -24,10 +24,13 @@ from types import SimpleNamespace
 from rlvr.engines.verl.processes import on_every_node
 cluster = SimpleNamespace(nodes=2, platform="cuda")
 os.environ["PATH"] = os.path.dirname(sys.argv[2]) + os.pathsep + os.environ["PATH"]  # as rlvr.engines.verl.train
-words = [*on_every_node(cluster, sys.argv[2], os.environ), "sh", "-c", sys.argv[1]]
-process = subprocess.Popen(words, start_new_session=True)
-while process.poll() is None and not os.path.exists("stop"):
-    time.sleep(0.1)
+for _ in range(3):  # as rlvr.engines.verl.train, where Ray is slow
+    words = [*on_every_node(cluster, sys.argv[2], os.environ), "sh", "-c", sys.argv[1]]
+    process = subprocess.Popen(words, start_new_session=True)
+    while process.poll() is None and not os.path.exists("stop"):
+        time.sleep(0.1)
+    if process.returncode in (0, None):
+        break
 if os.path.exists("stop"):
     os.killpg(process.pid, signal.SIGTERM)
 with open("status", "w") as file:
@@ -93,9 +96,7 @@ def wait_until(slurm: SlurmCluster, place: Path, name: str) -> None:
         time.sleep(0.2)
 
 
-def test_trainings_on_the_same_nodes_leave_each_other_alone(
-    slurm: SlurmCluster, tmp_path: Path, files_of_ray: Path
-) -> None:
+def test_trainings_on_the_same_nodes_are_apart(slurm: SlurmCluster, tmp_path: Path, files_of_ray: Path) -> None:
     """One ends while the other's Ray works on both nodes, and goes on working; then nothing is left of either."""
     long, short = tmp_path / "long", tmp_path / "short"
     submit(slurm, long, f"touch begun; until [ -e go ]; do sleep 0.5; done; {sys.executable} on_each_node.py > seen")
@@ -113,9 +114,7 @@ def test_trainings_on_the_same_nodes_leave_each_other_alone(
     assert list(files_of_ray.iterdir()) == []
 
 
-def test_no_process_is_left_on_any_node_when_it_is_stopped(
-    slurm: SlurmCluster, tmp_path: Path, files_of_ray: Path
-) -> None:
+def test_no_process_is_left_on_any_node(slurm: SlurmCluster, tmp_path: Path, files_of_ray: Path) -> None:
     submit(slurm, tmp_path, "touch begun; sleep 100000")
     wait_until(slurm, tmp_path, "begun")
     assert len(processes_in(tmp_path)) > 2 and len(list(files_of_ray.iterdir())) == 2

@@ -28,7 +28,8 @@ VERL = f"""\
 # Every attempt but the last waits for its end after one step. The file `attempts` has the steps that each went on from.
 import os, shutil, signal, sys
 from pathlib import Path
-from rlvr.engines.verl.checkpoints import TRACKER, record
+from evals.core.files import write_json
+from rlvr.engines.verl.checkpoints import OPTIMIZER, TRACKER, record
 from rlvr.engines.verl.metrics import write_step
 if "merge" in sys.argv:
     shutil.copytree("results/base/tiny/checkpoint", sys.argv[sys.argv.index("--target_dir") + 1])
@@ -45,6 +46,7 @@ for step in range(done + 1, {STEPS} + 1):
     state = states / f"global_step_{{step}}"
     (state / "actor").mkdir(parents=True)
     (state / "actor" / "shard.pt").write_text("weights")
+    write_json(state / "actor" / OPTIMIZER, {{"name": "AdamW"}})
     record(state, step)
     row = {{"reward_mean": 0.5, "tokens_generated": 10, "seconds_step": 1.0, "optimizer_steps": 2}}
     write_step(states, step, row)
@@ -77,9 +79,7 @@ def study_of_two_nodes(tmp_path: Path, slurm: SlurmCluster) -> Iterator[StudyOnS
     study.end()
 
 
-def test_a_training_of_two_nodes_goes_on_after_a_requeue_and_a_power_cut_and_leaves_nothing(
-    study_of_two_nodes: StudyOnSlurm, slurm: SlurmCluster, tmp_path: Path
-) -> None:
+def test_a_requeue_and_a_power_cut(study_of_two_nodes: StudyOnSlurm, slurm: SlurmCluster, tmp_path: Path) -> None:
     study = study_of_two_nodes
     place = study.run / "verl"
 

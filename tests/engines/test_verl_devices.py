@@ -36,9 +36,7 @@ COUPLED = ("fipo", "dfpo_min_replace", "dfpo_advantage_orthogonal", "kl_cov", "c
 
 
 @pytest.mark.parametrize("name", COUPLED)
-def test_a_loss_that_couples_rollouts_takes_log_probs_from_the_device(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_coupled_losses_take_log_probs_from_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
     from rlvr.engines.verl import engine
@@ -113,9 +111,7 @@ def test_hidden_states_stay_on_the_device(name: str, packed: bool, monkeypatch: 
 
 
 @pytest.mark.parametrize("lora", [None, Lora(rank=2, alpha=2.0)])
-def test_adapters_and_the_optimizers_constants_are_saved_from_the_device(
-    lora: Lora | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_saved_from_the_device(lora: Lora | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
     from rlvr.engines.verl import engine
@@ -148,9 +144,7 @@ def test_adapters_are_drawn_where_weights_have_numbers(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", [*COUPLED, "dapo", "sapo", "gspo", "scalerl_with_terms"])
-def test_a_part_of_the_loss_is_computed_where_verl_moved_the_micro_batch(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_the_loss_are_computed_where_verl_has_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlvr.engines.verl import engine
 
     current = use_method(name, monkeypatch, **WITH_TERMS.get(name, {}))
@@ -169,9 +163,7 @@ def test_a_part_of_the_loss_is_computed_where_verl_moved_the_micro_batch(
     assert (metrics == {}) == (name in COUPLED)
 
 
-def test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_ranks_wait_as_long_for_loads_as_for_saves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import torch.distributed as distributed
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 

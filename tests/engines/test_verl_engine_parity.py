@@ -194,9 +194,7 @@ def test_vllm_is_sent_what_the_checkpoint_has(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_two_ranks_train_on_the_mini_batches_and_token_weights_of_one(
-    name: str, by_verl: Callable[[str, int], dict[str, Any]]
-) -> None:
+def test_two_ranks_train_on_the_batches_of_one(name: str, by_verl: Callable[[str, int], dict[str, Any]]) -> None:
     one, two = by_verl(name, 1), by_verl(name, 2)
     groups = case_of(name).batch["groups"]
     assert one["mini_batches"] == two["mini_batches"] == [sorted(part) for part in case_of(name).batch["mini_batches"]]

@@ -128,9 +128,7 @@ def test_a_group_of_one_keeps_its_reward_in_verls_rloo_and_is_0_in_ours_and_the_
 
 
 @pytest.mark.parametrize("name", ["grpo", "grpo_vectorized"])
-def test_rounding_gives_a_uniform_group_a_sign_in_verls_grpo_and_not_in_ours(
-    name: str, report_measured: Callable[[str, str], None]
-) -> None:
+def test_verls_grpo_gives_a_uniform_group_a_sign(name: str, report_measured: Callable[[str, str], None]) -> None:
     """Rewards of 0 and 1 are exact; shaped ones are not, and a deviation of 1e-8 is divided by little over 1e-6."""
     case = next(case for case in CASES if case.verl == name)
     largest = 0.0
@@ -144,9 +142,7 @@ def test_rounding_gives_a_uniform_group_a_sign_in_verls_grpo_and_not_in_ours(
 
 
 @pytest.mark.parametrize("name", ["reinforce_plus_plus", "reinforce_plus_plus_baseline"])
-def test_a_batch_of_equal_rewards_is_exactly_0_in_ours_and_nearly_in_verls_whitening(
-    name: str, report_measured: Callable[[str, str], None]
-) -> None:
+def test_equal_rewards_are_exactly_0_in_ours_alone(name: str, report_measured: Callable[[str, str], None]) -> None:
     case = next(case for case in CASES if case.verl == name)
     largest = 0.0
     for reward in (0.1, 0.7, 1.0):

@@ -19,9 +19,7 @@ from tests.unit.verl.conftest import CLUSTER, run_content
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 
 
-def test_thinking_that_a_template_opens_is_rewarded_as_evaluation_grades_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thinking_is_rewarded_as_evaluation_grades_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_json(tmp_path / "run.json", run_content())
     write_json(tmp_path / "cluster.json", CLUSTER)
     monkeypatch.setenv(RUN_VARIABLE, str(tmp_path / "run.json"))

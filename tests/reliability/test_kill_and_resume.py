@@ -100,9 +100,7 @@ def before_training(tortured: tuple[Path, dict[str, Any]], place: Path, config: 
     return Study(place, config)
 
 
-def test_an_orphaned_training_cannot_disturb_the_resumed_study(
-    tmp_path: Path, config: Path, tortured: tuple[Path, dict[str, Any]]
-) -> None:
+def test_an_orphan_disturbs_nothing(tmp_path: Path, config: Path, tortured: tuple[Path, dict[str, Any]]) -> None:
     """Only snakemake is killed; its training processes live on, and the next start has to wait for them."""
     study = before_training(tortured, tmp_path / "study", config)
     checkpoints = [f"runs/{run}/checkpoint/model.safetensors" for run in RUNS]
@@ -123,9 +121,7 @@ def test_an_orphaned_training_cannot_disturb_the_resumed_study(
 
 
 @pytest.mark.parametrize("place", ["base/tiny", f"runs/{RUNS[0]}"])
-def test_sigterm_to_snakemake_saves_the_state_of_its_trainings(
-    tmp_path: Path, config: Path, tortured: tuple[Path, dict[str, Any]], place: str
-) -> None:
+def test_sigterm_saves_state(tmp_path: Path, config: Path, tortured: tuple[Path, dict[str, Any]], place: str) -> None:
     """The base model's states are 100 steps apart otherwise."""
     directory = tmp_path / "study"
     is_run = place.startswith("runs/")

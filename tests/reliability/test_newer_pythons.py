@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.repository.test_statistics_alone import built, commands_on_files
+from tests.unit.repository.test_environments import built, commands_on_files
 
 IN_ONE_PROCESS = """
 import json, sys

@@ -42,18 +42,7 @@ PAYLOADS = [
     "sympify(\"open('{mark}', 'w')\")",
     "{mark}.__globals__",
 ]
-PLACES = [
-    "{}",
-    r"\text{{{}}}",
-    r"\{{{}, 1\}}",
-    "({}, 2)",
-    "x={}",
-    r"\frac{{{}}}{{2}}",
-    "{}+1",
-    "x_{{{}}}",
-    "x<{}",
-    "[{},2)",
-]
+PLACES = ["{}", r"\text{{{}}}", r"\{{{}, 1\}}", "({},2)", "x={}", r"\frac{{{}}}2", "{}+1", "x_{{{}}}", "x<{}", "[{},2)"]
 
 
 def boxed(answer: str) -> str:
@@ -192,11 +181,8 @@ assert workers.judge("1", "2", 5.0)[0].value == "memory"
 def test_reading_takes_bounded_time(token: str) -> None:
     """No pattern takes more than quadratic time, on text of the length that it is applied to."""
     start = time.process_time()
-    for text in (
-        token * (100_000 // len(token)),
-        boxed(token * (1_900 // len(token))),
-        "Answer: " + token * 4_000 + "x",
-    ):
+    repeated = token * (100_000 // len(token)), boxed(token * (1_900 // len(token))), "Answer: " + token * 4_000 + "x"
+    for text in repeated:
         for kind in ("completion", "answer", "choice"):
             examine(Case(text, "42", kind))  # type: ignore[arg-type]
     assert time.process_time() - start < 5

@@ -165,9 +165,7 @@ def test_a_model_that_computes_no_numbers_is_not_sampled(copy: Path, backend: st
         "{{ ''.__class__.__mro__ }}{{ ''.__class__.__mro__[1].__subclasses__() }}",
     ],
 )
-def test_a_template_that_fails_or_never_ends_is_refused(
-    copy: Path, template: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_template_that_never_ends_is_refused(copy: Path, template: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "_TEMPLATE_SECONDS", 1)
     (copy / "chat_template.jinja").write_text(template)
     with pytest.raises(UserError, match="its chat template fails") as refused:

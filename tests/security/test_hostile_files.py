@@ -85,9 +85,7 @@ DOCUMENTS = {path: documents_of(path) for path in LOGS if path.suffix in (".json
 
 @many
 @given(st.data(), st.sampled_from(sorted(DOCUMENTS)), values)
-def test_a_log_with_another_value_is_read_or_refused(
-    tmp_path: Path, data: st.DataObject, log: Path, value: Any
-) -> None:
+def test_a_log_is_read_or_refused_in_one_line(tmp_path: Path, data: st.DataObject, log: Path, value: Any) -> None:
     documents = DOCUMENTS[log]
     changed = replaced(documents, data.draw(st.sampled_from(places(documents)[1:])), value)
     path = tmp_path / log.name
@@ -123,9 +121,7 @@ responses = st.lists(pieces | kept | st.text(max_size=10), max_size=12).map("".j
 @many
 @given(responses, responses, st.sampled_from(Kind), st.booleans(), st.booleans())
 @example("12_5", "", Kind.ANSWER, False, False)
-def test_an_answer_is_found_or_missing_for_a_reason(
-    text: str, other: str, kind: Kind, truncated: bool, in_thinking: bool
-) -> None:
+def test_an_answer_or_a_reason_is_found(text: str, other: str, kind: Kind, truncated: bool, in_thinking: bool) -> None:
     found = extract_answer(text, kind, truncated, in_thinking)
     assert isinstance(found, Reason) or found.strip()
     assert decide(text, text) is not False

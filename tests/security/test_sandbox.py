@@ -473,11 +473,8 @@ def test_a_program_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_calls_and_scripts() -> None:
-    calls = {
-        "kind": "calls",
-        "entry_point": "Solution.add",
-        "cases": [{"arguments": [1, [2, "é"]], "expected": [1, [2, "é"]]}],
-    }
+    cases = [{"arguments": [1, [2, "é"]], "expected": [1, [2, "é"]]}]
+    calls = {"kind": "calls", "entry_point": "Solution.add", "cases": cases}
     assert run_tests("class Solution:\n    def add(self, a, b): return (a, tuple(b))", calls) is Reason.MATCH
     assert run_tests("class Solution:\n    def add(self, a, b): return (b, a)", calls) is Reason.MISMATCH
     script = {

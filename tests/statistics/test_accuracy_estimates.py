@@ -78,17 +78,13 @@ def test_g_pass_threshold_survives_rounding() -> None:
         (["7", "7", "8", "8", "9"], [False, False, True, True, True], 0.5),
     ],
 )
-def test_majority_counts_ties_by_expectation_and_ignores_missing_answers(
-    answers: list[str | None], correct: list[bool], expected: float
-) -> None:
+def test_majority_counts_ties_by_expectation(answers: list[str | None], correct: list[bool], expected: float) -> None:
     assert majority_at_k([answers], [correct]) == pytest.approx(expected)
 
 
 @given(st.lists(st.sampled_from(["7", "8", "9", None]), min_size=1, max_size=7), st.data())
 @settings(max_examples=60)
-def test_majority_of_fewer_samples_equals_enumeration_of_all_choices(
-    answers: list[str | None], data: st.DataObject
-) -> None:
+def test_majority_of_fewer_samples_equals_enumeration(answers: list[str | None], data: st.DataObject) -> None:
     verdicts = data.draw(st.lists(st.booleans(), min_size=len(answers), max_size=len(answers)))
     k = data.draw(st.integers(1, len(answers)))
     values = []

@@ -1,9 +1,22 @@
 """The features of a method's trainings, their uncertainty, and the ends of a curve, step by step."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
+from evals.core.errors import InvalidInput
+from evals.statistics.accuracy import clustered_standard_error
+from evals.statistics.average import estimate_average
+from evals.statistics.difference import estimate_difference
+from evals.statistics.interval import suite_intervals, t_interval
+from evals.statistics.power import Design
+from evals.statistics.resampling import bootstrap_differences, holm, sign_flip_p_values
+from evals.statistics.robust import interquartile_mean, performance_profile, stratified_bootstrap
 from evals.statistics.scaling import Course, CourseEstimate, Curves, estimate_course, fit_curves
+from evals.statistics.weighting import parse_weighting, weighted_mean, weighting_text, weights_of, weights_or_alike
+from tests.statistics.populations import hall_interval, wilson_interval
 
 TARGET = 0.6
 
@@ -65,7 +78,7 @@ def test_of_two_seeds_each_is_left_out_once() -> None:
     found = estimate_course(both, np.ones((1, 12), dtype=np.int64), TARGET)
     alone = [features(both.compute[[seed]], both.accuracies[[seed]], TARGET) for seed in (1, 0)]
     assert found.without_seed == pytest.approx(np.array(alone))
-    assert found.uncertain(12).seed_freedom == pytest.approx([1.0] * 5)
+    assert found.less(None, 12).seed_freedom == pytest.approx([1.0] * 5)
 
 
 def test_a_difference_of_courses_has_both_variances() -> None:
@@ -76,7 +89,7 @@ def test_a_difference_of_courses_has_both_variances() -> None:
     )
     jackknife = [3 * one.without_seed.var(axis=0), 2 * other.without_seed.var(axis=0)]
     assert one.seed_variance == pytest.approx(jackknife[0])
-    alone = one.uncertain(20)
+    alone = one.less(None, 20)
     assert alone.estimate.tolist() == one.values.tolist() and alone.problem_freedom.tolist() == [19.0] * 5
     assert alone.problem_variance == pytest.approx(one.replicates.var(axis=0, ddof=1))
     assert alone.seed_variance == pytest.approx(jackknife[0]) and alone.seed_freedom == pytest.approx([3.0] * 5)
@@ -91,12 +104,7 @@ def test_a_difference_of_courses_has_both_variances() -> None:
 @pytest.mark.filterwarnings("error")
 def test_scores_beyond_a_curve_need_no_compute_or_never_come() -> None:
     curve = Curves(*(np.array([value]) for value in (0.25, 0.75, 0.0, 2.0)))
-    assert [float(curve.log_compute(score)[0]) for score in (0.2, 0.25, 0.75, 0.8)] == [
-        -np.inf,
-        -np.inf,
-        np.inf,
-        np.inf,
-    ]
+    assert [float(curve.log_compute(part)[0]) for part in (0.2, 0.25, 0.75, 0.8)] == [-np.inf, -np.inf, np.inf, np.inf]
     assert curve.log_compute(0.5)[0] == pytest.approx(2.0)
     assert curve.log_compute(0.65)[0] == pytest.approx(2.0 + np.log(4.0))  # four fifths of the gain: odds of four
     flat = Curves(*(np.array([value]) for value in (0.5, 0.5, 0.0, 2.0)))
@@ -136,3 +144,90 @@ def test_no_other_curve_with_the_same_ceiling_fits_better() -> None:
     )
     errors = [((each.scores(compute) - scores) ** 2).sum(axis=1).min() for each in (found, others)]
     assert errors[0] <= errors[1] + 1e-6
+
+
+# Accuracies in float32, as some tools write them, give what the same numbers give in float64.
+
+DRAWS = np.random.default_rng(1).multinomial(30, np.full(30, 1 / 30), size=9)
+SEEDS = np.random.default_rng(2).integers(0, 2, (9, 2, 30))
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "clustered": lambda values: clustered_standard_error(values),
+    "t": lambda values: t_interval(values),
+    "wilson": lambda values: wilson_interval(values, 7),
+    "hall": lambda values: hall_interval(values),
+    "suite": lambda values: suite_intervals([values], [7]),
+    "difference": lambda values: estimate_difference([values], [values[:, ::-1] / 2]).interval(),
+    "average": lambda values: estimate_average([values], [7], is_fixed=False).confidence_interval,
+    "pilot": lambda values: Design.from_accuracies(values[0], values[1], 7).effect_sd,
+    "mean": lambda values: weighted_mean([values[0], values[1]], [1.0, 2.0]),
+    "bootstrap": lambda values: bootstrap_differences([values], [values], [DRAWS], np.random.default_rng(3)),
+    "flips": lambda values: sign_flip_p_values(values - values[:, ::-1] / 2, np.random.default_rng(4), 99),
+    "holm": lambda values: holm(values),
+    "quartiles": lambda values: interquartile_mean(values),
+    "profile": lambda values: performance_profile(values, [3 / 7]),
+    "stratified": lambda values: stratified_bootstrap(values, lambda drawn: drawn.mean(axis=(1, 2)), SEEDS),
+    "curves": lambda values: fit_curves(np.arange(1, 31, dtype=values.dtype), values, values[:, 0]).scores([3.0]),
+    "starts": lambda values: fit_curves(np.arange(1.0, 31.0), values, values[:, 0]).base,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_low_precision_is_that_of_the_input_alone(name: str) -> None:
+    accuracies = (np.random.default_rng(5).binomial(7, 0.4, (2, 30)) / 7).astype(np.float32)
+    found, expected = (FUNCTIONS[name](values) for values in (accuracies, accuracies.astype(np.float64)))
+    assert np.array_equal(np.asarray(found), np.asarray(expected))
+    assert np.asarray(found).dtype == np.float64
+
+
+# The weights of benchmarks: what the option accepts, what it means, and the mean that it makes.
+
+PROBLEMS = {"aime": 30, "math": 500}
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed", "weights"),
+    [
+        ("benchmarks", "benchmarks", [1.0, 1.0]),
+        ("problems", "problems", [30.0, 500.0]),
+        ("math=1,aime=2.5", {"math": 1.0, "aime": 2.5}, [2.5, 1.0]),
+        ("math=1e-300,aime=1", {"math": 1e-300, "aime": 1.0}, [1.0, 1e-300]),
+    ],
+)
+def test_weights_are_read_and_put_in_order(text: str, parsed: object, weights: list[float]) -> None:
+    assert parse_weighting(text) == parsed
+    assert weights_of(parse_weighting(text), PROBLEMS) == weights
+    assert weighting_text(parse_weighting(text))
+
+
+def test_a_name_may_hold_an_equals_sign() -> None:
+    assert parse_weighting("a=b=2") == {"a=b": 2.0}
+
+
+@pytest.mark.parametrize("text", ["", "easy", "=1", "easy=", "easy=0", "easy=-1", "easy=inf", "easy=nan", "a=1,,b=1"])
+def test_what_is_no_weighting_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        parse_weighting(text)
+    assert error.value.source == "--weighting"
+
+
+@pytest.mark.parametrize("own", [{"aime": 1.0}, {"aime": 1.0, "math": 1.0, "other": 1.0}])
+def test_weights_are_of_the_benchmarks_that_there_are(own: dict[str, float]) -> None:
+    with pytest.raises(InvalidInput) as error:
+        weights_of(own, PROBLEMS)
+    assert error.value.source == "--weighting"
+
+
+def test_the_three_weightings_are_told_apart_in_words() -> None:
+    texts = [weighting_text("benchmarks"), weighting_text("problems"), weighting_text({"aime": 2.0, "math": 0.5})]
+    assert texts[0].startswith("each with the") and texts[0].endswith("same weight")
+    assert texts[1].startswith("each with the") and texts[1].endswith("number of problems")
+    assert "aime 2, math 0.5" in texts[2]
+
+
+def test_the_mean_is_of_arrays_and_needs_no_normed_weights() -> None:
+    values = [np.array([0.0, 1.0]), np.array([0.4, 0.2])]
+    assert weighted_mean(values, [1.0, 3.0]) == pytest.approx([0.3, 0.4])
+    assert weighted_mean(values, weights_or_alike(None, 2)) == pytest.approx([0.2, 0.6])
+    assert weights_or_alike([2.0, 5.0], 2) == [2.0, 5.0]
+    with pytest.raises(ValueError, match="zip"):
+        weighted_mean(values, [1.0])

@@ -13,7 +13,9 @@ from pathlib import Path
 _OURS = ("rlvr", "evals", "snakemake_logger_plugin_rlvr", "rlvr_claims")
 # A process without threads is forked: a fork of the tests' own, after torch has started threads, may wait for ever.
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["snakemake.cli"])
+# A dry run imports these too, which takes half a second.
+_LATER = ("scipy.optimize", "scipy.special", "smart_open", "nbformat", "jinja2", "rich.console")
+_SERVER.set_forkserver_preload(["snakemake.cli", *_LATER])
 
 
 def run_in_fork(

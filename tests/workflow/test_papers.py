@@ -60,15 +60,8 @@ def test_what_needs_a_network_runs_where_snakemake_does() -> None:
 
 def test_the_profile_of_slurm_gives_each_job_its_own_size(tmp_path: Path) -> None:
     """Not those of the machine where Snakemake runs, which has four processors here."""
-    own = [
-        "--profile",
-        str(ROOT / "profiles/slurm"),
-        "--default-resources",
-        "mem_mb=1",
-        "runtime=1",
-        "--cores",
-        "10000",
-    ]
+    own = ["--profile", str(ROOT / "profiles/slurm"), "--cores", "10000"]
+    own += ["--default-resources", "mem_mb=1", "runtime=1"]
     answer = snakemake(tmp_path, "--dry-run", "--printshellcmds", "--configfile", str(DELTA), *own)
     said = answer.stdout + answer.stderr
     assert answer.returncode == 0, said[-2000:]

@@ -20,14 +20,8 @@ TABLES |= {"table_of_scores robust", "table_of_scores pass_at_k", "table_of_trai
 OF_METHODS = {"figure_of_methods profiles", "figure_of_methods pass_at_k"}
 FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences", *OF_METHODS}
 FIGURES_OF_SCORES |= {"figure_of_training cost_curves"}
-AFTER_SCORES = {
-    "compare",
-    *(f"page_responses {name}" for name in BENCHMARKS),
-    *TABLES,
-    *FIGURES_OF_SCORES,
-    "report_html",
-    "track",
-}
+AFTER_SCORES = {"compare", "report_html", "track", *TABLES, *FIGURES_OF_SCORES}
+AFTER_SCORES |= {f"page_responses {name}" for name in BENCHMARKS}
 
 
 def evaluation_of(runs: list[str]) -> set[str]:
@@ -170,9 +164,7 @@ def test_statistics_are_repeated_without_sampling(smoke_study: Project) -> None:
     assert smoke_study.planned(config) == AFTER_SCORES - pages | {"study_file"}
 
 
-def test_another_order_of_benchmarks_remakes_what_shows_them_in_order_and_a_name_the_experiment(
-    smoke_study: Project,
-) -> None:
+def test_another_order_of_benchmarks_remakes_what_shows_it(smoke_study: Project) -> None:
     """Columns of tables have the study's order; samples, grades and scores have none."""
     planned = smoke_study.planned(smoke_study.changed_config({"benchmarks": [*reversed(BENCHMARKS)]}))
     assert planned >= {"table_main", "table_audit", "figure_of_methods profiles", "compare", "report_html", "track"}
@@ -222,9 +214,7 @@ def test_bad_configuration_is_refused_in_one_line_before_any_work(project_copy: 
     assert not (project_copy.root / "results").exists()
 
 
-def test_programs_without_a_sandbox_are_refused_before_any_work(
-    project_copy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_need_a_sandbox(project_copy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the machine has: a bubblewrap that does not work stands first in the path."""
     fake = tmp_path / "bin/bwrap"
     fake.parent.mkdir()

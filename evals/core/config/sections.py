@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from evals.core.comparisons import FALL, Fall
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
-from evals.core.config.settings import Settings
-from evals.core.errors import NotAccepted
+from evals.core.errors import refuse
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share
+from evals.core.record import Settings, setting
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
 from evals.core.sampling import BenchmarkSampling, SamplingMachine
@@ -23,22 +23,20 @@ class DrawnProblems(Settings):
     The split of a generated problem follows from a hash of its text, so that no benchmark can hold a training problem.
     """
 
-    seed: Index = Field(description="decides which problems are drawn")
-    count: Count = Field(description="number of different problems")
-    prompt: Prompt = Field(description="text with {problem} in it once")
-    kinds: Kinds = Field(description="kinds of problems, equally likely")
+    seed: Index = setting("decides which problems are drawn")
+    count: Count = setting("number of different problems")
+    prompt: Prompt = setting("text with {problem} in it once")
+    kinds: Kinds = setting("kinds of problems, equally likely")
     verifier: Verifier = None
 
-    @model_validator(mode="after")
-    def _check_verifier(self) -> Self:
+    def check_whole(self) -> None:
         require_verifier(self.kinds, self.verifier)
-        return self
 
 
 class PublishedProblems(PublishedSet):
     """Training problems of a published set (docs/benchmarks.md)."""
 
-    prompt: Prompt = Field(description="text with {problem} in it once")
+    prompt: Prompt = setting("text with {problem} in it once")
     verifier: Verifier = None
 
 
@@ -59,8 +57,8 @@ class Validation(ValidationSchedule, Settings):
     They draw from random streams of their own and change nothing in a training.
     """
 
-    seed: Index = Field(description="decides which problems are drawn")
-    count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems")
+    seed: Index = setting("decides which problems are drawn")
+    count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems")
 
 
 class SeedsByLooks(Settings):
@@ -69,24 +67,18 @@ class SeedsByLooks(Settings):
     After each look every comparison is better, worse, equivalent, or goes on; a decided method is trained no further.
     """
 
-    at_most: Annotated[int, Field(ge=2, le=10_000)] = Field(description="seeds of each method in all")
-    looks: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)] = Field(
-        description="numbers of seeds after which the comparisons are looked at, ascending; the last ends the study"
+    at_most: Annotated[int, Field(ge=2, le=10_000)] = setting("seeds of each method in all")
+    looks: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)] = setting(
+        "numbers of seeds at the looks, ascending; the last ends the study"
     )
-    margin: Annotated[Positive, Field(le=100)] = Field(
-        description="points: a difference whose interval lies within it is equivalent"
-    )
-    level: Annotated[Positive, Field(le=50)] = Field(
-        default=5.0,
-        description="per cent of studies that may have a false verdict on a score, and as many that may have one on "
-        "falls; `rlvr-bench judge` divides it by the number of judgements against the same reference",
+    margin: Annotated[Positive, Field(le=100)] = setting("points within which an interval means equivalent")
+    level: Annotated[Positive, Field(le=50)] = setting(
+        "per cent of studies that may have a false verdict on a score, and as many on falls", 5.0
     )
 
-    @model_validator(mode="after")
-    def _check_looks(self) -> Self:
-        if sorted(set(self.looks)) != list(self.looks) or self.looks[-1] > self.at_most:
-            raise NotAccepted(f"is {list(self.looks)}", f"ascending numbers of seeds up to {self.at_most}", "looks")
-        return self
+    def check_whole(self) -> None:
+        is_other = sorted(set(self.looks)) != list(self.looks) or self.looks[-1] > self.at_most
+        refuse(is_other, f"is {list(self.looks)}", f"ascending numbers of seeds up to {self.at_most}", "looks")
 
 
 def _kind_of_seeds(content: Any) -> str:
@@ -101,51 +93,37 @@ StudySeeds = Annotated[
 class LocalCopy(Settings):
     """A local copy of a benchmark that is otherwise read from the Hugging Face Hub."""
 
-    path: Text = Field(description="the file or directory, relative to the repository")
-    sha256: Sha256 | None = Field(default=None, description="SHA-256 of the resulting problems.jsonl")
+    path: Text = setting("the file or directory, relative to the repository")
+    sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl", None)
 
 
 class Decoding(Settings):
     """Another way in which every checkpoint answers the benchmarks, beside the one that verdicts are about."""
 
-    temperature: NotNegative = Field(description="of sampling; 0 takes the most likely token")
-    top_p: Share = Field(
-        default=1.0, description="of sampling: the smallest set of tokens whose probability reaches it"
-    )
-    samples_per_problem: Count = Field(description="responses to each problem; at temperature 0 one says all")
+    temperature: NotNegative = setting("sampling temperature; 0 is greedy")
+    top_p: Share = setting("share of the probability that is kept", 1.0)
+    samples_per_problem: Count = setting("responses to each problem; 1 at temperature 0")
 
-    @model_validator(mode="after")
-    def _check_samples(self) -> Self:
-        if self.temperature == 0 and self.samples_per_problem > 1:
-            raise NotAccepted(
-                f"is {self.samples_per_problem} at temperature 0", "1, for all would be the same", "samples_per_problem"
-            )
-        return self
+    def check_whole(self) -> None:
+        found, accepted = f"is {self.samples_per_problem} at temperature 0", "1, for all would be the same"
+        refuse(self.temperature == 0 and self.samples_per_problem > 1, found, accepted, "samples_per_problem")
 
 
 class Evaluation(BenchmarkSampling, Settings):
     """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
 
-    samples_per_problem: Count = Field(description="the k of avg@k")
-    samples_of: dict[Name, Count] = Field(
-        default={}, description="another k, by benchmark, such as 1 for a large one; in a study without methods"
+    samples_per_problem: Count = setting("the k of avg@k")
+    samples_of: dict[Name, Count] = setting("another k, by benchmark; in a study without methods", {})
+    prompt: Literal["training", "benchmark"] | None = setting(
+        "training: problems.prompt (the default with a published training set); benchmark: the benchmark's own. "
+        "Multiple choice and programs keep their own",
+        None,
     )
-    prompt: Literal["training", "benchmark"] | None = Field(
-        default=None,
-        description="training: problems with an answer are put into problems.prompt, as in training; benchmark: into "
-        "the benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice "
-        "and programs keep their own",
-    )
-    decodings: dict[Name, Decoding] = Field(
-        default={},
-        description="further ways of sampling by their names, such as `greedy: {temperature: 0, samples_per_problem: "
-        "1}`: a column of the main table each, and a sentence where their verdicts differ. Verdicts are about the "
-        "sampling of this section",
-    )
-    audited: Share = Field(
-        default=0.125,
-        description="share of the samples with plain answers that the second grader is asked about; it is asked about "
-        "all others (docs/grading.md). 1: about all",
+    decodings: dict[Name, Decoding] = setting("further ways of sampling by name (docs/evaluation.md)", {})
+    audited: Share = setting(
+        "share of the samples with plain answers that the second grader judges, beside all other samples "
+        "(docs/grading.md)",
+        0.125,
     )
 
     def samples(self, benchmark: str) -> int:
@@ -156,20 +134,15 @@ class Evaluation(BenchmarkSampling, Settings):
 class Statistics(Settings):
     """Intervals and tests (docs/evaluation.md)."""
 
-    seed: Index = Field(description="random seed of bootstrap and sign flips")
-    resamples: Annotated[int, Field(ge=100), BOUNDED] = Field(description="number of bootstrap replicates")
-    permutations: Annotated[int, Field(ge=100), BOUNDED] = Field(
-        description="number of sign flips of the sign-flip test"
+    seed: Index = setting("random seed of bootstrap and sign flips")
+    resamples: Annotated[int, Field(ge=100), BOUNDED] = setting("number of bootstrap replicates")
+    permutations: Annotated[int, Field(ge=100), BOUNDED] = setting("number of sign flips of the sign-flip test")
+    weighting: Weighting | None = setting(
+        "weights in the mean over benchmarks: equal for `benchmarks` (the default) or for `problems`, or a number for "
+        "each",
+        None,
     )
-    weighting: Weighting | None = Field(
-        default=None,
-        description="weights of the mean over benchmarks: the same for all `benchmarks` (the default) or for all "
-        "`problems`, or a weight for each benchmark",
-    )
-    fall: Fall = Field(
-        default=FALL,
-        description="the rule by which a run fell: scores are of the others, and the share that fell has a verdict",
-    )
+    fall: Fall = setting("rule by which a run fell (docs/evaluation.md)", FALL)
 
 
 class BestCheckpoint(Settings):
@@ -178,15 +151,15 @@ class BestCheckpoint(Settings):
     Of equals the earliest is chosen. Other samples than those that are scored decide.
     """
 
-    benchmark: Name = Field(description="benchmark of the study; its own score of the chosen checkpoint is selected on")
-    k: Count = Field(description="samples of each of its problems")
-    every: Count = Field(description="steps between two checkpoints; the last one is always among them")
+    benchmark: Name = setting("benchmark of the study that chooses")
+    k: Count = setting("samples of each of its problems")
+    every: Count = setting("steps between two checkpoints")
 
 
 class Checkpoint(Settings):
     """The checkpoints of a run that are reported beside its last one."""
 
-    best: BestCheckpoint = Field(description="the best on one benchmark")
+    best: BestCheckpoint = setting("the best on one benchmark")
 
 
 class StudyExecution(Execution, SamplingMachine, Settings):
@@ -196,13 +169,10 @@ class StudyExecution(Execution, SamplingMachine, Settings):
     the machine, so that a study on CPUs repeats itself bit by bit on every x86-64 processor with AVX2.
     """
 
-    base_threads: Count = Field(default=1, description="threads of a job that trains a base model")
-    training_threads: Count = Field(default=1, description="threads of a run")
-    sampling_python: Text | None = Field(
-        default=None,
-        description="Python of the environment that samples, such as .venv-engines/bin/python for vLLM",
+    base_threads: Count = setting("threads of a job that trains a base model", 1)
+    training_threads: Count = setting("threads of a run", 1)
+    sampling_python: Text | None = setting(
+        "Python of the environment that samples, such as .venv-engines/bin/python", None
     )
-    training_python: Text | None = Field(
-        default=None, description="Python of the environment that verl is installed in; engine verl"
-    )
-    cluster: Machines | None = Field(default=None, description="where verl trains; engine verl")
+    training_python: Text | None = setting("Python of verl's environment, or of vLLM's for rollouts by vLLM", None)
+    cluster: Machines | None = setting("where verl trains; engine verl", None)

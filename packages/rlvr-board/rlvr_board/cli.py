@@ -14,6 +14,7 @@ commands = Commands()
 def site(
     results: Annotated[list[Path], Argument(help="directories of studies, or their results/")],
     out: Annotated[Path, Option(help="directory of the pages: a new one, or a board to replace")],
+    responses: Annotated[int, Option(help="number of each method's seeds whose responses are shown", min=0)] = 0,
 ) -> None:
     """Write a board of finished studies: static pages that need no network and no server.
 
@@ -23,7 +24,7 @@ def site(
     """
     from rlvr_board.site import write_board
 
-    for line in write_board(results, out):
+    for line in write_board(results, out, responses):
         print(line)
 
 

@@ -25,6 +25,7 @@ from evals.trace.directory import read_verified
 from rlvr.report.html import fill_template
 from rlvr.report.page import report_content
 from rlvr.report.provenance import component_files, read_run_manifest, read_study, studies_of
+from rlvr.report.responses import write_responses_page
 from rlvr_board.comparability import Setup, differing, setup_of
 
 _COLUMNS = ("Method", "Versus ", "Verdict", "MDE", "Contrast", "Fell", "Seeds", "Tokens", "CPU")
@@ -41,6 +42,7 @@ class Entry:
         study: its resolved configuration, which names files of components by those of ``components``.
         content: variables of the report's template.
         results, directory: what it found, and results/, where that lies.
+        sheet: its run sheet, runs.json.
         root_hash: of everything in ``directory``.
         made: when its last file was written.
         components: name -> bytes of the user's files that its methods were trained with.
@@ -51,6 +53,7 @@ class Entry:
     content: Mapping[str, Any]
     results: Results
     directory: Path
+    sheet: Path
     root_hash: str
     made: str
     components: Mapping[str, bytes]
@@ -72,12 +75,13 @@ class Row:
     setup: Setup
 
 
-def write_board(results: Sequence[Path], out: Path) -> list[str]:
+def write_board(results: Sequence[Path], out: Path, seeds: int = 0) -> list[str]:
     """Write the pages of finished studies; the same studies give the same bytes.
 
     Args:
         results: directories of studies, or their results/.
         out: directory of the pages, new or a board.
+        seeds: number of each method's seeds whose responses are shown.
 
     Returns:
         A line for each study, and one for the board.
@@ -94,7 +98,9 @@ def write_board(results: Sequence[Path], out: Path) -> list[str]:
         built = Path(temporary, "board")
         write_text(built / _PAGE, _board_page(entries, rows))
         for entry in entries:
-            write_text(built / entry.address, _entry_page(entry))
+            write_text(built / entry.address, _entry_page(entry, has_responses=seeds > 0))
+            for name in entry.results.benchmarks if seeds else ():
+                _write_responses(entry, name, seeds, built / entry.name / "responses" / name)
             write_text(built / entry.name / "study.json", _json(entry.study))
             for name, source in entry.components.items():
                 write_bytes(built / entry.name / name, source)
@@ -138,7 +144,8 @@ def read_finished(directory: Path) -> Iterator[Entry]:
         settings = _with_files_beside(settings, components)
         texts = {name: source.decode("utf-8", "replace") for name, source in components.items()}
         content = {**content, "notes": notes, "settings": _json(settings), "components": texts}
-        yield Entry(settings["study"], settings, content, read, results, chain.root_hash(), made, components)
+        sheet = study / "runs.json"
+        yield Entry(settings["study"], settings, content, read, results, sheet, chain.root_hash(), made, components)
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -250,17 +257,30 @@ def _table(group: Sequence[Row]) -> Table:
     return Table("board", title, group[0].header, tuple(row.cells for row in group), (), links)
 
 
-def _entry_page(entry: Entry) -> str:
+def _write_responses(entry: Entry, benchmark: str, seeds: int, directory: Path) -> None:
+    """Write the page of the responses of each method's first seeds to a benchmark, from the verified samples."""
+    runs = [run.run for run in entry.results.runs]
+    if hostile := [name for name in (benchmark, *runs) if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", name)]:
+        raise UserError(f"{entry.directory}: has the name {hostile[0]!r}; accepted: letters, digits, '.', '_' and '-'")
+    audits = [entry.directory / "grades" / run / benchmark / "audit.json" for run in runs]
+    pages: dict[str, Any] = {"benchmarks": entry.results.benchmarks, "report": "../../index.html", "seeds": seeds}
+    said = {"created": entry.made, "root_hash": entry.root_hash}
+    write_responses_page(benchmark, entry.sheet, audits, entry.directory, directory / _PAGE, **pages, **said)
+    (directory / "manifest.json").unlink()  # names the place where the studies lie
+
+
+def _entry_page(entry: Entry, has_responses: bool) -> str:
     content = dict(entry.content)
     views = [view for view in content["charts"]["views"] if "isOfProblems" not in view]
     content |= {
-        "benchmark_tables": [_without_responses(table) for table in content["benchmark_tables"]],
-        "main_table": _without_responses(content["main_table"]),
         "charts": {**content["charts"], "views": views},
         # A row for every run, or a point for every problem, is for the study's own report.
         **dict.fromkeys(("seed_tables", "audit_tables"), ()),
-        **{"has_claims": False, "rollouts": ""},
+        "rollouts": "",
     }
+    if not has_responses:
+        content["benchmark_tables"] = [_without_responses(table) for table in content["benchmark_tables"]]
+        content["main_table"] = _without_responses(content["main_table"])
     return fill_template(
         "entry.html.jinja",
         "report.js",
@@ -272,6 +292,6 @@ def _entry_page(entry: Entry) -> str:
 
 
 def _without_responses(table: Table) -> Table:
-    """A table without the links to responses, which are no part of a board."""
+    """A table without the links to responses, for a board that has none."""
     links = tuple(tuple(link if link.startswith("#") else "" for link in row) for row in table.links)
     return replace(table, links=links)

@@ -157,6 +157,22 @@ def test_a_study_has_a_page_with_its_curves_and_its_file(board: Path) -> None:
     assert study["methods"]["delta"]["loss"]["file"] == "my-loss.py" and "/home/eve" not in page
 
 
+def test_a_board_can_show_the_responses_of_first_seeds(studies: list[Path], tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        assert main(["site", str(studies[0]), "--out", str(tmp_path / name), "--responses", "1"]) == 0
+    files, again = (
+        {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        for out in (tmp_path / "one", tmp_path / "two")
+    )
+    assert files == again
+    texts = sorted(path.name for path in files if path.suffix == ".js")
+    assert texts == ["tiny-base-0.js", "tiny-dapo-s1-0.js", "tiny-delta-s1-0.js"]
+    links = re.findall(r'href="(responses/[^"#]+)', (tmp_path / "one/laptop/index.html").read_text())
+    assert links and all((tmp_path / "one/laptop" / link).is_file() for link in links)
+    assert "manifest.json" not in {path.name for path in files}
+    assert main(["site", str(studies[1]), "--out", str(tmp_path / "three"), "--responses", "1"]) == 0
+
+
 def test_studies_in_any_order_give_the_same_bytes_and_replace_a_board(
     board: Path, studies: list[Path], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The file of a submission, the draw of cells, and the odds; tests/workflow/test_replay.py replays a study."""
+"""The file of a submission, the draw of cells, and the odds; tests/workflow/test_module.py replays a study."""
 
 import json
 import re

@@ -7,7 +7,7 @@ from typing import Any
 
 from evals.results import Results
 from rlvr.report.html import embedded, write_page
-from rlvr_claims.claims.base import CLAIMS
+from rlvr_claims.claims.base import all_claims
 from rlvr_claims.claims.findings import EXPLANATION, read_summaries, summary_table
 from rlvr_claims.decoding.table import decoding_tables
 
@@ -30,7 +30,7 @@ def write_claims_page(
     """
     summaries = read_summaries(findings)
     sections: list[dict[str, Any]] = [{"heading": "Verdicts", "tables": [summary_table(summaries.values(), left_out)]}]
-    papers = {claim.name: [f"The claim is of arXiv {claim.paper}."] for claim in CLAIMS}
+    papers = {claim.name: [f"The claim is of arXiv {claim.paper}."] for claim in all_claims()}
     for number, (name, summary) in enumerate(summaries.items(), start=1):
         table = summary.table(number)
         caption = " ".join([summary.method.replace("`", ""), *papers.get(name, ())])

@@ -19,7 +19,7 @@ from rlvr.tokens.table import COMPARISON_COLUMNS, read_comparison
 from rlvr_claims.compare import ModelPair, compare_checkpoints
 from tests.claims.checkpoint_pair import ARCHITECTURE, SAMPLES, Pair, make_pair
 from tests.commands import rlvr_bench
-from tests.unit.engine.test_claimed_devices import locks
+from tests.unit.engine.test_memory import locks
 
 __all__ = ["locks"]
 main = rlvr_bench("claims")

@@ -15,8 +15,8 @@ from rlvr_claims.policy import read_snapshots
 from rlvr_claims.replay import write_token_table
 from tests.unit.engine import stand_in
 from tests.unit.engine.conftest import MakeRun, llama, make_run, study_files
-from tests.unit.engine.test_early_stop import EXECUTION, STEPS, stopped
 from tests.unit.engine.test_stand_in import library, on_stand_in, run_of
+from tests.unit.engine.test_what_runs_keep import EXECUTION, STEPS, stopped
 
 __all__ = ["library", "llama", "make_run", "run_of", "stopped", "study_files"]
 

@@ -41,7 +41,7 @@ def record(state: Path, step: int) -> None:
 
 
 def is_intact(state: Path, to_continue: bool = True) -> bool:
-    """Return whether a state is of the training that it lies with, and its files have the sizes that it says.
+    """Return whether a state is of the training that it lies with, and has all its files in the sizes that it says.
 
     Without ``to_continue`` its weights are enough.
     """
@@ -49,7 +49,8 @@ def is_intact(state: Path, to_continue: bool = True) -> bool:
         content = read_json(state / MANIFEST)
         sizes, is_ours = content["sizes"], content["training"] == state.parent.name
         files = [name for name in sizes if to_continue or not Path(name).name.startswith(_OPTIMIZER)]
-        return is_ours and bool(files) and all((state / name).stat().st_size == sizes[name] for name in files)
+        is_whole = f"actor/{OPTIMIZER}" in sizes  # the last file of a worker's
+        return is_ours and is_whole and all((state / name).stat().st_size == sizes[name] for name in files)
     except (UserError, OSError, TypeError, AttributeError, KeyError):  # no manifest, or another one's content
         return False
 

@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -15,21 +16,30 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import psutil
+
 _RAY = str(Path(sys.executable).with_name("ray"))
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 15.0  # Slurm kills after 30
+_ADOPTS_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 WAIT_SECONDS = 600.0
 """Seconds that nodes wait for each other: imports from a shared file system may take long."""
 _OWN_PORTS = ["--min-worker-port=0", "--max-worker-port=0"]  # any free ones; by itself 10002 to 19999
 
 
 def main(address: str, nodes: int, options: Sequence[str], command: Sequence[str]) -> int:
-    """Run ``command`` where Slurm's name of this node is that of the ``address``; its exit status, elsewhere 0."""
+    """Run ``command`` where Slurm's name of this node is that of the ``address``; its exit status.
+
+    Elsewhere the status is 0, or not 0 if Ray ended on this node before it did on the first one.
+    """
     host, port = address.rsplit(":", 1)
+    ctypes.CDLL(None).prctl(_ADOPTS_ORPHANS, 1)  # so that all that Ray and verl start stays a descendant
     signal.signal(signal.SIGTERM, lambda *received: sys.exit(128 + signal.SIGTERM))
     if os.environ["SLURMD_NODENAME"] != host:
         _wait_until(lambda: _answers(host, int(port)), f"{address}: Ray's first node does not answer")
         with _ray(f"--address={address}", *options) as ray:
-            while ray.poll() is None and _answers(host, int(port)):
+            while _answers(host, int(port)):
+                if ray.poll() is not None:
+                    return ray.returncode or 1
                 time.sleep(1.0)
         return 0
     ports = [f"--port={port}", f"--ray-client-server-port={free_port()}"]  # the second is by itself 10001
@@ -42,7 +52,7 @@ def main(address: str, nodes: int, options: Sequence[str], command: Sequence[str
 
 @contextlib.contextmanager
 def _ray(*options: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Ray's processes of this node, which end with the block, and whose files are deleted then."""
+    """Ray's processes of this node, which end with the block and all else that it started; Ray's files go with them."""
     with own_directory() as own:
         words = [_RAY, "start", "--block", f"--temp-dir={own}", *_OWN_PORTS, *options]
         ray = subprocess.Popen(words, start_new_session=True)
@@ -50,10 +60,19 @@ def _ray(*options: str) -> Iterator["subprocess.Popen[bytes]"]:
             yield ray
         finally:
             ray.terminate()
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 ray.wait(_PATIENCE_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(ray.pid, signal.SIGKILL)  # Ray's reaper ends the rest
+            _kill_descendants()
+
+
+def _kill_descendants() -> None:
+    """Kill what is left of all that this process started: Ray's workers outlive it by a while, as do verl's."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while (left := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=1.0)  # an orphan is a child of this process only once its parent has ended
 
 
 def free_port() -> int:

@@ -30,7 +30,7 @@ function sortable(table) {
       body.append(...(next === "none" ? written : sorted));
     };
   }
-  if (written.length < 8) return;
+  if (written.length < 16) return;
   const search = Object.assign(document.createElement("input"), { type: "search", placeholder: "Filter rows" });
   search.setAttribute("aria-label", `Filter ${table.parentElement.getAttribute("aria-label")}`);
   search.oninput = () => {

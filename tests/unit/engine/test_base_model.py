@@ -29,9 +29,7 @@ STEPS = 9
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_an_interrupted_base_model_ends_with_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool
-) -> None:
+def test_an_interruption_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool) -> None:
     architecture = BASE_SETTINGS.architecture.model_copy(update={"tie_word_embeddings": tied})
     settings = BASE_SETTINGS.model_copy(update={"architecture": architecture, "steps": STEPS})
     corpus = tmp_path / "corpus.jsonl"
@@ -55,9 +53,7 @@ def test_an_interrupted_base_model_ends_with_the_same_bytes(
     assert sha256_file(weights[0]) == sha256_file(weights[1])
 
 
-def test_a_training_stops_at_the_first_look_that_reaches_the_accuracy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_stops_at_the_accuracy_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after that look it does not train on; a training that does not reach it leaves no model."""
     stop_at = StopAt(accuracy=0.5, every=2)
     settings = BASE_SETTINGS.model_copy(update={"steps": STEPS, "stop_at": stop_at})

@@ -195,9 +195,7 @@ def test_layers_that_are_not_there_are_named(llama: Path) -> None:
         assert error.value.key == "training.lora.target_modules"
 
 
-def test_a_missing_package_is_said_in_one_line(
-    make_run: MakeRun, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_peft_that_is_missing(make_run: MakeRun, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     run = make_run({"lora": LORA}, base=str(llama))
     engines = (Path(__file__).parents[3] / "workflow/envs/engines.lock").read_text()

@@ -2,24 +2,29 @@
 
 import os
 import signal
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from transformers import LlamaConfig
 
 from evals.core.errors import UserError
 from evals.core.files import read_parquet, sha256_file, write_jsonl
-from evals.core.run_spec import Execution
+from evals.core.run_spec import Execution, LocalRun
+from evals.generation import devices
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local import memory
+from rlvr.engines.local.fine_tune import FineTuningSettings, fine_tune
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.memory import check_memory, largest_passes, pass_lengths, products
 from rlvr.engines.local.train import train
 from rlvr.methods.method import compose
 from tests.commands import rlvr_bench
 from tests.unit.engine.conftest import DAPO, MakeRun, import_pretrained
-from tests.unit.engine.test_fine_tune import tune
+from tests.unit.engine.test_fine_tune import SETTINGS, tune
 
 LINE = r"tiny-dapo-s1: memory: the largest passes take \d+ MiB of \d+ on cpu, measured in \d+ s\n"
 LOSSES = {"dapo": DAPO, "coupled": {**DAPO, "loss": {"name": "gspo"}}}
@@ -61,9 +66,7 @@ def test_a_measured_training_has_the_bytes_of_one_that_is_not(
     assert rows[0][same].equals(rows[1][same])
 
 
-def test_the_passes_are_as_long_as_they_can_be(
-    make_run: MakeRun, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_longest_passes(make_run: MakeRun, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sample has all its tokens but for a quarter that lack one, and every pass its full length."""
     learner = Learner(make_run({"sampling_batch_size": 12}, base=str(llama)), "cpu")
     sampled, passes = [], []
@@ -120,9 +123,7 @@ def test_a_training_that_cannot_fit_is_refused(
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
-def test_a_pass_that_fails_otherwise_ends_no_training(
-    llama: Path, measured: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_failure_ends_no_training(llama: Path, measured: None, capsys: pytest.CaptureFixture[str]) -> None:
     check_memory("run", Checkpoint(llama / "checkpoint"), "cpu", {"update": lambda: 1 / 0})
     assert capsys.readouterr().out == "run: memory: not measured (division by zero)\n"
 
@@ -172,9 +173,7 @@ def test_the_sum_is_near_what_is_measured(
     assert whole - alone == pytest.approx(expected, rel=0.25), (whole, alone, products(run, Execution()))
 
 
-def test_the_sum_is_shown_for_a_device_that_is_not_here(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_sum_for_a_device_elsewhere(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run({"lora": {"rank": 2, "alpha": 4}})
     bench = rlvr_bench("train")
     words = [str(tmp_path / "run.json"), "--device", "cuda", "--device-memory"]
@@ -183,3 +182,57 @@ def test_the_sum_is_shown_for_a_device_that_is_not_here(
     assert "of 24576 on cuda" in printed and printed.count("\n") == 7
     assert bench([*words, "0"]) == 2 and "which has 0" in capsys.readouterr().err
     assert not (tmp_path / "state").exists()
+
+
+# Trainings on GPUs take one each; environment variables and locks stand for the GPUs.
+
+
+@pytest.fixture
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of the locks, of which another process has that of GPU 4; torch sees no GPU at all."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(devices, "_held", [])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv(devices._CLAIMED, raising=False)
+    directory = tmp_path / f"rlvr-devices-{os.getuid()}"
+    directory.mkdir()
+    with FileLock(directory / "4.lock"):
+        yield directory
+    for lock in devices._held:
+        lock.release()
+
+
+@pytest.mark.parametrize("job", ["training", "warm start", "replay"])
+def test_a_free_gpu(job: str, make_run: Callable[..., LocalRun], llama: Path, locks: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="device: cuda was asked for, but torch sees no GPU; accepted here: cpu"):
+        if job == "training":
+            train(make_run(), tmp_path / "run", Execution(device="cuda", lock_wait_seconds=1))
+        elif job == "replay":
+            Learner(make_run(), "cuda")
+        else:
+            write_jsonl(tmp_path / "solutions.jsonl", [{"problem": "1+1", "solution": "2"}])
+            settings = FineTuningSettings.parse(SETTINGS, "settings")
+            fine_tune(settings, llama, [tmp_path / "solutions.jsonl"], tmp_path / "warm", "cuda", 5, 1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "5" and len(devices._held) == 1
+
+
+def test_a_child_has_the_gpu_of_its_parent(locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices.claim_devices(1)
+    parent, taken = list(devices._held), os.environ["CUDA_VISIBLE_DEVICES"]
+    monkeypatch.setattr(devices, "_held", [])  # as in a child, which inherits the environment alone
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits for its parent"))
+    devices.claim_devices(1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == taken == "5" and not devices._held
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6")  # a child that is given another one claims it
+    devices.claim_devices(1)
+    assert len(devices._held) == 1
+    devices._held += parent
+
+
+def test_slurms_own_numbers(locks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    devices.claim_devices(1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "4" and not capsys.readouterr().out

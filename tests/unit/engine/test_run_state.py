@@ -45,9 +45,7 @@ def test_a_directory_of_another_name_is_no_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "no values", "half values", "other values", "no tensors"])
-def test_a_damaged_state_falls_back_to_the_one_before(
-    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_state_is_passed_over(tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
     store = StateStore(tmp_path, "a" * 64)
     for step in (1, 2):
         store.save(step, {"model.w": torch.full((64,), float(step))}, {"seen": [step]})

@@ -77,21 +77,12 @@ def test_what_else_a_training_does(
 ) -> None:
     write_jsonl(tmp_path / "solutions.jsonl", [{"problem": f"1+{n}", "solution": str(1 + n)} for n in range(8)])
     settings = {**SETTINGS, "steps": 3}
-    warm = {
-        "kind": "warm start",
-        "settings": settings,
-        "base": str(llama),
-        "solutions": str(tmp_path / "solutions.jsonl"),
-    }
+    warm = {"kind": "warm start", "settings": settings, "base": str(llama), "solutions": f"{tmp_path}/solutions.jsonl"}
     contrast = {"reference_method": "gspo", "method": {**DAPO, "loss": {"name": "gspo"}}, "steps": [1]}
     delta = {**DAPO, "token_weights": {"name": "delta"}}
     jobs = {
         "train": {"kind": "train", "run": run_of("train")},
-        "transformers": {
-            "kind": "steps",
-            "run": run_of("transformers", base=str(neox), method=delta),
-            "measured": True,
-        },
+        "transformers": {"kind": "steps", "run": run_of("neox", base=str(neox), method=delta), "measured": True},
         "warm start": {**warm, "out": str(tmp_path / "warm")},
         "contrast": {"kind": "steps", "run": run_of("contrast", contrast=contrast), "measured": True},
         "top_p": {"kind": "steps", "run": run_of("again", {"top_p": 0.9, "temperature": 0.7})},

@@ -74,9 +74,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
     pd.testing.assert_frame_equal(timeless(tmp_path / "killed"), timeless(tmp_path / "undisturbed"))
 
 
-def test_scores_along_the_training_change_nothing_in_it_and_survive_an_interruption(
-    make_run: MakeRun, tmp_path: Path, train_until: TrainUntil
-) -> None:
+def test_validation_changes_nothing_in_a_training(make_run: MakeRun, tmp_path: Path, train_until: TrainUntil) -> None:
     plain = make_run()
     validation = {"problems": str(plain.problems), "every": 2, "samples_per_problem": 3}
     scored = make_run(validation=validation)
@@ -121,9 +119,7 @@ def test_sigterm_saves_and_stops(make_run: MakeRun, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("method", ["dapo", "balanced"])
-def test_the_policy_after_an_earlier_step_is_that_of_a_run_of_that_length(
-    make_run: MakeRun, tmp_path: Path, method: str
-) -> None:
+def test_an_earlier_policy_is_that_of_a_shorter_run(make_run: MakeRun, tmp_path: Path, method: str) -> None:
     changes = {"method": QUERY_PRESERVED_REWARD_BALANCED} if method == "balanced" else {}
     train(make_run(**changes), tmp_path / "plain", EXECUTION)
     train(make_run(**changes), tmp_path / "run", EXECUTION, checkpoints_at=[3, 1])
@@ -139,9 +135,7 @@ def test_the_policy_after_an_earlier_step_is_that_of_a_run_of_that_length(
         assert LocalRun.read(kept / "run.json").training.steps == steps
 
 
-def test_a_decay_lowers_the_rate_of_each_step_and_its_policies_are_those_of_the_schedule_so_far(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_policies_on_the_way_are_those_of_the_decay_so_far(make_run: MakeRun, tmp_path: Path) -> None:
     """Until the rate falls the policy is that of a constant rate; after N steps it is that of N steps of the decay."""
     train(make_run(), tmp_path / "constant", EXECUTION, checkpoints_at=[2])
     train(make_run(training=DECAY), tmp_path / "run", EXECUTION, checkpoints_at=[2, 3])
@@ -158,9 +152,7 @@ def test_a_decay_lowers_the_rate_of_each_step_and_its_policies_are_those_of_the_
     assert checkpoint_hash(tmp_path / "again") == checkpoint_hash(kept)
 
 
-def test_a_finished_run_repeats_its_steps_for_a_policy_that_was_not_kept(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_are_repeated_for_a_policy(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(make_run(training={"steps": 2}), tmp_path / "shorter", EXECUTION)
     train(make_run(), tmp_path / "run", EXECUTION)
     whole, made = checkpoint_hash(tmp_path / "run"), (tmp_path / "run" / "manifest.json").stat().st_mtime_ns
@@ -178,9 +170,7 @@ def test_a_finished_run_repeats_its_steps_for_a_policy_that_was_not_kept(
     assert checkpoint_directory(tmp_path / "run", 3).is_dir()
 
 
-def test_a_finished_run_keeps_its_weights_by_which_a_lost_result_is_written_again(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_result_is_written_again(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(make_run(), tmp_path / "run", EXECUTION)
     (state,) = (tmp_path / "run").glob("state/*/step-*")
     assert state.name == "step-00000004"
@@ -289,9 +279,7 @@ def verify(problem, response):
 """
 
 
-def test_rewards_are_those_of_a_users_verifier_and_its_bytes_are_part_of_the_run(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_rewards_are_those_of_a_users_verifier(make_run: MakeRun, tmp_path: Path) -> None:
     plain = make_run()
     mine, copy = tmp_path / "mine.py", tmp_path / "verifiers"
     mine.write_text(HALF)

@@ -1,24 +1,31 @@
 """Responses that nobody could judge: counted by reason, wrong or left out of their groups, and not too many of them."""
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
+import pandas as pd
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.run_spec import Execution
+from evals.core.manifest import read_manifest
+from evals.core.random import generator_for
+from evals.core.run_spec import Execution, LocalRun
 from evals.grading import UNJUDGED, Case, GradingPool, Reason, Verdict
 from rlvr.engines.local.contrast import Viewed
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import token_log_probs
+from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
 from rlvr.engines.unjudged import COUNTED, training_rewards
+from rlvr.methods.advantages import GRPO, RandomRewards
 from rlvr.methods.aggregation import Mode
 from rlvr.methods.method import compose
 from rlvr.methods.selections import DynamicSampling
+from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.engine.conftest import DAPO, MakeRun
 
 DRAWN = (Reason.MATCH, Reason.TIMEOUT, Reason.MISMATCH, Reason.MISMATCH)  # of each group of four
@@ -133,9 +140,7 @@ def test_a_group_that_nobody_judged_has_no_advantage_and_no_contrast() -> None:
     assert not method.advantages(rewards, groups, lengths, 9, counted).any()
 
 
-def test_a_training_stops_above_its_share_of_unjudged_responses(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_unjudged_end_a_training(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of four: 4 of the first step's 16 responses are allowed, 8 of 32 too, and 12 of 48 are not."""
     monkeypatch.setattr("rlvr.engines.local.train.GradingPool", lambda *_, **__: Pool(*DRAWN))
     run = make_run()
@@ -156,3 +161,74 @@ def test_a_run_without_the_keys_is_the_run_of_before(make_run: MakeRun) -> None:
     assert not {"unjudged", "unjudged_limit"} & make_run({"unjudged": "wrong"}).parameters()["training"].keys()
     with pytest.raises(InvalidInput, match=r"unjudged.*'right'.*wrong, left_out"):
         make_run({"unjudged": "right"})
+
+
+# A training on random rewards: true ones in the metrics, drawn ones in the advantages, anew at each step.
+
+
+def test_a_training_draws_its_rewards_anew_at_each_step(make_run: Callable[..., LocalRun]) -> None:
+    entry = resolve_method("dapo_random_rewards", {}, load_catalogue(), "test")
+    run = make_run({"prompts_per_step": 8, "samples_per_prompt": 8}, method=entry, method_name="dapo_random_rewards")
+    learner, seen = Learner(run, "cpu"), list[torch.Tensor]()
+    with GradingPool(workers=1) as pool:
+        for step in range(2):
+            prepared = learner.prepare(pool)
+            rollouts = prepared.rollouts
+            drawn = RandomRewards()(prepared.rewards, rollouts.lengths, 16, generator_for("rewards", run.seed, step))
+            expected = GRPO()(drawn, rollouts.group_ids, rollouts.lengths)
+            torch.testing.assert_close(prepared.batch.advantages, expected)
+            assert abs(prepared.metrics["reward_mean"] - float(prepared.rewards.mean())) < 1e-6
+            assert not torch.equal(drawn, prepared.rewards)
+            seen.append(drawn)
+            learner.update(prepared)
+    assert not torch.equal(*seen)
+
+
+# What a training records of itself: its distance to the base model, passes over its problems, its optimizer.
+
+
+def test_scores_along_a_training_have_the_distance_to_the_base_model(
+    make_run: MakeRun, study_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As transformers computes both models, from the responses that the policy drew."""
+    validation = {"problems": str(study_files / "problems"), "every": 2, "samples_per_problem": 2}
+    run = make_run({"learning_rate": 0.01}, validation=validation)
+    learner, drawn, measure = Learner(run, "cpu"), [], Learner._base_kl
+
+    def recorded(own: Learner, rollouts: Rollouts) -> float:
+        drawn.append(rollouts.tokens)
+        return measure(own, rollouts)
+
+    monkeypatch.setattr(Learner, "_base_kl", recorded)
+    with GradingPool(workers=1) as pool:
+        learner.validate(pool)
+        for _ in range(2):
+            learner.position.metrics.append(learner.step(pool))
+        learner.validate(pool)
+    start, end = (row["base_kl"] for row in learner.position.validation)
+    assert start == 0 and end > 1e-4
+    base = study_files / "base" / "tiny" / "checkpoint"
+    models = [AutoModelForCausalLM.from_pretrained(base).double() for _ in range(2)]
+    models[1].load_state_dict({name: value.double() for name, value in learner.model.weights().items()}, strict=False)
+    terms = []
+    for prompt, response in zip(drawn[1].prompts, drawn[1].responses, strict=True):
+        tokens, own = torch.tensor([[*prompt, *response]]), torch.tensor(response)[:, None]
+        with torch.no_grad():
+            of_base, of_policy = (
+                model(tokens).logits[0, len(prompt) - 1 : -1].log_softmax(-1).gather(1, own) for model in models
+            )
+        log_ratio = of_base - of_policy
+        terms.append((log_ratio.exp() - 1 - log_ratio)[:, 0])
+    assert end == pytest.approx(float(torch.cat(terms).mean()), rel=1e-3)
+
+
+def test_a_training_counts_passes_over_its_problems(make_run: MakeRun, tmp_path: Path) -> None:
+    train(make_run({"adam_beta2": 0.95}), tmp_path / "run", Execution())
+    metrics = pd.read_parquet(tmp_path / "run" / "metrics.parquet")
+    assert metrics["training_passes"].tolist() == pytest.approx([0.4, 0.8, 1.2, 1.6])  # 4 of 10 problems a step
+    optimizer = {"name": "AdamW", "betas": [0.9, 0.95], "epsilon": 1e-8}
+    assert read_manifest(tmp_path / "run" / "manifest.json", "run").details["optimizer"] == optimizer
+    parameters = make_run({"adam_beta2": 0.95, "adam_epsilon": 1e-8}).parameters()["training"]
+    assert parameters["adam_beta2"] == 0.95 and not {"adam_beta1", "adam_epsilon"} & parameters.keys()
+    with pytest.raises(InvalidInput, match="adam_beta1"):
+        make_run({"adam_beta1": 1.0})

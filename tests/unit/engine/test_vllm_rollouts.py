@@ -53,9 +53,7 @@ def changed_policy(base: Path) -> Policy:
 
 
 @pytest.mark.parametrize("model", ["tied", "untied"])
-def test_vllm_samples_with_the_weights_that_it_was_handed(
-    model: str, make_run: MakeRun, request: pytest.FixtureRequest
-) -> None:
+def test_vllm_samples_with_the_new_weights(model: str, make_run: MakeRun, request: pytest.FixtureRequest) -> None:
     """Greedy responses are the decoder's, and log-probabilities the trainer's; after a second hand-over too."""
     pytest.importorskip("vllm", reason=REASON)
     base = request.getfixturevalue(model)
@@ -125,9 +123,7 @@ def test_a_training_by_vllm_continues_and_says_what_drew_its_rollouts(
         train(run, tmp_path / "forgetful", EXECUTION)
 
 
-def test_vllm_may_take_any_kernel_where_the_trainer_asks_for_those_that_repeat(
-    tied: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_may_take_any_kernel(tied: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM's compiler refuses a process that asks for deterministic kernels; seen on a GPU (docs/results/gpu.md)."""
     asked_of_vllm: list[bool] = []
 

@@ -90,9 +90,7 @@ def test_what_a_plain_prompt_does_not_take_is_refused() -> None:
 
 
 @pytest.mark.parametrize("backend", ["local", "transformers"])
-def test_a_stop_string_ends_a_response_and_is_cut_off(
-    checkpoint: Path, problems: Path, tmp_path: Path, backend: str
-) -> None:
+def test_a_stop_string_is_cut_off(checkpoint: Path, problems: Path, tmp_path: Path, backend: str) -> None:
     def sample(name: str, stop: list[str]) -> list[dict[str, Any]]:
         settings = settings_of(backend=backend, stop=stop, samples_per_problem=4)
         sample_benchmark([Checkpoint(checkpoint)], problems, settings, tmp_path / name)
@@ -172,9 +170,7 @@ def test_tokens_are_kept_by_min_p_then_top_k_then_top_p() -> None:
 
 
 @pytest.mark.parametrize("spread", [4.0, 1.0, 0.0])
-def test_a_nucleus_among_the_most_likely_tokens_is_that_of_the_whole_vocabulary(
-    spread: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_nucleus_is_that_of_the_whole_vocabulary(spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows with many equal logits, and rows whose nucleus is larger than the candidates, among them."""
     generator = torch.Generator().manual_seed(1)
     logits = (spread * torch.randn(200, 500, generator=generator)).round(decimals=1)

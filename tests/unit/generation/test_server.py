@@ -206,9 +206,7 @@ def test_another_address_is_the_same_model(server: StandIn, problems: Path, tmp_
         (Trouble(content=["x"]), "its answer has no text, finish_reason and usage"),
     ],
 )
-def test_what_will_not_change_ends_in_one_line_and_keeps_what_is_finished(
-    server: StandIn, problems: Path, tmp_path: Path, trouble: Trouble, said: str
-) -> None:
+def test_a_final_refusal_is_said(server: StandIn, problems: Path, tmp_path: Path, trouble: Trouble, said: str) -> None:
     server.plan = lambda number, body: trouble if number == 12 else None
     with pytest.raises(UserError) as caught:
         sample(server, problems, tmp_path / "out")

@@ -9,52 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.grading import multiple_choice, statements
+from evals.grading import Case, multiple_choice, statements
 from evals.grading.extraction import extract_answer, extract_gold
 from evals.grading.languages import TASK_WORDS, small_letters
 from evals.grading.multiple_choice import choice_letter
 from evals.grading.normalisation import normalise
+from evals.grading.pool import Undecided, examine
+from evals.grading.symbolic import judge
 from evals.grading.verdict import Kind, Reason
+from tests.unit.grading.cases import table
 
-MARKED = [
-    (r"so \boxed{204}.", "204"),
-    (r"First \boxed{180}. Checking again gives \boxed{204}.", "204"),
-    (r"\boxed{3}, but actually \boxed{4}", "4"),
-    (r"\boxed{\boxed{204}}", "204"),
-    (r"\boxed{\frac{a}{\sqrt{b}}}", r"\frac{a}{\sqrt{b}}"),
-    (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-    (r"\fbox{7}", "7"),
-    (r"\boxed 5", "5"),
-    (r"\boxed5.", "5"),
-    (r"so $\boxed\frac{1}{2}$", r"\frac{1}{2}"),
-    (r"\boxed {8}", "8"),
-    (r"put it within \boxed{}. The answer: \boxed{9}", "9"),
-    (r"\boxed{4}" + " and so on" * 2_000, "4"),
-    (r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2, 1"),
-    (r"\boxed{1} papers and \boxed{2} bins", "1, 2"),
-    (r"\boxed{6} ... \boxed{6}", "6"),
-    ("Some steps.\nAnswer: 42", "42"),
-    ("Answer: 41 was wrong.\nAnswer: 42", "42"),
-    ("**Answer:** $42$", "$42$"),
-    ("**Final Answer: 42**", "42"),
-    ("The final answer is $12$. I hope it is correct. Next", "$12$."),
-    ("<think>maybe \\boxed{1}</think> It is \\boxed{2}", "2"),
-]
-
-UNMARKED = [
-    "",
-    "so the total is 204",
-    "just 42",
-    r"\boxed{204",
-    r"\boxed{1} then \boxed{204",
-    r"\boxed{204} \boxed{}",
-    r"\boxed{ }",
-    r"<think>we get \boxed{204}, but",
-    r"<think>we get \boxed{204}</think> so it is clear",
-    "The answer is near. We go on",
-    "Answer:",
-    "this unboxed{4} thing",
-]
+MARKED = [*table("marked"), (r"\boxed{4}" + " and so on" * 2_000, "4")]
 
 
 @pytest.mark.parametrize(("text", "answer"), MARKED)
@@ -62,36 +27,12 @@ def test_marked_answers_are_found(text: str, answer: str) -> None:
     assert extract_answer(text, Kind.COMPLETION, truncated=False) == answer
 
 
-@pytest.mark.parametrize("text", UNMARKED)
+@pytest.mark.parametrize(("text",), [*table("unmarked"), ("",)])
 def test_unmarked_text_has_no_answer(text: str) -> None:
     assert extract_answer(text, Kind.COMPLETION, truncated=False) is Reason.NO_ANSWER
 
 
-STATED = [
-    ("so it is 18", "18"),
-    ("She has 5 + 13 = 18 apples.", "18"),
-    ("5 + 13 = <<5+13=18>>18 apples in all", "18"),
-    ("There are 18 left.\nI hope this helps!", "18"),
-    ("She makes $9 * 2 = $18 every day.", "18"),
-    (r"Therefore the area is $\frac{1}{2}$.", r"\frac{1}{2}"),
-    (r"so \[x + 1 = \frac{3}{2}.\]", r"\frac{3}{2}"),
-    ("<think>it is 5</think> it is 6", "6"),
-]
-
-NOT_STATED = [
-    "We take 2 from 5 and add 13.",  # the last sentence with a number decides, and states none
-    "It is 5. Then we take 2 from 5 and add 13.",
-    "It is not 18.",
-    "Suppose that it is 18.",
-    "Is it 18?",
-    "It takes 3 hours and 45 minutes.",
-    "at least 18",
-    "nothing at all",
-    "<think>it is 5",
-]
-
-
-@pytest.mark.parametrize(("text", "answer"), STATED)
+@pytest.mark.parametrize(("text", "answer"), table("stated"))
 def test_the_last_statement_is_an_answer_where_a_benchmark_asks_for_it(text: str, answer: str) -> None:
     assert extract_answer(text, Kind.LAST_STATEMENT, truncated=False) == answer
     assert isinstance(extract_answer(text, Kind.LAST_STATEMENT, truncated=True), Reason)
@@ -103,7 +44,7 @@ def test_a_task_that_the_model_made_up_after_its_statement_does_not_count() -> N
     assert extract_answer(text, Kind.LAST_STATEMENT, truncated=True) == "204"
 
 
-@pytest.mark.parametrize("text", NOT_STATED)
+@pytest.mark.parametrize(("text",), table("not stated"))
 def test_a_sentence_that_states_no_value_is_no_answer(text: str) -> None:
     assert extract_answer(text, Kind.LAST_STATEMENT, truncated=False) is Reason.NO_ANSWER
 
@@ -123,50 +64,35 @@ def test_truncated_text_needs_a_complete_box() -> None:
     assert extract_answer("the answer is B", Kind.CHOICE, truncated=True) is Reason.TRUNCATED
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("42", "42"),
-        ("The answer is 4", "4"),
-        ("The result is $3$", "3"),
-        ("so $x+y = 1000$ therefore answer is $1$", "$1$"),
-        ("They are $1$ and $2$ and $3$", "1, 2, 3"),
-        ("not 10, it's 1,000.99m²", "1,000.99m²"),
-        ("Soucis : 2,74 $ a..", "2,74"),
-        (r"17\text{ any text}", r"17\text{ any text}"),
-        ("The largest $n$ is 34.", "34"),
-        ("just 42", "just 42"),
-        ("Answer $ \n 9 \n $", "Answer $ \n 9 \n $"),
-    ],
-)
+@pytest.mark.parametrize(("text", "answer"), table("sentences"))
 def test_sentences_lead_up_to_their_answer(text: str, answer: str) -> None:
     assert extract_answer(text, Kind.ANSWER, truncated=False) == answer
 
 
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        ("thinking about it I think the correct answer is C", "C"),
-        ("It's not A, therefore I think it's B", "B"),
-        ("Answer: $D$", "D"),
-        (r"so \boxed{\text{(E)}}", "E"),
-        ("**Answer: (C)**", "C"),
-        ("D. it can't be A or B", "D"),
-        ("(A) Cecile", "A"),
-        ("The fringes are dark. This is why the answer is (A).", "A"),
-        ("That's why the answer is C.", "C"),
-        ("Why is the answer A?", None),
-        ("Is this why the answer is A?", None),
-        ("It is unclear why the answer is A.", None),
-        ("The answer is A or the answer is B.", None),
-        ("The answer is (A), or the correct answer could be (B).", None),
-        (r"\boxed{42}", None),
-        ("A man walks into a bar", None),
-        ("I cannot say.", None),
-    ],
-)
-def test_choice_letters(text: str, letter: str | None) -> None:
-    assert choice_letter(text) == letter
+@pytest.mark.parametrize(("text", "letter"), table("letters"))
+def test_choice_letters(text: str, letter: str) -> None:
+    expected = Reason.NO_ANSWER if letter == "none" else letter
+    assert extract_answer(text, Kind.CHOICE, truncated=False) == expected
+
+
+@pytest.mark.parametrize(("text",), table("chooses B"))
+def test_an_option_is_chosen(text: str) -> None:
+    assert extract_answer(text, Kind.CHOICE, truncated=False) == "B"
+
+
+@pytest.mark.parametrize(("text",), table("chooses no B"))
+def test_no_option_is_chosen(text: str) -> None:
+    assert extract_answer(text, Kind.CHOICE, truncated=False) == "no_answer"
+
+
+@pytest.mark.parametrize(("text",), table("given"))
+def test_an_answer_is_given(text: str) -> None:
+    assert examine(Case(text, "18")).correct  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("text",), table("not given"))
+def test_an_answer_that_is_denied_or_of_another_is_not_given(text: str) -> None:
+    assert not getattr(examine(Case(text, "18")), "correct", False)
 
 
 def test_the_end_of_a_long_text_is_enough_only_where_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,16 +224,26 @@ def test_a_task_that_the_model_made_up_has_no_part(word: str, number: int, form:
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"),
+    ("text", "truncated", "expected"),
     [
-        ("We still need to subtract 7.", None),
-        ("I used method 2.", None),
-        ("So x=6, y=2.", None),
-        ("Each of the 4 friends gets 25 marbles.", "25"),
-        ("She paid $694 in total!", "$694"),
-        ("It takes 1.5 hours (90 minutes).", "1.5"),
+        (r"so $\boxed 4", True, Reason.TRUNCATED),  # perhaps of 42
+        (r"so $\boxed 4", False, Reason.MATCH),
+        (r"so $\boxed 4$ and", True, Reason.MATCH),
+        (r"<thinking>\boxed{4}</thinking> no idea", False, Reason.NO_ANSWER),
+        (r"<|begin_of_thought|>\boxed{5}<|end_of_thought|>\boxed{4}", False, Reason.MATCH),
+        (r"<thought>\boxed{4}", False, Reason.NO_ANSWER),
+        ("Answer:\n4", False, Reason.MATCH),
+        ("### Answer:\n\n$$\n4\n$$", False, Reason.MATCH),
+        ("Answer: it is not 5, it is 4", False, Reason.MATCH),
+        ("Answer: it is not 4", False, Reason.MISMATCH),
+        ("Answer: I cannot say that it is 4", False, Reason.MISMATCH),
+        ("The final answer is not $4$", False, Reason.MISMATCH),
+        ("Answer:\n4", True, Reason.TRUNCATED),
+        ("Answer:\n", False, Reason.NO_ANSWER),
+        ('Put it on its own line after "Answer:".\nHmm, 4', False, Reason.UNPARSABLE),
     ],
 )
-def test_the_last_sentence_states_one_value(text: str, answer: str | None) -> None:
-    expected = answer or Reason.NO_ANSWER
-    assert extract_answer(text, Kind.LAST_STATEMENT, truncated=False) == expected
+def test_where_an_answer_stands(text: str, truncated: bool, expected: Reason) -> None:
+    outcome = examine(Case(text, "4", truncated=truncated))
+    found = judge(outcome.answer, outcome.gold) if isinstance(outcome, Undecided) else outcome.reason
+    assert found is expected

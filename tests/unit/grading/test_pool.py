@@ -73,9 +73,7 @@ def test_verdicts_carry_the_answer_but_not_all_of_a_bomb() -> None:
 
 
 @pytest.mark.parametrize(("raised", "reason"), [(OverflowError, Reason.WORKER_DIED), (MemoryError, Reason.MEMORY)])
-def test_what_one_answer_raises_costs_no_other_verdict(
-    monkeypatch: pytest.MonkeyPatch, raised: type[Exception], reason: Reason
-) -> None:
+def test_an_error_costs_one_verdict(monkeypatch: pytest.MonkeyPatch, raised: type[Exception], reason: Reason) -> None:
     def refuse(answer: str, gold: str) -> bool:
         raise raised(answer, gold)
 

@@ -83,9 +83,7 @@ def test_a_function_that_fails_too_often_stops_the_work(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_sandbox_serves_many_responses_and_none_sees_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+def test_no_response_sees_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     started = []
     monkeypatch.setattr(verifiers, "start", lambda *given, **named: started.append(0) or start(*given, **named))
     path = file_of(tmp_path, "seen.append(response)\n    return len(seen) == 1", "seen = []")
@@ -127,11 +125,7 @@ def test_the_first_problem_is_tried_before_anything_depends_on_it(tmp_path: Path
     for body, before, complaint in (
         ("return int(response) == 2", "", "mine.py: tried on problem p with an empty response: line 3: ValueError: "),
         ("return problem['gold']", "", "mine.py: tried on problem p with its gold answer: line 3: KeyError: 'gold'"),
-        (
-            "return 1",
-            "import torch",
-            "mine.py: cannot be loaded in the sandbox: line 1: ModuleNotFoundError: No module",
-        ),
+        ("return 1", "import torch", "mine.py: cannot be loaded in the sandbox: line 1: ModuleNotFoundError"),
     ):
         with pytest.raises(UserError) as raised:
             try_verifier(file_of(tmp_path, body, before), problems, tmp_path / "other")

@@ -117,9 +117,7 @@ def test_the_directory_of_an_archive_is_read_once(tmp_path: Path, monkeypatch: p
         (["inspect"], "samples.jsonl or samples_*.jsonl or *.eval"),
     ],
 )
-def test_what_is_ambiguous_or_unknown_is_said_in_one_line(
-    capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_what_is_ambiguous_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert message in refused(capsys, "score", FILES / words[0], *words[1:])
 
 
@@ -134,9 +132,7 @@ def test_what_is_ambiguous_or_unknown_is_said_in_one_line(
         ("1,1.5", "tokens is '1.5'"),
     ],
 )
-def test_values_of_a_table_that_are_none_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], cells: str, message: str
-) -> None:
+def test_bad_values_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], cells: str, message: str) -> None:
     table = tmp_path / "table.csv"
     table.write_text(f"question,is_right,length\nq1,1,5\nq2,{cells}\n")
     columns = "problem=question,correct=is_right,tokens=length"
@@ -222,9 +218,7 @@ def test_thinking_that_a_prompt_opened_counts_for_nothing(tmp_path: Path, capsys
             assert scored(capsys, path, "--regrade", "--workers", "1")["average_at_k"] == mean
 
 
-def test_one_prompt_with_two_references_is_two_problems_of_verl(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_prompt_with_two_references_is_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{**VERL_ROW, "output": f"\\boxed{{{said}}}", "gts": gold} for gold in ("3", "7") for said in ("3", "7")]
     row = scored(capsys, written(tmp_path / "3.jsonl", rows), "--regrade", "--workers", "1")
     assert (row["problems"], row["samples_per_problem"], row["average_at_k"]) == (2, 2, 0.5)
@@ -236,9 +230,7 @@ def test_two_runs_in_one_file_are_refused(tmp_path: Path, capsys: pytest.Capture
     assert "doc_id 0: filter none is there twice, as in the samples of two runs" in refused(capsys, "score", path)
 
 
-def test_the_text_of_an_older_inspect_log_is_in_its_first_choice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_older_inspect_logs_have_their_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads((FILES / "inspect/sums.json").read_text())
     path = tmp_path / "log.json"
     path.write_text(json.dumps(content))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlvr.methods.losses.base import Tokens
 from rlvr.methods.rollout_batch import RolloutBatch
 
 
@@ -25,13 +26,18 @@ class LossInputs:
 
     def cast(self, dtype: torch.dtype) -> LossInputs:
         """The same values in another floating type."""
-        return LossInputs(
-            self.log_probs.to(dtype),
-            self.old_log_probs.to(dtype),
-            self.advantages.to(dtype),
-            self.response_mask,
-            self.group_ids,
-        )
+        values = (each.to(dtype) for each in (self.log_probs, self.old_log_probs, self.advantages))
+        return LossInputs(*values, self.response_mask, self.group_ids)
+
+    def part(self, rows: Any = slice(None), log_probs: Tensor | None = None) -> tuple[Any, ...]:
+        """The five of some rollouts, with other log-probabilities of all rollouts if given."""
+        log_probs = self.log_probs if log_probs is None else log_probs
+        others = self.old_log_probs[rows], self.advantages[rows], self.response_mask[rows], self.group_ids[rows]
+        return log_probs[rows], *others
+
+    def tokens(self, rows: Any = slice(None), log_probs: Tensor | None = None, **given: Any) -> Tokens:
+        """The same as a loss sees them, with what is ``given`` besides."""
+        return Tokens(*self.part(rows, log_probs), torch.Generator(), **given)
 
 
 def _draw(

@@ -39,6 +39,15 @@ def dr_grpo(rule: DrGRPO, rewards: Rewards, groups: list[int], lengths: list[int
     return [r - group_mean(rewards, groups, i) for i, r in enumerate(rewards)]
 
 
+def grpo(rule: GRPO, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+    result = []
+    for i, reward in enumerate(rewards):
+        members = [r for r, g in zip(rewards, groups, strict=True) if g == groups[i]]
+        deviation = statistics.stdev(members) if len(members) > 1 else 1.0
+        result.append((reward - group_mean(rewards, groups, i)) / (deviation + rule.epsilon))
+    return result
+
+
 def rloo(rule: RLOO, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
     result = []
     for i, reward in enumerate(rewards):
@@ -115,6 +124,7 @@ CASES: list[tuple[Any, Any]] = [
     (MaxRL(), maxrl),
     (OPO(), opo),
     (BestOfGroup(), best_of_group),
+    (GRPO(), grpo),
     (DrGRPO(), dr_grpo),
     (RLOO(), rloo),
     (GPG(), gpg),
@@ -226,3 +236,33 @@ def test_pkpo_refuses_k_above_every_group_and_leaves_a_smaller_one_out() -> None
         PKPO()(rewards, groups, torch.ones(5))
     assert error.value.key == "advantage.k" and "3" in error.value.accepted
     assert PKPO(k=3)(rewards, groups, torch.ones(5)).tolist() == [3.0, 0.0, 0.0, 0.0, 0.0]
+
+
+# GRPO's advantage: the closed form for binary rewards, and its edge cases.
+
+
+def advantages_of(rewards: Rewards, group_ids: list[int]) -> torch.Tensor:
+    """Advantages from the component."""
+    lengths = torch.ones(len(rewards), dtype=torch.int64)
+    return GRPO()(torch.tensor(rewards, dtype=torch.float64), torch.tensor(group_ids), lengths)
+
+
+@pytest.mark.parametrize("correct", range(1, 8))
+def test_binary_rewards_have_the_closed_form(correct: int) -> None:
+    size = 8
+    deviation = math.sqrt(correct * (size - correct) / (size * (size - 1)))
+    advantages = advantages_of([1.0] * correct + [0.0] * (size - correct), [5] * size)
+    expected = [(1 - correct / size) / (deviation + 1e-6)] * correct
+    expected += [-correct / size / (deviation + 1e-6)] * (size - correct)
+    torch.testing.assert_close(advantages, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
+    assert abs(advantages.sum().item()) < 1e-12
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3])
+def test_equal_rewards_have_no_sign(reward: float) -> None:
+    """0.1 does not add up to 1 in floating point; divided by epsilon the rest would be a sign, and DelTA uses signs."""
+    assert torch.equal(advantages_of([reward] * 7, [0] * 7), torch.zeros(7, dtype=torch.float64))
+
+
+def test_a_group_of_one_keeps_its_reward() -> None:
+    assert advantages_of([3.0], [9]).item() == pytest.approx(3.0 / (1 + 1e-6), rel=1e-12)

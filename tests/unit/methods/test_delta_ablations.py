@@ -20,7 +20,7 @@ B, T, D, V = 8, 6, 5, 11
 Vector = list[float]
 
 
-def draw_batch(seed: int, signs: str = "mixed") -> RolloutBatch:
+def draw_batch(seed: int, signs: str = "mixed", scale: float = 1.0) -> RolloutBatch:
     """A float64 batch of 8 rollouts, two groups, with lengths 0 .. 6; padding holds NaN."""
     generator = torch.Generator().manual_seed(seed)
     lengths = drawn_lengths(B, T, generator)
@@ -37,7 +37,7 @@ def draw_batch(seed: int, signs: str = "mixed") -> RolloutBatch:
         token_ids=torch.randint(0, V, (B, T), generator=generator),
         temperature=0.7,
         head_weight=torch.randn(V, D, generator=generator, dtype=torch.float64),
-        hidden_states=torch.randn(sum(lengths), D, generator=generator, dtype=torch.float64),
+        hidden_states=scale * torch.randn(sum(lengths), D, generator=generator, dtype=torch.float64),
     )
 
 
@@ -136,10 +136,8 @@ def delta_part(component: DelTA, vectors: list[Vector], advantages: list[float],
 def weights_from(component: Any, soft: dict[int, float], count: int) -> list[float]:
     """Range map and normaliser."""
     if getattr(component, "range_map", True):
-        lambdas = [
-            component.lambda_min + (component.lambda_max - component.lambda_min) * soft.get(n, 0.0)
-            for n in range(count)
-        ]
+        span = component.lambda_max - component.lambda_min
+        lambdas = [component.lambda_min + span * soft.get(n, 0.0) for n in range(count)]
         total, tokens = math.fsum(lambdas), count
     else:
         lambdas = [soft.get(n, 0.0) for n in range(count)]
@@ -229,11 +227,19 @@ def test_weights_equal_the_reference(component: DelTA, signs: str) -> None:
         assert not weights[~batch.response_mask].any()
 
 
+@pytest.mark.parametrize("refinements", [0, 1, 2, 3])
+@pytest.mark.parametrize("scale", [1e-4, 30.0])
+def test_small_and_large_vectors_have_the_weights_of_the_reference(refinements: int, scale: float) -> None:
+    component = DelTA(refinements=refinements, lambda_min=0.5, lambda_max=1.5)
+    for seed in range(3):
+        batch = draw_batch(seed, scale=scale)
+        expected = torch.tensor(delta_oracle(component, batch), dtype=torch.float64)
+        torch.testing.assert_close(component(batch)[0][batch.response_mask], expected, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("top_k", [4, 20])
 @pytest.mark.parametrize("logits_at_a_time", [1, 3 * V, 1 << 25])
-def test_hidden_gradients_equal_the_reference(
-    top_k: int, logits_at_a_time: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hidden_gradients(top_k: int, logits_at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discriminant, "_LOGITS_AT_A_TIME", logits_at_a_time)
     batch = draw_batch(5)
     expected = torch.tensor(vectors_of(batch, "top_k_hidden_gradient", top_k), dtype=torch.float64)
@@ -364,6 +370,8 @@ def test_properties_of_every_ablation(seed: int) -> None:
         assert bool((weights >= 0).all())
         if component.normalised and component.range_map:
             assert abs(float(weights[mask].mean()) - 1) < 1e-9
+            low, high = component.lambda_min / component.lambda_max, component.lambda_max / component.lambda_min
+            assert low - 1e-12 <= weights[mask].min() <= weights[mask].max() <= high + 1e-12
     one_group = replace(batch, group_ids=torch.zeros(B, dtype=torch.int64))
     torch.testing.assert_close(DelTA(scope="group")(one_group)[0], DelTA()(batch)[0], rtol=0, atol=0)
     torch.testing.assert_close(DelTA(scope="rank", ranks=1)(batch)[0], DelTA()(batch)[0], rtol=0, atol=0)

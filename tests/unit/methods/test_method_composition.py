@@ -106,9 +106,7 @@ sys.exit(before or "torch" not in sys.modules)
         (("batching", "assignment", "name"), "sorted", "batching.assignment.name", "length_sorted, "),
     ],
 )
-def test_bad_values_are_named_alike_in_a_study_and_in_a_run(
-    path: tuple[str, ...], value: Any, key: str, accepted: str
-) -> None:
+def test_bad_values_are_named_everywhere(path: tuple[str, ...], value: Any, key: str, accepted: str) -> None:
     override: Any = value
     for part in reversed(path):
         override = {part: override}

@@ -123,12 +123,7 @@ def test_numbers_and_lists_of_parquet_keep_their_digits(tmp_path: Path) -> None:
     pd.DataFrame({"q": ["a", "b"], "gold": [0.12345678901234567, 1e-12], "o": [["x", "y"], ["z", "w"]]}).to_parquet(
         path
     )
-    own = {
-        "name": "mine",
-        "path": str(path),
-        "grader": "math",
-        "columns": {"id": None, "problem": "q", "answer": "gold"},
-    }
+    own = {"name": "a", "path": str(path), "grader": "math", "columns": {"id": None, "problem": "q", "answer": "gold"}}
     rows = read_benchmark(BenchmarkProblems.parse(own, "")).rows
     assert [float(row["answer"]) for row in rows] == [0.12345678901234567, 1e-12]
     choice = {**own, "grader": "choice", "option_seed": 1}
@@ -177,9 +172,7 @@ def test_the_example_of_the_page_is_a_benchmark(tmp_path: Path, monkeypatch: pyt
     assert [row["answer"] for row in read.rows] == ["9", "1/2", "5"] and benchmark.entry.max_new_tokens == 512
 
 
-def test_a_column_of_topics_makes_the_topics_of_the_check_and_may_not_be_empty(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_column_of_topics_may_not_be_empty(settings: dict[str, Any], tmp_path: Path) -> None:
     columns = {**settings["columns"], "topic": "subject"}
     for name, topics in {"whole": ["algebra", "physics", "algebra"], "lacking": ["algebra", "", "algebra"]}.items():
         rows = [{**row, "subject": topic} for row, topic in zip(ROWS, topics, strict=True)]
@@ -219,9 +212,7 @@ def test_rows_are_selected_by_date_and_a_local_file_is_taken_whole(
     assert len(read_jsonl(tmp_path / "whole" / "problems.jsonl")) == 3
 
 
-def test_a_drawn_subset_is_random_keeps_the_order_and_does_not_depend_on_the_other_rows(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_drawn_subset_does_not_depend_on_other_rows(settings: dict[str, Any], tmp_path: Path) -> None:
     rows = [{"number": number, "question": f"{number}?", "solution": "1"} for number in range(2000)]
     drawn = []
     for part in (rows, rows[::-1], rows[:1000]):
@@ -249,14 +240,8 @@ def test_a_drawn_subset_is_random_keeps_the_order_and_does_not_depend_on_the_oth
         ({"rows": {"column": "number", "tenths": [10]}}, r"rows\.tenths.*10"),
         ({"count": 4}, "has 3 problems; expected 4"),
         ({"sha256": "0" * 64}, "tiny: its problems have SHA-256 .*; expected 0000"),
-        (
-            {"columns": {"id": "number", "problem": "text", "answer": "solution"}},
-            "lacks column text; has: number, quest",
-        ),
-        (
-            {"columns": {"id": "question", "problem": "number", "answer": "solution"}, "split": "train"},
-            "cannot be read as",
-        ),
+        ({"columns": {"id": "number", "problem": "text", "answer": "solution"}}, "lacks column text; has: number, "),
+        ({"columns": {"id": "question", "problem": "number", "answer": "solution"}, "split": "train"}, "cannot be"),
         (
             {"exclude": [{"id": 8, "answer": "1/3", "reason": "wrong"}]},
             "the gold of tiny-8 is .*, not '1/3'",
@@ -275,9 +260,7 @@ def test_what_is_not_as_the_entry_says_stops_with_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_hash_is_that_of_the_written_file_and_exclusions_are_recorded(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_hash_is_that_of_the_written_file(settings: dict[str, Any], tmp_path: Path) -> None:
     as_jsonl(ROWS, tmp_path / "copy")
     settings |= {"path": str(tmp_path / "copy"), "exclude": [{"id": 9, "answer": r"3 \times 10^{8}", "reason": "why"}]}
     write_benchmark(settings, tmp_path / "first")
@@ -289,9 +272,7 @@ def test_the_hash_is_that_of_the_written_file_and_exclusions_are_recorded(
     assert [row["id"] for row in details["repairs"]] == ["tiny-7", "tiny-8"]
 
 
-def test_the_hub_out_of_reach_is_one_line_with_the_alternative(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_out_of_reach_is_one_line(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     def unreachable(*_arguments: object, **options: object) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
-from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
 from evals.grading import Case, GradingPool
 from evals.problems.arithmetic import (
@@ -29,6 +28,7 @@ from evals.problems.arithmetic import (
 from evals.problems.disjoint import Evaluated, MaskedTexts, check_disjoint, masked_words
 from evals.problems.problem_set import load, render_prompt
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+from tests.artifacts import write_rows
 
 
 def solve_independently(statement: str) -> int:
@@ -38,11 +38,8 @@ def solve_independently(statement: str) -> int:
         first, *steps = re.findall(r"(with|plus|minus|times|note) (\d+)", statement)
         total = int(first[1])
         for word, digit in steps:
-            total = (
-                operations[{"plus": "+", "minus": "-", "times": "*"}[word]](total, int(digit))
-                if word != "note"
-                else total
-            )
+            arithmetic = {"plus": "+", "minus": "-", "times": "*"}
+            total = total if word == "note" else operations[arithmetic[word]](total, int(digit))
         return total % 10 ** len(first[1])
     if statement.startswith("Let "):
         values: dict[str, int] = {}
@@ -263,9 +260,7 @@ def test_near_copies_are_listed_and_end_nothing(tmp_path: Path, capsys: pytest.C
     changed = AN_EVALUATED_PROBLEM.replace("9", "11").replace("2 hours", "three hours")
     texts = {"a": (AN_EVALUATED_PROBLEM, "x"), "b": (changed, "x"), "g": (TETRAHEDRON, "chain")}
     rows = [{"id": key, "problem": text, "answer": "2", "family": family} for key, (text, family) in texts.items()]
-    write_jsonl(tmp_path / "b" / "problems.jsonl", rows)
-    outputs = hash_files(tmp_path / "b", tmp_path / "b" / "problems.jsonl")
-    Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
+    write_rows(tmp_path / "b" / "problems.jsonl", "problems", rows)
     other = AN_EVALUATED_PROBLEM
     for old, new in (("$9$", "$12$"), ("$t$ minutes", "$5$ hours"), ("his way", "the way"), ("him 2", "him 4")):
         other = other.replace(old, new)
@@ -287,9 +282,7 @@ def test_named_problems_are_not_drawn_and_the_order_stays() -> None:
 
 def test_a_real_benchmark_is_compared_nearly_word_for_word_though_it_has_a_family(tmp_path: Path) -> None:
     rows = [{"id": "aime_2024-1", "problem": AN_EVALUATED_PROBLEM, "answer": "204", "family": "aime_2024"}]
-    write_jsonl(tmp_path / "b" / "problems.jsonl", rows)
-    outputs = hash_files(tmp_path / "b", tmp_path / "b" / "problems.jsonl")
-    Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
+    write_rows(tmp_path / "b" / "problems.jsonl", "problems", rows)
     write_jsonl(tmp_path / "train.jsonl", [{"id": "t", "problem": "Solve this. " + AN_EVALUATED_PROBLEM}])
     with pytest.raises(UserError, match="problem aime_2024-1 is nearly"):
         check_disjoint(tmp_path / "b", tmp_path / "disjoint.json", [tmp_path / "train.jsonl"])

@@ -98,9 +98,7 @@ def test_a_point_is_how_often_a_method_and_the_reference_solve_a_problem(synthet
 
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["desktop light", "phone dark"])
-def test_a_reader_chooses_a_curve_reads_values_and_hides_methods(
-    editable_study: Study, tmp_path: Path, width: int, dark: bool
-) -> None:
+def test_a_reader_uses_the_curves(editable_study: Study, tmp_path: Path, width: int, dark: bool) -> None:
     study = with_figures(editable_study)
     assert make_report(study) == 0
     rewards = metric_of(study, "delta", "reward_mean")

@@ -40,9 +40,7 @@ def metrics(synthetic_study: Study, runs: list[Run]) -> dict[str, pd.DataFrame]:
     return {run.run: read_metrics(run.run, training) for run in runs if run.seed is not None}
 
 
-def test_the_line_is_the_mean_and_the_band_the_extremes_of_the_seeds(
-    runs: list[Run], metrics: dict[str, pd.DataFrame]
-) -> None:
+def test_a_line_is_a_mean_and_a_band_the_extremes(runs: list[Run], metrics: dict[str, pd.DataFrame]) -> None:
     with figure_style():
         figure = draw_training_curves(runs, metrics)
     axes = figure.axes[2 * len(CURVES)]  # third method, first curve: DelTA's reward
@@ -93,9 +91,7 @@ def _drawn(axes: Axes, colour: str | None = None) -> np.ndarray:
     return np.asarray(lines[-1].get_ydata())
 
 
-def test_each_panel_has_its_method_and_the_reference_in_black(
-    runs: list[Run], metrics: dict[str, pd.DataFrame]
-) -> None:
+def test_panels_have_their_method_and_the_reference(runs: list[Run], metrics: dict[str, pd.DataFrame]) -> None:
     with figure_style():
         figure = draw_reward_curves([runs], ["Study"], metrics, "dapo")
     methods = list(dict.fromkeys(run.method for run in runs if run.seed is not None))
@@ -105,9 +101,7 @@ def test_each_panel_has_its_method_and_the_reference_in_black(
         assert _drawn(axes, "black") == pytest.approx(_mean("dapo", metrics))
 
 
-def test_two_studies_stand_side_by_side_each_with_a_reference_of_its_own(
-    runs: list[Run], metrics: dict[str, pd.DataFrame]
-) -> None:
+def test_two_studies_stand_side_by_side(runs: list[Run], metrics: dict[str, pd.DataFrame]) -> None:
     other = [run.model_copy(update={"run": f"{run.run}x", "method": f"{run.method}_x"}) for run in runs if run.seed]
     shifted = {f"{run}x": frame.assign(reward_mean=frame["reward_mean"] / 2) for run, frame in metrics.items()}
     with figure_style():
@@ -118,9 +112,7 @@ def test_two_studies_stand_side_by_side_each_with_a_reference_of_its_own(
     assert _drawn(right) == pytest.approx(_drawn(left) / 2)
 
 
-def test_controls_that_only_the_first_study_has_leave_its_neighbour_no_panel(
-    runs: list[Run], metrics: dict[str, pd.DataFrame]
-) -> None:
+def test_a_control_of_one_study_has_one_panel(runs: list[Run], metrics: dict[str, pd.DataFrame]) -> None:
     last = [row.method for row in conditions_of(runs)][-1]
     shorter = [run for run in runs if run.method != last]
     with figure_style():
@@ -130,9 +122,7 @@ def test_controls_that_only_the_first_study_has_leave_its_neighbour_no_panel(
     assert labelled == [False, False, False, True, True]
 
 
-def test_studies_that_do_not_correspond_and_unknown_references_are_refused(
-    runs: list[Run], metrics: dict[str, pd.DataFrame]
-) -> None:
+def test_studies_that_do_not_correspond_are_refused(runs: list[Run], metrics: dict[str, pd.DataFrame]) -> None:
     shorter = [run for run in runs if run.method != "delta"]
     with pytest.raises(InvalidInput) as error:
         draw_reward_curves([shorter, runs], ["a", "b"], metrics, "dapo")
@@ -183,19 +173,15 @@ def test_validation_curves_have_a_panel_for_each_model_and_pass_through_the_mean
 
 def test_a_seed_that_stopped_early_is_drawn_where_all_seeds_are() -> None:
     runs = [_run("base", None), *(_run("a", seed) for seed in (1, 2))]
-    for values, steps in (
-        ([{"4": 0.1, "8": 0.5, "12": 0.3}, {"4": 0.2, "7": 0.7}], [4]),
-        ([{"4": 0.1}, {"3": 0.2}], []),
-    ):
+    stopping = [{"4": 0.1, "8": 0.5, "12": 0.3}, {"4": 0.2, "7": 0.7}]
+    for values, steps in ((stopping, [4]), ([{"4": 0.1}, {"3": 0.2}], [])):
         choices = [_choice(run, each) for run, each in zip(runs[1:], values, strict=True)]
         with figure_style():
             figure = draw_validation_curves(runs, choices)
         assert list(figure.axes[0].lines[0].get_xdata()) == steps
 
 
-def test_each_figure_is_written_with_a_manifest_of_what_it_is_made_from(
-    synthetic_study: Study, runs: list[Run], tmp_path: Path
-) -> None:
+def test_each_figure_has_its_manifest(synthetic_study: Study, runs: list[Run], tmp_path: Path) -> None:
     sheet, training, scores = synthetic_study.runs_file, synthetic_study.results / "runs", synthetic_study.scores
     trained = [run for run in runs if run.seed is not None]
     choices = [tmp_path / run.run / "chosen.json" for run in trained]

@@ -17,6 +17,7 @@ from evals.core.files import sha256_file
 from evals.core.manifest import verify_outputs
 from rlvr.report.page import write_report
 from rlvr.report.summary import headline, question
+from rlvr.report.trainings import _RECORDED, _sampler_note
 from tests.commands import rlvr_bench
 from tests.stages import status
 from tests.unit.synthetic_results import Study, full_size_results
@@ -192,14 +193,6 @@ def test_a_method_counts_once_on_several_models() -> None:
     assert words == "methods better than dapo, 1 worse, on one or more of 2 models (after Holm)"
 
 
-def test_the_differences_by_size_come_first_where_a_study_has_models_of_several(study: Study) -> None:
-    (study.results / "figures/sizes.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    assert make_report(study, own_figures=["sizes"]) == 0
-    page = (study.root / "report.html").read_text(encoding="utf-8")
-    places = [page.index(place) for place in ('id="sizes"', 'id="main"', 'id="figures"', 'id="differences"')]
-    assert places == sorted(places) and page.count('id="sizes"') == 1
-
-
 def test_controls_are_no_candidates(study: Study) -> None:
     """They are told apart in words, and neither the headline nor the question counts them."""
     controls = {"positive": "grpo", "negative": "delta"}
@@ -238,9 +231,7 @@ def test_settings_in_which_methods_differ_stand_side_by_side(study: Study) -> No
     assert "training.steps" not in rows and "seed" not in rows
 
 
-def test_a_report_and_all_that_it_leads_to_go_into_one_file(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_goes_into_one_file(study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results, packed = study.results, tmp_path / "mine.zip"
     shutil.copy(study.runs_file, results)
     shutil.copy(study.study_file, results)
@@ -249,12 +240,14 @@ def test_a_report_and_all_that_it_leads_to_go_into_one_file(
     for name in ("report.html", "claims/index.html", "responses/chain_3/index.html", "responses/chain_3/texts/a-0.js"):
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         (results / name).write_text(name)
+    (results / "responses/chain_3/.snakemake_timestamp").touch()
     assert rlvr_bench("bundle")([str(results), str(packed)]) == 0
     with ZipFile(packed) as content:
         names = set(content.namelist())
+        assert f"{packed}: {len(names)} files, " in capsys.readouterr().out
         assert content.read("mine/responses/chain_3/texts/a-0.js") == b"responses/chain_3/texts/a-0.js"
     assert {"mine/report.html", "mine/claims/index.html", "mine/figures/scores.svg"} <= names
-    assert not [name for name in names if name.startswith(("mine/samples", "mine/runs/"))]
+    assert not [name for name in names if name.startswith(("mine/samples", "mine/runs/")) or "snakemake" in name]
     (tmp_path / "linked").symlink_to(results)
     assert rlvr_bench("bundle")([str(tmp_path / "linked"), str(packed)]) == 0
 
@@ -335,3 +328,39 @@ def test_a_named_study_has_its_own_title_and_curves(study: Study) -> None:
     assert not _outline(page).mismatched
     assert "DelTA&#39;s &lt;ablations&gt;: RLVR Bench report" in page
     assert 'id="reward_curves"' in page
+
+
+# The report's table of what trainings recorded: rounding of the sampler that could be taken for a difference.
+
+
+@pytest.mark.parametrize(
+    ("outside", "clipped", "warned"),
+    [(0.0, 0.01, False), (0.0009, 0.01, False), (0.002, 0.01, True), (0.001, 0.0, True)],
+)
+def test_rounding_of_the_size_of_the_clipping_is_warned_of(outside: float, clipped: float, warned: bool) -> None:
+    steps = pd.DataFrame({"sampler_outside_clip": [0.0, 0.0], "clip_fraction": [clipped, clipped]})
+    steps["sampler_outside_clip_weighted"] = outside  # the tokens that the method weighs decide
+    assert bool(_sampler_note("M", steps)) is warned
+
+
+@pytest.mark.parametrize(
+    ("rounded", "moved", "warned"), [(1e-5, 1e-3, False), (2e-4, 1e-3, True), (1e-12, 1e-13, False)]
+)
+def test_a_loss_without_a_clip_is_warned_of_by_its_divergence(rounded: float, moved: float, warned: bool) -> None:
+    steps = pd.DataFrame({"sampler_outside_clip": [0.5], "rollout_kl": [rounded], "approximate_kl": [moved]})
+    notes = _sampler_note("M", steps)
+    assert len(notes) == warned and all(
+        "2.0e-04 nats a token; that of the updates is 1.0e-03" in each for each in notes
+    )
+    assert _sampler_note("M", steps[["sampler_outside_clip"]]) == []
+
+
+def test_what_no_engine_recorded_is_a_dash() -> None:
+    nothing = pd.DataFrame({"step": [1, 2]})
+    assert {text(nothing) for text in _RECORDED.values()} == {"–"}
+    steps = pd.DataFrame({"unjudged_timeout": [1, 2], "unjudged_memory": [0, 0], "training_passes": [0.5, 1.25]})
+    steps["sampler_difference_mean"], steps["sampler_difference_mean_weighted"] = 0.002, 0.02
+    told = {title: text(steps) for title, text in _RECORDED.items()}
+    assert told["Responses nobody could judge"] == "timeout 3"
+    assert told["Passes over the training problems"] == "1.2"
+    assert told["Sampler against trainer (nats)"] == "2.0e-03 / 2.0e-02"

@@ -215,7 +215,7 @@ def test_a_study_without_kept_rollouts_says_so(synthetic_study: Study, page: Pag
     page.events.clear()
     page.open((tmp_path / "rollouts/index.html").as_uri())
     page.wait("document.body.dataset.ready")
-    assert page.text("#summary").startswith("No training of this study has kept rollouts")
+    assert page.text("#summary").startswith("No training run of this study has kept rollouts")
     assert page.complaints() == [] and (tmp_path / "rollouts/texts").is_dir()
 
 

@@ -122,9 +122,7 @@ SOURCES, MORE_SOURCES = "## Sources of the published values", "### The Cancellat
         (MORE_SOURCES, 1, "cancellation_conditions", "qwen3_32b"),
     ],
 )
-def test_settings_that_are_said_to_be_a_papers_or_ours_are_those_of_its_study(
-    table: str, column: int, file: str, model: str
-) -> None:
+def test_settings_on_the_page_are_those_of_the_study(table: str, column: int, file: str, model: str) -> None:
     """Cells of paper_settings.md: what the paper has, with "=" where the project has it too, or what is here."""
     study = Study.read(ROOT / f"config/papers/{file}.yaml")
     run = f"{model}-{study.config.reference_method}-s1"

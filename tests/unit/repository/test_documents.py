@@ -50,12 +50,6 @@ def test_the_licence_is_apache_2_in_full() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"] == "Apache-2.0"
 
 
-def test_results_are_ignored_but_for_their_readme() -> None:
-    assert (ROOT / "results" / "README.md").is_file()
-    ignored = (ROOT / ".gitignore").read_text().splitlines()
-    assert "/results/*" in ignored and "!/results/README.md" in ignored
-
-
 def test_files_that_pages_name_exist() -> None:
     missing = []
     for page in PAGES:
@@ -91,18 +85,6 @@ def test_the_published_board_is_what_the_command_wrote() -> None:
     written = hashlib.sha256(b"".join(name.encode() + files[name] for name in sorted(files))).hexdigest()
     assert sorted(files) == ["index.html", "skipped_steps/index.html", "skipped_steps/study.json"]
     assert written == "42c88d3e93c6def4cd27c1374eeefcb1945145a5e8b7ae90960bcc315387af66"
-
-
-def test_pictures_have_all_their_colours() -> None:
-    """A palette of few colours drops pale bands."""
-    colour_types = {path.name: path.read_bytes()[25] for path in (ROOT / "docs/images").glob("*.png")}
-    assert colour_types and [name for name, kind in colour_types.items() if kind == 3] == []
-
-
-def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
-    listed = capsys.readouterr().out.partition("Commands:")[2]
-    assert len(re.findall(r"^  \w", listed, re.MULTILINE)) > 20 and "..." not in listed
 
 
 def test_commands_that_pages_name_exist() -> None:
@@ -191,9 +173,3 @@ def test_every_method_is_explained_on_a_page() -> None:
     del pages["README.md"]
     entries = list(yaml.safe_load((ROOT / "config/methods.yaml").read_text()))
     assert [entry for entry in entries if not any(f"`{entry}`" in text for text in pages.values())] == []
-
-
-def test_the_site_follows_the_readers_light_or_dark() -> None:
-    """A first visit keeps the first palette that fits: one of a single scheme would stay when the system changes."""
-    media = re.findall(r'media: "([^"]*)"', (ROOT / "mkdocs.yml").read_text())
-    assert media == [f"(prefers-color-scheme{scheme})" for scheme in ("", ": light", ": dark")]

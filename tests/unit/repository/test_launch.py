@@ -361,9 +361,7 @@ rule one:
 
 
 @pytest.mark.parametrize(("asked", "kept"), [((), False), (("--max-jobs-per-timespan", "7/1s"), True)])
-def test_the_scheduler_looks_at_jobs_when_one_has_ended(
-    workflow: Path, start: Start, asked: tuple[str, ...], kept: bool
-) -> None:
+def test_the_scheduler_looks_when_jobs_end(workflow: Path, start: Start, asked: tuple[str, ...], kept: bool) -> None:
     """Snakemake alone looks more often every second, the more jobs have ended."""
     (workflow / "Snakefile").write_text(MANY_JOBS)
     process = start([sys.executable, "-m", "snakemake", "--cores", "1", *asked])

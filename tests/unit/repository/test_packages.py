@@ -1,6 +1,9 @@
 """The seam by which packages beside the core give rlvr-bench their commands."""
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 
+from evals.core.files import sha256_file
 from rlvr.cli import application, main
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,9 +29,7 @@ def test_every_package_of_the_repository_is_installed_and_lists_its_commands() -
         assert set(names) == added
 
 
-def test_a_command_whose_package_is_not_installed_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     absent = EntryPoint("conform", "no_such_module.cli:app", application.GROUP)
     monkeypatch.setattr(application, "entry_points", lambda **_: [absent])
     for words in (["conform", "trl", "--losses", "dapo"], ["conform", "--help"]):
@@ -65,9 +67,7 @@ def test_a_package_that_fails_when_it_is_loaded_costs_its_own_commands_alone(
     assert "cannot be loaded" in capsys.readouterr().out
 
 
-def test_nothing_that_is_printed_moves_the_cursor(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_moves_the_cursor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "\x1b]0;owned\x07 \x9b2J \u202e \r \x7f \U000e0001 \ud800 \u2028 é 中 \U0001f600"
     package = typer.Typer()
 
@@ -96,22 +96,36 @@ def test_nothing_that_is_printed_moves_the_cursor(
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_a_group_of_a_package_joins_the_cores_group_of_that_name() -> None:
-    package, inner = typer.Typer(), typer.Typer()
-    inner.command("extra")(lambda: None)
-    inner.command("more")(lambda: None)
-    package.add_typer(inner, name="tokens")
-    core = application.commands()
-    before = set(core.commands["tokens"].commands)
-
-    class Point(EntryPoint):
-        def load(self) -> Any:
-            return package
-
-    application.add_packages(core.commands, [Point("x", "y", "z")])
-    assert set(core.commands["tokens"].commands) == before | {"extra", "more"}
-
-
 def test_a_job_of_a_study_loads_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "entry_points", lambda **_: pytest.fail("packages are looked for"))
     assert set(application.commands(["train", "run.json"]).commands) == {"train", "sample", "verl"}
+
+
+# What is released is the same, byte for byte, wherever and whenever it is built.
+
+PACKAGED = ("pyproject.toml", "README.md", "LICENSE", ".gitignore", "rlvr", "evals", "workflow", "config")
+
+
+def build(place: Path, now: int) -> dict[str, str]:
+    """Name -> hash of the wheel and the source archive of a copy whose files were all written at one time."""
+    project = place / "project"
+    for name in PACKAGED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, project / name)
+        else:
+            project.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, project / name)
+    for path in project.rglob("*"):
+        os.utime(path, (now, now))
+    # As `python -m build` does: the backend of pyproject.toml, which is in the lock file, makes both.
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(place / "dist")]
+    environment = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
+    subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True)
+    return {path.name: sha256_file(path) for path in (place / "dist").iterdir()}
+
+
+def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
+    first, second = build(tmp_path / "a", 1_600_000_000), build(tmp_path / "elsewhere" / "b", 1_700_000_000)
+    assert sorted(Path(name).suffix for name in first) == [".gz", ".whl"]
+    assert first == second

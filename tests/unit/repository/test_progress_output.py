@@ -34,9 +34,7 @@ def snakemake(workflow: Path, environment: dict[str, str], *arguments: str) -> s
     )
 
 
-def test_a_log_has_whole_lines_and_says_what_failed_and_then_where_the_results_are(
-    workflow: Path, environment: dict[str, str]
-) -> None:
+def test_a_log_says_what_failed_and_where_results_are(workflow: Path, environment: dict[str, str]) -> None:
     (workflow / "fail-a").touch()
     bad = snakemake(workflow, environment)
     shown = bad.stderr
@@ -172,9 +170,7 @@ def test_a_failure_is_one_line(end: str, means: str, mended: bool, show: Shown, 
         ("CANCELLED", "slurmstepd: error: Exceeded job memory limit", "OUT_OF_MEMORY: its memory ran out"),
     ],
 )
-def test_slurm_s_word_for_the_end_of_a_job_is_told_with_what_to_change(
-    status: str, log: str, means: str, show: Shown, tmp_path: Path
-) -> None:
+def test_slurms_word_is_told_with_a_remedy(status: str, log: str, means: str, show: Shown, tmp_path: Path) -> None:
     (tmp_path / "slurm_logs").mkdir()
     (tmp_path / "slurm_logs/7.log").write_text(log)
     (tmp_path / "train.log").write_text("error: no worker process comes up\n")
@@ -187,9 +183,7 @@ def test_slurm_s_word_for_the_end_of_a_job_is_told_with_what_to_change(
     assert f"s, {means}" in line and line.endswith(": error: no worker process comes up (log: train.log)\n")
 
 
-def test_a_job_in_slurm_s_queue_waits_and_one_that_never_starts_is_told_of_once(
-    show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_never_starts_is_told_once(show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue = tmp_path / "squeue"
     squeue.write_text('#!/bin/sh\necho "$@" > asked; echo "34 Resources"; echo "35 PartitionConfig"\n')
     squeue.chmod(0o755)
@@ -212,11 +206,8 @@ def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:
     """Snakemake tells a new total when the next job ends, which may be a training run of an hour."""
 
     def look(seeds: int | None, runs: int, possible: int) -> dict[str, Any]:
-        return {
-            "seeds": seeds,
-            "planned": {"train": runs, "sample": runs},
-            "possible": {"train": possible, "sample": 9},
-        }
+        planned, later = {"train": runs, "sample": runs}, {"train": possible, "sample": 9}
+        return {"seeds": seeds, "planned": planned, "possible": later}
 
     assert show("Stops when certain: ...", look=look(2, 1, 6)) == "Stops when certain: ...\n"
     assert show(event=LogEvent.RUN_INFO, stats={"train": 1, "total": 1}) == "1 job on 1 core, among them train 1\n"
@@ -233,23 +224,8 @@ def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:
     assert show.handler._study.outlook(0.0) == ["1 of 7 jobs"]
 
 
-def test_a_log_gets_one_line_about_all_that_run(show: Shown, tmp_path: Path) -> None:
-    show(event=LogEvent.RUN_INFO, stats={"train": 1, "grade": 1, "total": 2})
-    show(**{**STARTED, "output": ["a/manifest.json"]})
-    show(**{**STARTED, "jobid": 2, "rule_name": "grade"})
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/progress.json").write_text('{"step": 5, "steps": 60, "seconds_per_step": 2.0, "reward_mean": 0.5}')
-    words = [words for _, words in show.handler._rows(time.time())]
-    assert re.sub(r"\b[01] s", "N s", "; ".join(words)) == (
-        "0 of 2 jobs, roughly 1 min 53 s left, N s so far; "
-        "train a: step 5 of 60, reward 0.50, N s, 1 min 50 s left; grade a: N s"
-    )
-
-
 @pytest.mark.parametrize(("given", "means"), [([], ["--quiet", "rules"]), (["-p"], ["-p"])])
-def test_a_dry_run_counts_jobs_and_lists_them_where_it_is_asked_to(
-    workflow: Path, environment: dict[str, str], given: list[str], means: list[str]
-) -> None:
+def test_a_dry_run_counts(workflow: Path, environment: dict[str, str], given: list[str], means: list[str]) -> None:
     def stable(text: str) -> list[str]:
         without_times = re.sub(r"\[.*\d\d:\d\d:\d\d \d{4}\]", "", text)
         return sorted(

@@ -294,9 +294,7 @@ def test_the_manifest_verifies_and_the_command_needs_no_torch(tmp_path: Path) ->
         ((0.01, 0.2), None, "not distinguishable"),
     ],
 )
-def test_a_verdict_takes_both_the_p_value_and_the_interval(
-    interval: tuple[float, float] | None, p_value: float | None, expected: str
-) -> None:
+def test_both_make_a_verdict(interval: tuple[float, float] | None, p_value: float | None, expected: str) -> None:
     difference = -0.1 if expected == "worse" else 0.1
     assert verdict(difference, interval, p_value, 1 - 0.95) == expected
 

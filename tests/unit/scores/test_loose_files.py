@@ -48,9 +48,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return message
 
 
-def test_samples_of_another_engine_need_neither_tokens_nor_finish_reason_nor_the_absence_of_a_bom(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_samples_of_another_engine_may_lack_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problems = write(tmp_path / "p.jsonl", [{"id": f"p{n}", "answer": "7"} for n in range(PROBLEMS)])
     texts = [
         {"problem_id": f"p{n}", "sample": k, "text": f"\\boxed{{{7 if is_correct(n, k) else 8}}}"}
@@ -122,9 +120,7 @@ def test_rows_that_contradict_themselves_are_refused(
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b'{"correct":' * 5_000 + b"1" + b"}" * 5_000, b"\xff\xfe[", b""])
-def test_what_cannot_be_parsed_ends_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
-) -> None:
+def test_what_is_not_parsed_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(content)
     assert str(path) in refused(capsys, "score", path)

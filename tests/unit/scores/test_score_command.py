@@ -95,10 +95,8 @@ def test_the_manifest_names_what_was_read_and_written(tmp_path: Path) -> None:
 
 
 def test_the_order_of_the_grades_does_not_matter(tmp_path: Path) -> None:
-    directories = [
-        write_grades(tmp_path, "tiny-base", half_right()),
-        write_grades(tmp_path, "tiny-dapo-s1", half_right()[::-1]),
-    ]
+    given = {"tiny-base": half_right(), "tiny-dapo-s1": half_right()[::-1]}
+    directories = [write_grades(tmp_path, *each) for each in given.items()]
     assert score(tmp_path, *directories) == 0
     one, other = json.loads((tmp_path / "scores" / "chain.json").read_text())["scores"]
     names = ("run", "method", "seed")
@@ -141,9 +139,7 @@ def test_changed_grades_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(("run", "benchmark"), [("tiny-base", "other"), ("tiny-unknown", "chain")])
-def test_grades_of_another_benchmark_or_run_are_refused(
-    run: str, benchmark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_foreign_grades_refused(run: str, benchmark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert score(tmp_path, write_grades(tmp_path, run, half_right(), benchmark)) == 2
     error = capsys.readouterr().err
     assert "grades of other, not of chain" in error or "which lists tiny-base, tiny-dapo-s1" in error
@@ -196,9 +192,7 @@ def test_topics_and_near_copies_are_clusters_of_errors_tests_and_tables(tmp_path
     assert clustered.clusters_note in by_seed_tables(clustered)[0].notes
 
 
-def test_every_table_of_scores_says_that_last_statements_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_table_says_that_last_statements_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [half_right(), [grade(problem, sample, problem > 1) for problem in range(10) for sample in range(4)]]
     directories = [
         write_grades(tmp_path, run["run"], graded, kind="last_statement")

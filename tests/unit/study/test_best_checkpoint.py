@@ -30,9 +30,7 @@ def jobs() -> dict[str, Job]:
     return jobs_of(smoke(checkpoint=BEST))
 
 
-def test_the_best_policies_stand_in_a_folder_of_their_own_under_their_methods_names(
-    studies: Studies, jobs: dict[str, Job]
-) -> None:
+def test_the_best_policies_stand_in_a_folder_of_their_own(studies: Studies, jobs: dict[str, Job]) -> None:
     rows = studies.compared("best/")
     assert [row.run for row in rows[:3]] == ["tiny-base", "tiny-dapo_best-s1", "tiny-dapo_best-s2"]
     assert [row.method for row in rows[:3]] == ["base", "dapo", "dapo"]
@@ -43,9 +41,7 @@ def test_the_best_policies_stand_in_a_folder_of_their_own_under_their_methods_na
     assert "tiny-dapo_best-s2" in {row.run for row in studies.compared("studies/aggregation/best/")}
 
 
-def test_a_best_policy_is_chosen_among_those_of_its_run_by_samples_of_their_own(
-    studies: Studies, jobs: dict[str, Job]
-) -> None:
+def test_a_best_policy_is_chosen_by_samples_of_their_own(studies: Studies, jobs: dict[str, Job]) -> None:
     choices = {str(step): f"results/grades/tiny-dapo_choice{step}-s1/chain_3" for step in (2, 4)}
     assert jobs["best_policy tiny-dapo_best-s1"].params["candidates"] == choices
     chosen, last = (studies.policy(f"tiny-dapo_choice{step}-s1") for step in (2, 4))

@@ -80,9 +80,7 @@ def test_verl_measures_none() -> None:
     assert caught.value.key == "contrast_steps"
 
 
-def test_two_studies_with_other_reference_methods_share_their_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_studies_with_other_references_share_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "extends: main.yaml\nstudy: {0}\nfolder: studies/{0}\nseeds: [1]\nreference_method: {1}\nmethods: {{{2}}}\n"
     (tmp_path / "main.yaml").touch()
     (tmp_path / "a.yaml").write_text(text.format("a", "grpo", "grpo: {}, sapo: {}, rloo: {}"))

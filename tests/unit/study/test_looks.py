@@ -61,9 +61,7 @@ def test_a_plan_says_what_is_trained_up_to_the_next_look_and_at_most(content: di
     assert said_of(changed(content, "seeds", [1, 2])) is None
 
 
-def test_the_display_is_told_the_jobs_up_to_the_next_look_and_those_that_are_possible(
-    content: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_display_is_told_the_jobs_of_looks(content: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     studies = changed(content, "seeds", SEEDS)
     with caplog.at_level("INFO", "told"):
         announce_look(studies.left(""), studies.looks(""), logging.getLogger("told"))

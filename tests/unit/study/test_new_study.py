@@ -31,9 +31,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return commits
 
 
-def test_the_commit_that_the_hub_names_is_pinned_and_its_silence_is_said(
-    tmp_path: Path, hub: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_hubs_commit_is_pinned(tmp_path: Path, hub: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     model, init = "Qwen/Qwen3-0.6B-Base", rlvr_bench("init")
     assert init([str(tmp_path / "a.yaml"), "--model", model]) == 0
     assert "no revision is pinned" in capsys.readouterr().out
@@ -93,9 +91,7 @@ def test_a_new_study_is_that_of_the_machine(
     assert len(study.trained_runs) == 6
 
 
-def test_a_local_checkpoint_gives_the_form_of_its_prompts(
-    tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_gives_prompt_form(tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rlvr_bench("init")([str(tmp_path / "mine.yaml"), "--model", str(checkpoint)]) == 0
     assert "6 runs; plan it with: snakemake -n" in capsys.readouterr().out
     content = read_study_file(tmp_path / "mine.yaml")

@@ -21,13 +21,7 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 
 def write(directory: Path, name: str, **change: object) -> Path:
     (directory / "main.yml").touch()
-    study = {
-        "extends": "main.yml",
-        "study": name,
-        "folder": f"studies/{name}",
-        "reference_method": "dapo",
-        "seeds": [1],
-    }
+    study = {"extends": "main.yml", "study": name, "folder": f"studies/{name}", "reference_method": "dapo"}
     path = directory / f"{name}.yaml"
     path.write_text(yaml.safe_dump({**study, "seeds": [1], "methods": {"dapo": {}, "grpo": {}}, **change}))
     return path
@@ -71,9 +65,7 @@ def test_every_named_study_can_be_run_beside_the_shipped_studies(name: str) -> N
         {"training": {"steps": 7}},
     ],
 )
-def test_a_study_that_means_something_else_by_a_name_blocks_the_named_studies_that_use_it_alone(
-    change: dict[str, Any],
-) -> None:
+def test_another_meaning_of_a_name_blocks_the_studies_that_use_it(change: dict[str, Any]) -> None:
     config = copy.deepcopy(read_study_file(CONFIG / "sharpening.yaml"))
     config["methods"]["delta"] = change
     studies = Studies(config, "mine.yaml")
@@ -158,9 +150,7 @@ def test_a_study_that_is_asked_for_by_its_file_is_the_one_of_its_name() -> None:
         ({"methods": {"fast": {"extends": "dapo", "training": {"steps": 2}}}, "reference_method": "fast"}, None),
     ],
 )
-def test_a_study_in_a_folder_makes_no_run_of_the_study_that_it_extends_another(
-    tmp_path: Path, change: dict[str, Any], key: str | None
-) -> None:
+def test_a_folder_changes_no_run_of_its_parent(tmp_path: Path, change: dict[str, Any], key: str | None) -> None:
     """Both lie in one directory, where a run of a name is one training."""
     file = write(tmp_path, "mine", **{"extends": str(CONFIG / "smoke.yaml"), **change})
     extended = read_extended([file], {})

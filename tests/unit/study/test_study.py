@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
-from rlvr.study.study_file import read_study_file
+from rlvr.study.study_file import check_config_files, read_study, read_study_file
 from tests.unit.study.planned import replaced, study_with
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
@@ -62,17 +62,11 @@ def test_studies_of_all_seeds_only_add_seeds(name: str, of: str, looked_at: int,
             {"steps": 2},
             "checkpoint.best.every: is 2; accepted: less than the steps of every training, 2 of dapo on qwen",
         ),
-        (
-            {"score_at": [0.5]},
-            {"steps": 2},
-            "models.qwen.training.steps: is 2; accepted: none in a study with score_at",
-        ),
+        ({"score_at": [0.5]}, {"steps": 2}, "models.qwen.training.steps: is 2; accepted: none in a study"),
         ({"doses": {"stale": [1]}}, {"sampler": {"stale": 1}}, "doses: are given beside models.qwen.training.sampler"),
     ],
 )
-def test_what_a_model_changes_of_the_training_is_checked(
-    changes: dict[str, Any], training: dict[str, Any], words: str
-) -> None:
+def test_a_models_changes_are_checked(changes: dict[str, Any], training: dict[str, Any], words: str) -> None:
     existing = {"source": "hugging_face", "path": "models/qwen", "prompt_form": "base", "dtype": "float32"}
     models = {"qwen": {**existing, "training": training}}
     content = study_with("smoke.yaml", models=models, methods={"dapo": {}}, controls=None, **changes)
@@ -96,9 +90,7 @@ def test_what_a_model_changes_of_the_training_is_checked(
         ("benchmark_sources", {"chain_3": {"path": "x"}}, "a benchmark that is read from the Hub or a file"),
     ],
 )
-def test_a_name_or_number_that_does_not_fit_is_one_line_with_its_place(
-    config: dict[str, Any], key: str, value: Any, words: str
-) -> None:
+def test_what_does_not_fit_is_one_line_with_its_place(config: dict[str, Any], key: str, value: Any, words: str) -> None:
     content = replaced(config, key, value)
     if value is None:
         del content["training"]["micro_batch_size"]
@@ -135,11 +127,8 @@ def test_every_run_is_resolved_with_its_own_seed_method_and_version(config: dict
 def test_extending_merges_by_piece_and_circles_are_refused() -> None:
     catalogue = load_catalogue()
     wide = resolve_method("wide", {"extends": "delta", "token_weights": {"lambda_min": 0.5}}, catalogue, "study.yaml")
-    assert (wide["title"], wide["token_weights"]["lambda_min"], wide["token_weights"]["lambda_max"]) == (
-        "wide",
-        0.5,
-        1.2,
-    )
+    weights = wide["token_weights"]
+    assert (wide["title"], weights["lambda_min"], weights["lambda_max"]) == ("wide", 0.5, 1.2)
     assert wide["loss"] == resolve_method("dapo", {}, catalogue, "study.yaml")["loss"]
     sapo_loss = resolve_method("delta", {"loss": {"name": "sapo"}}, catalogue, "study.yaml")["loss"]
     assert "dual_clip" not in sapo_loss
@@ -171,3 +160,85 @@ def test_training_seeds_start_from_the_base_models_in_turn(config: dict[str, Any
     first, _, third = study.scratch_bases.values()
     assert (third.corpus.seed, third.training.seed) == (first.corpus.seed + 2, first.training.seed + 2)
     assert study.scratch_bases.keys() == {"tiny-1", "tiny-2", "tiny-3"}
+
+
+# Studies that extend another: what is taken over, what is replaced, and mistakes in one line.
+
+FILES = {
+    "whole.yaml": "{seeds: [1], training: {steps: 4, top_p: 0.9}, methods: {dapo: {}}, validation: {every: 1}}",
+    "below/child.yaml": "{extends: ../whole.yaml, seeds: [3], training: {steps: 8}, methods: {sapo: {}}}",
+    "below/grandchild.yaml": "{extends: child.yaml, validation: null, training: {top_p: null}}",
+    "null.yaml": "evaluation: {max_model_len: null, top_p: 1.0}",
+    "below/of_null.yaml": "{extends: ../null.yaml, evaluation: {top_p: 0.5}}",
+    "circle.yaml": "extends: below/../circle_too.yaml",
+    "circle_too.yaml": "extends: circle.yaml",
+    "lost.yaml": "extends: nowhere.yaml",
+    "number.yaml": "extends: 3",
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "below/child.yaml",
+            {"seeds": [3], "training": {"steps": 8, "top_p": 0.9}, "methods": {"sapo": {}}, "validation": {"every": 1}},
+        ),
+        ("below/of_null.yaml", {"evaluation": {"max_model_len": None, "top_p": 0.5}}),
+        ("below/grandchild.yaml", {"seeds": [3], "training": {"steps": 8}, "methods": {"sapo": {}}}),
+    ],
+)
+def test_settings_are_merged_and_sections_replaced(directory: Path, name: str, expected: dict[str, Any]) -> None:
+    assert read_study_file(directory / name) == expected
+
+
+def test_the_command_line_changes_what_was_taken_over(directory: Path) -> None:
+    content = read_study([directory / "below" / "child.yaml"], {"training": {"steps": "9"}})
+    assert content["training"] == {"steps": 9, "top_p": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("circle.yaml", "which extends this file"), ("lost.yaml", "no such file"), ("number.yaml", "is 3")],
+)
+def test_a_parent_that_cannot_be_is_one_line(directory: Path, name: str, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_study_file(directory / name)
+    assert caught.value.key == "extends" and words in caught.value.found
+
+
+def test_a_model_extends_one_of_the_study_that_its_file_extends(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("{extends: smoke.yaml, models: {wide: {extends: tiny, architecture: {hidden_size: 96}}}}")
+    content, tiny = read_study_file(file), read_study_file(CONFIG / "smoke.yaml")["models"]["tiny"]
+    assert content["models"] == {"wide": {**tiny, "architecture": {**tiny["architecture"], "hidden_size": 96}}}
+    file.write_text("{extends: smoke.yaml, models: {wide: {extends: huge}}}")
+    with pytest.raises(InvalidInput, match=r"models\.wide\.extends: is 'huge'; accepted: tiny"):
+        read_study_file(file)
+    file.write_text("{extends: parent.yaml, models: {wide: {extends: tiny}}}")
+    for models in ("5", "", "{tiny: 5}"):
+        (tmp_path / "parent.yaml").write_text(f"models: {models}")
+        with pytest.raises(InvalidInput, match=r"models\.wide\.extends: is 'tiny'; accepted: a model of the study"):
+            read_study_file(file)
+
+
+def test_extends_stands_in_a_file_alone(tmp_path: Path) -> None:
+    content = read_study([CONFIG / "smoke.yaml"], {"extends": "config.yaml"})
+    with pytest.raises(InvalidInput) as caught:
+        Study.resolve(content, "smoke.yaml")
+    assert caught.value.key == "extends"
+
+
+@pytest.mark.parametrize("name", ["scores", "."])
+def test_what_is_no_file_for_snakemake_is_told_in_a_line(directory: Path, name: str) -> None:
+    """``snakemake --configfile FILE scores``: Snakemake takes the target for a second file."""
+    with pytest.raises(UserError, match=r"no such file; --configfile takes every word|Is a directory"):
+        check_config_files([directory / "whole.yaml", directory / name])

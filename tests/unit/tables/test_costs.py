@@ -94,9 +94,7 @@ def test_the_base_model_costs_its_evaluation_alone(synthetic_study: Study) -> No
         ("s\tmax_rss\n1.0\t2.0\t3.0\n", 1.0, 2.0),  # a value too many moves no other
     ],
 )
-def test_a_job_takes_its_mean_time_and_its_largest_memory(
-    tmp_path: Path, content: str, seconds: float, memory: float | None
-) -> None:
+def test_mean_time_and_largest_memory_count(tmp_path: Path, content: str, seconds: float, memory: float | None) -> None:
     path = tmp_path / "job.tsv"
     path.write_text(content)
     assert read_benchmark_file(path) == (seconds, memory)
@@ -106,9 +104,7 @@ def test_a_job_takes_its_mean_time_and_its_largest_memory(
     ("seconds", "measured", "estimate"),
     [("10.0", "8.0", 8.0), ("45.5", "30.0", 30.0), ("60.5", "30.0", 30.0 * 60.5 / 45.5), ("31.0", "15.5", 31.0)],
 )
-def test_cpu_time_after_snakemakes_last_look_counts_as_that_before(
-    tmp_path: Path, seconds: str, measured: str, estimate: float
-) -> None:
+def test_cpu_time_after_the_last_look_counts(tmp_path: Path, seconds: str, measured: str, estimate: float) -> None:
     path = tmp_path / "job.tsv"
     path.write_text(f"s\tmax_rss\tcpu_time\n{seconds}\t1\t{measured}\n")
     assert read_cpu_seconds(path) == pytest.approx(estimate)
@@ -136,9 +132,7 @@ def test_a_file_that_is_no_benchmark_file_has_no_seconds(tmp_path: Path, content
 
 @pytest.mark.parametrize("damaged", [None, b"", b"\0\xff\tx"])
 @pytest.mark.parametrize("stage", ["train", "sample", "grade"])
-def test_a_lost_or_damaged_cost_is_a_dash_and_blocks_nothing(
-    editable_study: Study, stage: str, damaged: bytes | None
-) -> None:
+def test_a_lost_cost_is_a_dash(editable_study: Study, stage: str, damaged: bytes | None) -> None:
     results = editable_study.results
     path = results / f"costs/{stage}/tiny-delta-s1.tsv"
     path.unlink() if damaged is None else path.write_bytes(damaged)

@@ -8,9 +8,27 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evals.core.records import BASE
+from evals.core.errors import UserError
+from evals.core.files import read_json, write_json, write_parquet
+from evals.core.manifest import verify_outputs
+from evals.core.records import BASE, Chosen
+from evals.tables.checkpoints import write_checkpoints_table
 from evals.tables.pass_at_k import Curve, curves, write_pass_at_k_table
-from tests.unit.synthetic_results import Study
+from evals.tables.phenomena import (
+    Evidence,
+    Phenomenon,
+    answer,
+    entropy_law,
+    gain,
+    metric_change,
+    metric_ratio,
+    read_phenomena,
+    spread_of_seeds,
+    write_phenomena_table,
+)
+from rlvr.study.source_files import CONFIG
+from tests.stages import status
+from tests.unit.synthetic_results import Study, write_small_study
 
 
 def test_a_curve_is_the_mean_of_all_choices_of_k_responses(synthetic_study: Study) -> None:
@@ -52,3 +70,139 @@ def test_the_table_has_every_method_with_its_lead_over_the_base_model(synthetic_
     assert table["method"].to_list() == [row.method for row in results.conditions]
     assert table["base_ahead_from"].isna().to_list() == [row.method == BASE for row in results.conditions]
     assert f"k = {results.samples_per_problem}" in (tmp_path / "pass_at_k.md").read_text()
+
+
+# The table of last and best policies, of two fabricated studies that stand for both.
+
+
+@pytest.fixture(scope="module")
+def best(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Another study of the same methods, whose runs stand for the best policies."""
+    return write_small_study(tmp_path_factory.mktemp("best"), steps=4)
+
+
+def choices(study: Study) -> list[Path]:
+    """Every training of ``study`` chose its policy after 4 steps."""
+    paths = []
+    for method in ("grpo", "dapo", "delta"):
+        for seed in (1, 2):
+            path = study.results / "runs" / f"tiny-{method}-s{seed}" / "chosen.json"
+            averages = {"4": 0.75, "8": 0.5}
+            choice = Chosen(run="r", benchmark="chain_3", samples_per_problem=2, step=4, averages=averages)
+            write_json(path, choice.to_json())
+            paths.append(path)
+    return paths
+
+
+def write(last: Study, best: Study, chosen: list[Path], out: Path) -> int:
+    of_best = best.scores, best.comparisons, best.runs_file
+    return status(write_checkpoints_table, last.read(), *of_best, chosen, out)
+
+
+def test_both_policies_of_every_method_are_rows(synthetic_study: Study, best: Study, tmp_path: Path) -> None:
+    out = tmp_path / "checkpoints"
+    assert write(synthetic_study, best, choices(best), out) == 0
+    frame = pd.read_csv(tmp_path / "checkpoints.csv")
+    assert frame["checkpoint"].tolist() == ["base", *["last", "best"] * 3]
+    assert frame["steps"].tolist()[1:3] == [pytest.approx(float("nan"), nan_ok=True), "4 4"]
+    scores = next(read_json(path) for path in best.scores if path.stem == "chain_3")["scores"]
+    own = [row["average_at_k"] for row in scores if row["method"] == "delta"]
+    row = frame[(frame["method"] == "delta") & (frame["checkpoint"] == "best")].iloc[0]
+    assert row["chain_3"] == pytest.approx(sum(own) / 2)
+    assert row["chosen_average"] == 0.75 and row["selected_on"] == "chain_3"
+    text = (tmp_path / "checkpoints.md").read_text()
+    assert "of 2 policies along each training" in text and "selected on" in text
+    rows = [line for line in text.splitlines() if line.startswith("| DelTA")]
+    assert ["†" in line for line in rows] == [False, True, False, True]  # in both tables of the best alone
+    assert "Without chain_3 (%)" in text
+    assert set(verify_outputs(tmp_path / "checkpoints.manifest.json", "table").inputs) > set(map(str, choices(best)))
+
+
+def test_trainings_with_fewer_policies_are_said(synthetic_study: Study, best: Study, tmp_path: Path) -> None:
+    paths = choices(best)
+    write_json(paths[2], {**read_json(paths[2]), "averages": {"4": 0.75}})
+    assert write(synthetic_study, best, paths, tmp_path / "checkpoints") == 0
+    assert "of 1 to 2 policies along each training" in (tmp_path / "checkpoints.md").read_text()
+
+
+def test_a_choice_that_is_missing_is_refused(synthetic_study: Study, best: Study, tmp_path: Path) -> None:
+    assert write(synthetic_study, best, choices(best)[1:], tmp_path / "checkpoints") == 2
+
+
+# Known effects: rows of the shipped file, what each statistic measures, and the answer that an interval gives.
+
+FILE = CONFIG / "phenomena.yaml"
+
+
+@pytest.fixture
+def evidence(synthetic_study: Study, tmp_path: Path) -> Evidence:
+    """The made-up study, whose runs recorded an entropy that halves and a reward that follows it by the law."""
+    results = synthetic_study.read()
+    for number, run in enumerate(run for run in results.runs if run.seed is not None):
+        entropy = np.linspace(1.0, 0.5, 6) * (1 + 0.01 * number)
+        frame = {"entropy": entropy, "reward_mean": 3.0 - np.exp(entropy), "clip_fraction": [0.01 * (1 + number)] * 6}
+        (tmp_path / run.run).mkdir()
+        write_parquet(tmp_path / run.run / "metrics.parquet", pd.DataFrame(frame))
+    return Evidence(results, None, tmp_path)
+
+
+def test_every_row_says_what_it_measures_or_what_is_lacking() -> None:
+    rows = read_phenomena(FILE)
+    assert len(rows) > 20 and len({row.effect for row in rows}) == len(rows)
+    for row in rows:
+        assert (row.statistic is None) == (row.lacks is not None)
+        assert row.statistic is None or row.reproduced or row.in_part
+
+
+def test_statistics_of_runs_are_over_seeds_of_the_same_number(evidence: Evidence) -> None:
+    change = metric_change(evidence, "entropy", "dapo")
+    assert change is not None and change[0] == pytest.approx(0.5)
+    law = entropy_law(evidence, "dapo")
+    assert law is not None and law[0] == pytest.approx(1.0)
+    ratio, again = (metric_ratio(evidence, "clip_fraction", *pair) for pair in (("delta", "dapo"), ("dapo", "delta")))
+    assert ratio is not None and again is not None and ratio[0] * again[0] == pytest.approx(1.0)
+    assert ratio[1][0] * again[1][1] == pytest.approx(1.0)
+    assert metric_ratio(evidence, "clip_fraction", "gspo", "dapo") is None, "the study has no such method"
+
+
+def test_differences_and_spreads_are_those_of_the_study(evidence: Evidence) -> None:
+    compared = evidence.results.comparison(evidence.results.condition("delta"), "dapo")  # type: ignore[arg-type]
+    measured = gain(evidence, "delta", "dapo")
+    assert compared is not None and measured is not None and measured[0] == pytest.approx(100 * compared.difference)
+    names = evidence.results.benchmarks
+    of_both = gain(evidence, "delta", "dapo", names)
+    assert of_both is not None and of_both[0] == pytest.approx(measured[0])
+    scores = [100 * score for score in evidence.results.average(evidence.results.condition("dapo")).by_seed]  # type: ignore[arg-type]
+    spread = spread_of_seeds(evidence, "dapo")
+    assert spread is not None and spread[0] == pytest.approx(np.std(scores, ddof=1)) and spread[1][0] < spread[0]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "said"),
+    [
+        ((5.0, (4.0, 6.0)), "reproduced"),
+        ((5.0, (1.0, 6.0)), "in part"),
+        ((2.0, (1.0, 3.0)), "in part"),
+        ((0.5, (0.4, 0.6)), "not"),
+        ((math.inf, (math.inf, math.inf)), "not"),
+        (None, "not measured: the study lacks the methods"),
+    ],
+)
+def test_the_whole_interval_reproduces(estimate: tuple[float, tuple[float, float]] | None, said: str) -> None:
+    row = Phenomenon(effect="x", source="y", published="z", statistic="gain", reproduced=(3.0, 9.0), in_part=(1.0, 9.0))
+    assert answer(row, estimate) == said
+
+
+def test_the_table_counts_the_answers(evidence: Evidence, tmp_path: Path) -> None:
+    write_phenomena_table(evidence.results, FILE, evidence.training, tmp_path / "phenomena")
+    answers = pd.read_csv(tmp_path / "phenomena.csv")["answer"]
+    shown = (tmp_path / "phenomena.md").read_text()
+    assert f"shows {(answers == 'reproduced').sum()} of {len(answers)} known effects" in shown
+    assert "none [none, none]" not in answers.to_list()
+
+
+def test_a_statistic_that_there_is_not_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("rows: [{effect: a, source: b, published: c, statistic: gains}]\n")
+    with pytest.raises(UserError, match=r"mine\.yaml: row 1: statistic: is 'gains' \(did you mean gain\?\); accepted"):
+        read_phenomena(file)

@@ -2,18 +2,21 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from evals.core.comparisons import Look
+from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
 from evals.core.records import BASE
 from evals.tables.audit import write_audit_table
 from evals.tables.by_seed import write_by_seed_table
 from evals.tables.layout import latex
 from evals.tables.main import main_columns, main_tables, read_costs, short_table, write_main_table
+from evals.tables.numbers import NOTHING
 from evals.tables.robust import write_robust_table
 from tests.stages import status
 from tests.unit.synthetic_results import Study
@@ -47,7 +50,7 @@ def _rows(text: str) -> list[list[str]]:
 
 def test_every_row_of_the_main_table_carries_its_cost(written: Path) -> None:
     header, _, base, *methods = _rows((written / "main.md").read_text())
-    cost = [header.index(name) for name in ("Tokens", "Steps", "Train (s)", "CPU (s)", "Eval (s)", "Memory (MiB)")]
+    cost = [header.index(name) for name in ("Tokens", "Updates", "Train (s)", "CPU (s)", "Eval (s)", "Memory (MiB)")]
     assert [row[0] for row in (base, *methods)] == ["Base model", "GRPO", "DAPO", "DelTA"]
     assert all(row[place] not in ("–", "") for row in methods for place in cost)
     assert [base[place] == "–" for place in cost] == [True, True, True, True, False, False]
@@ -72,9 +75,7 @@ def test_a_seed_that_fell_is_counted_in_both_tables(editable_study: Study, tmp_p
     assert len(results.average(row).by_seed) == 2  # the figure shows the seed that fell
 
 
-def test_the_variance_of_a_difference_is_shown_by_level_and_the_interval_over_base_models(
-    editable_study: Study, tmp_path: Path
-) -> None:
+def test_variance_by_level_and_the_interval_over_base_models(editable_study: Study, tmp_path: Path) -> None:
     content = json.loads(editable_study.comparisons.read_text())
     for row in content["comparisons"]:
         row |= {"bases": 3, "interval_over_bases": [-0.02, 0.31], "difference": 0.1}
@@ -98,9 +99,7 @@ def test_the_reference_is_not_compared_with_itself(written: Path) -> None:
     assert {row[0]: row[verdict] for row in rows}["DelTA"] == "better"
 
 
-def test_the_main_table_shows_p_of_one_comparison_and_after_holm_over_the_methods(
-    written: Path, synthetic_study: Study
-) -> None:
+def test_the_main_table_shows_p_alone_and_after_holm(written: Path, synthetic_study: Study) -> None:
     text = (written / "main.md").read_text()
     header, _, *rows = _rows(text)
     shown = {row[0]: (row[header.index("p")], row[header.index("p (Holm)")]) for row in rows}
@@ -191,24 +190,15 @@ def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path
     assert shown_cells["No answer"] == f"{100 * 11 / (12 * 32):.1f}"
     assert shown_cells["Disagree"] == f"{100 * 3 / (12 * 32):.1f}"
     assert (shown_cells["Only ours (count)"], shown_cells["Only second (count)"]) == ("7", "14")
-    assert (hidden_cells["Compared"], hidden_cells["Disagree"], hidden_cells["Second failed (count)"]) == (
-        "withheld",
-        "–",
-        "–",
-    )
+    assert [hidden_cells[name] for name in ("Compared", "Disagree", "Second failed (count)")] == ["withheld", "–", "–"]
     frame = pd.read_csv(tmp_path / "audit.csv")
     assert list(frame["run"]) == 2 * [run["run"] for run in editable_study.runs()]
     assert frame["disagreement"][0] == 3 / (12 * 32) and frame["compared"].isna().sum() == 7
-    assert set(verify_outputs(tmp_path / "audit.manifest.json", "table").outputs) == {
-        "audit.md",
-        "audit.csv",
-        "audit.tex",
-    }
+    outputs = set(verify_outputs(tmp_path / "audit.manifest.json", "table").outputs)
+    assert outputs == {"audit.md", "audit.csv", "audit.tex"}
 
 
-def test_an_audit_without_a_run_is_one_line(
-    editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_audit_without_a_run(editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     audits = [path for path in editable_study.audits if path.parent.parent.name != "tiny-grpo-s1"]
     assert status(write_audit_table, audits, editable_study.runs_file, tmp_path / "audit") == 2
     assert "audits: chain_3: lack tiny-grpo-s1, which the study has" in capsys.readouterr().err
@@ -241,6 +231,9 @@ def test_the_short_table_has_what_a_paper_needs_in_one_float(synthetic_study: St
     base = replace(results, runs=tuple(run for run in results.runs if run.method == BASE))
     (float_,) = latex([short_table(base, main_columns(base, costs, {}))]).split(r"\begin{table*}")[1:]
     assert r"Method & avg@32 (\%) \\" in float_ and "MDE" not in float_, "one model is compared with nothing"
+    whole = main_tables(base, costs, {}, [])[0]
+    assert whole.header[:2] == ("Method", "avg@32 (%)") and "Eval (s)" in whole.header and len(whole.header) < 6
+    assert not any(set(cells) == {NOTHING} for cells in zip(*whole.rows, strict=True)), "no column of dashes"
 
 
 def test_the_same_inputs_give_the_same_bytes(written: Path, synthetic_study: Study, tmp_path: Path) -> None:
@@ -249,11 +242,49 @@ def test_the_same_inputs_give_the_same_bytes(written: Path, synthetic_study: Stu
         assert (tmp_path / f"main.{ending}").read_bytes() == (written / f"main.{ending}").read_bytes()
 
 
-def test_bad_input_is_one_line_and_writes_nothing(
-    editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_writes_nothing(editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     editable_study.comparisons.write_text("{")
     assert write(editable_study, "main", tmp_path / "out" / "main") == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and "comparisons.json" in error
     assert not (tmp_path / "out").exists()
+
+
+def _edit(path: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_conditions_are_methods_in_study_order_with_the_base_model_first(editable_study: Study) -> None:
+    _edit(editable_study.runs_file, lambda runs: runs.append(runs.pop(0)))  # the base model now stands last
+    conditions = editable_study.read().conditions
+    assert [condition.method for condition in conditions] == [BASE, "grpo", "dapo", "delta"]
+    assert [condition.seeds for condition in conditions] == [(), (1, 2), (1, 2), (1, 2)]
+
+
+def test_unknown_keys_are_passed_over(editable_study: Study) -> None:
+    _edit(editable_study.scores[0], lambda content: content["scores"][0].update(future=1))
+    _edit(editable_study.comparisons, lambda content: content.update(future=1))
+    editable_study.read()
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("scores/chain_3", lambda content: content["scores"][2].pop("average_at_k"), "scores.2: lacks average_at_k"),
+        ("scores/chain_3", lambda content: content["scores"][2].pop("correct_counts"), "scores.2: lacks correct_co"),
+        ("scores/chain_3", lambda content: content["scores"][2].update(correct_counts=[1] * 11), "accepted: 12"),
+        ("scores/chain_3", lambda content: content["scores"][2].update(correct_counts=[33] * 12), "accepted: 0..32"),
+        ("scores/chain_3", lambda content: content["scores"][2].update(correct_counts=[-1] * 12), "accepted: 0..32"),
+        ("scores/chain_3", lambda content: content.update(samples_per_problem=64), "64 of chain_3, 32 of nested_sums"),
+        ("scores/nested_sums", lambda content: content["scores"].pop(1), "scores: no score for tiny-grpo-s1"),
+        ("comparisons", lambda content: content["comparisons"][0].pop("verdict"), "comparisons.0: lacks verdict"),
+        ("comparisons", lambda content: content["comparisons"].pop(0), "comparisons: none of tiny grpo against dapo"),
+    ],
+)
+def test_partial_results_refused(editable_study: Study, file: str, change: Callable[[Any], object], said: str) -> None:
+    _edit(editable_study.results / f"{file}.json", change)
+    with pytest.raises(UserError) as error:
+        editable_study.read()
+    assert said in str(error.value) and "\n" not in str(error.value)

@@ -50,9 +50,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
         yield opened
 
 
-def test_curves_are_means_over_all_seeds_and_bars_equal_the_table(
-    projected: Study, addresses: dict[str, str], page: Page
-) -> None:
+def test_curves_are_means_and_bars_equal_the_table(projected: Study, addresses: dict[str, str], page: Page) -> None:
     """However many trainings there are: MLflow would average the hundred that it loads at first."""
     page.open(addresses["curves"], width=1600, height=1200)
     page.wait(f"{_DRAWN}.length >= 3")
@@ -71,9 +69,7 @@ def test_curves_are_means_over_all_seeds_and_bars_equal_the_table(
     assert all(len(chart) >= 3 and min(map(min, chart)) >= 8 for chart in lines), "eight steps were trained"
 
 
-def test_scores_are_rows_from_the_highest_to_the_lowest(
-    projected: Study, addresses: dict[str, str], page: Page
-) -> None:
+def test_scores_are_sorted_rows(projected: Study, addresses: dict[str, str], page: Page) -> None:
     page.open(addresses["scores"], width=1600, height=1200)
     score = "eval/all/avg_at_32"
     runs = {name: run for name, run in runs_of(projected).items() if run.data.tags["stage"] == "train"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from evals.core.errors import InvalidInput, UserError
@@ -16,13 +16,15 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
 from evals.problems.arithmetic import FAMILIES
 from evals.problems.problem_set import write_problem_set
-from rlvr.engines.verl.launch import PLAIN_TEXT, Places, launch
+from rlvr.engines.verl import registered
+from rlvr.engines.verl.launch import CLUSTER_VARIABLE, PLAIN_TEXT, RUN_VARIABLE, Places, launch
 from rlvr.engines.verl.prompts import prompts_by_verl, require_ends, write_prompts
+from rlvr.engines.verl.registered import group_ids
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 from tests.unit.generation.test_thinking import a_model
-from tests.unit.verl.conftest import make_cluster, make_run
+from tests.unit.verl.conftest import CLUSTER, make_cluster, make_run, run_content
 
 TEMPLATE = "{{ bos_token }}{% for turn in messages %}U {{ turn.content }} <turn>{% endfor %}"
 WORDS = ["What", "is", "1", "+", "2", "?", "Answer", ":", "U"]
@@ -86,9 +88,7 @@ def test_a_prompt_with_other_tokens_is_an_error(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_ends_are_printed_and_an_end_of_turn_that_ends_no_rollout_by_verl_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_end_that_verl_lacks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chat = TEMPLATE.replace("U {{ turn.content }} <turn>", "{{ turn.content }} <turn>")
     model = checkpoint(tmp_path, begins=True)
     (tmp_path / "chat_template.jinja").write_text(chat)
@@ -154,3 +154,66 @@ def test_prompts_that_are_too_long_are_left_out_and_counted(tmp_path: Path, caps
     assert [row["extra_info"]["id"] for row in parquet.read_table(path).to_pylist()] == ["train-0", "train-2"]
     with pytest.raises(InvalidInput, match="is 4; accepted: at least 5, the shortest prompt"):
         left_out(4)
+
+
+# The run of a process of verl: its grader, and the numbers of its prompts.
+
+
+def test_prompts_are_numbered_as_they_come() -> None:
+    assert group_ids(["x", "a", "x", "b"]).tolist() == [0, 1, 0, 2]
+
+
+def byte_level(directory: Path) -> tuple[Checkpoint, Tokenizer]:
+    """A checkpoint whose tokens are bytes."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    write_json(directory / "config.json", {"model_type": "llama", "eos_token_id": 0})
+    return Checkpoint(directory), tokenizer
+
+
+VERIFIERS = Path(__file__).parents[3] / "config/verifiers"
+VERIFIER = """
+def verify(problem, response):
+    return 0.25 if response == problem["solution"] else response == problem["answer"]
+"""
+
+
+CODE = json.dumps({"inputs": ["1 2"], "outputs": ["3"]})
+
+
+@pytest.mark.parametrize(
+    ("verifier", "row", "rewards"),
+    [
+        (None, None, {"2": 0, r"\boxed{2}": 1, "1 + 1": 0}),
+        (VERIFIER, {"answer": "2", "solution": "1 + 1"}, {"2": 1, r"\boxed{2}": 0, "1 + 1": 0.25}),
+        ("program.py", {"answer": "4567890123"}, {"b=a+4\n\\boxed{b}": 1, "b=a+3\n\\boxed{b}": 0}),
+        ("program_tests.py", {"answer": CODE}, {"```python\nprint(3)\n```": 1, "```\nprint(input())\n```": 0}),
+    ],
+)
+def test_rewards_are_those_of_the_grader_or_of_a_verifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verifier: str | None, row: Any, rewards: dict[str, float]
+) -> None:
+    content = run_content()
+    if verifier is not None:
+        content["verifier"] = {"directory": "results/verifiers/train", "version": 1}
+        (tmp_path / "verl").mkdir()
+        source = (VERIFIERS / verifier).read_text() if verifier.endswith(".py") else verifier
+        (tmp_path / "verl/verifier.py").write_text(source)
+    for variable, name, each in ((RUN_VARIABLE, "run.json", content), (CLUSTER_VARIABLE, "cluster.json", CLUSTER)):
+        write_json(tmp_path / name, each)
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    for cached in (registered.current_run, registered._pool):
+        cached.cache_clear()
+    truth = "2" if row is None else json.dumps({"id": "p", **row})
+    checkpoint, tokenizer = byte_level(tmp_path)
+    try:
+        graded = {
+            text: registered.grade(checkpoint, [], tokenizer.encode(text).ids, True, truth).reward for text in rewards
+        }
+        assert graded == rewards
+    finally:
+        registered._pool().close()
+        for cached in (registered.current_run, registered._pool):
+            cached.cache_clear()

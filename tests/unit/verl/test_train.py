@@ -45,6 +45,7 @@ def save_state(directory: Path, step: int) -> Path:
         for part in ("model", "optim"):
             (state / "actor" / f"{part}_world_size_2_rank_{rank}.pt").write_bytes(bytes([step, rank]) * 100)
     (state / "data.pt").write_bytes(b"position")
+    write_json(state / "actor" / OPTIMIZER, {})
     record(state, step)
     (directory / TRACKER).write_text(str(step))
     return state
@@ -59,7 +60,8 @@ def test_the_newest_state_is_continued(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["truncated", "missing", "no manifest", "empty manifest", "[]", '{"files": ["data.pt"]}', "{}"]
+    "damage",
+    ["truncated", "missing", "never written", "no manifest", "empty manifest", "[]", '{"files": ["data.pt"]}', "{}"],
 )
 def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
     save_state(tmp_path, 2)
@@ -69,6 +71,9 @@ def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path, damage: st
         shard.write_bytes(shard.read_bytes()[:10])
     elif damage == "missing":
         shard.unlink()
+    elif damage == "never written":
+        (state / "actor" / OPTIMIZER).unlink()
+        record(state, 4)
     elif damage == "no manifest":
         (state / MANIFEST).unlink()
     else:
@@ -120,7 +125,8 @@ def test_what_was_measured_of_steps_that_are_done_again_is_dropped(tmp_path: Pat
 def test_the_manifest_names_every_file(tmp_path: Path) -> None:
     state = save_state(tmp_path, 3)
     shards = {f"actor/{part}_world_size_2_rank_{rank}.pt": 200 for part in ("model", "optim") for rank in range(2)}
-    assert read_json(state / MANIFEST) == {"step": 3, "training": state.parent.name, "sizes": {**shards, "data.pt": 8}}
+    sizes = {**shards, f"actor/{OPTIMIZER}": 3, "data.pt": 8}
+    assert read_json(state / MANIFEST) == {"step": 3, "training": state.parent.name, "sizes": sizes}
 
 
 def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, places: Places) -> None:
@@ -157,9 +163,7 @@ def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, pl
 
 
 @pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
-def test_verl_on_one_node_starts_a_ray_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None
-) -> None:
+def test_one_node_has_its_own_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
     monkeypatch.setattr("rlvr.engines.verl.train._LOOK_SECONDS", 0.05)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address:

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json
+from evals.core.files import read_json, write_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import VerlRun
 from rlvr.engines.result import checkpoint_directory
 from rlvr.engines.verl import train as module
-from rlvr.engines.verl.checkpoints import prepare_resume, record, remove_old, steps
+from rlvr.engines.verl.checkpoints import OPTIMIZER, prepare_resume, record, remove_old, steps
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.metrics import MEASURED, Display, write_step
 from rlvr.engines.verl.train import Execution, train
@@ -50,6 +50,7 @@ class Verl:
             write_step(places.state, step, row)
             (state / "actor").mkdir(parents=True)
             (state / "actor" / "shard.pt").write_bytes(bytes([step]))
+            write_json(state / "actor" / OPTIMIZER, {})
             record(state, step)
             remove_old(places.state, execution.cluster.checkpoints_kept, checkpoints_at)
             if step == self.killed_before_metrics_of:
@@ -143,9 +144,7 @@ def test_metrics_are_those_of_the_settings_and_not_of_others_that_were_tried(mac
 
 
 @pytest.mark.parametrize("step", [2, STEPS])
-def test_a_kill_between_a_state_and_its_metrics_costs_what_the_update_measured_alone(
-    machine: Machine, step: int
-) -> None:
+def test_a_kill_after_a_state_costs_what_the_update_measured(machine: Machine, step: int) -> None:
     machine.verl.killed_before_metrics_of = step
     if step < STEPS:
         with pytest.raises(UserError, match=f"step {step} .*of {STEPS}: killed by SIGKILL"):
@@ -221,9 +220,7 @@ def test_policies_of_earlier_steps_are_kept(machine: Machine) -> None:
     assert machine.verl.attempts == [0]
 
 
-def test_what_was_merged_outlives_a_kill_and_what_was_not_is_merged_again(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_merged_outlives_a_kill(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     place, merge, ends = machine.path / "results/runs/r", vars(module)["merge"], iter([False, True])
 
     def interrupted(*arguments: Any) -> Any:

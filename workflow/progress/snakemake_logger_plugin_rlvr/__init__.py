@@ -202,9 +202,7 @@ class LogHandler(LogHandlerBase):
         for log in values["log"]:
             with contextlib.suppress(OSError):
                 logs[log] = Path(log).read_text(errors="replace")
-        if status := _STATUS.search(
-            values.get("rule_msg") or ""
-        ):  # not every cluster has one for memory
+        if status := _STATUS.search(values.get("rule_msg") or ""):  # not every cluster has one for memory
             ran_out = any("slurm_logs" in log and _MEMORY_RAN_OUT.search(text) for log, text in logs.items())
             name = "OUT_OF_MEMORY" if ran_out else status[1]
             end = f", {name}: {_ENDS[name].format(rule=values['rule_name'])}" if name in _ENDS else end

@@ -213,20 +213,6 @@ class LearningTax(Claim):
         least, most = (f"{', '.join(drifts.index[end])} ({2 ** drifts.iloc[end]:.2f} nats)" for end in (0, -1))
         return f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
 
-    method = (
-        "Of every compared run: mean reward and entropy over the last ten rollout steps (half of a shorter run), "
-        "and how far the log-odds of format tokens (`=`, line ends, the box and its end) moved between base model "
-        "and final checkpoint, on the rollouts of the first step looked into. Of the right ones among these, "
-        "solutions, the log-probability of the whole response was compared as well. Reward at equal tokens is the mean "
-        "over the later half of the rollout steps that were paid by as many generated tokens as the cheapest run took "
-        "in all. A run that differs from another one in its number of steps alone is the beginning of it, and its "
-        "checkpoint is a point of that one's drift over training. A contrast is the mean over all pairs of runs that "
-        "differ in one thing and share objective, batching, learning rate and seed otherwise: a seed gives both runs "
-        "of a pair the same order of problems and nothing else. Its interval is over pairs, so it holds the spread "
-        "between objectives too; drifts are compared by their logarithm. With three seeds a condition only large "
-        "differences can be told apart."
-    )
-
 
 def solution_changes(before: Tensor, after: Tensor, rollout_of: Tensor, right: Tensor) -> Tensor:
     """Return the change of the log-probability, in nats, of each whole response that is ``right`` [B] bool.

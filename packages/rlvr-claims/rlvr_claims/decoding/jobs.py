@@ -1,8 +1,6 @@
 """The long jobs of decoding. Code paths of arithmetic are chosen before numpy and torch are imported."""
 
-import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -42,8 +40,7 @@ def sweep(
     from evals.core.single_writer import single_writer
     from evals.grading.pool import GradingPool
     from evals.grading.verdict import Kind
-    from rlvr_claims.decoding.pair import read_pair
-    from rlvr_claims.decoding.sweep import sample_grid
+    from rlvr_claims.decoding.sweep import read_pair, sample_grid
 
     with single_writer(out / ".writer", "sweeps into this directory"), GradingPool(1) as pool:
         sample_grid(read_pair(*models, settings.dtype), problems, settings, grid, Kind(kind), pool, out)
@@ -71,44 +68,14 @@ def decode(
     first = next(iter(settings.values()))
     first.choose_code_paths()
     from evals.generation.evaluate import sample_benchmarks
-    from rlvr_claims.decoding.pair import identities, pair_draw, read_pair
+    from rlvr_claims.decoding.draw import PairDraw
     from rlvr_claims.decoding.settings import chosen_decoding
+    from rlvr_claims.decoding.sweep import identities, read_pair
 
     way = decoding if isinstance(decoding, Decoding) else chosen_decoding(*decoding, models[1].name)
     pair = read_pair(*models, first.dtype)
     parameters = {**identities(pair), "decoding": way.to_json()}
-    sample_benchmarks(pair, settings, out, partial(pair_draw, way, first), parameters)
-
-
-def grade(
-    samples: Path, problems: Path, kinds: Mapping[str, str], verifiers: Mapping[str, Path], workers: int, out: Path
-) -> None:
-    """Grade and audit samples on several benchmarks, each in a directory of its name.
-
-    Args:
-        samples: directory of the samples.
-        problems: directory of the problem sets.
-        kinds: benchmark -> how its responses are read.
-        verifiers: benchmark -> a user's function that grades it.
-        workers: processes that grade.
-        out: directory of the grades.
-    """
-    from evals.audit.run import SecondGrader, write_audit
-    from evals.core.single_writer import single_writer
-    from evals.grading.grade_file import grade_file
-    from evals.grading.pool import GradingPool
-
-    with ExitStack() as held:
-        held.enter_context(single_writer(out / ".writer", "grades into this directory"))
-        second = held.enter_context(SecondGrader(workers))
-        pools: dict[Path | None, GradingPool] = {}
-        for name, kind in kinds.items():
-            verifier, texts = verifiers.get(name), problems / name / "problems.jsonl"
-            if verifier not in pools:
-                pools[verifier] = held.enter_context(GradingPool(workers, verifier=verifier))
-            reasons = grade_file(samples / name / "samples.jsonl", texts, out / name, pools[verifier], kind)
-            write_audit(samples / name, out / name, texts, out / name / "audit.json", second)
-            print(f"{out / name}: {reasons.total()} samples graded", file=sys.stderr)
+    sample_benchmarks(pair, settings, out, partial(PairDraw, way, first), parameters)
 
 
 def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
