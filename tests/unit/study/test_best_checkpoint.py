@@ -64,6 +64,13 @@ def test_nothing_of_the_study_itself_changes(jobs: dict[str, Job]) -> None:
     assert added == {"table_checkpoints", "figure_validation_curves"}
 
 
+def test_a_best_policy_is_no_run_that_snakemake_tries_to_train(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs_of(smoke(checkpoint=BEST))
+    assert "KeyError" not in caplog.text + "".join(capfd.readouterr())
+
+
 def test_the_scores_that_decided_are_drawn_and_projected(studies: Studies, jobs: dict[str, Job]) -> None:
     names = [f"tiny-{method}_best-s{seed}" for method in studies.main.methods for seed in (1, 2)]
     choices = {f"results/runs/{name}/chosen.json" for name in names}
