@@ -118,7 +118,12 @@ def write_factorial_table(
             gain = cells_of(row, "p_value")
             cells_ = {"model": row.model, "kind": row.kind, "name": row.name, "effect": gain.pop("difference")}
             written.append({**cells_, **gain, "aliases": row.aliases})
-        notes = [note, described, *_distinguishable(places)] if name == "factorial" else [note]
+        notes = [note, described] if name == "factorial" else [note]
+        for model, on_model in places.items() if name == "factorial" else ():
+            certain = [row for row in on_model.values() if row.p_value_holm <= LEVEL]
+            certain.sort(key=lambda row: -abs(row.difference))
+            said = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
+            notes.append(f"Distinguishable on {model}: {', '.join(said) or 'none'}.")
         tables += [make_table(name, title, *across(Column(heading, str), places, tested), notes)] if effects else []
     aliased = [row for row in rows if row[1] == study.models[0] and row[3]]
     columns: Columns = [Column("Effect", itemgetter(2)), Column("Aliased with", itemgetter(3))]
@@ -149,15 +154,6 @@ def _corrected(rows: Sequence[tuple[str, str, str, str, Difference]]) -> list[Ef
         value, interval = float(estimate.estimate), (float(low), float(high))
         effects.append(Effect(*row[:4], value, interval, p_value, corrected, smallest))
     return effects
-
-
-def _distinguishable(effects: Mapping[str, Mapping[str, Effect]]) -> Iterator[str]:
-    """Name the effects that are certain, in a sentence for every model."""
-    for model, rows in effects.items():
-        certain = [row for row in rows.values() if row.p_value_holm <= LEVEL]
-        certain.sort(key=lambda row: -abs(row.difference))
-        named = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
-        yield f"Distinguishable on {model}: {', '.join(named) or 'none'}."
 
 
 def write_sizes_table(results: Results, bases: Files, out: Path) -> None:

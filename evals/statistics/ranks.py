@@ -73,7 +73,7 @@ def decision_accuracy(
     """
 
     def share(means: FloatArray, of_others: Sequence[FloatArray]) -> FloatArray:
-        return np.mean([(1.0 + kendall_tau(means, other)) / 2.0 for other in of_others], axis=0)
+        return np.asarray(np.mean([(1.0 + kendall_tau(means, other)) / 2.0 for other in of_others], axis=0))
 
     def drawn(of: Means) -> FloatArray:
         return of.means + of.errors * generator.standard_t(of.freedoms, size=(draws, len(of.means)))

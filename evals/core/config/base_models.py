@@ -36,8 +36,7 @@ class Architecture(Settings):
         refuse(heads % shared, f"is {shared}", f"a divisor of num_attention_heads, {heads}", "num_key_value_heads")
 
 
-WORDED_FAMILIES = {"hundreds", "lists", "worded"}
-"""The families of problems in words."""
+WORDED_FAMILIES = {"hundreds", "lists", "worded"}  # the families of problems in words
 
 Fractions = Annotated[tuple[ShareOrZero, ...], Field(min_length=1)]
 
