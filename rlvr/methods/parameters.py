@@ -40,7 +40,8 @@ def hyper_parameter(
     return dataclasses.field(default=default, metadata={"description": description, "bounds": given})
 
 
-def parameters_of(declared: type[Any]) -> dict[str, Parameter]:
+@cache
+def parameters_of(declared: type[Any]) -> Mapping[str, Parameter]:
     """Describe the hyper-parameters of a dataclass, in the order of its fields."""
     hints = get_type_hints(declared)
     return {
@@ -74,7 +75,7 @@ class Component:
         _record_of_instances(declared).parse(vars(self), f"{self.kind} {self.name}")
 
     @classmethod
-    def parameters(cls) -> dict[str, Parameter]:
+    def parameters(cls) -> Mapping[str, Parameter]:
         """Describe what a catalogue entry may say of the component, in the order of its fields."""
         return parameters_of(cls)
 
