@@ -221,20 +221,13 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     known = tuple(records.read_runs(runs) if isinstance(runs, Path) else runs)
     if not scores:
         raise UserError("scores: names no file")
-    by_run: dict[tuple[str, str], Score] = {}
-    names, samples, clusters = list[str](), dict[str, int](), dict[str, Clusters]()
-    stated, by_topic = list[str](), list[str]()
-    for path in scores:
-        content = records.BenchmarkScores.read(path)
-        names.append(content.benchmark)
-        stated += [content.benchmark] if content.extraction else []
-        by_topic += [content.benchmark] if content.by_topic else []
-        samples[content.benchmark] = content.samples_per_problem
-        clusters[content.benchmark] = label(content.problem_ids, content.clusters)
-        by_run |= {(score.run, content.benchmark): score for score in content.scores}
-        missing = [run.run for run in known if (run.run, content.benchmark) not in by_run]
-        if missing:
+    contents = {path: records.BenchmarkScores.read(path) for path in scores}
+    by_run = {(score.run, of.benchmark): score for of in contents.values() for score in of.scores}
+    for path, content in contents.items():
+        if missing := [run.run for run in known if (run.run, content.benchmark) not in by_run]:
             raise InvalidInput(str(path), "scores", f"no score for {', '.join(missing)}, which the study has")
+    names = [content.benchmark for content in contents.values()]
+    samples = {content.benchmark: content.samples_per_problem for content in contents.values()}
     if len(set(samples.values())) > 1 and any(run.method != BASE for run in known):
         numbers = ", ".join(f"{k} of {name}" for name, k in samples.items())
         raise UserError(f"samples_per_problem: must be the same for every benchmark, found {numbers}")
@@ -256,9 +249,15 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         **{name: getattr(compared, name) for name in _OF_COMPARISONS},
         between_models=tuple(row for row in compared.comparisons if row.against_model is not None),
         contrasts={(row.model, row.method): row for row in compared.contrasts},
-        clusters=clusters,
-        by_topic=tuple(by_topic),
-        by_last_statement=tuple(stated),
+        clusters={of.benchmark: label(of.problem_ids, of.clusters) for of in contents.values()},
+        by_topic=tuple(of.benchmark for of in contents.values() if of.by_topic),
+        by_last_statement=tuple(of.benchmark for of in contents.values() if of.extraction),
         fallen=None if compared.fallen is None else frozenset(compared.fallen),
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )
+
+
+def read_directory(directory: Path) -> Results:
+    """Read the results of a finished study by their directory, ``results/``; benchmarks are in alphabetical order."""
+    scores = [path for path in sorted((directory / "scores").glob("*.json")) if ".manifest" not in path.name]
+    return read_results(directory / "runs.json", scores, directory / "comparisons.json")

@@ -91,6 +91,11 @@ def setting(description: str, default: Any = ..., **further: Any) -> Any:
     return Field(default, description=description, **further)
 
 
+def absent() -> Any:
+    """Declare a key that files leave out where it is None, as those from before there was such a key do."""
+    return Field(default=None, exclude_if=lambda value: value is None)
+
+
 def require(settings: Settings, keys: Iterable[str], key: str = "") -> None:
     """Check that ``settings``, which stand under ``key``, have ``keys``; null leaves one out."""
     stated = {name for name in settings.model_fields_set if getattr(settings, name) is not None}
@@ -117,8 +122,7 @@ def with_defaults(record: type[R], **defaults: Any) -> type[R]:
     return create_model(record.__name__, __base__=record, __doc__=record.__doc__, **fields)
 
 
-PARTIAL = "Partial"
-"""The beginning of the name of a record whose keys may all be left out."""
+PARTIAL = "Partial"  # the beginning of the name of a record whose keys may all be left out
 
 
 class partial:

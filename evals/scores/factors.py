@@ -25,11 +25,10 @@ from evals.statistics.factorial import Design
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 from evals.statistics.resampling import holm
-from evals.statistics.weighting import weighted_mean
 from evals.tables import numbers
+from evals.tables.families import means_of
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text, difference_text
-from evals.tables.robust import score_matrix
 
 LEVEL, DRAWS = 0.05, 10_000
 _FAMILIES = (
@@ -119,7 +118,12 @@ def write_factorial_table(
             gain = cells_of(row, "p_value")
             cells_ = {"model": row.model, "kind": row.kind, "name": row.name, "effect": gain.pop("difference")}
             written.append({**cells_, **gain, "aliases": row.aliases})
-        notes = [note, described, *_distinguishable(places)] if name == "factorial" else [note]
+        notes = [note, described] if name == "factorial" else [note]
+        for model, on_model in places.items() if name == "factorial" else ():
+            certain = [row for row in on_model.values() if row.p_value_holm <= LEVEL]
+            certain.sort(key=lambda row: -abs(row.difference))
+            said = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
+            notes.append(f"Distinguishable on {model}: {', '.join(said) or 'none'}.")
         tables += [make_table(name, title, *across(Column(heading, str), places, tested), notes)] if effects else []
     aliased = [row for row in rows if row[1] == study.models[0] and row[3]]
     columns: Columns = [Column("Effect", itemgetter(2)), Column("Aliased with", itemgetter(3))]
@@ -150,15 +154,6 @@ def _corrected(rows: Sequence[tuple[str, str, str, str, Difference]]) -> list[Ef
         value, interval = float(estimate.estimate), (float(low), float(high))
         effects.append(Effect(*row[:4], value, interval, p_value, corrected, smallest))
     return effects
-
-
-def _distinguishable(effects: Mapping[str, Mapping[str, Effect]]) -> Iterator[str]:
-    """Name the effects that are certain, in a sentence for every model."""
-    for model, rows in effects.items():
-        certain = [row for row in rows.values() if row.p_value_holm <= LEVEL]
-        certain.sort(key=lambda row: -abs(row.difference))
-        named = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
-        yield f"Distinguishable on {model}: {', '.join(named) or 'none'}."
 
 
 def write_sizes_table(results: Results, bases: Files, out: Path) -> None:
@@ -229,8 +224,7 @@ def _order_table(results: Results, models: Sequence[str], methods: Sequence[Mapp
     methods = [{model: replace(row, runs=results.held(row)) for model, row in on.items()} for on in methods]
     names, studies, repeated = [on[models[0]].runs[0].title for on in methods], list[Means](), list[str]()
     for model in models:
-        by_seed = [weighted_mean(score_matrix(results, on[model]).T, results.weights) for on in methods]
-        studies.append(Means.of(by_seed))
+        studies.append(means_of(results, [on[model] for on in methods]))
         generator = np.random.default_rng(stream_seed("order of methods", model))
         repeated.append("{:.2f} ({:.2f})".format(*repeated_tau(studies[-1], generator, DRAWS)))
     differences = [_differences(results, [on[model] for on in methods]) for model in models]

@@ -101,7 +101,7 @@ class Studies:
         """
         self._content, self._is_checked = content, is_checked
         self.by_folder, self.policies = dict[str, Study](), dict[str, Policy]()
-        self._plans = dict[tuple[str | bytes, ...], tuple[Study, dict[str, PlannedLook]]]()
+        self._plans = dict[tuple[object, ...], tuple[Study, dict[str, PlannedLook]]]()
         self.main = Study.resolve(content, source, is_checked)
         if self.main.folder and extended is not None and not is_checked:
             parent = Study.resolve(extended, f"what {source} extends")

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag
 
 from evals.core.config.source_table import SelectedRows, SourceTable
 from evals.core.errors import InvalidInput, refuse
-from evals.core.numbers import BOUNDED, Count, Index
+from evals.core.numbers import Count, Index, Several
 from evals.core.record import ExtensibleRecord, Settings, setting
 from evals.core.records import ProblemKind
 from evals.core.values import UNIQUE, Commit, Matching, Name, Prompt, Repository, Sha256, Text, Title
@@ -20,8 +20,9 @@ Kinds = Annotated[tuple[ProblemKind, ...], Field(min_length=1)]
 
 def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None:
     """Check that problems with several right answers are not graded by the one that they have."""
-    lacks = verifier is None and any(kind.family == "program" for kind in kinds)
-    refuse(lacks, "lacks verifier, which problems of family program need (config/verifiers/program.py)")
+    for kind in kinds:
+        lacks, name = verifier is None and kind.family in ("program", "countdown"), kind.family
+        refuse(lacks, f"lacks verifier, which problems of family {name} need (config/verifiers/{name}.py)")
 
 
 Verifier = Annotated[
@@ -92,7 +93,7 @@ class _Benchmark(Settings):
     title: Title = setting("the name in tables and figures")
     description: str | None = setting("for people", None)
     licence: str = setting("licence of the problems")
-    count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems of the source")
+    count: Several = setting("number of problems of the source")
     prompt: AnyPrompt = setting("text with {problem} in it once, or one each for base and chat models")
     verifier: Verifier = None
     extraction: Literal["marked", "last_statement"] = setting(
@@ -131,7 +132,7 @@ class GeneratedBenchmark(_Benchmark, ProblemKind):
 class _Reading(Settings):
     """The keys that decide how the rows of a source become problems, wherever it is."""
 
-    count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems of the source")
+    count: Several = setting("number of problems of the source")
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if unknown")
     gated: bool = setting("whether the texts must not be written anywhere")
     grader: Literal["math", "choice", "code"] = setting("how responses are graded (docs/grading.md)")
@@ -157,7 +158,7 @@ class _Reading(Settings):
 class BenchmarkProblems(_Reading, SourceTable):
     """Everything that decides a benchmark's problems."""
 
-    count: Annotated[int, Field(ge=2), BOUNDED] | None = None  # type: ignore[assignment]
+    count: Several | None = None  # type: ignore[assignment]
     sha256: Sha256 | None = None
     gated: bool = False
     columns: Columns | ReleaseName | None = None
@@ -194,7 +195,7 @@ class FileBenchmark(ReadBenchmark):
 
     source: Literal["path"] = setting("read from a file")
     licence: str = setting("licence of the problems", "not said")
-    count: Annotated[int, Field(ge=2), BOUNDED] | None = setting(  # type: ignore[assignment]
+    count: Several | None = setting(  # type: ignore[assignment]
         "number of problems of the file; null for any", None
     )
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null for any", None)

@@ -124,17 +124,13 @@ def _sections(root: Schema, definitions: dict[str, Schema], file: str, written: 
 
 def _line(key: str, field: Schema, is_required: bool, known: list[str]) -> str:
     """Write the line of a key: accepted values, what it is if it is left out, and the meaning."""
-    value = f"the keys of `{known[0]}`" if known else _value(field if is_required else _not_null(field))
+    # Null says no more than that a key may be left out.
+    branches = [branch for branch in field.get("anyOf", []) if is_required or branch != {"type": "null"}]
+    value = f"the keys of `{known[0]}`" if known else _value({**field, "anyOf": branches} if branches else field)
     accepted = ", ".join(filter(None, [value, _default(field)]))
     name = f"**`{key}`**" if is_required else f"`{key}`"
     meaning = field.get("description", "")
     return ": ".join(filter(None, [f"- {name} ({accepted})", "" if meaning == value else meaning]))
-
-
-def _not_null(schema: Schema) -> Schema:
-    """A schema without null, which says no more than that a key may be left out."""
-    branches = [branch for branch in schema.get("anyOf", []) if branch != {"type": "null"}]
-    return {**schema, "anyOf": branches} if branches else schema
 
 
 def _default(schema: Schema) -> str:

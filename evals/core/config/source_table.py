@@ -54,21 +54,13 @@ class SelectedRows(Settings):
 
 
 class SourceTable(Record):
-    """The table that problems are read from; the values of a study's benchmark or training set.
+    """The table that problems are read from; the values of a study's benchmark or training set."""
 
-    Attributes:
-        name: of the benchmark or training set, for messages and ids.
-        repository: of the Hugging Face Hub; None where there is only a file.
-        revision: a commit on the Hub; None is its newest.
-        path: a file, or a directory with a copy of the repository, to read instead of the Hub.
-        rows: those that are taken; None takes all.
-    """
-
-    name: Text
-    repository: Repository | None = None
-    revision: Commit | None = None
+    name: Text  # of the benchmark or training set, for messages and ids
+    repository: Repository | None = None  # of the Hugging Face Hub; None where there is only a file
+    revision: Commit | None = None  # a commit on the Hub; None is its newest
     configuration: Text | None = None
     split: Text = "train"
     files: tuple[str, ...] = ()
-    path: Text | None = None
-    rows: SelectedRows | None = None
+    path: Text | None = None  # a file, or a directory with a copy of the repository, to read instead of the Hub
+    rows: SelectedRows | None = None  # those that are taken; None takes all

@@ -181,7 +181,12 @@ class StudyConfig(Settings):
             refuse(lacking, f"lacks {', '.join(lacking)}", key="training")
             known = self.reference_method in self.methods
             refuse(not known, f"is {self.reference_method!r}", methods, "reference_method")
-            self._check_controls()
+            compared = [method for method in self.methods if method != self.reference_method]
+            for key, method in dict(self.controls or {}).items():
+                is_other = method is not None and method not in compared
+                refuse(is_other, f"is {method!r}", ", ".join(compared), f"controls.{key}")
+            is_one = self.controls and self.controls.positive == self.controls.negative
+            refuse(is_one, "is the positive control too", "another method", "controls.negative")
             self._check_engine()
         else:
             found = f"is {self.reference_method!r} in a study without methods, which only evaluates its models"
@@ -197,21 +202,18 @@ class StudyConfig(Settings):
             is_between = self.engine == VERL and best.every % interval
             refuse(is_between, f"is {best.every}", accepted, "checkpoint.best.every")
 
-    def _check_controls(self) -> None:
-        """Check that the controls are two methods that are compared with the reference method."""
-        compared, controls = [method for method in self.methods if method != self.reference_method], self.controls
-        for key, method in dict(controls or {}).items():
-            is_other = method is not None and method not in compared
-            refuse(is_other, f"is {method!r}", ", ".join(compared), f"controls.{key}")
-        is_one = controls and controls.positive == controls.negative
-        refuse(is_one, "is the positive control too", "another method", "controls.negative")
-
     def _check_model(self, key: str, model: Model) -> None:
         if isinstance(model, FromScratch):
             looks = model.training.stop_at is not None and (self.validation is None or not self.methods)
             accepted, found = "a study with methods and `validation`", "is given in a study without validation problems"
             refuse(looks, found, accepted, f"{key}.training.stop_at")
-            return self._check_context(key, model)
+            context = model.architecture.max_position_embeddings  # for the longest response and a token of a prompt
+            longest_of = {"training": self.training.get("max_new_tokens", 0)}
+            for stage, longest in (longest_of | {"evaluation": self.evaluation.max_new_tokens}).items():
+                whole = f"{key}.architecture.max_position_embeddings, for prompt and response, {context}"
+                accepted = f"at most {context - 1}"
+                refuse(longest >= context, f"is {longest}, and {whole}", accepted, f"{stage}.max_new_tokens")
+            return None
         if isinstance(model, Served):
             found, accepted = "is server in a study with methods", "a study that only evaluates"
             return refuse(self.methods, found, accepted, f"{key}.source")
@@ -238,14 +240,6 @@ class StudyConfig(Settings):
         """Refuse a setting of one engine in a study of the other."""
         found, accepted = f"is a setting of engine {engine}", f"none with engine {self.engine}"
         refuse(is_given and self.engine != engine, found, accepted, key)
-
-    def _check_context(self, key: str, model: FromScratch) -> None:
-        """Check that the longest response fits into the model's context beside one token of a prompt."""
-        context = model.architecture.max_position_embeddings
-        longest_of = {"training": self.training.get("max_new_tokens", 0), "evaluation": self.evaluation.max_new_tokens}
-        for stage, longest in longest_of.items():
-            found = f"is {longest}, and {key}.architecture.max_position_embeddings, for prompt and response, {context}"
-            refuse(longest >= context, found, f"at most {context - 1}", f"{stage}.max_new_tokens")
 
     def _check_engine(self) -> None:
         """Check that the study has what its engine needs, and nothing that the engine would ignore."""

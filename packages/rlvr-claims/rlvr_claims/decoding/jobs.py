@@ -1,11 +1,12 @@
 """The long jobs of decoding. Code paths of arithmetic are chosen before numpy and torch are imported."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from evals.core.errors import InvalidInput
-from evals.core.files import read_jsonl, sha256_file
+from evals.core.files import read_jsonl, sha256_file, write_json
 from evals.core.manifest import verify_outputs
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.generation.settings import EvaluationSettings
@@ -95,3 +96,23 @@ def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
     taken, source = rows[:count], sha256_file(path)
     content = {"name": out.name, "taken_from": source, "count": len(taken)}
     write_problem_set(out, taken, content, {str(path): source}, {"rows": len(taken)})
+
+
+def compare_decoded(
+    runs: Sequence[Mapping[str, Any]], grades: Mapping[str, Sequence[Path]], settings: Mapping[str, Any], out: Path
+) -> None:
+    """Score and compare base models, trained models, and both together; the run sheet and scores lie beside ``out``.
+
+    Args:
+        runs: rows of the run sheet.
+        grades: benchmark -> directories of the grades of all runs.
+        settings: how they are compared.
+    """
+    from evals.scores.comparison import compare_study
+    from evals.scores.score import write_scores
+
+    sheet, scores = out.with_name("runs.json"), {name: out.with_name("scores") / f"{name}.json" for name in grades}
+    write_json(sheet, runs)
+    for name, path in scores.items():
+        write_scores(name, grades[name], sheet, path, Path(f"results/problems/{name}/disjoint.json"))
+    compare_study(list(scores.values()), [], settings, None, out)
