@@ -145,7 +145,6 @@ class ProblemFile(Record):
 
     @classmethod
     def of(cls, directory: Path) -> ProblemFile:
-        """Identify the problem set of a directory by its manifest."""
         path = directory / "problems.jsonl"
         outputs = read_manifest(directory / "manifest.json", "problems").outputs
         if path.name not in outputs:

@@ -247,7 +247,6 @@ class Machines(Record):
 
     @property
     def devices(self) -> int:
-        """All devices."""
         return self.nodes * self.gpus_per_node
 
     @property

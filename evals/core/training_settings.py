@@ -185,7 +185,6 @@ class TrainingSettings(Record):
 
     @property
     def rollouts_per_step(self) -> int:
-        """Rollouts in a rollout batch."""
         return self.prompts_per_step * self.samples_per_prompt
 
     @property

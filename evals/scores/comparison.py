@@ -21,7 +21,7 @@ from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
 from evals.scores.contrast import MeasuredRun, estimate_contrast
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.clusters import Clusters, cluster_sums, label
 from evals.statistics.difference import Bases, base_masks, estimate_difference, mean_over_seeds
 from evals.statistics.power import minimum_detectable_effect
@@ -98,10 +98,6 @@ class Settings:
         rows = [look for look in self.looks if pair[:3] == (look.model, look.method, self.reference_method)]
         return rows[-1] if rows else None
 
-    def is_fixed(self, method: str, policies: int) -> bool:
-        """Return whether a method's seeds are no sample of seeds, where each base model has so many ``policies``."""
-        return self.claim is Claim.CHECKPOINTS or (method in self.given and policies == 1)
-
 
 @dataclass(frozen=True)
 class BenchmarkCounts:
@@ -140,11 +136,11 @@ class BenchmarkCounts:
         runs, _ = self.runs(model, method, seeds)
         return [run for run in runs if run not in (self.fallen or ())] or runs
 
-    def arm(self, model: str, method: str) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    def arm(self, model: str, method: str) -> tuple[FloatArray, IntArray]:
         """The values of the runs of a method that did not fall; where all fell, of all."""
         return self.values(self.held(model, method))
 
-    def values(self, runs: Sequence[str]) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    def values(self, runs: Sequence[str]) -> tuple[FloatArray, IntArray]:
         """The fraction of correct samples [S, N] of runs, and the samples of a problem [S]."""
         samples = np.array([self.samples[run] for run in runs])
         return np.array([self.counts[run] for run in runs]) / samples[:, None], samples
@@ -345,7 +341,7 @@ def _compare(
     pair: Pair,
     benchmarks: Sequence[BenchmarkCounts],
     weights: Sequence[float],
-    draws: Sequence[npt.NDArray[np.int64]],
+    draws: Sequence[IntArray],
     flip_p_value: float,
     settings: Settings,
     name: str,
@@ -361,14 +357,14 @@ def _compare(
     (treatment, control), samples, bases = _arms(pair, benchmarks, settings)
     look, first = settings.last_look(pair), benchmarks[0]
     confidence = settings.confidence if look is None else 1.0 - look.level_alone  # which holds at every look
-    masks = [base_masks(labels) for labels in bases]
-    one_each = [len(arm[0]) // len(of_arm) for arm, of_arm in zip((treatment, control), masks, strict=True)]
-    are_fixed = map(settings.is_fixed, (pair.method, pair.against), one_each)
-    fixed = dict(zip(("treatment_is_fixed", "control_is_fixed"), are_fixed, strict=True))
+    masks, fixed = [base_masks(labels) for labels in bases], dict[str, Any]()
+    sides = zip(("treatment", "control"), (treatment, control), (pair.method, pair.against), masks, strict=True)
+    for side, arm, method, of_arm in sides:  # seeds of one given policy for each base model are no sample of seeds
+        is_given = method in settings.given and len(arm[0]) // len(of_arm) == 1
+        fixed[f"{side}_is_fixed"] = settings.claim is Claim.CHECKPOINTS or is_given
+    options: dict[str, Any] = {"weights": weights, "bases": bases, **fixed}
     clusters = [benchmark.clusters for benchmark in benchmarks]
-    difference = estimate_difference(
-        treatment, control, weights=weights, samples=samples, clusters=clusters, bases=bases, **fixed
-    )
+    difference = estimate_difference(treatment, control, samples=samples, clusters=clusters, **options)
     if settings.is_first_look:
         difference = difference.with_least_freedom()
     if settings.choices:
@@ -384,9 +380,7 @@ def _compare(
     if is_known and is_spread and differing >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *filter(None, pair))
         drawn = [benchmark.k for benchmark in benchmarks] if settings.resample_samples else None
-        replicates = bootstrap_differences(
-            treatment, control, draws, generator, samples=drawn, weights=weights, bases=bases, **fixed
-        )
+        replicates = bootstrap_differences(treatment, control, draws, generator, samples=drawn, **options)
         if drawn is None and difference.seed_variance > 0.0:  # seeds drawn within problems have their noise thrice
             narrower = min(1.0, float(difference.standard_error / replicates.std()))
             replicates = difference.estimate + narrower * (replicates - difference.estimate)

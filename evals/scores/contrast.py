@@ -36,7 +36,6 @@ class MeasuredRun:
 
     @classmethod
     def read(cls, directory: Path) -> MeasuredRun:
-        """Read a run's directory."""
         parameters = read_manifest(directory / "manifest.json", "run").parameters
         measured = parameters.get("contrast") or {}
         files = [directory / "metrics.parquet", *directory.glob("validation.parquet")]

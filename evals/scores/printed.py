@@ -100,7 +100,6 @@ def print_scores(
 
 
 def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: float) -> dict[str, Any]:
-    """The score of one file."""
     n, counts, rows = graded.samples, graded.counts, graded.rows()
     levels = k or [max(1, n // 2)]
     if min(levels) < 1 or max(levels) > n:

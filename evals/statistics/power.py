@@ -83,7 +83,6 @@ class Design:
     seeds: int = 0  # training seeds of each method; 0 compares two given policies
 
     def __post_init__(self) -> None:
-        """Refuse variances that cannot be."""
         if min(self.effect_sd, self.sampling_variance, self.seed_sd, self.seeds) < 0:
             raise ValueError(f"variances and seeds must not be negative: {self}")
         if self.seeds == 1:

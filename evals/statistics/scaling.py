@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.difference import Difference, pooled
 
 FEATURES = ("ceiling", "log_exponent", "log_midpoint", "log_compute", "second_half_error")
@@ -94,7 +94,6 @@ class Course:
     accuracies: FloatArray
 
     def curve(self) -> Curves:
-        """The fit to all seeds."""
         means = self.accuracies.mean(axis=2)
         return fit_curves(self.compute.ravel(), means[:, 1:].reshape(1, -1), means[:, :1].mean(axis=0))
 
@@ -144,7 +143,7 @@ class CourseEstimate:
         return Difference(values, replicates.var(axis=0, ddof=1), freedoms, seed_variance, freedom)
 
 
-def estimate_course(course: Course, draws: npt.NDArray[np.int64], target: float) -> CourseEstimate:
+def estimate_course(course: Course, draws: IntArray, target: float) -> CourseEstimate:
     """Estimate the features of a method; ``draws`` [R, N] are problems drawn anew, the same for every method.
 
     ``target`` is the score of ``log_compute``.

@@ -21,6 +21,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
@@ -94,8 +95,8 @@ class Repetitions:
         difference: Difference,
         seeds: tuple[int, int],
         rule: StoppingRule,
-        of_method: np.random.Generator,
-        of_reference: np.random.Generator,
+        of_method: Generator,
+        of_reference: Generator,
     ) -> Repetitions:
         """Repeat the comparison of ``difference``, which has so many ``seeds`` of the method and of the reference."""
         freedom, counts = float(difference.problem_freedom), np.array(rule.looks, dtype=np.float64)

@@ -32,7 +32,6 @@ class Checkpoints:
         return numbers.NOTHING if self.condition.method == BASE else "best" if self.choices else "last"
 
     def comparison(self) -> Comparison | None:
-        """The comparison with the reference method."""
         return self.results.comparison(self.condition, self.results.reference_method)
 
 

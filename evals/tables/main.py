@@ -368,7 +368,6 @@ def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table
 
 
 def _caption(results: Results) -> str:
-    """Write the caption that the main table has in a paper."""
     said = f"Brackets: {round(100 * results.confidence)} % intervals over problems"
     if not results.has_methods:
         return f"{said}. "

@@ -231,12 +231,10 @@ class Existing(_Prompted, Head):
 
     @property
     def method_training(self) -> dict[str, Any]:
-        """The settings of the study's `training` that this model overrides."""
         return self.training
 
     @property
     def hub_revision(self) -> str:
-        """The commit, branch or tag on the Hub."""
         return self.revision or "main"
 
 
@@ -249,7 +247,6 @@ class Served(_Prompted, Service):
     method_training: ClassVar[dict[str, Any]] = {}
 
     def service(self) -> dict[str, Any]:
-        """The address and name of the model."""
         return {key: value for key, value in self.identity().items() if key in Service.model_fields}
 
 

@@ -127,7 +127,6 @@ class Evaluation(BenchmarkSampling, Settings):
     )
 
     def samples(self, benchmark: str) -> int:
-        """The samples of each problem of a benchmark."""
         return self.samples_of.get(benchmark, self.samples_per_problem)
 
 

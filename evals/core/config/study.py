@@ -136,7 +136,6 @@ class StudyConfig(Settings):
 
     @property
     def varied_methods(self) -> list[str]:
-        """The methods that are no controls."""
         return [method for method in self.methods if method not in self.control_methods]
 
     @property
@@ -237,7 +236,6 @@ class StudyConfig(Settings):
         return None
 
     def _check_of_engine(self, engine: str, is_given: object, key: str) -> None:
-        """Refuse a setting of one engine in a study of the other."""
         found, accepted = f"is a setting of engine {engine}", f"none with engine {self.engine}"
         refuse(is_given and self.engine != engine, found, accepted, key)
 
