@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from evals.core.comparisons import FALL, Claim, Comparison, Comparisons, Contrast, Controls, Fall, Look, Looks, Verdict
 from evals.core.config.sections import Statistics
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, check_option
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
@@ -86,12 +86,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
-        least = {"resamples": (self.bootstrap_resamples, 100), "permutations": (self.permutations, 100)}
-        for option, (value, smallest) in (least | {"seed": (self.seed, 0)}).items():
-            if value < smallest:
-                raise InvalidInput(f"--{option}", "", f"is {value}", f"{smallest} or more")
-        if not 0.5 <= self.confidence < 1.0:
-            raise InvalidInput("--confidence", "", f"is {self.confidence}", "0.5 up to 1, 1 excluded")
+        check_option("resamples", self.bootstrap_resamples, self.bootstrap_resamples >= 100, "100 or more")
+        check_option("permutations", self.permutations, self.permutations >= 100, "100 or more")
+        check_option("seed", self.seed, self.seed >= 0, "0 or more")
+        check_option("confidence", self.confidence, 0.5 <= self.confidence < 1.0, "0.5 up to 1, 1 excluded")
 
     def last_look(self, pair: Pair) -> Look | None:
         """The look that a comparison with the reference method ended with, if it was looked at."""
