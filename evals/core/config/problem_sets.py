@@ -22,15 +22,16 @@ Kinds = Annotated[tuple[ProblemKind, ...], Field(min_length=1)]
 
 def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None:
     """Check that problems with several right answers are not graded by the one that they have."""
-    lacks = verifier is None and any(kind.family == "program" for kind in kinds)
-    refuse(lacks, "lacks verifier, which problems of family program need (config/verifiers/program.py)")
+    for kind in kinds:
+        lacks, name = verifier is None and kind.family in ("program", "countdown"), kind.family
+        refuse(lacks, f"lacks verifier, which problems of family {name} need (config/verifiers/{name}.py)")
 
 
 Verifier = Annotated[
     Text | None,
     Field(
-        description="a Python file that grades or gives the rewards, relative to the repository "
-        "(docs/your_verifier.md); a study's comes before a training set's"
+        description="a Python file that grades or gives the rewards (docs/your_verifier.md); a study's comes before a "
+        "training set's"
     ),
 ]
 
@@ -91,7 +92,7 @@ class PublishedSet(Settings):
     """A published training set (docs/benchmarks.md)."""
 
     source: Name = setting("name of a file in config/datasets")
-    path: Text | None = setting("a local copy instead of the Hub: a JSON lines file or a directory", None)
+    path: Text | None = setting("a local copy: a JSON lines file or a directory", None)
     exclude: Annotated[tuple[str, ...], *UNIQUE] | None = setting("ids of problems to leave out", None)
 
 
@@ -186,7 +187,7 @@ class _Reading(Settings):
 
     count: Several = setting("number of problems of the source")
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if unknown")
-    gated: bool = setting("whether the texts must not be written anywhere")
+    gated: bool = setting("whether the texts may be written nowhere")
     grader: Literal["math", "choice", "code"] = setting("how responses are graded (docs/grading.md)")
     tests_format: Literal["evalplus", "livecodebench", "own"] | None = setting(
         "form of the tests; required with grader code", None
@@ -236,9 +237,9 @@ class HubBenchmark(ReadBenchmark):
     configuration: Text | None = setting("the repository's configuration", None)
     split: Text = setting("the repository's split")
     files: Annotated[tuple[_JsonLines, ...], Field(min_length=1)] | None = setting(
-        "JSON lines files to read instead of a split", None
+        "JSON lines files in place of a split", None
     )
-    rows: SelectedRows | None = setting("the rows that are taken (default all); a local file is taken whole", None)
+    rows: SelectedRows | None = setting("the rows that are taken; default all", None)
     columns: Columns | ReleaseName = setting(_AS_RELEASED)
 
 
@@ -251,7 +252,7 @@ class FileBenchmark(ReadBenchmark):
         "number of problems of the file; null for any", None
     )
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null for any", None)
-    gated: bool = setting("whether the texts must not be written anywhere", False)
+    gated: bool = setting("whether the texts may be written nowhere", False)
     samples_per_problem: Count = setting("usual k for a set of this size, for readers", 4)
     path: Text = setting("the file, relative to the repository (docs/benchmarks.md)")
     rows: SelectedRows | None = setting("the rows of a release's file that are taken; default all", None)

@@ -52,20 +52,14 @@ Problems = Annotated[
 
 
 class Validation(ValidationSchedule, Settings):
-    """Scores of every training on problems of its own, drawn like the training problems from the evaluation split.
-
-    They draw from random streams of their own and change nothing in a training.
-    """
+    """Scores along every run on held-out problems, from random streams of their own."""
 
     seed: Index = setting("decides which problems are drawn")
     count: Several = setting("number of problems")
 
 
 class SeedsByLooks(Settings):
-    """Training seeds 1, 2, ... as long as a comparison with the reference method is not certain (docs/evaluation.md).
-
-    After each look every comparison is better, worse, equivalent, or goes on; a decided method is trained no further.
-    """
+    """Training seeds 1, 2, ... until every comparison with the reference method is certain (docs/evaluation.md)."""
 
     at_most: Annotated[int, Field(ge=2, le=10_000)] = setting("seeds of each method in all")
     looks: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)] = setting(
@@ -164,8 +158,7 @@ class Checkpoint(Settings):
 class StudyExecution(Execution, SamplingMachine, Settings):
     """The execution of jobs: devices, threads and intervals. Nothing here changes a number beyond its rounding.
 
-    The number of threads decides how sums are split, and so can change the last bit of a sum. The study fixes it, not
-    the machine, so that a study on CPUs repeats itself bit by bit on every x86-64 processor with AVX2.
+    The study fixes the number of threads, which can change the last bit of a sum (docs/results/portability.md).
     """
 
     base_threads: Count = setting("threads of a job that trains a base model", 1)

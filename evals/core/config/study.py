@@ -74,7 +74,7 @@ class StudyConfig(Settings):
     )
     training: TrainingChanges = setting("training settings of every method", {})
     contrast_steps: Index | None = setting(
-        "steps of each run at which contrast is measured (docs/evaluation.md); default 4; engine local", None
+        "steps of each run at which contrast is measured; default 4; engine local", None
     )
     evaluation: sections.Evaluation = setting("sampling for evaluation")
     checkpoint: Literal["last"] | sections.Checkpoint | None = setting(

@@ -33,14 +33,6 @@ _TITLES = {
     "extrapolation_base": "{}: extrapolation, base driving",
     "extrapolation_trained": "{}: extrapolation, trained driving",
 }
-_OPTIONS = {
-    Need.TOKEN_TABLES: "--tables",
-    Need.WEIGHTING_TABLES: "--contrast-tables",
-    Need.COMPARED_RUNS: "--runs",
-    Need.SELECTED_RUNS: "--runs",
-    Need.BENCHMARK: "--benchmarks",
-}
-"""The needs that a claim is given by an option of `measure`."""
 
 
 def read_file(path: Path) -> tuple[ClaimsFile, Path, Studies]:
@@ -106,7 +98,7 @@ class MeasuredRuns:
     def policy(self, run: str, key: str = "") -> tuple[str, str]:
         """The directory of a run, or of a checkpoint that a run kept, and the file that stands for it."""
         try:
-            policy = self.studies.policy(run)[1]
+            policy = self.studies.policy(run)
         except UserError:
             raise InvalidInput("", key, f"no study has the run {run}", "methods of some study") from None
         return policy.directory, policy.file
@@ -118,7 +110,7 @@ class MeasuredRuns:
 
     def table_version(self, run: str) -> int:
         """The version of a run's token table and probes."""
-        return TABLE_VERSIONS[self.studies.policy(run)[0].resolved_run(run).get("dtype", "float32")]
+        return TABLE_VERSIONS[self.studies.policy(run).study.resolved_run(run).get("dtype", "float32")]
 
     @cached_property
     def token_pages(self) -> list[str]:
@@ -159,8 +151,8 @@ class MeasuredRuns:
                 names = [f"{TOKENS}/{run}" for run in names]
             elif need in (Need.COMPARED_RUNS, Need.SELECTED_RUNS):
                 names = [self.policy(run)[0].removeprefix("results/runs/") for run in names]
-            if need in _OPTIONS:
-                values.setdefault(_OPTIONS[need], []).extend(names)
+            if need.option:
+                values.setdefault(need.option, []).extend(names)
         if Need.BENCHMARK in _needs(claim) and self.settings.benchmark_problems is not None:
             values["--benchmark-problems"] = [str(self.settings.benchmark_problems)]
         return [word for option, names in values.items() if names for word in (option, *names)]

@@ -125,14 +125,6 @@ class SamplingSettings(Claim):
         gains = [gain.estimate for gain in findings.measurements[: len(SETTINGS)]]
         return f"Training gains {100 * min(gains):.0f} to {100 * max(gains):.0f} points, by the sampling setting"
 
-    method = (
-        "Base model and final checkpoints of the kept runs answered the benchmark under four settings, "
-        f"{SAMPLES} samples a problem, with the same random numbers for every model and setting. Values are means over "
-        "runs, and the interval is over problems, so it holds no spread between seeds. The paper's four settings are "
-        "lost but for one, which is inferred (0.6 and 0.95); the other three are the training's own, what several of "
-        "the papers evaluate with, and a lower temperature alone."
-    )
-
 
 def accuracy_by_problem(
     checkpoint: Path, run: LocalRun, problems: Sequence[Problem], sampling: SamplingParameters, pool: GradingPool
