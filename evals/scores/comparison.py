@@ -1,7 +1,5 @@
 """Every method against the reference method and the base model: scores in, ``results/comparisons.json`` out."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence, Set
@@ -9,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +69,7 @@ class Settings:
     @classmethod
     def of(
         cls, reference_method: str, statistics: Statistics, stopping: Mapping[str, Any] | None = None, **others: Any
-    ) -> Settings:
+    ) -> Self:
         """Compare with the reference method by a study's ``statistics``; ``others`` are further fields."""
         return cls(
             reference_method,
@@ -120,7 +118,7 @@ class BenchmarkCounts:
         """The samples of a problem; of files side by side that differ in it, of the first."""
         return next(iter(self.samples.values()))
 
-    def of(self, methods: Mapping[str, tuple[str, str]]) -> BenchmarkCounts:
+    def of(self, methods: Mapping[str, tuple[str, str]]) -> Self:
         """Take some runs alone, each as one of the model and method that it is given."""
         return replace(self, methods=methods, counts={run: self.counts[run] for run in methods})
 

@@ -8,9 +8,8 @@ is made, and B how steeply it is made. Fits are least squares. Uncertainty is th
 other seeds (jackknife), each with its own degrees of freedom, as in :mod:`evals.statistics.difference`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -131,7 +130,7 @@ class CourseEstimate:
             return np.full(len(self.values), np.nan)
         return np.asarray((seeds - 1) * self.without_seed.var(axis=0))
 
-    def less(self, other: CourseEstimate | None, problems: int) -> Difference:
+    def less(self, other: Self | None, problems: int) -> Difference:
         """The features with their variances, of so many problems, less those of another method with the same draws."""
         arms = [self] if other is None else [self, other]
         values, replicates = self.values, self.replicates

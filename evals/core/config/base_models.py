@@ -1,9 +1,7 @@
 """Base models of a study: trained from scratch, or existing checkpoints."""
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -186,7 +184,7 @@ class FromScratch(Settings):
         """The numbers of the base models; the only one has none."""
         return [None] if self.bases == 1 else list(range(1, self.bases + 1))
 
-    def numbered(self, number: int | None) -> FromScratch:
+    def numbered(self, number: int | None) -> Self:
         """The settings of a base model alone."""
         later = (number or 1) - 1
         corpus = self.corpus.model_copy(update={"seed": self.corpus.seed + later})

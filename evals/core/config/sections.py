@@ -1,7 +1,5 @@
 """The sections of a study file: problems, validation, evaluation, statistics, checkpoint, execution."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag

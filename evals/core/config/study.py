@@ -1,7 +1,5 @@
 """A study (config/*.yaml): models, problems, methods, training, evaluation, statistics and execution."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
