@@ -30,7 +30,7 @@ from rlvr_claims.compare import ModelPair
 from rlvr_claims.decoding.draw import PairDraw
 from rlvr_claims.decoding.settings import DRIVERS, Decoding
 from rlvr_claims.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
-from rlvr_claims.settings import Criterion
+from rlvr_claims.settings import USUAL, Criterion
 
 _COMPARED_AT = 0.03
 """The fraction of tokens replaced at which criteria are compared: small enough that the choice of tokens matters."""
@@ -58,7 +58,7 @@ class UpdateDirection(Claim):
         replaced = select(series, quantity="accuracy replaced")
         means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
         curves, levels = list[Means](), list[Level]()
-        for criterion, colour, marker in zip(CRITERIA, SERIES, MARKERS, strict=False):
+        for criterion, colour, marker in zip(USUAL, SERIES, MARKERS, strict=False):
             rows = select(means, criterion=criterion)
             rows = rows.assign(replaced=rows.groupby("fraction")["replaced"].transform("mean"))
             curves.append(Means(rows, "replaced", "value", colour, criterion.replace("_", " "), marker))
@@ -119,7 +119,6 @@ def _direction_panels(series: pd.DataFrame) -> list[Panel]:
 
 
 FRACTIONS = (0.01, 0.03, 0.1, 0.3)
-CRITERIA: tuple[Criterion, ...] = ("log_prob_difference", "kl_trained_base", "entropy", "assistant_entropy", "random")
 _PROBABILITY_BINS = 10
 _HISTOGRAMS = {
     "difference": np.linspace(-3, 3, 61),
@@ -175,7 +174,7 @@ def benchmark_rows(
             yield _row(f"accuracy {name}", value, problem)
     tokens: dict[str, pd.DataFrame] = {name: tokens_of(responses) for name, responses in alone.items()}
     yield from direction_rows(tokens)
-    for criterion, fraction in product(CRITERIA, FRACTIONS):
+    for criterion, fraction in product(USUAL, FRACTIONS):
         tau = _threshold(criterion, tokens["base"], fraction)
         made = sample(Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau))
         replaced = sum(response.replaced or 0 for response in made) / sum(len(response.tokens) for response in made)
