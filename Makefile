@@ -73,7 +73,7 @@ ANY_TORCH = sed -E -e '/^torch==/,/--hash.*[^\\]$$/{' -e 's/^(torch==[^ ]+).*/\1
 reproduce: environment ## run the default study, to results/report.html
 	@$(SNAKEMAKE) $(ARGS)
 
-smoke: environment ## run the same study cut down to about a minute, in results/smoke
+smoke: environment ## run the same study cut down to about two minutes, in results/smoke
 	@$(SNAKEMAKE) --directory results/smoke --configfile config/smoke.yaml $(ARGS)
 
 ladder: environment ## run the default task on models of four sizes, in results/ladder (hours: docs/evaluation.md)

@@ -10,8 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from evals.core.errors import NotAccepted
 from evals.core.numbers import Index
 
-PLACEHOLDER = "{problem}"
-"""The place of the problem's text in a prompt."""
+PLACEHOLDER = "{problem}"  # the place of the problem's text in a prompt
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,7 @@ def _without_repeats(items: tuple[Any, ...]) -> tuple[Any, ...]:
     return items
 
 
-UNIQUE = (AfterValidator(_without_repeats), _UniqueItems())
-"""Accepts a list in which nothing stands twice."""
+UNIQUE = (AfterValidator(_without_repeats), _UniqueItems())  # accepts a list in which nothing stands twice
 
 
 def _not_base(name: str) -> str:

@@ -14,19 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evals.core import records
-from evals.core.comparisons import (
-    FALL,
-    Claim,
-    Comparison,
-    Comparisons,
-    Contrast,
-    Controls,
-    Fall,
-    Look,
-    Looks,
-    Verdict,
-)
+from evals.core.comparisons import FALL, Claim, Comparison, Comparisons, Contrast, Controls, Fall, Look, Looks, Verdict
 from evals.core.config.sections import Statistics
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
@@ -98,11 +86,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
-        given = {"resamples": self.bootstrap_resamples, "permutations": self.permutations, "seed": self.seed}
-        least = {"resamples": 100, "permutations": 100, "seed": 0}
-        for option, value in given.items():
-            if value < least[option]:
-                raise InvalidInput(f"--{option}", "", f"is {value}", f"{least[option]} or more")
+        least = {"resamples": (self.bootstrap_resamples, 100), "permutations": (self.permutations, 100)}
+        for option, (value, smallest) in (least | {"seed": (self.seed, 0)}).items():
+            if value < smallest:
+                raise InvalidInput(f"--{option}", "", f"is {value}", f"{smallest} or more")
         if not 0.5 <= self.confidence < 1.0:
             raise InvalidInput("--confidence", "", f"is {self.confidence}", "0.5 up to 1, 1 excluded")
 
@@ -110,11 +97,6 @@ class Settings:
         """The look that a comparison with the reference method ended with, if it was looked at."""
         rows = [look for look in self.looks if pair[:3] == (look.model, look.method, self.reference_method)]
         return rows[-1] if rows else None
-
-    def confidence_of(self, pair: Pair) -> float:
-        """The level of a comparison's interval: one that holds at every look, where there are several."""
-        look = self.last_look(pair)
-        return self.confidence if look is None else 1.0 - look.level_alone
 
     def is_fixed(self, method: str, policies: int) -> bool:
         """Return whether a method's seeds are no sample of seeds, where each base model has so many ``policies``."""
@@ -173,11 +155,10 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, tra
 
     ``training`` has the directories of the runs, whose metrics give the methods' contrast with the reference method.
     """
-    counts = read_counts(scores)
-    trained = [run for run, (_, method) in counts[0].methods.items() if method != BASE]
-    directories = {} if training is None else {run: training / run for run in trained}
-    measured = {run: MeasuredRun.read(directory) for run, directory in directories.items()}
+    counts, measured = read_counts(scores), dict[str, MeasuredRun]()
     if training is not None:
+        trained = [run for run, (_, method) in counts[0].methods.items() if method != BASE]
+        measured = {run: MeasuredRun.read(training / run) for run in trained}
         counts = with_falls(counts, measured, settings.fall)
     content = compare(counts, settings, _contrasts(counts[0], measured, settings)).to_json()
     write_json(out, content)
@@ -221,18 +202,18 @@ def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], set
     return [contrast for contrast in contrasts if contrast is not None]
 
 
-def extraction_note(benchmarks: Sequence[BenchmarkCounts]) -> str:
-    """Say which of the benchmarks are graded by the last statement, for tables of their scores."""
-    return records.extraction_note(counts.benchmark for counts in benchmarks if counts.by_last_statement)
-
-
 def read_counts(scores: Sequence[Path]) -> list[BenchmarkCounts]:
     """Read scores files of the same runs; manifests among the paths, as a shell's * gives them, are passed over."""
     paths = [path for path in scores if not path.name.endswith(".manifest.json")]
     if not paths:
         raise UserError("scores: names no file of scores")
     benchmarks = [_read_counts(path) for path in paths]
-    _check_runs(benchmarks)
+    first = benchmarks[0]
+    for number, counts in enumerate(benchmarks):
+        if differing := sorted(set(first.counts) ^ set(counts.counts)):
+            raise UserError(f"{counts.path}: run {differing[0]} is in only one of it and {first.path}")
+        if counts.benchmark in [other.benchmark for other in benchmarks[:number]]:
+            raise UserError(f"{counts.path}: benchmark {counts.benchmark} is given twice")
     return benchmarks
 
 
@@ -258,20 +239,17 @@ def compare(
 
     Where nothing but base models was scored, every model is compared with those before it.
     """
-    pairs = _pairs(benchmarks, settings.reference_method)
-    draws = {}
-    for benchmark in benchmarks:
-        generator = _generator(settings.seed, "problems", benchmark.benchmark)
-        drawn_from = benchmark.problems, generator, settings.bootstrap_resamples, benchmark.clusters
-        draws[benchmark.benchmark] = draw_problems(*drawn_from)
-    suites = {benchmark.benchmark: [benchmark] for benchmark in benchmarks} | {ALL_BENCHMARKS: [*benchmarks]}
+    pairs, resamples = _pairs(benchmarks, settings.reference_method), settings.bootstrap_resamples
+    draws = {
+        (name := counts.benchmark): draw_problems(
+            counts.problems, _generator(settings.seed, "problems", name), resamples, counts.clusters
+        )
+        for counts in benchmarks
+    }
+    of_all = weights_of(settings.weighting, {counts.benchmark: counts.problems for counts in benchmarks})
+    suites = [(counts.benchmark, [counts], [1.0]) for counts in benchmarks] + [(ALL_BENCHMARKS, [*benchmarks], of_all)]
     rows: dict[Pair, list[dict[str, Any]]] = {pair: [] for pair in pairs}
-    for name, members in suites.items():
-        if not pairs:  # a study of one base model compares nothing
-            break
-        weights = [1.0]
-        if name == ALL_BENCHMARKS:
-            weights = weights_of(settings.weighting, {benchmark.benchmark: benchmark.problems for benchmark in members})
+    for name, members, weights in suites if pairs else ():  # a study of one base model compares nothing
         clusters = [benchmark.clusters for benchmark in members]
         arms = [_arms(pair, members, settings) for pair in pairs]
         contributions = np.array([problem_shares(*sides, weights, clusters, bases) for sides, _, bases in arms])
@@ -288,11 +266,10 @@ def compare(
             undecided.setdefault(pair.model, []).append(last)
     judged = tuple(_judged(rows, settings, alike))
     if undecided:  # the models' studies are independent, the methods of one share its reference
-        asked["all_decided"] = math.prod(
-            1.0 - float(np.any(of_model, axis=0).mean()) for of_model in undecided.values()
-        )
-    fallen = benchmarks[0].fallen
-    asked["fallen"] = None if fallen is None else tuple(run for run in benchmarks[0].methods if run in fallen)
+        chances = (float(np.any(of_model, axis=0).mean()) for of_model in undecided.values())
+        asked["all_decided"] = math.prod(1.0 - chance for chance in chances)
+    if (fallen := benchmarks[0].fallen) is not None:
+        asked["fallen"] = tuple(run for run in benchmarks[0].methods if run in fallen)
     if settings.stopping:
         asked |= {"margin": settings.stopping.margin, "level": settings.stopping.level}
     return Comparisons(**asked, comparisons=judged, contrasts=tuple(contrasts))
@@ -343,19 +320,8 @@ def problem_shares(
     return np.concatenate(shares, axis=-1) / sum(relative)
 
 
-def _check_runs(benchmarks: Sequence[BenchmarkCounts]) -> None:
-    """Refuse a benchmark that has other runs than the first one, or that is given twice."""
-    first = benchmarks[0]
-    for number, counts in enumerate(benchmarks):
-        if differing := sorted(set(first.counts) ^ set(counts.counts)):
-            raise UserError(f"{counts.path}: run {differing[0]} is in only one of it and {first.path}")
-        if counts.benchmark in [other.benchmark for other in benchmarks[:number]]:
-            raise UserError(f"{counts.path}: benchmark {counts.benchmark} is given twice")
-
-
 def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
     """All pairs to compare: models and methods in file order, seeds in the same order on every benchmark."""
-    _check_runs(benchmarks)
     by_model: dict[str, list[str]] = {}
     for model, method in dict.fromkeys(benchmarks[0].methods.values()):
         by_model.setdefault(model, []).append(method)
@@ -393,7 +359,8 @@ def _compare(
     Over all benchmarks of a study that stops, MDE and what a repetition would decide are by its own rule.
     """
     (treatment, control), samples, bases = _arms(pair, benchmarks, settings)
-    confidence = settings.confidence_of(pair)
+    look, first = settings.last_look(pair), benchmarks[0]
+    confidence = settings.confidence if look is None else 1.0 - look.level_alone  # which holds at every look
     masks = [base_masks(labels) for labels in bases]
     one_each = [len(arm[0]) // len(of_arm) for arm, of_arm in zip((treatment, control), masks, strict=True)]
     are_fixed = map(settings.is_fixed, (pair.method, pair.against), one_each)
@@ -408,7 +375,6 @@ def _compare(
         of_choice = settings.choices[pair.method] + settings.choices[pair.against]
         difference = difference.with_choices(of_choice, 2.0 * (len(treatment[0]) - 1))
     differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters, bases=bases))
-    look, first = settings.last_look(pair), benchmarks[0]
     runs, fell = first.runs(pair.model, pair.method, look.seeds if look else None)
     against_runs, against_fell = first.runs(pair.against_model or pair.model, pair.against)
     held = fell != len(runs) and against_fell != len(against_runs)  # of what fell as a whole nothing is compared
@@ -425,8 +391,7 @@ def _compare(
             narrower = min(1.0, float(difference.standard_error / replicates.std()))
             replicates = difference.estimate + narrower * (replicates - difference.estimate)
         interval = _hull(percentile_interval(replicates, confidence), difference.interval(confidence))
-        shares = difference.variance_shares().items()
-        more["variance_shares"] = {level: float(share_of) for level, share_of in shares}
+        more["variance_shares"] = {level: float(share) for level, share in difference.variance_shares().items()}
         if (over_bases := difference.over_base_models()) is not None:
             more |= {"bases": difference.bases, "interval_over_bases": _hull(interval, over_bases.interval(confidence))}
     effect = None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
@@ -25,11 +25,10 @@ from evals.statistics.factorial import Design
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 from evals.statistics.resampling import holm
-from evals.statistics.weighting import weighted_mean
 from evals.tables import numbers
+from evals.tables.families import means_of
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text, difference_text
-from evals.tables.robust import score_matrix
 
 LEVEL, DRAWS = 0.05, 10_000
 _FAMILIES = (
@@ -107,10 +106,9 @@ def write_factorial_table(
         for name, effect in terms:
             weights, both = np.concatenate([-effect.weights, effect.weights]), [*arms[one], *arms[other]]
             rows.append(("size", f"{other} less {one}", name, "", study.combine(both, weights, blocks=False)))
-    for way in (way for way in sheet if not way.levels):
-        for model, (first, *_) in arms.items():
-            difference = study.combine([(model, way.name), first], [1.0, -1.0], blocks=False)
-            rows.append(("control", model, way.title, "", difference))
+    for way, model in product((way for way in sheet if not way.levels), arms):
+        difference = study.combine([(model, way.name), arms[model][0]], [1.0, -1.0], blocks=False)
+        rows.append(("control", model, way.title, "", difference))
     described, tables, written = " ".join(design.describe()), list[Table](), list[Row]()
     for kinds, name, title, heading, note in _FAMILIES:
         effects = _corrected([row for row in rows if row[0] in kinds])
@@ -120,7 +118,12 @@ def write_factorial_table(
             gain = cells_of(row, "p_value")
             cells_ = {"model": row.model, "kind": row.kind, "name": row.name, "effect": gain.pop("difference")}
             written.append({**cells_, **gain, "aliases": row.aliases})
-        notes = [note, described, *_distinguishable(places)] if name == "factorial" else [note]
+        notes = [note, described] if name == "factorial" else [note]
+        for model, on_model in places.items() if name == "factorial" else ():
+            certain = [row for row in on_model.values() if row.p_value_holm <= LEVEL]
+            certain.sort(key=lambda row: -abs(row.difference))
+            said = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
+            notes.append(f"Distinguishable on {model}: {', '.join(said) or 'none'}.")
         tables += [make_table(name, title, *across(Column(heading, str), places, tested), notes)] if effects else []
     aliased = [row for row in rows if row[1] == study.models[0] and row[3]]
     columns: Columns = [Column("Effect", itemgetter(2)), Column("Aliased with", itemgetter(3))]
@@ -151,15 +154,6 @@ def _corrected(rows: Sequence[tuple[str, str, str, str, Difference]]) -> list[Ef
         value, interval = float(estimate.estimate), (float(low), float(high))
         effects.append(Effect(*row[:4], value, interval, p_value, corrected, smallest))
     return effects
-
-
-def _distinguishable(effects: Mapping[str, Mapping[str, Effect]]) -> Iterator[str]:
-    """Name the effects that are certain, in a sentence for every model."""
-    for model, rows in effects.items():
-        certain = [row for row in rows.values() if row.p_value_holm <= LEVEL]
-        certain.sort(key=lambda row: -abs(row.difference))
-        named = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
-        yield f"Distinguishable on {model}: {', '.join(named) or 'none'}."
 
 
 def write_sizes_table(results: Results, bases: Files, out: Path) -> None:
@@ -203,13 +197,11 @@ def _sized(results: Results, condition: Condition, parameters: int) -> Row:
     cells = cells_of(versus)
     interval = {key: cells.pop(key) for key in interval_columns(None)}
     angle = f"{contrast.degrees:.1f} ({contrast.floor_degrees:.1f})" if contrast else numbers.NOTHING
-    return {
-        **{"model": condition.model, "parameters": parameters, "method": condition.method},
-        **{"title": condition.runs[0].title, "seeds": len(condition.seeds), "average": average.value},
-        **{"contrast_degrees": contrast.degrees if contrast else None, **cells, **interval},
-        **{"_versus": versus, "_difference": f"{difference_text(versus)} {versus.verdict if versus else ''}".strip()},
-        **{"_score": average_text(average), "_contrast": angle},
-    }
+    row: dict[str, Any] = {"model": condition.model, "parameters": parameters, "method": condition.method}
+    row |= {"title": condition.runs[0].title, "seeds": len(condition.seeds), "average": average.value}
+    row |= {"contrast_degrees": contrast.degrees if contrast else None, **cells, **interval, "_versus": versus}
+    row["_difference"] = f"{difference_text(versus)} {versus.verdict if versus else ''}".strip()
+    return row | {"_score": average_text(average), "_contrast": angle}
 
 
 def _sentences(by_model: Sequence[Sequence[Row]]) -> list[str]:
@@ -232,8 +224,7 @@ def _order_table(results: Results, models: Sequence[str], methods: Sequence[Mapp
     methods = [{model: replace(row, runs=results.held(row)) for model, row in on.items()} for on in methods]
     names, studies, repeated = [on[models[0]].runs[0].title for on in methods], list[Means](), list[str]()
     for model in models:
-        by_seed = [weighted_mean(score_matrix(results, on[model]).T, results.weights) for on in methods]
-        studies.append(Means.of(by_seed))
+        studies.append(means_of(results, [on[model] for on in methods]))
         generator = np.random.default_rng(stream_seed("order of methods", model))
         repeated.append("{:.2f} ({:.2f})".format(*repeated_tau(studies[-1], generator, DRAWS)))
     differences = [_differences(results, [on[model] for on in methods]) for model in models]

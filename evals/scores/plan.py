@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from evals.core.errors import InvalidInput, UserError
@@ -10,6 +11,12 @@ from evals.scores.printed import Format, Values, print_rows
 from evals.statistics.power import MOST, Design, minimum_detectable_effect, problems_needed, samples_needed
 from evals.tables import numbers
 from evals.tables.layout import Column, make_table
+
+_NONE = {
+    "effect": "No difference can be detected: it would have to be above 100 points.",
+    "problems": "No number of problems suffices: the seeds alone vary more than that.",
+    "samples": "No number of samples suffices: the problems, or the seeds, alone vary more than that.",
+}
 
 
 def make_design(
@@ -92,17 +99,14 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
     sizes = {"effect": effect, "problems": problems, "samples": samples, "alpha": alpha, "power": power}
     row = {"worked_out": asked, **sizes, **dataclasses.asdict(design)}
 
-    def number(value: int | None) -> str:
+    def or_none(value: int | None) -> str:
         return "none suffices" if value is None else str(value)
 
-    def percent(value: float | None) -> str:
-        return "none" if value is None else numbers.percent(value)
-
     columns: list[Column[Values]] = [
-        Column("Worked out", lambda row: row["worked_out"]),
-        Column("Effect (pp)", lambda row: row["effect"], percent),
-        Column("Problems", lambda row: row["problems"], number),
-        Column("Samples", lambda row: row["samples"], number),
+        Column("Worked out", itemgetter("worked_out")),
+        Column("Effect (pp)", lambda row: "none" if row["effect"] is None else numbers.percent(row["effect"])),
+        Column("Problems", itemgetter("problems"), or_none),
+        Column("Samples", itemgetter("samples"), or_none),
         Column("Level", lambda row: f"{row['alpha']:g}"),
         Column("Power", lambda row: f"{row['power']:g}"),
         Column("Effect SD", lambda row: f"{row['effect_sd']:.3f}"),
@@ -113,11 +117,7 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
         "For one comparison; over several benchmarks Holm asks for more, at worst what the level divided by their "
         "number gives."
     ]
-    if effect is None:
-        notes.append("No difference can be detected: it would have to be above 100 points.")
-    if problems is None:
-        notes.append("No number of problems suffices: the seeds alone vary more than that.")
-    if samples is None:
-        notes.append("No number of samples suffices: the problems, or the seeds, alone vary more than that.")
+    if sizes[asked] is None:
+        notes.append(_NONE[asked])
     table = make_table("power", "What a comparison can detect", columns, [row], notes)
     print_rows(form, [row], table, "plan")

@@ -12,8 +12,7 @@ from scipy.special import chdtri, ndtr
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference, pooled
 
-MOST = 10_000_000
-"""Beyond this many problems or samples the answer is: none suffices."""
+MOST = 10_000_000  # beyond this many problems or samples the answer is: none suffices
 
 
 _DRAWS = (0.5 + np.outer(np.arange(1, 4097), 1.1347241384015194 ** -np.arange(1.0, 6.0))) % 1.0

@@ -10,8 +10,7 @@ from evals.statistics.clusters import Clusters
 from evals.statistics.difference import Bases, base_masks
 from evals.statistics.weighting import weights_or_alike
 
-EXACT_PROBLEMS = 20
-"""Up to this many problems all sign flips are enumerated."""
+EXACT_PROBLEMS = 20  # up to this many problems all sign flips are enumerated
 _FLIPS_AT_ONCE = 2_000
 
 

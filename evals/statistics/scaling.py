@@ -132,22 +132,14 @@ class CourseEstimate:
             return np.full(len(self.values), np.nan)
         return np.asarray((seeds - 1) * self.without_seed.var(axis=0))
 
-    def uncertain(self, problems: int) -> Difference:
-        """The features with their variances, of ``problems`` problems."""
-        return self._against(None, problems)
-
-    def less(self, other: CourseEstimate, problems: int) -> Difference:
-        """The features less those of another method, whose problems were drawn alike."""
-        return self._against(other, problems)
-
-    def _against(self, other: CourseEstimate | None, problems: int) -> Difference:
+    def less(self, other: CourseEstimate | None, problems: int) -> Difference:
+        """The features with their variances, of so many problems, less those of another method with the same draws."""
         arms = [self] if other is None else [self, other]
         values, replicates = self.values, self.replicates
         if other is not None:
             values, replicates = values - other.values, replicates - other.replicates
-        seed_variance, freedom = pooled(
-            [arm.seed_variance for arm in arms], [max(len(arm.without_seed) - 1, 1) for arm in arms]
-        )
+        freedoms_of_seeds = [max(len(arm.without_seed) - 1, 1) for arm in arms]
+        seed_variance, freedom = pooled([arm.seed_variance for arm in arms], freedoms_of_seeds)
         freedoms = np.full(len(values), problems - 1.0)
         return Difference(values, replicates.var(axis=0, ddof=1), freedoms, seed_variance, freedom)
 
@@ -160,12 +152,9 @@ def estimate_course(course: Course, draws: npt.NDArray[np.int64], target: float)
     seeds, _, problems = course.accuracies.shape
     means = course.accuracies.mean(axis=2)
     replicates = np.moveaxis(course.accuracies @ draws.T, 2, 0) / problems  # [R, S, 1 + T]
+    whole = _features(course.compute, means[None], target)[0]
     without = [
         _features(np.delete(course.compute, seed, 0), np.delete(means, seed, 0)[None], target)[0]
         for seed in range(seeds if seeds > 1 else 0)
     ]
-    return CourseEstimate(
-        _features(course.compute, means[None], target)[0],
-        _features(course.compute, replicates, target),
-        np.array(without or [_features(course.compute, means[None], target)[0]]),
-    )
+    return CourseEstimate(whole, _features(course.compute, replicates, target), np.array(without or [whole]))

@@ -21,14 +21,14 @@ def bundle(results: Path, out: Path) -> None:
         out: the zip file.
     """
     parts = [path for study in studies_of(results) for part in _PARTS for path in sorted(study.glob(part))]
-    files = [file for path in parts for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+    found = [file for path in parts for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+    files = [file for file in found if file.is_file() and file.name != ".snakemake_timestamp"]
     if not any(file.name == "report.html" for file in files):
         raise UserError(f"{results}: holds no report.html; make it first: snakemake")
-    if linked := [file for file in files if file.resolve() != results.resolve() / file.relative_to(results)]:
+    if linked := [file for file in found if file.resolve() != results.resolve() / file.relative_to(results)]:
         raise UserError(f"{linked[0]}: is a link, or lies behind one; accepted: files of the study itself")
     with replacing(out) as temporary, ZipFile(temporary, "w", ZIP_DEFLATED) as packed:
         for file in files:
-            if file.is_file():
-                packed.write(file, Path(out.stem) / file.relative_to(results))
+            packed.write(file, Path(out.stem) / file.relative_to(results))
     size = f"{counted(len(files), 'file')}, {out.stat().st_size / 2**20:.1f} MiB"
     print(f"{out}: {size}; unpack it and open {out.stem}/report.html")

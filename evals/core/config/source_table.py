@@ -3,42 +3,33 @@
 import heapq
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from evals.core.config.settings import Settings
-from evals.core.errors import InvalidInput, NotAccepted
+from evals.core.errors import InvalidInput, refuse
 from evals.core.files import sha256_bytes
 from evals.core.numbers import Count
-from evals.core.record import Record
+from evals.core.record import Record, Settings, setting
 from evals.core.values import UNIQUE, Commit, Repository, Text
 
 
 class SelectedRows(Settings):
     """The rows of a source that a set consists of, by the value of one column."""
 
-    column: Text = Field(description="the column")
-    among: Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE] | None = Field(
-        default=None, description="the values that are taken"
+    column: Text = setting("the column")
+    among: Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE] | None = setting("the values that are taken", None)
+    first: Text | None = setting("the first value that is taken, such as a date, 2024-08-01", None)
+    last: Text | None = setting("the last value that is taken, compared as text", None)
+    tenths: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(min_length=1), *UNIQUE] | None = setting(
+        "tenths of the rows, by a hash of the letters of the value", None
     )
-    first: Text | None = Field(default=None, description="the first value that is taken, such as a date, 2024-08-01")
-    last: Text | None = Field(default=None, description="the last value that is taken, compared as text")
-    tenths: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(min_length=1), *UNIQUE] | None = Field(
-        default=None,
-        description="tenths of the rows, by a hash of the letters of the value",
-    )
-    drawn: Count | None = Field(
-        default=None, description="so many of the rows, those of the smallest SHA-256 of the value"
-    )
+    drawn: Count | None = setting("so many of the rows, those of the smallest SHA-256 of the value", None)
 
-    @model_validator(mode="after")
-    def _check_condition(self) -> Self:
-        is_range = self.first is not None or self.last is not None
-        if (self.among is not None) + is_range + (self.tenths is not None) + (self.drawn is not None) != 1:
-            accepted = "with among, with tenths, with drawn, or with first, last or both"
-            raise NotAccepted(f"selects column {self.column}", accepted)
-        return self
+    def check_whole(self) -> None:
+        ways = [self.among, self.first if self.last is None else self.last, self.tenths, self.drawn]
+        accepted = "with among, with tenths, with drawn, or with first, last or both"
+        refuse(ways.count(None) != 3, f"selects column {self.column}", accepted)
 
     def select(self, rows: Iterable[dict[str, Any]], where: str) -> Iterator[dict[str, Any]]:
         """Yield the rows that belong to the set, in their order; ``where`` names the source in messages."""
@@ -63,21 +54,13 @@ class SelectedRows(Settings):
 
 
 class SourceTable(Record):
-    """The table that problems are read from; the values of a study's benchmark or training set.
+    """The table that problems are read from; the values of a study's benchmark or training set."""
 
-    Attributes:
-        name: of the benchmark or training set, for messages and ids.
-        repository: of the Hugging Face Hub; None where there is only a file.
-        revision: a commit on the Hub; None is its newest.
-        path: a file, or a directory with a copy of the repository, to read instead of the Hub.
-        rows: those that are taken; None takes all.
-    """
-
-    name: Text
-    repository: Repository | None = None
-    revision: Commit | None = None
+    name: Text  # of the benchmark or training set, for messages and ids
+    repository: Repository | None = None  # of the Hugging Face Hub; None where there is only a file
+    revision: Commit | None = None  # a commit on the Hub; None is its newest
     configuration: Text | None = None
     split: Text = "train"
     files: tuple[str, ...] = ()
-    path: Text | None = None
-    rows: SelectedRows | None = None
+    path: Text | None = None  # a file, or a directory with a copy of the repository, to read instead of the Hub
+    rows: SelectedRows | None = None  # those that are taken; None takes all

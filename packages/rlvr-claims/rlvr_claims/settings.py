@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
-from evals.core.config.settings import Settings
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share
+from evals.core.record import Settings
 from evals.core.values import UNIQUE, Name, Text
 
 Criterion = Literal[

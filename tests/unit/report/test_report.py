@@ -240,12 +240,14 @@ def test_a_report_goes_into_one_file(study: Study, tmp_path: Path, capsys: pytes
     for name in ("report.html", "claims/index.html", "responses/chain_3/index.html", "responses/chain_3/texts/a-0.js"):
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         (results / name).write_text(name)
+    (results / "responses/chain_3/.snakemake_timestamp").touch()
     assert rlvr_bench("bundle")([str(results), str(packed)]) == 0
     with ZipFile(packed) as content:
         names = set(content.namelist())
+        assert f"{packed}: {len(names)} files, " in capsys.readouterr().out
         assert content.read("mine/responses/chain_3/texts/a-0.js") == b"responses/chain_3/texts/a-0.js"
     assert {"mine/report.html", "mine/claims/index.html", "mine/figures/scores.svg"} <= names
-    assert not [name for name in names if name.startswith(("mine/samples", "mine/runs/"))]
+    assert not [name for name in names if name.startswith(("mine/samples", "mine/runs/")) or "snakemake" in name]
     (tmp_path / "linked").symlink_to(results)
     assert rlvr_bench("bundle")([str(tmp_path / "linked"), str(packed)]) == 0
 

@@ -16,11 +16,12 @@ from evals.core.manifest import read_manifest, verify_outputs
 from rlvr.engines.rollouts import KIND, ROLLOUT_COLUMNS, rollout_directory
 from rlvr.report.rollouts import write_rollouts_page
 from rlvr.tokens.table import REPLAY_COLUMNS
+from tests.artifacts import vouch_for
 from tests.browser import Page, browser
 from tests.stages import status
 from tests.unit.report.test_report import make_report, with_figures
 from tests.unit.report.test_responses import choose, needs_browser
-from tests.unit.synthetic_results import Study, vouch_for
+from tests.unit.synthetic_results import Study
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LONGEST = 6
