@@ -15,8 +15,6 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.figures.style import MARKERS
-from evals.generation.backend import BackendSettings, load_backend
-from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.generation.request import Response
 from evals.grading import GradingPool
@@ -25,7 +23,7 @@ from rlvr_claims.claims.claim import Claim
 from rlvr_claims.claims.findings import Findings, select
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, SERIES, Histogram, Layout, Level, Means, Panel, panel
-from rlvr_claims.claims.sampling_settings import SAMPLES, accuracies, requests_for
+from rlvr_claims.claims.sampling_settings import SAMPLES, accuracies, load_local, requests_for
 from rlvr_claims.compare import ModelPair
 from rlvr_claims.decoding.draw import PairDraw
 from rlvr_claims.decoding.settings import DRIVERS, Decoding
@@ -142,14 +140,7 @@ def benchmark_rows(
     problem_of = [problem for problem in problems for _ in range(SAMPLES)]
     pair = Checkpoint(base), Checkpoint(trained)
     sampling = SamplingParameters(max_new_tokens=training.max_new_tokens, temperature=training.temperature)
-    settings = BackendSettings(
-        "float32",
-        "cpu",
-        pair[0].context_length(None),
-        list(end_tokens(pair[0], run.prompt_form, run.chat_template_kwargs)),
-        sampling,
-    )
-    backend = load_backend("local", pair, settings)
+    backend = load_local(pair, run, sampling)
     policies = [load_policy(response, "cpu") for response in pair]
     models = ModelPair(policies[0], policies[1], training.temperature)
 
@@ -157,8 +148,8 @@ def benchmark_rows(
         return backend.generate(requests, partial(PairDraw, decoding, sampling))
 
     def by_problem(responses: Sequence[Response]) -> Iterator[tuple[str, float]]:
-        for problem, mean in zip(problems, accuracies(tokenizer, problems, requests, responses, pool), strict=True):
-            yield str(problem.id), mean
+        shares = accuracies(tokenizer, problems, requests, responses, pool)
+        return zip((str(problem.id) for problem in problems), shares, strict=True)
 
     def tokens_of(responses: Sequence[Response]) -> pd.DataFrame:
         batch = TokenBatch(
