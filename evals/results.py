@@ -255,3 +255,9 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         fallen=None if compared.fallen is None else frozenset(compared.fallen),
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )
+
+
+def read_directory(directory: Path) -> Results:
+    """Read the results of a finished study by their directory, ``results/``; benchmarks are in alphabetical order."""
+    scores = [path for path in sorted((directory / "scores").glob("*.json")) if ".manifest" not in path.name]
+    return read_results(directory / "runs.json", scores, directory / "comparisons.json")

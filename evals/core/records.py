@@ -109,8 +109,8 @@ def conditions_of(runs: Sequence[Run]) -> tuple[Condition, ...]:
 class ProblemKind(Record):
     """A family of generated problems at one length."""
 
-    family: Literal["chain", "reverse", "variables", "worded", "hundreds", "program"] = setting(
-        "program needs a verifier"
+    family: Literal["chain", "reverse", "variables", "worded", "hundreds", "lists", "countdown", "program"] = setting(
+        "countdown and program need a verifier"
     )
     operands: int = setting("digits of a problem", ge=2, le=16)
 

@@ -25,11 +25,10 @@ from evals.statistics.factorial import Design
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 from evals.statistics.resampling import holm
-from evals.statistics.weighting import weighted_mean
 from evals.tables import numbers
+from evals.tables.families import means_of
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text, difference_text
-from evals.tables.robust import score_matrix
 
 LEVEL, DRAWS = 0.05, 10_000
 _FAMILIES = (
@@ -225,8 +224,7 @@ def _order_table(results: Results, models: Sequence[str], methods: Sequence[Mapp
     methods = [{model: replace(row, runs=results.held(row)) for model, row in on.items()} for on in methods]
     names, studies, repeated = [on[models[0]].runs[0].title for on in methods], list[Means](), list[str]()
     for model in models:
-        by_seed = [weighted_mean(score_matrix(results, on[model]).T, results.weights) for on in methods]
-        studies.append(Means.of(by_seed))
+        studies.append(means_of(results, [on[model] for on in methods]))
         generator = np.random.default_rng(stream_seed("order of methods", model))
         repeated.append("{:.2f} ({:.2f})".format(*repeated_tau(studies[-1], generator, DRAWS)))
     differences = [_differences(results, [on[model] for on in methods]) for model in models]

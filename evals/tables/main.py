@@ -19,6 +19,7 @@ from evals.results import Results, read_results
 from evals.statistics.average import Average
 from evals.tables import numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
+from evals.tables.families import signal_note
 from evals.tables.layout import (
     METHOD,
     Column,
@@ -409,8 +410,8 @@ def main_tables(
             return any(column.text(column.value(row)) != numbers.NOTHING for row in results.conditions)
 
         columns = list(filter(says, columns))
-    said = [*notes, controls_note(results), decodings_note(results, decoded), results.clusters_note]
-    said += [results.extraction_note, explanation]
+    said = [*notes, controls_note(results), decodings_note(results, decoded), signal_note(results)]
+    said += [results.clusters_note, results.extraction_note, explanation]
     summary = make_table("main", title, columns, results.conditions, said, _caption(results))
     tables = [_differences(results, results.reference_method, results.reference_title)]
     tables += [_differences(results, BASE, "the base model"), by_look(results), _between_models(results)]

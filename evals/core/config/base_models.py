@@ -36,7 +36,7 @@ class Architecture(Settings):
         refuse(heads % shared, f"is {shared}", f"a divisor of num_attention_heads, {heads}", "num_key_value_heads")
 
 
-WORDED_FAMILIES = {"hundreds", "worded"}  # the families of problems in words
+WORDED_FAMILIES = {"hundreds", "lists", "worded"}  # the families of problems in words
 
 Fractions = Annotated[tuple[ShareOrZero, ...], Field(min_length=1)]
 
@@ -72,6 +72,14 @@ class Skipping(Settings):
     shares: Fractions = setting("how often a result before another step is left out; each step has one of these shares")
 
 
+class Searching(Settings):
+    """Solutions of Countdown that try expressions, in a random order, until one is right or they give up."""
+
+    give_up: Fractions = setting(
+        "how often it gives up after the first wrong attempt, the second ...; the last: all others"
+    )
+
+
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
@@ -82,9 +90,12 @@ class Corpus(Settings):
     misconception_share: ShareOrZero = setting("share of mistakes that are the fact's usual wrong digit")
     wording: Wording | None = setting("solutions in words, of the family worded; default: formulas", None)
     skipping: Skipping | None = setting(
-        "solutions with skipped steps, of the families worded and hundreds",
+        "solutions with skipped steps, of the families worded, hundreds and lists",
         None,
         exclude_if=lambda skipping: skipping is None,  # manifests of corpora without it were made before
+    )
+    searching: Searching | None = setting(
+        "solutions of the family countdown, which search", None, exclude_if=lambda searching: searching is None
     )
 
     def check_whole(self) -> None:
@@ -96,8 +107,9 @@ class Corpus(Settings):
         accepted = f"kinds of the families {' and '.join(sorted(WORDED_FAMILIES))} alone"
         found = f"is given with kinds of {', '.join(sorted(families))}"
         refuse(skips and families - WORDED_FAMILIES, found, accepted, "skipping")
-        accepted = "shares, because the corpus has problems of the family hundreds"
-        refuse(not skips and "hundreds" in families, "is missing", accepted, "skipping")
+        for family, key in (("hundreds", "skipping"), ("lists", "skipping"), ("countdown", "searching")):
+            lacks = getattr(self, key) is None and family in families
+            refuse(lacks, "is missing", f"it, because the corpus has problems of the family {family}", key)
 
 
 class Schedule(Settings):
@@ -182,7 +194,8 @@ class FromScratch(Settings):
         return self.model_copy(update={"corpus": corpus, "training": training, "bases": 1})
 
     def check_whole(self) -> None:
-        tokens, has_words = self.training.tokens, any(kind.family in WORDED_FAMILIES for kind in self.corpus.kinds)
+        in_words, tokens = {*WORDED_FAMILIES, "countdown"}, self.training.tokens
+        has_words = any(kind.family in in_words for kind in self.corpus.kinds)
         found, accepted = f"is {tokens or 'missing'}", "words, because the corpus has problems in words"
         refuse(has_words and tokens != "words", found, accepted, "training.tokens")
 

@@ -20,8 +20,9 @@ Kinds = Annotated[tuple[ProblemKind, ...], Field(min_length=1)]
 
 def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None:
     """Check that problems with several right answers are not graded by the one that they have."""
-    lacks = verifier is None and any(kind.family == "program" for kind in kinds)
-    refuse(lacks, "lacks verifier, which problems of family program need (config/verifiers/program.py)")
+    for kind in kinds:
+        lacks, name = verifier is None and kind.family in ("program", "countdown"), kind.family
+        refuse(lacks, f"lacks verifier, which problems of family {name} need (config/verifiers/{name}.py)")
 
 
 Verifier = Annotated[

@@ -264,8 +264,8 @@ def _write_responses(entry: Entry, benchmark: str, seeds: int, directory: Path) 
         raise UserError(f"{entry.directory}: has the name {hostile[0]!r}; accepted: letters, digits, '.', '_' and '-'")
     audits = [entry.directory / "grades" / run / benchmark / "audit.json" for run in runs]
     pages: dict[str, Any] = {"benchmarks": entry.results.benchmarks, "report": "../../index.html", "seeds": seeds}
-    said = {"created": entry.made, "root_hash": entry.root_hash}
-    write_responses_page(benchmark, entry.sheet, audits, entry.directory, directory / _PAGE, **pages, **said)
+    pages |= {"created": entry.made, "root_hash": entry.root_hash}
+    write_responses_page(benchmark, entry.sheet, audits, entry.directory, directory / _PAGE, **pages)
     (directory / "manifest.json").unlink()  # names the place where the studies lie
 
 

@@ -98,7 +98,7 @@ class MeasuredRuns:
     def policy(self, run: str, key: str = "") -> tuple[str, str]:
         """The directory of a run, or of a checkpoint that a run kept, and the file that stands for it."""
         try:
-            policy = self.studies.policy(run)[1]
+            policy = self.studies.policy(run)
         except UserError:
             raise InvalidInput("", key, f"no study has the run {run}", "methods of some study") from None
         return policy.directory, policy.file
@@ -110,7 +110,7 @@ class MeasuredRuns:
 
     def table_version(self, run: str) -> int:
         """The version of a run's token table and probes."""
-        return TABLE_VERSIONS[self.studies.policy(run)[0].resolved_run(run).get("dtype", "float32")]
+        return TABLE_VERSIONS[self.studies.policy(run).study.resolved_run(run).get("dtype", "float32")]
 
     @cached_property
     def token_pages(self) -> list[str]:
