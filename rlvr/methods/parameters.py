@@ -77,7 +77,8 @@ class Component:
     @classmethod
     def parameters(cls) -> Mapping[str, Parameter]:
         """Describe what a catalogue entry may say of the component, in the order of its fields."""
-        return parameters_of(cls)
+        declared: Any = cls
+        return parameters_of(declared)
 
     @classmethod
     def record(cls, **others: Any) -> type[Record]:
@@ -88,7 +89,8 @@ class Component:
 
 @cache
 def _record_of_instances(declared: type[Any]) -> type[Record]:
-    return record_of(declared.__name__, parameters_of(declared))
+    described: Any = declared
+    return record_of(declared.__name__, parameters_of(described))
 
 
 C = TypeVar("C", bound=Component)
