@@ -80,7 +80,6 @@ class Results:
 
     @cached_property
     def reference_title(self) -> str:
-        """The reference method's name for people."""
         return next((run.title for run in self.runs if run.method == self.reference_method), self.reference_method)
 
     @cached_property
@@ -132,7 +131,7 @@ class Results:
         interval of a single one on one benchmark is that of its score.
         """
         names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
-        estimate = partial(self._average, names=names, is_fixed=condition.method == BASE, weights=weights)
+        estimate = partial(self.average_over, names=names, weights=weights, is_fixed=condition.method == BASE)
         average, held = estimate(condition), self.held(condition)
         if len(held) == len(condition.runs):
             return average
@@ -148,14 +147,27 @@ class Results:
         names: Sequence[str],
         by_problem: bool = False,
         of_problem: Callable[[Score], FloatArray] | None = None,
+        weights: Sequence[float] | None = None,
+        is_fixed: bool | None = None,
     ) -> Average:
         """The average over some benchmarks, beside a published number; ``by_problem`` gives every problem one weight.
 
         ``of_problem`` gives each problem's value [N], in fractions of one, in place of its share of correct samples.
-        With one seed the interval is that of this very policy, as a paper's number is: it knows of problems alone.
+        Without ``is_fixed`` the interval of one seed is that of this very policy, as a paper's number is: it knows of
+        problems alone.
         """
-        is_fixed = condition.method == BASE or len(condition.runs) == 1
-        return self._average(condition, names, is_fixed, by_problem, of_problem=of_problem)
+        k = [1 if of_problem else self.samples[name] for name in names]
+        value = of_problem or (lambda score: np.array(score.correct_counts))
+        scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
+        rates = [np.array(counts) / samples for counts, samples in zip(scores, k, strict=True)]
+        clusters = [self.clusters.get(name) for name in names]
+        if by_problem:
+            sizes = [of_benchmark.shape[1] for of_benchmark in rates]
+            rates, clusters, k = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)], k[:1]
+        is_fixed = condition.method == BASE or len(condition.runs) == 1 if is_fixed is None else is_fixed
+        options: dict[str, Any] = {"is_fixed": is_fixed, "confidence": self.confidence, "weights": weights}
+        bases = [run.base for run in condition.runs if run.base is not None]
+        return estimate_average(rates, k, clusters=clusters, bases=bases or None, **options)
 
     def by_problem(self, metric: str) -> Callable[[Score], FloatArray] | None:
         """The function from a score to pass@k or cons@k of each problem [N]; None where we do not compute that.
@@ -169,27 +181,6 @@ class Results:
         if metric == f"cons@{samples}" and None not in majorities:
             return lambda score: _spread(score.majority_at_k or 0.0, len(score.correct_counts))
         return None
-
-    def _average(
-        self,
-        condition: Condition,
-        names: Sequence[str],
-        is_fixed: bool,
-        by_problem: bool = False,
-        weights: Sequence[float] | None = None,
-        of_problem: Callable[[Score], FloatArray] | None = None,
-    ) -> Average:
-        k = [1 if of_problem else self.samples[name] for name in names]
-        value = of_problem or (lambda score: np.array(score.correct_counts))
-        scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
-        rates = [np.array(counts) / samples for counts, samples in zip(scores, k, strict=True)]
-        clusters = [self.clusters.get(name) for name in names]
-        if by_problem:
-            sizes = [of_benchmark.shape[1] for of_benchmark in rates]
-            rates, clusters, k = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)], k[:1]
-        options: dict[str, Any] = {"is_fixed": is_fixed, "confidence": self.confidence, "weights": weights}
-        bases = [run.base for run in condition.runs if run.base is not None]
-        return estimate_average(rates, k, clusters=clusters, bases=bases or None, **options)
 
     def comparison(self, condition: Condition, against: str, benchmark: str = ALL_BENCHMARKS) -> Comparison | None:
         """The comparison of a condition, or None for a method against itself and for the base model."""

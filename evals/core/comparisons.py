@@ -1,7 +1,5 @@
 """The records of comparisons between methods: differences, verdicts, angles of gradients, controls."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

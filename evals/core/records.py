@@ -1,11 +1,9 @@
 """The records of results: runs, problems, samples, grades, scores, comparisons (docs/architecture.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -144,8 +142,7 @@ class ProblemFile(Record):
         return "training" if self.name == "train" else "evaluation"
 
     @classmethod
-    def of(cls, directory: Path) -> ProblemFile:
-        """Identify the problem set of a directory by its manifest."""
+    def of(cls, directory: Path) -> Self:
         path = directory / "problems.jsonl"
         outputs = read_manifest(directory / "manifest.json", "problems").outputs
         if path.name not in outputs:

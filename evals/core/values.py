@@ -33,18 +33,16 @@ class Matching:
         return text
 
 
-class _UniqueItems:
-    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {**handler(schema), "uniqueItems": True}
-
-
 def _without_repeats(items: tuple[Any, ...]) -> tuple[Any, ...]:
     if twice := [item for number, item in enumerate(items) if item in items[:number]]:
         raise NotAccepted(f"has {twice[0]} twice", "each value once")
     return items
 
 
-UNIQUE = (AfterValidator(_without_repeats), _UniqueItems())  # accepts a list in which nothing stands twice
+UNIQUE = (
+    AfterValidator(_without_repeats),
+    Field(json_schema_extra={"uniqueItems": True}),
+)  # accepts a list in which nothing stands twice
 
 
 def _not_base(name: str) -> str:

@@ -1,6 +1,6 @@
 """The tables of factors: the effects of a factorial's levels, and a study on models of several sizes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise, product
@@ -100,8 +100,13 @@ def write_factorial_table(
             kind = "main effect" if len(effect.term) == 1 else "interaction"
             aliases = "; ".join(map(design.label, effect.aliases))
             rows.append((kind, model, name, aliases, study.combine(of_model, effect.weights, blocks=True)))
-        for name, weights in _parts(factorial, design):
-            rows.append(("part", model, name, "", study.combine(of_model, weights, blocks=True)))
+        for title, levels in factorial.parts.items():  # the difference to the first cell, and each factor's part in it
+            parts = design.parts(levels)
+            named: dict[str, npt.ArrayLike] = {title: sum(parts.values())}
+            if len(parts) > 1:  # of one factor alone the part is the difference, which is tested once
+                named |= {f"{title}: {factor}": part for factor, part in parts.items()}
+            for name, weights in named.items():
+                rows.append(("part", model, name, "", study.combine(of_model, weights, blocks=True)))
     for one, other in pairwise(arms):
         for name, effect in terms:
             weights, both = np.concatenate([-effect.weights, effect.weights]), [*arms[one], *arms[other]]
@@ -134,15 +139,6 @@ def write_factorial_table(
         mean = partial(lambda model, way: study.mean(model, way.name), model)
         columns.append(Column(f"avg@{study.benchmarks[0].k} (%), {model}", mean, numbers.percent))
     study.write(out, [*tables, make_table("factorial_cells", "Cells", columns, cells)], written)
-
-
-def _parts(factorial: Factorial, design: Design) -> Iterator[tuple[str, npt.ArrayLike]]:
-    """The differences of named combinations to the first cell, and the part that each factor has in them."""
-    for title, levels in factorial.parts.items():
-        parts = design.parts(levels)
-        yield title, sum(parts.values())
-        if len(parts) > 1:  # of one factor alone the part is the difference, which is tested once
-            yield from ((f"{title}: {factor}", part) for factor, part in parts.items())
 
 
 def _corrected(rows: Sequence[tuple[str, str, str, str, Difference]]) -> list[Effect]:
@@ -191,7 +187,6 @@ def write_sizes_table(results: Results, bases: Files, out: Path) -> None:
 
 
 def _sized(results: Results, condition: Condition, parameters: int) -> Row:
-    """The row of a method on a model."""
     average, contrast = results.average(condition), results.contrast(condition)
     versus = results.comparison(condition, results.reference_method)
     cells = cells_of(versus)

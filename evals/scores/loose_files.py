@@ -100,7 +100,6 @@ class Reader:
         return [GradedRun(path, *_names(path), by_problem, hashes, by_statement)]
 
     def _read_log(self, log: Log, pool: GradingPool) -> GradedRun:
-        """A log's grades, by the tool's own score or by our grader."""
         graded_here = self.judging.grades_here(log)
         grades = self._grade_log(log, pool)[2] if graded_here else self.judging.grades(log)
         self._check_all(log.path, grades, self.problems)
@@ -109,7 +108,6 @@ class Reader:
         return GradedRun(log.path, log.run, log.benchmark, by_problem, {}, stated, has_answers)
 
     def _grade_log(self, log: Log, pool: GradingPool) -> tuple[Mapping[ProblemId, str], list[Sample], list[Grade]]:
-        """The golds of a log, its samples and our grades of them."""
         samples, golds = samples_of(log), golds_of(log)
         if not golds:
             wanted = {sample.problem_id for sample in samples}
@@ -119,7 +117,6 @@ class Reader:
         return golds, samples, [Grade.parse(row, str(log.path)) for row in rows]
 
     def _grade(self, samples: Path, pool: GradingPool) -> tuple[Path, Kind, list[Grade]]:
-        """The problems of a file of samples, how the samples are read, and their grades."""
         problems = self._problems_of(samples)
         kind, rows = self.kind, [] if self.kind else read_jsonl(problems)
         if any("tests_sha256" in row for row in rows):
@@ -169,7 +166,6 @@ class Reader:
 
 
 def _names(path: Path) -> tuple[str, str]:
-    """The run and the benchmark of a file."""
     folder = path.absolute().parent
     return (folder.parent.name, folder.name) if path.name in _NAMES else (path.stem, "–")
 

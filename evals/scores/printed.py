@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from evals.core.comparisons import Claim, Comparison
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, check_option
 from evals.core.records import ALL_BENCHMARKS, Weighting, extraction_note
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.scores.loose_files import Reader, find_seeds
@@ -71,10 +71,8 @@ def print_scores(
     ``k`` is that of pass@k, maj@k and G-Pass@k, half of the samples if there is none; ``threshold`` the share of the k
     samples that has to be correct for G-Pass@k.
     """
-    if not 0.5 <= confidence < 1.0:
-        raise InvalidInput("--confidence", "", f"is {confidence}", "0.5 up to 1, 1 excluded")
-    if not 0.0 < threshold <= 1.0:
-        raise InvalidInput("--threshold", "", f"is {threshold}", "above 0, up to 1")
+    check_option("confidence", confidence, 0.5 <= confidence < 1.0, "0.5 up to 1, 1 excluded")
+    check_option("threshold", threshold, 0.0 < threshold <= 1.0, "above 0, up to 1")
     graded = reader.read(paths)
     rows = [_score(run_file, k, threshold, confidence) for run_file in graded]
     for run in dict.fromkeys(run_file.run for run_file in graded):
@@ -100,12 +98,10 @@ def print_scores(
 
 
 def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: float) -> dict[str, Any]:
-    """The score of one file."""
     n, counts, rows = graded.samples, graded.counts, graded.rows()
     levels = k or [max(1, n // 2)]
-    if min(levels) < 1 or max(levels) > n:
-        message = f"is {' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
-        raise InvalidInput("--k", "", message, f"1..{n}")
+    found = f"{' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
+    check_option("k", found, min(levels) >= 1 and max(levels) <= n, f"1..{n}")
     row = {"run": graded.run, "benchmark": graded.benchmark, "file": str(graded.path), "verified": bool(graded.hashes)}
     row |= {"problems": len(graded.grades), "samples_per_problem": n, "confidence": confidence}
     row |= measure(rows, confidence)

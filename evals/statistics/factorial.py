@@ -48,7 +48,6 @@ class Design:
 
     @classmethod
     def of(cls, factorial: Factorial) -> "Design":
-        """Take the design that a study declares."""
         factors = {factor.name: [level.level for level in factor.levels] for factor in factorial.factors}
         return cls(factors, factorial.generators, factorial.excluded)
 
@@ -228,7 +227,6 @@ class Design:
 
 
 def _with(cell: Cell, factor: int, level: int) -> Cell:
-    """A cell with another level of one factor."""
     return (*cell[:factor], level, *cell[factor + 1 :])
 
 

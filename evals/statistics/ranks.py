@@ -13,6 +13,7 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference
@@ -52,7 +53,7 @@ def kendall_tau(one: npt.ArrayLike, other: npt.ArrayLike) -> FloatArray:
     return np.asarray((signs[0] * signs[1]).sum(axis=(-2, -1)) / (count * (count - 1)))
 
 
-def repeated_tau(study: Means, generator: np.random.Generator, draws: int) -> tuple[float, float]:
+def repeated_tau(study: Means, generator: Generator, draws: int) -> tuple[float, float]:
     """The tau of a study with its own repetition by other seeds: the median, and what 95 % of repetitions exceed.
 
     Both have noise, the study that is at hand and its repetition: either's means are drawn, with Student's t.

@@ -17,21 +17,10 @@ from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results, read_results
 from evals.statistics.average import Average
-from evals.tables import numbers
+from evals.tables import layout, numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
 from evals.tables.families import signal_note
-from evals.tables.layout import (
-    METHOD,
-    Column,
-    Row,
-    Table,
-    field_of,
-    interval_columns,
-    make_table,
-    responses_page,
-    table_frame,
-    write_table,
-)
+from evals.tables.layout import METHOD, Column, Row, Table, field_of, interval_columns, make_table
 from evals.tables.robust import Falls, falls_note, falls_of
 
 Costs = Mapping[Condition, Cost]
@@ -42,7 +31,7 @@ _STOPPED = ("falls_p_value", "falls_p_value_holm", "falls", "median_unbiased", "
 
 def responses_of(benchmark: str, condition: Condition) -> str:
     """The address of a method's responses to a benchmark."""
-    return responses_page(benchmark, column=f"{condition.model}-{condition.method}")
+    return layout.responses_page(benchmark, column=f"{condition.model}-{condition.method}")
 
 
 def main_columns(
@@ -354,10 +343,11 @@ def write_main_table(
     computed = sorted(filter(Path.is_file, manifests), key=lambda path: path.parent)
     copies, compared = near_copies_note(results, training.parent / "problems")
     said = [*notes, *copies, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
-    tables, frame = main_tables(results, measured, falls, said, by_name), table_frame(columns, results.conditions)
+    tables, short = main_tables(results, measured, falls, said, by_name), short_table(results, columns)
+    frame = layout.table_frame(columns, results.conditions)
     read = [file for one in (results, *by_name.values()) for file in one.sources]
     read += [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
-    write_table(out, tables, frame, [*read, *computed, *compared], {"notes": notes}, short_table(results, columns))
+    layout.write_table(out, tables, frame, [*read, *computed, *compared], {"notes": notes}, short)
 
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
@@ -369,7 +359,6 @@ def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table
 
 
 def _caption(results: Results) -> str:
-    """Write the caption that the main table has in a paper."""
     said = f"Brackets: {round(100 * results.confidence)} % intervals over problems"
     if not results.has_methods:
         return f"{said}. "

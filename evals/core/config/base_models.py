@@ -1,9 +1,7 @@
 """Base models of a study: trained from scratch, or existing checkpoints."""
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -56,7 +54,7 @@ class Wording(Settings):
     reliable_error_rate: ShareOrZero = setting("error rate of multiplication by table, and of the others on fingers")
     unreliable_error_rate: ShareOrZero = setting("error rate of multiplication on fingers, and of the others by table")
     guess_error_rate: ShareOrZero = setting("error rate of a guess; memory has the error rates of the facts")
-    usual_share: ShareOrZero = setting("how often a phrase that says nothing has its usual wording")
+    usual_share: ShareOrZero = setting("how often a phrase has its usual wording")
     distraction_rate: ShareOrZero = setting("how often a note is added as if it were a step")
     remark_share: ShareOrZero = setting("how often a step is followed by a remark that says nothing")
 
@@ -186,7 +184,7 @@ class FromScratch(Settings):
         """The numbers of the base models; the only one has none."""
         return [None] if self.bases == 1 else list(range(1, self.bases + 1))
 
-    def numbered(self, number: int | None) -> FromScratch:
+    def numbered(self, number: int | None) -> Self:
         """The settings of a base model alone."""
         later = (number or 1) - 1
         corpus = self.corpus.model_copy(update={"seed": self.corpus.seed + later})
@@ -244,12 +242,10 @@ class Existing(_Prompted, Head):
 
     @property
     def method_training(self) -> dict[str, Any]:
-        """The settings of the study's `training` that this model overrides."""
         return self.training
 
     @property
     def hub_revision(self) -> str:
-        """The commit, branch or tag on the Hub."""
         return self.revision or "main"
 
 
@@ -262,7 +258,6 @@ class Served(_Prompted, Service):
     method_training: ClassVar[dict[str, Any]] = {}
 
     def service(self) -> dict[str, Any]:
-        """The address and name of the model."""
         return {key: value for key, value in self.identity().items() if key in Service.model_fields}
 
 

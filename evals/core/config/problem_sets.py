@@ -1,14 +1,16 @@
-"""Benchmarks (config/benchmarks/*.yaml) and published training sets (config/datasets/*.yaml)."""
+"""Benchmarks (config/benchmarks/*.yaml), published training sets (config/datasets/*.yaml), and the tables of both."""
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from evals.core.config.source_table import SelectedRows, SourceTable
 from evals.core.errors import InvalidInput, refuse
+from evals.core.files import sha256_bytes
 from evals.core.numbers import Count, Index, Several
-from evals.core.record import ExtensibleRecord, Settings, setting
+from evals.core.record import ExtensibleRecord, Record, Settings, setting
 from evals.core.records import ProblemKind
 from evals.core.values import UNIQUE, Commit, Matching, Name, Prompt, Repository, Sha256, Text, Title
 
@@ -28,17 +30,69 @@ def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None
 Verifier = Annotated[
     Text | None,
     Field(
-        description="a Python file that grades or gives the rewards, relative to the repository "
-        "(docs/your_verifier.md); a study's comes before a training set's"
+        description="a Python file that grades or gives the rewards (docs/your_verifier.md); a study's comes before a "
+        "training set's"
     ),
 ]
+
+
+class SelectedRows(Settings):
+    """The rows of a source that a set consists of, by the value of one column."""
+
+    column: Text = setting("the column")
+    among: Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE] | None = setting("the values that are taken", None)
+    first: Text | None = setting("the first value that is taken, such as a date, 2024-08-01", None)
+    last: Text | None = setting("the last value that is taken, compared as text", None)
+    tenths: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(min_length=1), *UNIQUE] | None = setting(
+        "tenths of the rows, by a hash of the letters of the value", None
+    )
+    drawn: Count | None = setting("so many of the rows, those of the smallest SHA-256 of the value", None)
+
+    def check_whole(self) -> None:
+        ways = [self.among, self.first if self.last is None else self.last, self.tenths, self.drawn]
+        accepted = "with among, with tenths, with drawn, or with first, last or both"
+        refuse(ways.count(None) != 3, f"selects column {self.column}", accepted)
+
+    def select(self, rows: Iterable[dict[str, Any]], where: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows that belong to the set, in their order; ``where`` names the source in messages."""
+        if self.drawn is None:
+            yield from (row for row in rows if self._takes(row[self.column], where))
+            return
+        hashed = ((sha256_bytes(str(row[self.column]).encode("utf-8")), number, row) for number, row in enumerate(rows))
+        drawn = heapq.nsmallest(self.drawn, hashed, key=itemgetter(0, 1))
+        yield from (row for _, _, row in sorted(drawn, key=itemgetter(1)))
+
+    def _takes(self, value: Any, where: str) -> bool:
+        text = str(value)
+        if self.among is not None:
+            return text in self.among
+        if self.tenths is not None:
+            letters = "".join(filter(str.isalpha, text.casefold()))
+            if not letters:
+                accepted = "values with letters, which rows.tenths needs"
+                raise InvalidInput(where, f"column {self.column}", "has a value without letters", accepted)
+            return int(sha256_bytes(letters.encode("utf-8")), 16) % 10 in self.tenths
+        return (self.first is None or text >= self.first) and (self.last is None or text[: len(self.last)] <= self.last)
+
+
+class SourceTable(Record):
+    """The table that problems are read from; the values of a study's benchmark or training set."""
+
+    name: Text  # of the benchmark or training set, for messages and ids
+    repository: Repository | None = None  # of the Hugging Face Hub; None where there is only a file
+    revision: Commit | None = None  # a commit on the Hub; None is its newest
+    configuration: Text | None = None
+    split: Text = "train"
+    files: tuple[str, ...] = ()
+    path: Text | None = None  # a file, or a directory with a copy of the repository, to read instead of the Hub
+    rows: SelectedRows | None = None  # those that are taken; None takes all
 
 
 class PublishedSet(Settings):
     """A published training set (docs/benchmarks.md)."""
 
     source: Name = setting("name of a file in config/datasets")
-    path: Text | None = setting("a local copy instead of the Hub: a JSON lines file or a directory", None)
+    path: Text | None = setting("a local copy: a JSON lines file or a directory", None)
     exclude: Annotated[tuple[str, ...], *UNIQUE] | None = setting("ids of problems to leave out", None)
 
 
@@ -125,7 +179,6 @@ class GeneratedBenchmark(_Benchmark, ProblemKind):
 
     @property
     def kind(self) -> dict[str, Any]:
-        """Family and length of its problems."""
         return {"family": self.family, "operands": self.operands}
 
 
@@ -134,7 +187,7 @@ class _Reading(Settings):
 
     count: Several = setting("number of problems of the source")
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if unknown")
-    gated: bool = setting("whether the texts must not be written anywhere")
+    gated: bool = setting("whether the texts may be written nowhere")
     grader: Literal["math", "choice", "code"] = setting("how responses are graded (docs/grading.md)")
     tests_format: Literal["evalplus", "livecodebench", "own"] | None = setting(
         "form of the tests; required with grader code", None
@@ -184,9 +237,9 @@ class HubBenchmark(ReadBenchmark):
     configuration: Text | None = setting("the repository's configuration", None)
     split: Text = setting("the repository's split")
     files: Annotated[tuple[_JsonLines, ...], Field(min_length=1)] | None = setting(
-        "JSON lines files to read instead of a split", None
+        "JSON lines files in place of a split", None
     )
-    rows: SelectedRows | None = setting("the rows that are taken (default all); a local file is taken whole", None)
+    rows: SelectedRows | None = setting("the rows that are taken; default all", None)
     columns: Columns | ReleaseName = setting(_AS_RELEASED)
 
 
@@ -199,7 +252,7 @@ class FileBenchmark(ReadBenchmark):
         "number of problems of the file; null for any", None
     )
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null for any", None)
-    gated: bool = setting("whether the texts must not be written anywhere", False)
+    gated: bool = setting("whether the texts may be written nowhere", False)
     samples_per_problem: Count = setting("usual k for a set of this size, for readers", 4)
     path: Text = setting("the file, relative to the repository (docs/benchmarks.md)")
     rows: SelectedRows | None = setting("the rows of a release's file that are taken; default all", None)

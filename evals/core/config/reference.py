@@ -100,8 +100,7 @@ def _sections(root: Schema, definitions: dict[str, Schema], file: str, written: 
             place = f"`{key_path}`{form} of {file}" if key_path else file + _form(mapping, others)
             if key_path:
                 yield f"### `{key_path}`{form}\n"
-            # Without the attributes, which have lines of their own.
-            text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].partition("Attributes:")[0].strip())
+            text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].strip())
             yield text.replace("``", "`").replace("\n\n", "\n") + "\n"
             repeated: dict[str, list[str]] = {}
             for key, field in mapping["properties"].items():
@@ -151,7 +150,6 @@ def _form(mapping: Schema, others: list[Schema]) -> str:
 
 
 def _mappings(schema: Schema, definitions: dict[str, Schema]) -> Iterator[Schema]:
-    """Yield the mappings that a schema allows."""
     branches = [definitions[_name(schema)]] if "$ref" in schema else schema.get("oneOf") or schema.get("anyOf") or ()
     for branch in branches:
         yield from _mappings(branch, definitions)
@@ -182,7 +180,6 @@ def _name(reference: Schema) -> str:
 
 
 def _value(schema: Schema) -> str:
-    """Say which values a key accepts."""
     if "$ref" in schema or "oneOf" in schema:
         kinds = [branch for branch in schema.get("oneOf", [schema]) if "$ref" not in branch]
         return " or ".join(dict.fromkeys([*(_value(branch) for branch in kinds), "mapping"]))

@@ -1,7 +1,5 @@
 """The sections of a study file: problems, validation, evaluation, statistics, checkpoint, execution."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -121,7 +119,6 @@ class Evaluation(BenchmarkSampling, Settings):
     )
 
     def samples(self, benchmark: str) -> int:
-        """The samples of each problem of a benchmark."""
         return self.samples_of.get(benchmark, self.samples_per_problem)
 
 

@@ -1,28 +1,14 @@
 """A study (config/*.yaml): models, problems, methods, training, evaluation, statistics and execution."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
 from evals.core.comparisons import Controls
+from evals.core.config import sections
 from evals.core.config.base_models import FineTuned, FromScratch, HuggingFace, Model, Served
 from evals.core.config.methods import Doses, Factorial, Methods, TrainingChanges
-from evals.core.config.sections import (
-    BestCheckpoint,
-    Checkpoint,
-    DrawnProblems,
-    Evaluation,
-    LocalCopy,
-    Problems,
-    SeedsByLooks,
-    Statistics,
-    StudyExecution,
-    StudySeeds,
-    Validation,
-)
 from evals.core.errors import InvalidInput, refuse
 from evals.core.numbers import Index, InnerShare
 from evals.core.record import Settings, require, setting
@@ -54,7 +40,7 @@ class StudyConfig(Settings):
         None,
     )
     engine: Literal["local", "verl"] = setting("training engine (verl: docs/paper_scale.md)", "local")
-    seeds: StudySeeds = setting(
+    seeds: sections.StudySeeds = setting(
         "training seeds: a list, or seeds from 1 on until every comparison is certain, `{at_most: 16, looks: [4, 6, "
         "8, 11, 16], margin: 2.0}` (docs/evaluation.md)",
         (),
@@ -63,14 +49,14 @@ class StudyConfig(Settings):
         dict[Name, Annotated[FromScratch | HuggingFace | FineTuned | Served, Field(discriminator="source")]],
         Field(min_length=1),
     ] = setting("base models by name; `extends: NAME` takes a model of the study that is extended")
-    problems: Problems | None = setting("problems that the methods train on", None)
-    validation: Validation | None = setting(
+    problems: sections.Problems | None = setting("problems that the methods train on", None)
+    validation: sections.Validation | None = setting(
         "scores along every run (docs/evaluation.md); engine local, drawn problems", None
     )
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] = setting(
         "names of files in config/benchmarks"
     )
-    benchmark_sources: dict[str, LocalCopy] | None = setting(
+    benchmark_sources: dict[str, sections.LocalCopy] | None = setting(
         "local copies of benchmarks, by benchmark (docs/benchmarks.md)", None
     )
     methods: Methods = setting("methods by name, with changes of their catalogue entries", {})
@@ -86,15 +72,15 @@ class StudyConfig(Settings):
     )
     training: TrainingChanges = setting("training settings of every method", {})
     contrast_steps: Index | None = setting(
-        "steps of each run at which contrast is measured (docs/evaluation.md); default 4; engine local", None
+        "steps of each run at which contrast is measured; default 4; engine local", None
     )
-    evaluation: Evaluation = setting("sampling for evaluation")
-    checkpoint: Literal["last"] | Checkpoint | None = setting(
+    evaluation: sections.Evaluation = setting("sampling for evaluation")
+    checkpoint: Literal["last"] | sections.Checkpoint | None = setting(
         "reported checkpoints: `last` (the default), or beside it the best one along each run (docs/evaluation.md)",
         None,
     )
-    statistics: Statistics = setting("intervals and tests")
-    execution: StudyExecution = setting("where and how jobs are carried out", StudyExecution())
+    statistics: sections.Statistics = setting("intervals and tests")
+    execution: sections.StudyExecution = setting("where and how jobs are carried out", sections.StudyExecution())
 
     def training_of(self, method: str, source: str, model: str | None = None) -> LocalTraining | VerlTraining:
         """The settings of a method's training: the study's, with the changes of a model, if named, and its own."""
@@ -127,7 +113,8 @@ class StudyConfig(Settings):
     @property
     def training_seeds(self) -> tuple[int, ...]:
         """All seeds that a method may be trained with."""
-        return tuple(range(1, self.seeds.looks[-1] + 1)) if isinstance(self.seeds, SeedsByLooks) else self.seeds
+        seeds = self.seeds
+        return tuple(range(1, seeds.looks[-1] + 1)) if isinstance(seeds, sections.SeedsByLooks) else seeds
 
     @property
     def control_methods(self) -> tuple[str, ...]:
@@ -136,7 +123,6 @@ class StudyConfig(Settings):
 
     @property
     def varied_methods(self) -> list[str]:
-        """The methods that are no controls."""
         return [method for method in self.methods if method not in self.control_methods]
 
     @property
@@ -145,9 +131,9 @@ class StudyConfig(Settings):
         return next((name for name, model in self.models.items() if getattr(model, "methods", None)), "")
 
     @property
-    def best_checkpoint(self) -> BestCheckpoint | None:
+    def best_checkpoint(self) -> sections.BestCheckpoint | None:
         """The rule by which the best policy of a training is chosen; None where the last alone is reported."""
-        return self.checkpoint.best if isinstance(self.checkpoint, Checkpoint) else None
+        return self.checkpoint.best if isinstance(self.checkpoint, sections.Checkpoint) else None
 
     @classmethod
     def parse(cls, content: Any, source: str, key: str = "") -> Self:
@@ -237,7 +223,6 @@ class StudyConfig(Settings):
         return None
 
     def _check_of_engine(self, engine: str, is_given: object, key: str) -> None:
-        """Refuse a setting of one engine in a study of the other."""
         found, accepted = f"is a setting of engine {engine}", f"none with engine {self.engine}"
         refuse(is_given and self.engine != engine, found, accepted, key)
 
@@ -254,7 +239,7 @@ class StudyConfig(Settings):
             found = "names an environment of verl or vLLM"
             accepted = "none with engine local, unless training.sampling_backend is vllm"
             refuse(is_ignored, found, accepted, "execution.training_python")
-        is_published, accepted = not isinstance(self.problems, DrawnProblems), "none with a published set"
+        is_published, accepted = not isinstance(self.problems, sections.DrawnProblems), "none with a published set"
         found = "draws more problems like those of the training"
         refuse(is_validated and is_published, found, accepted, "validation")
 
