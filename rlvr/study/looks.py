@@ -15,7 +15,6 @@ from typing import Any
 
 from evals.core.comparisons import Looks
 from evals.core.config.sections import SeedsByLooks
-from evals.statistics.sequential import nominal_levels
 from rlvr.study.study import Study
 
 LOOKS = "looks/"
@@ -65,6 +64,8 @@ def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
     design = study.config.seeds
     if not isinstance(design, SeedsByLooks):
         return study, {}
+    from evals.statistics.sequential import nominal_levels  # here: scipy comes with it
+
     compared = product(study.config.models, study.methods)
     open_ = [pair for pair in compared if pair[1] != study.config.reference_method]
     levels = nominal_levels(design.looks, design.at_most, design.level / 100 / len(open_))

@@ -37,11 +37,6 @@ class Policy:
     candidates: tuple[Policy, ...] = ()
     chooses: bool = False
 
-    @property
-    def is_last(self) -> bool:
-        """Whether it is the one that its run ends with."""
-        return self.directory == f"results/runs/{self.trained.run}"
-
 
 def own_policies(study: Study) -> Iterator[Policy]:
     """Yield the base models and the runs of a study."""

@@ -125,7 +125,7 @@ def refuse_made_otherwise(
         texts: the params of the job, by :func:`by_setting`.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
     """
-    for path in filter(os.path.isfile, asked if workflow.is_main_process else ()):
+    for path in filter(os.path.isfile, asked):
         recorded = _recorded_params(workflow, path)
         if recorded is not None and not {repr(text) for text in texts} <= recorded:
             continue  # Snakemake makes it again

@@ -51,7 +51,7 @@ def asked_names() -> list[str]:
     return [*named_study_files(), RATES]
 
 
-def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any]) -> Study:
+def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any], is_checked: bool = False) -> Study:
     """Resolve a study of config/studies on top of the ``main`` one, of which ``content`` is the configuration.
 
     With fewer seeds there than in the file, as in the smoke study, it has fewer too.
@@ -62,7 +62,7 @@ def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any]) -> 
     named = read_study_file(path, instead=content)
     if isinstance(named.get("seeds"), list):
         named["seeds"] = named["seeds"][: len(main.config.training_seeds)]
-    study = Study.resolve(named, source)
+    study = Study.resolve(named, source, is_checked)
     if not study.folder:
         raise InvalidInput(source, "folder", "is missing", "studies/NAME")
     _check_shared(study, main)
@@ -99,7 +99,7 @@ class Studies:
 
         One with a folder has to go with the study that it ``extended``, whose runs lie in the same directory.
         """
-        self._content = content
+        self._content, self._is_checked = content, is_checked
         self.by_folder, self.policies = dict[str, Study](), dict[str, Policy]()
         self._plans = dict[tuple[object, ...], tuple[Study, dict[str, PlannedLook]]]()
         self.main = Study.resolve(content, source, is_checked)
@@ -140,7 +140,7 @@ class Studies:
     def _planned(self, folder: str) -> tuple[Study, dict[str, PlannedLook]]:
         study = self.study(folder)
         decisions = filter(Path.is_file, map(decisions_of, look_folders(study)))
-        key = (study.folder, *map(Path.read_bytes, decisions))
+        key: tuple[str | bytes, ...] = (study.folder, *map(Path.read_bytes, decisions))
         if key not in self._plans:
             self._plans[key] = plan_looks(study)
         return self._plans[key]
@@ -164,9 +164,9 @@ class Studies:
 
     def candidate_steps(self, run: str) -> list[int]:
         """The steps of a run, but the last one, after which the best policy is chosen among its policies."""
-        row = self.policy(run).run
-        best = self.policy(f"{row.model}-{row.method}_best-s{row.seed}")
-        return [candidate.step for candidate in best.candidates if candidate.step and not candidate.is_last]
+        last = self.policy(run)
+        best = self.policy(f"{last.run.model}-{last.run.method}_best-s{last.run.seed}")
+        return [each.step for each in best.candidates if each.step and each.directory != last.directory]
 
     def kept_steps(self, run: str) -> list[int]:
         """The steps after which a run keeps its policy from the start.
@@ -220,7 +220,7 @@ class Studies:
         folders, refused = dict[str, str](), dict[str, str]()
         for name, path in named_study_files().items():
             try:
-                study = resolve_named_study(path, self.main, self._content)
+                study = resolve_named_study(path, self.main, self._content, self._is_checked)
                 other = self.by_folder.get(study.folder)
                 if other is None:
                     self._add(study)
@@ -232,7 +232,7 @@ class Studies:
         try:
             titles, source = self.main.titles, self.main.source
             content = at_rates(self.main.config, self._content, titles, source)
-            rates = Study.resolve(content, f"{source}: snakemake rates")
+            rates = Study.resolve(content, f"{source}: snakemake rates", self._is_checked)
             self._add(rates)
             folders[RATES] = rates.folder
         except UserError as error:
@@ -256,7 +256,9 @@ class Studies:
                 _refuse(policy, added[run])
             if other := self.policies.get(run):
                 is_same = policy.directory == other.directory
-                if not is_same or (trained.seed and not trains_as(other.study.folder, trained.model, trained.method)):
+                if is_same and trained.seed and not self._is_checked:
+                    is_same = trains_as(other.study.folder, trained.model, trained.method)
+                if not is_same:
                     _refuse(policy, other)
             added[run] = policy
         self.by_folder[study.folder] = study

@@ -51,7 +51,7 @@ from rlvr.study.catalogue import (
     entry_of_run,
     entry_that_changes,
     load_catalogue,
-    resolve_methods,
+    resolve_method,
 )
 from rlvr.study.designs import with_design
 from rlvr.study.study_file import read_study_file
@@ -106,7 +106,10 @@ class Study:
             nothing: dict[str, Any] = {"seeds": (), "training": {}, "problems": None, "reference_method": BASE}
             config = config.model_copy(update=nothing)
         config = with_design(config, source)
-        methods = resolve_methods(config, source)
+        methods = {
+            name: resolve_method(name, changes.of_entry, load_catalogue(), f"{source}: methods.{name}")
+            for name, changes in config.methods.items()
+        }
         benchmarks = read_benchmarks(config.benchmarks, config.benchmark_sources or {}, source)
         training = config.trainings(source)
         if config.problems:

@@ -17,7 +17,6 @@ from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, 
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.grading.code import VERIFIER_VERSION
 from evals.problems.problem_set import NOT_OF_THE_CONTENT
-from evals.scores.comparison import Settings
 from rlvr import base_model
 from rlvr.engines import local, option_versions, verl
 from rlvr.methods.component_file import component_copy
@@ -49,7 +48,7 @@ DECODED_BY = {f"{DECODINGS}{name}/": decoding for name, decoding in CONFIG.evalu
 
 with one_line_errors():
     TRAINING, SAMPLING = machine.software(STUDY, "training"), machine.software(STUDY, "sampling")
-    if workflow.is_main_process:
+    if not IN_JOB:
         machine.check_machine(STUDY)
         machine.require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
         machine.require_past(map(str, Path("results").rglob("*manifest.json")))
@@ -67,7 +66,7 @@ wildcard_constraints:
 
 study_of, policy, together = map(one_line_errors(), (STUDIES.study, STUDIES.policy, STUDIES.together))
 """The whole study of a folder; the checkpoint that a run id stands for; the folders that are made together."""
-TAKEN = [name for name, look in STUDIES.looks(STUDY.folder).items() if look.is_taken]
+TAKEN = [] if IN_JOB else [name for name, look in STUDIES.looks(STUDY.folder).items() if look.is_taken]
 """The looks whose decisions are known, of which the progress display has been told."""
 
 
@@ -139,7 +138,7 @@ def made_by(settings, at_most, asked, may_be_left_out=()):
     ``asked`` gives these for each manifest of a job; some may be left out on either side, at their defaults.
     """
     check = lambda w, texts: refuse_made_otherwise(workflow, asked(w), texts, may_be_left_out)
-    return by_setting(settings, at_most, check)
+    return by_setting(settings, at_most, None if IN_JOB else check)
 
 
 # Problems
@@ -374,6 +373,8 @@ def statistics(wildcards):
 
 def parameters_of_comparisons(wildcards):
     """The parameters that the manifest of a comparison has."""
+    from evals.scores.comparison import Settings  # here: with it come pandas and scipy, which a job may not need
+
     settings = Settings.of(**statistics(wildcards))
     names = ("seed", "bootstrap_resamples", "permutations", "reference_method", "confidence")
     parameters = {name: getattr(settings, name) for name in names}

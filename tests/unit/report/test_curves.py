@@ -200,7 +200,5 @@ def test_each_figure_has_its_manifest(synthetic_study: Study, runs: list[Run], t
     assert verify_outputs(tmp_path / "score_curves.manifest.json", "figure").parameters["points"]["dapo"] == [
         [40, "dapo"]
     ]
-    with pytest.raises(UserError):
-        write_reward_curves([sheet], ["one", "two"], "dapo", training, tmp_path / "reward_curves")
     with pytest.raises(UserError, match="no score of tiny-other-s1"):
         read_averages([_run("other", 1)], scores)

@@ -24,17 +24,10 @@ def sweep(
     kind: str,
     out: Path,
 ) -> None:
-    """Sample and grade the ways of decoding of a grid, what is missing of them.
+    """Sample and grade the ways of decoding of a grid, what is missing of them, into ``out``.
 
-    Args:
-        models: directories of the base and of the trained model.
-        problems: directory of the problems that thresholds are chosen on.
-        sampling: settings of the models.
-        benchmark: those of the problems.
-        machine: where it is done.
-        grid: the ways of decoding.
-        kind: how answers are read.
-        out: directory of ``sweep.json``.
+    ``models`` are directories of the base and of the trained model, ``problems`` is that of the problems that
+    thresholds are chosen on, with settings of their own in ``benchmark``; ``kind`` is how answers are read.
     """
     settings = EvaluationSettings.of(sampling, benchmark, machine)
     settings.choose_code_paths()
@@ -55,15 +48,10 @@ def decode(
     decoding: Decoding | tuple[Path, str],
     out: Path,
 ) -> None:
-    """Sample two models together on benchmarks, what is missing of it.
+    """Sample two models together on benchmarks, what is missing of it, each into a directory of its name in ``out``.
 
-    Args:
-        models: directories of the base and of the trained model.
-        sampling: settings of the models.
-        benchmarks: directory of problems -> settings of its own.
-        machine: where it is done.
-        decoding: the way of decoding; or the file of chosen ones and a scheme, for a run of the sweeps.
-        out: gets a directory for each benchmark.
+    ``benchmarks`` is directory of problems -> settings of its own; ``decoding`` the way of decoding, or for a run of
+    the sweeps the file of chosen ones and a scheme.
     """
     settings = {problems: EvaluationSettings.of(sampling, own, machine) for problems, own in benchmarks.items()}
     first = next(iter(settings.values()))
@@ -80,12 +68,7 @@ def decode(
 
 
 def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
-    """Take the first problems of a benchmark as a set of their own, such as one to choose settings on.
-
-    Args:
-        benchmark: directory of the benchmark's problems.
-        count: how many; default: all.
-    """
+    """Take the first ``count`` problems of a benchmark, or all, as a set of their own to choose settings on."""
     manifest, path = verify_outputs(benchmark / "manifest.json", "problems"), benchmark / "problems.jsonl"
     if manifest.parameters.get("gated", False) or len(manifest.outputs) > 1:
         complaint = "is gated" if manifest.parameters.get("gated", False) else "has tests beside its problems"
@@ -103,10 +86,7 @@ def compare_decoded(
 ) -> None:
     """Score and compare base models, trained models, and both together; the run sheet and scores lie beside ``out``.
 
-    Args:
-        runs: rows of the run sheet.
-        grades: benchmark -> directories of the grades of all runs.
-        settings: how they are compared.
+    ``grades`` is benchmark -> directories of the grades of all ``runs``, the rows of the sheet.
     """
     from evals.scores.comparison import compare_study
     from evals.scores.score import write_scores
