@@ -136,7 +136,8 @@ def _command_function(
 
     @functools.wraps(function)
     def run(**words: Any) -> None:
-        function(**{name: make(words) for name, make in makers.items()})
+        for line in function(**{name: make(words) for name, make in makers.items()}) or ():
+            print(line)
 
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     return run
