@@ -233,7 +233,7 @@ class TrainingExecution(Record):
     """The execution of a training by either engine; nothing here changes its numbers."""
 
     checkpoint_interval: Count = setting("training steps between saved states", 10)
-    grading_workers: Count = setting("processes for answers that need symbolic comparison", 1)
+    grading_workers: Count = setting("processes for symbolic comparison", 1)
     rollouts_kept_every: Count | None = setting(
         "training steps between two whose rollouts are kept token by token, beside step 1 (docs/tokens.md); default: "
         "none",
@@ -259,16 +259,13 @@ class Execution(TrainingExecution, OneDevice):
 
 
 class Machines(Record):
-    """The machines and the parallelism of runs by verl; they change numbers by rounding only.
-
-    Where the platform is not "cuda", ``gpus_per_node`` is the number of processes that stand for devices.
-    """
+    """The machines and the parallelism of runs by verl; they change numbers by rounding only."""
 
     platform: Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")] = setting(
         "cuda, or the Python module of another platform, as `tests/engines/cpu_launch.py` for CPUs", "cuda"
     )
     nodes: Count = setting("machines")
-    gpus_per_node: Count = setting("GPUs of each machine")
+    gpus_per_node: Count = setting("GPUs of each machine, or processes where the platform is not cuda")
     sequence_parallel: Count = setting("GPUs that share a sequence", 1)
     rollout_tensor_parallel: Count = setting("GPUs that share a vLLM replica", 1)
     tokens_per_device: Count = setting("tokens in one forward pass of a GPU")

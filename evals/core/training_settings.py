@@ -105,8 +105,8 @@ class TrainingSettings(Record):
     max_new_tokens: Count = setting("longest response in tokens")
     temperature: Positive = setting("temperature of the rollouts")
     top_p: Share = setting("share of the probability that rollouts are drawn from; 1: all", 1.0)
-    learning_rate: Positive = setting("AdamW's, after warm-up")
-    warmup_updates: Index = setting("optimizer steps over which the learning rate rises linearly")
+    learning_rate: Positive = setting("learning rate of AdamW, after warm-up")
+    warmup_updates: Index = setting("optimizer steps of linear warm-up")
     learning_rate_decay_from: ShareOrZero = setting(
         "fraction of the rollout steps after which the learning rate falls linearly to 0; 1: constant", 1.0
     )

@@ -57,7 +57,7 @@ class Wording(Settings):
     reliable_error_rate: ShareOrZero = setting("error rate of multiplication by table, and of the others on fingers")
     unreliable_error_rate: ShareOrZero = setting("error rate of multiplication on fingers, and of the others by table")
     guess_error_rate: ShareOrZero = setting("error rate of a guess; memory has the error rates of the facts")
-    usual_share: ShareOrZero = setting("how often a phrase that says nothing has its usual wording")
+    usual_share: ShareOrZero = setting("how often a phrase has its usual wording")
     distraction_rate: ShareOrZero = setting("how often a note is added as if it were a step")
     remark_share: ShareOrZero = setting("how often a step is followed by a remark that says nothing")
 
@@ -76,7 +76,7 @@ class Skipping(Settings):
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
-    seed: Index = setting("seed of the solutions and of the flawed facts")
+    seed: Index = setting("seed of the solutions and flawed facts")
     kinds: Kinds = setting("kinds of problems")
     error_rates: Fractions = setting("how often a fact is written wrong")
     shares: Fractions = setting("share of the facts with each error rate; sum 1")

@@ -37,7 +37,7 @@ class PublishedSet(Settings):
     """A published training set (docs/benchmarks.md)."""
 
     source: Name = setting("name of a file in config/datasets")
-    path: Text | None = setting("a local copy instead of the Hub: a JSON lines file or a directory", None)
+    path: Text | None = setting("a local copy: a JSON lines file or a directory", None)
     exclude: Annotated[tuple[str, ...], *UNIQUE] | None = setting("ids of problems to leave out", None)
 
 
@@ -133,7 +133,7 @@ class _Reading(Settings):
 
     count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems of the source")
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if unknown")
-    gated: bool = setting("whether the texts must not be written anywhere")
+    gated: bool = setting("whether the texts may be written nowhere")
     grader: Literal["math", "choice", "code"] = setting("how responses are graded (docs/grading.md)")
     tests_format: Literal["evalplus", "livecodebench", "own"] | None = setting(
         "form of the tests; required with grader code", None
@@ -183,9 +183,9 @@ class HubBenchmark(ReadBenchmark):
     configuration: Text | None = setting("the repository's configuration", None)
     split: Text = setting("the repository's split")
     files: Annotated[tuple[_JsonLines, ...], Field(min_length=1)] | None = setting(
-        "JSON lines files to read instead of a split", None
+        "JSON lines files in place of a split", None
     )
-    rows: SelectedRows | None = setting("the rows that are taken (default all); a local file is taken whole", None)
+    rows: SelectedRows | None = setting("the rows that are taken; default all", None)
     columns: Columns | ReleaseName = setting(_AS_RELEASED)
 
 
@@ -198,7 +198,7 @@ class FileBenchmark(ReadBenchmark):
         "number of problems of the file; null for any", None
     )
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null for any", None)
-    gated: bool = setting("whether the texts must not be written anywhere", False)
+    gated: bool = setting("whether the texts may be written nowhere", False)
     samples_per_problem: Count = setting("usual k for a set of this size, for readers", 4)
     path: Text = setting("the file, relative to the repository (docs/benchmarks.md)")
     rows: SelectedRows | None = setting("the rows of a release's file that are taken; default all", None)
