@@ -80,7 +80,6 @@ class Results:
 
     @cached_property
     def reference_title(self) -> str:
-        """The reference method's name for people."""
         return next((run.title for run in self.runs if run.method == self.reference_method), self.reference_method)
 
     @cached_property
@@ -132,7 +131,7 @@ class Results:
         interval of a single one on one benchmark is that of its score.
         """
         names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
-        estimate = partial(self._average, names=names, is_fixed=condition.method == BASE, weights=weights)
+        estimate = partial(self.average_over, names=names, weights=weights, is_fixed=condition.method == BASE)
         average, held = estimate(condition), self.held(condition)
         if len(held) == len(condition.runs):
             return average
@@ -148,14 +147,27 @@ class Results:
         names: Sequence[str],
         by_problem: bool = False,
         of_problem: Callable[[Score], FloatArray] | None = None,
+        weights: Sequence[float] | None = None,
+        is_fixed: bool | None = None,
     ) -> Average:
         """The average over some benchmarks, beside a published number; ``by_problem`` gives every problem one weight.
 
         ``of_problem`` gives each problem's value [N], in fractions of one, in place of its share of correct samples.
-        With one seed the interval is that of this very policy, as a paper's number is: it knows of problems alone.
+        Without ``is_fixed`` the interval of one seed is that of this very policy, as a paper's number is: it knows of
+        problems alone.
         """
-        is_fixed = condition.method == BASE or len(condition.runs) == 1
-        return self._average(condition, names, is_fixed, by_problem, of_problem=of_problem)
+        k = [1 if of_problem else self.samples[name] for name in names]
+        value = of_problem or (lambda score: np.array(score.correct_counts))
+        scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
+        rates = [np.array(counts) / samples for counts, samples in zip(scores, k, strict=True)]
+        clusters = [self.clusters.get(name) for name in names]
+        if by_problem:
+            sizes = [of_benchmark.shape[1] for of_benchmark in rates]
+            rates, clusters, k = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)], k[:1]
+        is_fixed = condition.method == BASE or len(condition.runs) == 1 if is_fixed is None else is_fixed
+        options: dict[str, Any] = {"is_fixed": is_fixed, "confidence": self.confidence, "weights": weights}
+        bases = [run.base for run in condition.runs if run.base is not None]
+        return estimate_average(rates, k, clusters=clusters, bases=bases or None, **options)
 
     def by_problem(self, metric: str) -> Callable[[Score], FloatArray] | None:
         """The function from a score to pass@k or cons@k of each problem [N]; None where we do not compute that.
@@ -169,27 +181,6 @@ class Results:
         if metric == f"cons@{samples}" and None not in majorities:
             return lambda score: _spread(score.majority_at_k or 0.0, len(score.correct_counts))
         return None
-
-    def _average(
-        self,
-        condition: Condition,
-        names: Sequence[str],
-        is_fixed: bool,
-        by_problem: bool = False,
-        weights: Sequence[float] | None = None,
-        of_problem: Callable[[Score], FloatArray] | None = None,
-    ) -> Average:
-        k = [1 if of_problem else self.samples[name] for name in names]
-        value = of_problem or (lambda score: np.array(score.correct_counts))
-        scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
-        rates = [np.array(counts) / samples for counts, samples in zip(scores, k, strict=True)]
-        clusters = [self.clusters.get(name) for name in names]
-        if by_problem:
-            sizes = [of_benchmark.shape[1] for of_benchmark in rates]
-            rates, clusters, k = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)], k[:1]
-        options: dict[str, Any] = {"is_fixed": is_fixed, "confidence": self.confidence, "weights": weights}
-        bases = [run.base for run in condition.runs if run.base is not None]
-        return estimate_average(rates, k, clusters=clusters, bases=bases or None, **options)
 
     def comparison(self, condition: Condition, against: str, benchmark: str = ALL_BENCHMARKS) -> Comparison | None:
         """The comparison of a condition, or None for a method against itself and for the base model."""
@@ -221,20 +212,13 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     known = tuple(records.read_runs(runs) if isinstance(runs, Path) else runs)
     if not scores:
         raise UserError("scores: names no file")
-    by_run: dict[tuple[str, str], Score] = {}
-    names, samples, clusters = list[str](), dict[str, int](), dict[str, Clusters]()
-    stated, by_topic = list[str](), list[str]()
-    for path in scores:
-        content = records.BenchmarkScores.read(path)
-        names.append(content.benchmark)
-        stated += [content.benchmark] if content.extraction else []
-        by_topic += [content.benchmark] if content.by_topic else []
-        samples[content.benchmark] = content.samples_per_problem
-        clusters[content.benchmark] = label(content.problem_ids, content.clusters)
-        by_run |= {(score.run, content.benchmark): score for score in content.scores}
-        missing = [run.run for run in known if (run.run, content.benchmark) not in by_run]
-        if missing:
+    contents = {path: records.BenchmarkScores.read(path) for path in scores}
+    by_run = {(score.run, of.benchmark): score for of in contents.values() for score in of.scores}
+    for path, content in contents.items():
+        if missing := [run.run for run in known if (run.run, content.benchmark) not in by_run]:
             raise InvalidInput(str(path), "scores", f"no score for {', '.join(missing)}, which the study has")
+    names = [content.benchmark for content in contents.values()]
+    samples = {content.benchmark: content.samples_per_problem for content in contents.values()}
     if len(set(samples.values())) > 1 and any(run.method != BASE for run in known):
         numbers = ", ".join(f"{k} of {name}" for name, k in samples.items())
         raise UserError(f"samples_per_problem: must be the same for every benchmark, found {numbers}")
@@ -256,9 +240,15 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         **{name: getattr(compared, name) for name in _OF_COMPARISONS},
         between_models=tuple(row for row in compared.comparisons if row.against_model is not None),
         contrasts={(row.model, row.method): row for row in compared.contrasts},
-        clusters=clusters,
-        by_topic=tuple(by_topic),
-        by_last_statement=tuple(stated),
+        clusters={of.benchmark: label(of.problem_ids, of.clusters) for of in contents.values()},
+        by_topic=tuple(of.benchmark for of in contents.values() if of.by_topic),
+        by_last_statement=tuple(of.benchmark for of in contents.values() if of.extraction),
         fallen=None if compared.fallen is None else frozenset(compared.fallen),
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )
+
+
+def read_directory(directory: Path) -> Results:
+    """Read the results of a finished study by their directory, ``results/``; benchmarks are in alphabetical order."""
+    scores = [path for path in sorted((directory / "scores").glob("*.json")) if ".manifest" not in path.name]
+    return read_results(directory / "runs.json", scores, directory / "comparisons.json")

@@ -92,6 +92,12 @@ def refuse(is_refused: object, found: str, accepted: str = "", key: str = "") ->
         raise NotAccepted(found, accepted, key)
 
 
+def check_option(name: str, value: object, is_accepted: object, accepted: str) -> None:
+    """Refuse the value of an option of the command line, unless it is accepted."""
+    if not is_accepted:
+        raise InvalidInput(f"--{name}", "", f"is {value}", accepted)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message; its type's name if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

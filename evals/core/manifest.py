@@ -33,28 +33,17 @@ _TYPES: Mapping[str, tuple[type, type]] = {
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a ``manifest.json``.
+    """The content of a ``manifest.json``."""
 
-    Attributes:
-        kind: what the artifact is: problems, base_model, run, samples, grades, scores, comparisons ...
-        inputs: file path -> SHA-256 of the bytes that were read.
-        outputs: file path, relative to the manifest's directory -> SHA-256 of the bytes that were written.
-        parameters: every resolved setting that the artifact depends on.
-        fingerprint: identity of what was asked for; results of another fingerprint are never read as these.
-        details: counts and measurements worth keeping (rows, steps, seconds).
-        environment: versions and machine, for the reader.
-        sizes: bytes of each output; empty in manifests from before they were recorded.
-    """
-
-    kind: str
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    parameters: Mapping[str, Any]
-    fingerprint: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    kind: str  # what the artifact is: problems, base_model, run, samples, grades, scores, comparisons ..
+    inputs: Mapping[str, str]  # file path -> SHA-256 of the bytes that were read
+    outputs: Mapping[str, str]  # path, relative to the manifest's directory -> SHA-256 of what was written
+    parameters: Mapping[str, Any]  # every resolved setting that the artifact depends on
+    fingerprint: str  # identity of what was asked for; results of another fingerprint are never read as these
+    details: Mapping[str, Any] = field(default_factory=dict)  # counts and measurements (rows, steps, seconds)
+    environment: Mapping[str, Any] = field(default_factory=dict)  # versions and machine, for the reader
     created: str = ""
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)  # bytes of each output; empty in older manifests
 
     def write(self, path: Path) -> None:
         """Write this manifest to ``path``, stamped with the time and the environment."""

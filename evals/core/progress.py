@@ -1,7 +1,5 @@
 """The progress of a long job, for whoever watches it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

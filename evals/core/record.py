@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
+import pydantic
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -14,8 +15,6 @@ from pydantic import (
     GetCoreSchemaHandler,
     PlainSerializer,
     ValidationError,
-    create_model,
-    model_validator,
 )
 
 from evals.core.errors import NotAccepted, UserError, invalid_input
@@ -40,7 +39,7 @@ class Record(BaseModel):
     def check_whole(self) -> None:
         """Refuse what the kinds of the keys let pass, such as two keys that do not fit."""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _is_whole(self) -> Self:
         self.check_whole()
         return self
@@ -91,6 +90,11 @@ def setting(description: str, default: Any = ..., **further: Any) -> Any:
     return Field(default, description=description, **further)
 
 
+def absent() -> Any:
+    """Declare a key that files leave out where it is None, as those from before there was such a key do."""
+    return Field(default=None, exclude_if=lambda value: value is None)
+
+
 def require(settings: Settings, keys: Iterable[str], key: str = "") -> None:
     """Check that ``settings``, which stand under ``key``, have ``keys``; null leaves one out."""
     stated = {name for name in settings.model_fields_set if getattr(settings, name) is not None}
@@ -114,11 +118,10 @@ def with_defaults(record: type[R], **defaults: Any) -> type[R]:
         for name, value in defaults.items()
         for field in [record.model_fields[name]]
     }
-    return create_model(record.__name__, __base__=record, __doc__=record.__doc__, **fields)
+    return pydantic.create_model(record.__name__, __base__=record, __doc__=record.__doc__, **fields)
 
 
-PARTIAL = "Partial"
-"""The beginning of the name of a record whose keys may all be left out."""
+PARTIAL = "Partial"  # the beginning of the name of a record whose keys may all be left out
 
 
 class partial:
@@ -145,7 +148,8 @@ class partial:
         common = next(
             base for base in self.records[0].__mro__ if all(issubclass(record, base) for record in self.records)
         )
-        return create_model(f"{PARTIAL}{common.__name__}", __base__=Record, __doc__=common.__doc__, **omittable)
+        name, doc = f"{PARTIAL}{common.__name__}", common.__doc__
+        return pydantic.create_model(name, __base__=Record, __doc__=doc, **omittable)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         written = AfterValidator(lambda given: given.model_dump(mode="json", exclude_unset=True))

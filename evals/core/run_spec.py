@@ -9,17 +9,14 @@ from pydantic import AfterValidator, Field
 
 from evals.core.errors import InvalidInput, refuse
 from evals.core.files import read_json
-from evals.core.numbers import BOUNDED, Count, NotNegative, Positive, Share
+from evals.core.numbers import Count, NotNegative, Positive, Several, Share
 from evals.core.record import Record, setting
 from evals.core.training_settings import LocalTraining, TrainingSettings, VerlTraining
 from evals.core.values import Matching, Prompt, Text
 
-LOCAL, VERL = "local", "verl"
-"""The engines."""
-LOCAL_DTYPES = ("float32", "bfloat16", "float16")
-"""The types that the local engine and the local sampler compute in."""
-VERIFIER_FILE = "verifier.py"
-"""The name of the copy that a study keeps of a user's own reward function."""
+LOCAL, VERL = "local", "verl"  # the engines
+LOCAL_DTYPES = ("float32", "bfloat16", "float16")  # the types that the local engine and the local sampler compute in
+VERIFIER_FILE = "verifier.py"  # the name of the copy that a study keeps of a user's own reward function
 COMPONENT_FILE = "component.py"
 """The name of the results' copy of a file in which the user declares components (docs/your_method.md)."""
 _EXECUTION_OPTIONS = re.compile(
@@ -68,28 +65,18 @@ class ContrastMeasurement(Record):
     """The measurement of a training's contrast with a reference method, while it trains (docs/evaluation.md).
 
     It changes no policy, but it is part of what a run is, for the run's metrics say what it found.
-
-    Attributes:
-        reference_method: the reference method's name in the study.
-        method: its resolved catalogue entry.
-        steps: rollout steps, from 1, at which gradients are compared; slopes of the loss are at every step.
     """
 
-    reference_method: str
-    method: dict[str, Any]
-    steps: tuple[Count, ...]
+    reference_method: str  # the reference method's name in the study
+    method: dict[str, Any]  # its resolved catalogue entry
+    steps: tuple[Count, ...]  # from 1, at which gradients are compared; slopes of the loss are at every step
 
 
 class RunVerifier(Record):
-    """A user's own reward function (docs/your_verifier.md).
+    """A user's own reward function (docs/your_verifier.md)."""
 
-    Attributes:
-        directory: where the study keeps its copy.
-        version: of what runs it.
-    """
-
-    directory: Path
-    version: int
+    directory: Path  # where the study keeps its copy
+    version: int  # of what runs it
 
 
 def parts_in_files(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -101,34 +88,19 @@ def parts_in_files(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class _Run(Record):
-    """One training: which model, which method, which problems, which seed.
+    """One training: which model, which method, which problems, which seed."""
 
-    Attributes:
-        run: readable id, also the name of the run's directory.
-        base: directory of the base model's artifact.
-        problems: directory of the training problems' artifact.
-        prompt: template with ``{problem}`` in it once.
-        method_name: the method's name in the study.
-        method: the resolved catalogue entry.
-        seed: of prompt order, rollouts and mini-batches.
-        dtype: of the model's forward and backward passes and of the rollouts; weights and optimizer are kept in
-            float32.
-        prompt_form: "base" for plain text, "chat" for the user's turn of the model's own chat template.
-        chat_template_kwargs: what the template is told.
-        verifier: what gives the rewards instead of the project's grader; None where it does.
-    """
-
-    run: str
+    run: str  # readable id, also the name of the run's directory
     model: str
-    base: Path
-    problems: Path
-    prompt: Prompt
-    method_name: str
-    method: dict[str, Any]
-    seed: int
+    base: Path  # directory of the base model's artifact
+    problems: Path  # directory of the training problems' artifact
+    prompt: Prompt  # template with {problem} in it once
+    method_name: str  # the method's name in the study
+    method: dict[str, Any]  # the resolved catalogue entry
+    seed: int  # of prompt order, rollouts and mini-batches
     training: TrainingSettings
-    chat_template_kwargs: dict[str, Any] = Field(default={})
-    verifier: RunVerifier | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default={})  # what the template is told
+    verifier: RunVerifier | None = None  # what gives the rewards in place of the project's grader
 
     def to_json(self) -> dict[str, Any]:
         """The content of run.json, which has no key that is left at its default."""
@@ -169,17 +141,13 @@ class Validation(ValidationSchedule):
 
 
 class LocalRun(_Run, Head):
-    """One training by the local engine.
+    """One training by the local engine."""
 
-    Attributes:
-        contrast: None where it is not measured.
-    """
-
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    prompt_form: Literal["base", "chat"] = "base"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of passes and rollouts; weights are kept in float32
+    prompt_form: Literal["base", "chat"] = "base"  # plain text, or the user's turn of the model's own chat template
     training: LocalTraining
     validation: Validation | None = None
-    contrast: ContrastMeasurement | None = None
+    contrast: ContrastMeasurement | None = None  # None where it is not measured
 
     @property
     def _entries(self) -> list[dict[str, Any]]:
@@ -191,18 +159,13 @@ class LocalRun(_Run, Head):
 
 
 class VerlRun(_Run):
-    """One training by verl.
+    """One training by verl."""
 
-    Attributes:
-        engine: "verl"; a local run has no such key.
-        overrides: options of verl that may change results.
-    """
-
-    engine: Literal["verl"]
+    engine: Literal["verl"]  # "verl"; a local run has no such key
     dtype: Literal["bfloat16", "float32"]
     prompt_form: Literal["base", "chat"]
     training: VerlTraining
-    overrides: dict[str, Any] = Field(default={})
+    overrides: dict[str, Any] = Field(default={})  # options of verl that may change results
 
 
 RunSpec = LocalRun | VerlRun
@@ -271,7 +234,7 @@ class Machines(Record):
     tokens_per_device: Count = setting("tokens in one forward pass of a GPU")
     gpu_memory_utilization: Share = setting("share of GPU memory for vLLM", 0.6)
     offload: bool = setting("whether weights and optimizer wait in host memory", False)
-    checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = setting("saved states", 2)
+    checkpoints_kept: Several = setting("saved states", 2)
     rollout_kl_limit: Positive = setting(
         "KL divergence of vLLM from the trainer, in nats a token, above which a run ends", 0.1
     )
@@ -281,7 +244,6 @@ class Machines(Record):
 
     @property
     def devices(self) -> int:
-        """All devices."""
         return self.nodes * self.gpus_per_node
 
     @property

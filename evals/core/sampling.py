@@ -2,10 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
 from evals.core.errors import refuse
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share, ShareOrZero
+from evals.core.numbers import Count, Index, NotNegative, Several, Share, ShareOrZero
 from evals.core.record import Record, setting
 from evals.core.run_spec import Head, OneDevice
 from evals.core.values import UNIQUE, Prompt, Text
@@ -51,9 +49,7 @@ class BenchmarkSampling(SamplingParameters):
     backend: Literal["local", "transformers", "vllm", "server"] = setting(
         "inference backend (docs/benchmarks.md); models of source server are sampled by their server", "local"
     )
-    max_model_len: Annotated[int, Field(ge=2), BOUNDED] | None = setting(
-        "a context shorter than the model's, in tokens", None
-    )
+    max_model_len: Several | None = setting("a context shorter than the model's, in tokens", None)
     tensor_parallel_size: Count = setting("GPUs that share a model; vLLM", 1)
 
 

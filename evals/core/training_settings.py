@@ -7,12 +7,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from evals.core.errors import refuse
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
+from evals.core.numbers import Count, Index, NotNegative, Positive, Several, Share, ShareOrZero
 from evals.core.record import Record, setting
 
 _Decay = Annotated[float, Field(ge=0, lt=1)]
-_ROUNDING = 1e-9
-"""A difference of mean rewards that rounding may make."""
+_ROUNDING = 1e-9  # A difference of mean rewards that rounding may make
 _SCORED = 4
 """Tokens in a pass without gradients for each of one with them; no model of more layers then takes more memory."""
 
@@ -73,8 +72,7 @@ class EarlyStop(Record):
         return None
 
 
-Rounding = Literal["bfloat16", "int8", "int4", "int3"]
-"""A type that a sampler's weights are rounded to."""
+Rounding = Literal["bfloat16", "int8", "int4", "int3"]  # A type that a sampler's weights are rounded to
 
 
 class SamplerDose(Record):
@@ -100,7 +98,7 @@ class TrainingSettings(Record):
 
     steps: Count = setting("rollout steps")
     prompts_per_step: Count = setting("prompts in a rollout batch")
-    samples_per_prompt: Annotated[int, Field(ge=2), BOUNDED] = setting("responses to each prompt")
+    samples_per_prompt: Several = setting("responses to each prompt")
     updates_per_step: Count = setting("optimizer steps per rollout batch")
     max_new_tokens: Count = setting("longest response in tokens")
     temperature: Positive = setting("temperature of the rollouts")
@@ -187,7 +185,6 @@ class TrainingSettings(Record):
 
     @property
     def rollouts_per_step(self) -> int:
-        """Rollouts in a rollout batch."""
         return self.prompts_per_step * self.samples_per_prompt
 
     @property

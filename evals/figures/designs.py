@@ -117,7 +117,6 @@ def draw_doses(rows: pd.DataFrame, plain: str) -> Figure:
 
 
 def _mark(axes: Axes, row: Any, place: float, value: float, is_upright: bool) -> None:
-    """Draw a tested value and its interval in the colour of its verdict."""
     interval = (100 * row.confidence_low, 100 * row.confidence_high)
     style.draw_estimate(axes, place, value, interval, _COLOURS[str(row.verdict)], is_upright=is_upright)
 

@@ -58,7 +58,6 @@ def wrapped(words: str, inches: float) -> str:
 
 
 def _names(figure: Figure) -> list[Text]:
-    """The names at the left of lines of panels."""
     return [axes.yaxis.label for axes in figure.axes if axes.yaxis.label.get_rotation() == 0]
 
 

@@ -100,8 +100,14 @@ def draw_differences(results: Results, mean_only: bool = False) -> Figure:
         axes.axvline(0, color=NEUTRAL, linewidth=0.9)
     for axes, of_panel in zip(panels, compared, strict=True):
         for row, comparison in enumerate(of_panel):
-            if comparison is not None:
-                _draw_comparison(axes, row, comparison, limit)
+            if comparison is None:
+                continue
+            colour, interval = VERDICT_COLOURS[comparison.verdict], _in_points(comparison.confidence_interval)
+            line = ":" if comparison.verdict is Verdict.NO_CONTRAST else "-"
+            style.draw_estimate(axes, row, 100 * comparison.difference, interval, colour, line=line)
+            for beyond, edge, arrow in zip(interval or (), (-1, 1), "<>", strict=False):
+                if limit is not None and edge * beyond > limit:
+                    axes.plot(0.97 * edge * limit, row, arrow, color=colour, markersize=6)
     if limit is not None:
         panels[0].set_xlim(-limit, limit)
     k, level = results.samples_per_problem, round(100 * results.confidence)
@@ -183,15 +189,6 @@ def _limit(comparisons: Sequence[Comparison]) -> float | None:
 
 def _in_points(interval: Interval | None) -> Interval | None:
     return None if interval is None else (100 * interval[0], 100 * interval[1])
-
-
-def _draw_comparison(axes: Axes, row: int, comparison: Comparison, limit: float | None) -> None:
-    colour, interval = VERDICT_COLOURS[comparison.verdict], _in_points(comparison.confidence_interval)
-    line = ":" if comparison.verdict is Verdict.NO_CONTRAST else "-"
-    style.draw_estimate(axes, row, 100 * comparison.difference, interval, colour, line=line)
-    for beyond, edge, arrow in zip(interval or (), (-1, 1), "<>", strict=False):
-        if limit is not None and edge * beyond > limit:
-            axes.plot(0.97 * edge * limit, row, arrow, color=colour, markersize=6)
 
 
 def _method_panels(

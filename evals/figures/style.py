@@ -41,8 +41,7 @@ COLOURS = (
     "#332288", "#900014", "#039883", "#008aff", "#c173c5", "#9f8c55", "#560035", "#799e00", "#003cf8",
 )  # fmt: skip
 LINES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
-PAGE_WIDTH, COLUMN_WIDTH = 6.8, 3.3
-"""Inches of the text and of a column in two-column conference styles."""
+PAGE_WIDTH, COLUMN_WIDTH = 6.8, 3.3  # inches of the text and of a column in two-column conference styles
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 mpl.rcParams["text.parse_math"] = False  # a name with two dollars is no formula, in figures of other styles neither
 _RC: dict[RcKeyType, Any] = {

@@ -1,7 +1,5 @@
 """Every method against the reference method and the base model: scores in, ``results/comparisons.json`` out."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence, Set
@@ -9,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from evals.core.comparisons import FALL, Claim, Comparison, Comparisons, Contrast, Controls, Fall, Look, Looks, Verdict
 from evals.core.config.sections import Statistics
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, check_option
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
 from evals.scores.contrast import MeasuredRun, estimate_contrast
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.clusters import Clusters, cluster_sums, label
 from evals.statistics.difference import Bases, base_masks, estimate_difference, mean_over_seeds
 from evals.statistics.power import minimum_detectable_effect
@@ -71,7 +69,7 @@ class Settings:
     @classmethod
     def of(
         cls, reference_method: str, statistics: Statistics, stopping: Mapping[str, Any] | None = None, **others: Any
-    ) -> Settings:
+    ) -> Self:
         """Compare with the reference method by a study's ``statistics``; ``others`` are further fields."""
         return cls(
             reference_method,
@@ -86,21 +84,15 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
-        least = {"resamples": (self.bootstrap_resamples, 100), "permutations": (self.permutations, 100)}
-        for option, (value, smallest) in (least | {"seed": (self.seed, 0)}).items():
-            if value < smallest:
-                raise InvalidInput(f"--{option}", "", f"is {value}", f"{smallest} or more")
-        if not 0.5 <= self.confidence < 1.0:
-            raise InvalidInput("--confidence", "", f"is {self.confidence}", "0.5 up to 1, 1 excluded")
+        check_option("resamples", self.bootstrap_resamples, self.bootstrap_resamples >= 100, "100 or more")
+        check_option("permutations", self.permutations, self.permutations >= 100, "100 or more")
+        check_option("seed", self.seed, self.seed >= 0, "0 or more")
+        check_option("confidence", self.confidence, 0.5 <= self.confidence < 1.0, "0.5 up to 1, 1 excluded")
 
     def last_look(self, pair: Pair) -> Look | None:
         """The look that a comparison with the reference method ended with, if it was looked at."""
         rows = [look for look in self.looks if pair[:3] == (look.model, look.method, self.reference_method)]
         return rows[-1] if rows else None
-
-    def is_fixed(self, method: str, policies: int) -> bool:
-        """Return whether a method's seeds are no sample of seeds, where each base model has so many ``policies``."""
-        return self.claim is Claim.CHECKPOINTS or (method in self.given and policies == 1)
 
 
 @dataclass(frozen=True)
@@ -126,7 +118,7 @@ class BenchmarkCounts:
         """The samples of a problem; of files side by side that differ in it, of the first."""
         return next(iter(self.samples.values()))
 
-    def of(self, methods: Mapping[str, tuple[str, str]]) -> BenchmarkCounts:
+    def of(self, methods: Mapping[str, tuple[str, str]]) -> Self:
         """Take some runs alone, each as one of the model and method that it is given."""
         return replace(self, methods=methods, counts={run: self.counts[run] for run in methods})
 
@@ -140,11 +132,11 @@ class BenchmarkCounts:
         runs, _ = self.runs(model, method, seeds)
         return [run for run in runs if run not in (self.fallen or ())] or runs
 
-    def arm(self, model: str, method: str) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    def arm(self, model: str, method: str) -> tuple[FloatArray, IntArray]:
         """The values of the runs of a method that did not fall; where all fell, of all."""
         return self.values(self.held(model, method))
 
-    def values(self, runs: Sequence[str]) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    def values(self, runs: Sequence[str]) -> tuple[FloatArray, IntArray]:
         """The fraction of correct samples [S, N] of runs, and the samples of a problem [S]."""
         samples = np.array([self.samples[run] for run in runs])
         return np.array([self.counts[run] for run in runs]) / samples[:, None], samples
@@ -345,7 +337,7 @@ def _compare(
     pair: Pair,
     benchmarks: Sequence[BenchmarkCounts],
     weights: Sequence[float],
-    draws: Sequence[npt.NDArray[np.int64]],
+    draws: Sequence[IntArray],
     flip_p_value: float,
     settings: Settings,
     name: str,
@@ -361,14 +353,14 @@ def _compare(
     (treatment, control), samples, bases = _arms(pair, benchmarks, settings)
     look, first = settings.last_look(pair), benchmarks[0]
     confidence = settings.confidence if look is None else 1.0 - look.level_alone  # which holds at every look
-    masks = [base_masks(labels) for labels in bases]
-    one_each = [len(arm[0]) // len(of_arm) for arm, of_arm in zip((treatment, control), masks, strict=True)]
-    are_fixed = map(settings.is_fixed, (pair.method, pair.against), one_each)
-    fixed = dict(zip(("treatment_is_fixed", "control_is_fixed"), are_fixed, strict=True))
+    masks, fixed = [base_masks(labels) for labels in bases], dict[str, Any]()
+    sides = zip(("treatment", "control"), (treatment, control), (pair.method, pair.against), masks, strict=True)
+    for side, arm, method, of_arm in sides:  # seeds of one given policy for each base model are no sample of seeds
+        is_given = method in settings.given and len(arm[0]) // len(of_arm) == 1
+        fixed[f"{side}_is_fixed"] = settings.claim is Claim.CHECKPOINTS or is_given
+    options: dict[str, Any] = {"weights": weights, "bases": bases, **fixed}
     clusters = [benchmark.clusters for benchmark in benchmarks]
-    difference = estimate_difference(
-        treatment, control, weights=weights, samples=samples, clusters=clusters, bases=bases, **fixed
-    )
+    difference = estimate_difference(treatment, control, samples=samples, clusters=clusters, **options)
     if settings.is_first_look:
         difference = difference.with_least_freedom()
     if settings.choices:
@@ -384,9 +376,7 @@ def _compare(
     if is_known and is_spread and differing >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *filter(None, pair))
         drawn = [benchmark.k for benchmark in benchmarks] if settings.resample_samples else None
-        replicates = bootstrap_differences(
-            treatment, control, draws, generator, samples=drawn, weights=weights, bases=bases, **fixed
-        )
+        replicates = bootstrap_differences(treatment, control, draws, generator, samples=drawn, **options)
         if drawn is None and difference.seed_variance > 0.0:  # seeds drawn within problems have their noise thrice
             narrower = min(1.0, float(difference.standard_error / replicates.std()))
             replicates = difference.estimate + narrower * (replicates - difference.estimate)

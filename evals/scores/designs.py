@@ -33,7 +33,6 @@ from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text, difference_text, tested_columns
 
-LEVEL, DRAWS = 0.05, 10_000
 Files = Sequence[Path]
 Row = Mapping[str, Any]
 Columns = list[Column[Any]]
@@ -85,7 +84,6 @@ class Sheet:
 
     @cached_property
     def weights(self) -> list[float]:
-        """The weights of the benchmarks in a mean over them."""
         return weights_of(self.settings.weighting, {counts.benchmark: counts.problems for counts in self.benchmarks})
 
     def of(self, methods: Mapping[str, tuple[str, str]]) -> "Sheet":
@@ -104,11 +102,9 @@ class Sheet:
         return {row.method: row for row in rows if row.benchmark == ALL_BENCHMARKS}
 
     def mean(self, model: str, method: str) -> float:
-        """The mean score of a method over benchmarks and seeds."""
         return float(weighted_mean([counts.arm(model, method)[0].mean() for counts in self.benchmarks], self.weights))
 
     def average(self, model: str, method: str) -> Average:
-        """The mean score with its interval."""
         return estimate_average(
             [counts.arm(model, method)[0] for counts in self.benchmarks],
             [counts.k for counts in self.benchmarks],

@@ -1,6 +1,6 @@
 """The tables of factors: the effects of a factorial's levels, and a study on models of several sizes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise, product
@@ -25,11 +25,10 @@ from evals.statistics.factorial import Design
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 from evals.statistics.resampling import holm
-from evals.statistics.weighting import weighted_mean
 from evals.tables import numbers
+from evals.tables.families import means_of
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text, difference_text
-from evals.tables.robust import score_matrix
 
 LEVEL, DRAWS = 0.05, 10_000
 _FAMILIES = (
@@ -101,8 +100,13 @@ def write_factorial_table(
             kind = "main effect" if len(effect.term) == 1 else "interaction"
             aliases = "; ".join(map(design.label, effect.aliases))
             rows.append((kind, model, name, aliases, study.combine(of_model, effect.weights, blocks=True)))
-        for name, weights in _parts(factorial, design):
-            rows.append(("part", model, name, "", study.combine(of_model, weights, blocks=True)))
+        for title, levels in factorial.parts.items():  # the difference to the first cell, and each factor's part in it
+            parts = design.parts(levels)
+            named: dict[str, npt.ArrayLike] = {title: sum(parts.values())}
+            if len(parts) > 1:  # of one factor alone the part is the difference, which is tested once
+                named |= {f"{title}: {factor}": part for factor, part in parts.items()}
+            for name, weights in named.items():
+                rows.append(("part", model, name, "", study.combine(of_model, weights, blocks=True)))
     for one, other in pairwise(arms):
         for name, effect in terms:
             weights, both = np.concatenate([-effect.weights, effect.weights]), [*arms[one], *arms[other]]
@@ -119,7 +123,12 @@ def write_factorial_table(
             gain = cells_of(row, "p_value")
             cells_ = {"model": row.model, "kind": row.kind, "name": row.name, "effect": gain.pop("difference")}
             written.append({**cells_, **gain, "aliases": row.aliases})
-        notes = [note, described, *_distinguishable(places)] if name == "factorial" else [note]
+        notes = [note, described] if name == "factorial" else [note]
+        for model, on_model in places.items() if name == "factorial" else ():
+            certain = [row for row in on_model.values() if row.p_value_holm <= LEVEL]
+            certain.sort(key=lambda row: -abs(row.difference))
+            said = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
+            notes.append(f"Distinguishable on {model}: {', '.join(said) or 'none'}.")
         tables += [make_table(name, title, *across(Column(heading, str), places, tested), notes)] if effects else []
     aliased = [row for row in rows if row[1] == study.models[0] and row[3]]
     columns: Columns = [Column("Effect", itemgetter(2)), Column("Aliased with", itemgetter(3))]
@@ -132,15 +141,6 @@ def write_factorial_table(
     study.write(out, [*tables, make_table("factorial_cells", "Cells", columns, cells)], written)
 
 
-def _parts(factorial: Factorial, design: Design) -> Iterator[tuple[str, npt.ArrayLike]]:
-    """The differences of named combinations to the first cell, and the part that each factor has in them."""
-    for title, levels in factorial.parts.items():
-        parts = design.parts(levels)
-        yield title, sum(parts.values())
-        if len(parts) > 1:  # of one factor alone the part is the difference, which is tested once
-            yield from ((f"{title}: {factor}", part) for factor, part in parts.items())
-
-
 def _corrected(rows: Sequence[tuple[str, str, str, str, Difference]]) -> list[Effect]:
     """Test the differences of a family; p-values are corrected over all of them."""
     effects, p_values = [], [float(row[-1].p_values()) for row in rows]
@@ -150,15 +150,6 @@ def _corrected(rows: Sequence[tuple[str, str, str, str, Difference]]) -> list[Ef
         value, interval = float(estimate.estimate), (float(low), float(high))
         effects.append(Effect(*row[:4], value, interval, p_value, corrected, smallest))
     return effects
-
-
-def _distinguishable(effects: Mapping[str, Mapping[str, Effect]]) -> Iterator[str]:
-    """Name the effects that are certain, in a sentence for every model."""
-    for model, rows in effects.items():
-        certain = [row for row in rows.values() if row.p_value_holm <= LEVEL]
-        certain.sort(key=lambda row: -abs(row.difference))
-        named = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
-        yield f"Distinguishable on {model}: {', '.join(named) or 'none'}."
 
 
 def write_sizes_table(results: Results, bases: Files, out: Path) -> None:
@@ -196,7 +187,6 @@ def write_sizes_table(results: Results, bases: Files, out: Path) -> None:
 
 
 def _sized(results: Results, condition: Condition, parameters: int) -> Row:
-    """The row of a method on a model."""
     average, contrast = results.average(condition), results.contrast(condition)
     versus = results.comparison(condition, results.reference_method)
     cells = cells_of(versus)
@@ -229,8 +219,7 @@ def _order_table(results: Results, models: Sequence[str], methods: Sequence[Mapp
     methods = [{model: replace(row, runs=results.held(row)) for model, row in on.items()} for on in methods]
     names, studies, repeated = [on[models[0]].runs[0].title for on in methods], list[Means](), list[str]()
     for model in models:
-        by_seed = [weighted_mean(score_matrix(results, on[model]).T, results.weights) for on in methods]
-        studies.append(Means.of(by_seed))
+        studies.append(means_of(results, [on[model] for on in methods]))
         generator = np.random.default_rng(stream_seed("order of methods", model))
         repeated.append("{:.2f} ({:.2f})".format(*repeated_tau(studies[-1], generator, DRAWS)))
     differences = [_differences(results, [on[model] for on in methods]) for model in models]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from evals.core.comparisons import Claim, Comparison
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, check_option
 from evals.core.records import ALL_BENCHMARKS, Weighting, extraction_note
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.scores.loose_files import Reader, find_seeds
@@ -30,8 +30,7 @@ FEWEST_UNEQUAL_SAMPLES = 4
 """With different numbers of samples on the sides; with 1 against 8, up to 12 % of true nulls were rejected at 5 %."""
 _FEW_PROBLEMS = 20
 """Below this the correction of an interval for skewness is coarse; coverage holds (docs/evaluation.md)."""
-Sides = Mapping[str, Sequence[Sequence[GradedRun]]]
-"""A and B: for each seed, its files of grades."""
+Sides = Mapping[str, Sequence[Sequence[GradedRun]]]  # A and B: for each seed, its files of grades
 
 
 def print_rows(form: Format, rows: Sequence[Values], table: Table, key: str) -> None:
@@ -72,42 +71,37 @@ def print_scores(
     ``k`` is that of pass@k, maj@k and G-Pass@k, half of the samples if there is none; ``threshold`` the share of the k
     samples that has to be correct for G-Pass@k.
     """
-    if not 0.5 <= confidence < 1.0:
-        raise InvalidInput("--confidence", "", f"is {confidence}", "0.5 up to 1, 1 excluded")
-    if not 0.0 < threshold <= 1.0:
-        raise InvalidInput("--threshold", "", f"is {threshold}", "above 0, up to 1")
+    check_option("confidence", confidence, 0.5 <= confidence < 1.0, "0.5 up to 1, 1 excluded")
+    check_option("threshold", threshold, 0.0 < threshold <= 1.0, "above 0, up to 1")
     graded = reader.read(paths)
     rows = [_score(run_file, k, threshold, confidence) for run_file in graded]
     for run in dict.fromkeys(run_file.run for run_file in graded):
         members = [run_file for run_file in graded if run_file.run == run]
         if len({run_file.benchmark for run_file in members}) == len(members) > 1:
             rows.append(_mean_score(run, members, confidence, weighting))
+    is_mean = any(row["benchmark"] == ALL_BENCHMARKS for row in rows)
+    lacks_interval = any(row["confidence_interval"] is None for row in rows)
+    has_few = any(row["problems"] < _FEW_PROBLEMS and row["confidence_interval"] for row in rows)
+    unverified = ", ".join(str(run_file.path) for run_file in graded if not run_file.hashes)
     notes = [
         "Per cent but for problems, samples and tokens. SE and interval: over problems, their samples are clusters. "
-        "docs/evaluation.md says what each number means."
+        "docs/evaluation.md says what each number means.",
+        is_mean and f"all: the mean over benchmarks, {weighting_text(weighting)}.",
+        lacks_interval and f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted.",
+        has_few and f"Fewer than {_FEW_PROBLEMS} problems: an end of the interval may lie 4 to 8 SE from the average.",
+        extraction_note(run_file.benchmark for run_file in graded if run_file.by_last_statement),
+        unverified and f"Read without a manifest that vouches for its bytes: {unverified}.",
     ]
-    if any(row["benchmark"] == ALL_BENCHMARKS for row in rows):
-        notes.append(f"all: the mean over benchmarks, {weighting_text(weighting)}.")
-    if any(row["confidence_interval"] is None for row in rows):
-        notes.append(f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted.")
-    if any(row["problems"] < _FEW_PROBLEMS and row["confidence_interval"] for row in rows):
-        notes.append(f"Fewer than {_FEW_PROBLEMS} problems: an end of the interval may lie 4 to 8 SE from the average.")
-    notes.append(extraction_note(run_file.benchmark for run_file in graded if run_file.by_last_statement))
-    unverified = [str(run_file.path) for run_file in graded if not run_file.hashes]
-    if unverified:
-        notes.append(f"Read without a manifest that vouches for its bytes: {', '.join(unverified)}.")
     levels = sorted({level for row in rows for level in row.get("pass_at_k", {})}, key=int)
     columns = _score_columns(levels, f"{threshold:g}", f"{100 * confidence:g}")
     print_rows(form, rows, make_table("scores", "Scores", columns, rows, notes), "scores")
 
 
 def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: float) -> dict[str, Any]:
-    """The score of one file."""
     n, counts, rows = graded.samples, graded.counts, graded.rows()
     levels = k or [max(1, n // 2)]
-    if min(levels) < 1 or max(levels) > n:
-        message = f"is {' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
-        raise InvalidInput("--k", "", message, f"1..{n}")
+    found = f"{' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
+    check_option("k", found, min(levels) >= 1 and max(levels) <= n, f"1..{n}")
     row = {"run": graded.run, "benchmark": graded.benchmark, "file": str(graded.path), "verified": bool(graded.hashes)}
     row |= {"problems": len(graded.grades), "samples_per_problem": n, "confidence": confidence}
     row |= measure(rows, confidence)
@@ -261,25 +255,20 @@ def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settin
         claim = "these two checkpoints; it says nothing about other training seeds."
     graded = [file for seeds in sides.values() for seed in seeds for file in seed]
     samples = sorted({file.samples for file in graded})
+    counts, is_of_methods = ", ".join(map(str, samples)), settings.claim is Claim.METHODS
+    given = f"{''.join(settings.given[:1])} has one run and counts as one given policy, as a base model is"
+    lacks_interval = any(row.confidence_interval is None for row in rows)
     notes = [
         f"{'; '.join(names)}. The claim is about {claim}",
         "Paired by problem; p: the larger of sign flips and t; Holm over the benchmarks. MDE: the true difference "
         "found in 80 % of comparisons of this size, before Holm. Not distinguishable is not equal.",
+        settings.given and is_of_methods and f"{given}: its seed adds no error.",
+        len(samples) > 1 and f"Samples a problem differ ({counts}): a problem's accuracy counts, not how many.",
+        extraction_note(file.benchmark for file in graded if file.by_last_statement),
+        samples[0] == 1 and is_of_methods and numbers.ONE_SAMPLE_NOTE.strip(),
+        lacks_interval and f"{numbers.NO_INTERVAL}: too few problems differ for an interval to be trusted.",
+        any(row.benchmark == ALL_BENCHMARKS for row in rows)
+        and f"all: the mean over the benchmarks, {weighting_text(settings.weighting)}, resampled within each. It is "
+        "one comparison: nothing is corrected for other methods that are compared with B.",
     ]
-    if settings.given and settings.claim is Claim.METHODS:
-        given = f"{settings.given[0]} has one run and counts as one given policy, as a base model is"
-        notes.append(f"{given}: its seed adds no error.")
-    if len(samples) > 1:
-        counts = ", ".join(map(str, samples))
-        notes.append(f"Samples a problem differ ({counts}): a problem's accuracy counts, not how many.")
-    notes.append(extraction_note(file.benchmark for file in graded if file.by_last_statement))
-    if samples[0] == 1 and settings.claim is Claim.METHODS:
-        notes.append(numbers.ONE_SAMPLE_NOTE.strip())
-    if any(row.confidence_interval is None for row in rows):
-        notes.append(f"{numbers.NO_INTERVAL}: too few problems differ for an interval to be trusted.")
-    if any(row.benchmark == ALL_BENCHMARKS for row in rows):
-        notes.append(
-            f"all: the mean over the benchmarks, {weighting_text(settings.weighting)}, resampled within each. It is "
-            "one comparison: nothing is corrected for other methods that are compared with B."
-        )
     return make_table("comparison", "A against B", columns, rows, notes)

@@ -173,5 +173,4 @@ def majority_of(rows: Sequence[Sequence[Grade]], k: int | None = None) -> float:
 
 
 def _rate(flags: Iterable[bool]) -> float:
-    """The fraction of true values."""
     return float(np.mean(list(flags)))

@@ -30,8 +30,7 @@ from evals.statistics.accuracy import FloatArray
 from evals.statistics.clusters import Clusters, cluster_values
 from evals.statistics.weighting import weights_or_alike
 
-Bases = Sequence[int] | None
-"""The base model that each seed [S] of a method started from; None where there is one."""
+Bases = Sequence[int] | None  # the base model that each seed [S] of a method started from; None where there is one
 _SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom overflow from about e^-300 on.
 
 

@@ -23,8 +23,7 @@ from evals.core.config.methods import Factorial
 from evals.core.errors import NotAccepted
 from evals.statistics.accuracy import FloatArray
 
-Cell = tuple[int, ...]
-"""The number of the level of each factor; 0 is the first."""
+Cell = tuple[int, ...]  # the number of the level of each factor; 0 is the first
 Term = tuple[tuple[int, int], ...]
 """The levels that are meant, as (factor, level): one for a main effect, two for an interaction."""
 _ZERO = 1e-9
@@ -41,21 +40,14 @@ class Effect:
 
 @dataclass(frozen=True)
 class Design:
-    """A regular fraction of the factors of two levels, crossed with all levels of the others, less impossible cells.
+    """A regular fraction of the factors of two levels, crossed with all levels of the others, less impossible cells."""
 
-    Attributes:
-        factors: factor -> its levels.
-        generators: a factor of two levels -> those whose product it is (Box and Hunter 1961).
-        excluded: combinations of levels that no cell may have.
-    """
-
-    factors: Mapping[str, Sequence[str]]
-    generators: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    excluded: Sequence[Mapping[str, str]] = ()
+    factors: Mapping[str, Sequence[str]]  # factor -> its levels
+    generators: Mapping[str, Sequence[str]] = field(default_factory=dict)  # a factor -> those whose product it is
+    excluded: Sequence[Mapping[str, str]] = ()  # combinations of levels that no cell may have
 
     @classmethod
     def of(cls, factorial: Factorial) -> "Design":
-        """Take the design that a study declares."""
         factors = {factor.name: [level.level for level in factor.levels] for factor in factorial.factors}
         return cls(factors, factorial.generators, factorial.excluded)
 
@@ -235,7 +227,6 @@ class Design:
 
 
 def _with(cell: Cell, factor: int, level: int) -> Cell:
-    """A cell with another level of one factor."""
     return (*cell[:factor], level, *cell[factor + 1 :])
 
 

@@ -25,13 +25,11 @@ from evals.statistics.weighting import weighted_mean, weights_or_alike
 MINIMUM_INFORMATIVE_PROBLEMS = 8
 """Fewest problems with a success, and fewest with a failure, from which an interval is computed."""
 
-_HIDDEN_TAIL = 7.5
-"""The skewness of N accuracies is too small by about 1 + 7.5 / N: the far tail is seldom among them."""
+_HIDDEN_TAIL = 7.5  # the skewness of N accuracies is too small by about 1 + 7.5 / N: the far tail is seldom among them
 _STRETCH, _SHRINK, _FORGETTING = 0.8, 0.5, 0.6
 """Shares by which the ends move if an interval is only just given; standard deviations over which that fades."""
 
-Ends = tuple[FloatArray, FloatArray]
-"""The lower and the upper end of intervals [...]."""
+Ends = tuple[FloatArray, FloatArray]  # the lower and the upper end of intervals [...]
 
 
 def t_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:

@@ -32,7 +32,6 @@ class Checkpoints:
         return numbers.NOTHING if self.condition.method == BASE else "best" if self.choices else "last"
 
     def comparison(self) -> Comparison | None:
-        """The comparison with the reference method."""
         return self.results.comparison(self.condition, self.results.reference_method)
 
 
@@ -65,8 +64,9 @@ def _rows(last: Results, best: Results, chosen: Mapping[str, Chosen]) -> list[Ch
     rows = []
     for condition in last.conditions:
         rows.append(Checkpoints(condition, last))
-        other = best.condition(condition.method, condition.model)
-        if condition.method != BASE and other is not None:
+        if condition.method != BASE:
+            other = best.condition(condition.method, condition.model)
+            assert other is not None, "the best policies are of every method"
             rows.append(Checkpoints(other, best, tuple(chosen[run.run] for run in other.runs)))
     return rows
 

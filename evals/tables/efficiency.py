@@ -110,7 +110,6 @@ class Fits:
 
     @property
     def problems(self) -> int:
-        """The number of held-out problems."""
         return int(next(iter(self.courses.values())).accuracies.shape[2])
 
     @cached_property
@@ -120,7 +119,6 @@ class Fits:
         return {row: estimate_course(course, draws, self.targets[row.model]) for row, course in self.courses.items()}
 
     def feature(self, row: Condition, index: int) -> _Cell:
-        """A feature of a method and its interval."""
         return _cell(self.estimates[row].less(None, self.problems), index)
 
     def has_ceiling(self, row: Condition) -> bool:

@@ -15,8 +15,7 @@ from evals.core.records import Condition, Interval
 from evals.tables.numbers import NOTHING
 
 Row = TypeVar("Row")
-_LINE = 118
-"""Characters of a table's row that fit into a line across both columns of a paper in nine points."""
+_LINE = 118  # characters of a table's row that fit into a line across both columns of a paper in nine points
 
 _LATEX_SPECIAL = str.maketrans({
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -74,10 +73,10 @@ def make_table(
     title: str,
     columns: Sequence[Column[Row]],
     rows: Sequence[Row],
-    notes: Sequence[str] = (),
+    notes: Sequence[Any] = (),
     caption: str = "",
 ) -> Table:
-    """Lay out rows by the columns that have a header; empty ``notes`` are left out."""
+    """Lay out rows by the columns that have a header; ``notes`` that are empty or untrue are left out."""
     shown = [column for column in columns if column.header]
     cells = tuple(tuple(column.text(column.value(row)) for column in shown) for row in rows)
     links = tuple(tuple(column.link(row) for column in shown) for row in rows)
@@ -192,10 +191,9 @@ def _parts(table: Table) -> list[tuple[str, list[int]]]:
 
 
 def _latex_float(table: Table, suffix: str, columns: Sequence[int]) -> str:
-    header, *rows = [
-        f"    {' & '.join(_latex_number(row[column]) for column in columns)} \\\\\n"
-        for row in (table.header, *table.rows)
-    ]
+    chosen = [[row[column].replace("\n", " ") for column in columns] for row in (table.header, *table.rows)]
+    cells = [[re.sub(r"(?<![\w)])-(?=\d)", "$-$", escape_latex(text)) for text in row] for row in chosen]
+    header, *rows = [f"    {' & '.join(row)} \\\\\n" for row in cells]
     caption = escape_latex(f"{table.title}{', continued' if suffix else ''}. {'' if suffix else table.caption}".strip())
     notes = "" if suffix else "".join(f"% {note.replace(chr(10), ' ')}\n" for note in table.notes)
     return rf"""{notes}\begin{{table*}}[t]
@@ -210,10 +208,6 @@ def _latex_float(table: Table, suffix: str, columns: Sequence[int]) -> str:
   \ifdim\wd0>\linewidth\resizebox{{\linewidth}}{{!}}{{\usebox0}}\else\usebox0\fi
 \end{{table*}}
 """
-
-
-def _latex_number(text: str) -> str:
-    return re.sub(r"(?<![\w)])-(?=\d)", "$-$", escape_latex(text.replace("\n", " ")))
 
 
 def escape_latex(text: str) -> str:

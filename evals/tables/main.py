@@ -17,20 +17,10 @@ from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results, read_results
 from evals.statistics.average import Average
-from evals.tables import numbers
+from evals.tables import layout, numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
-from evals.tables.layout import (
-    METHOD,
-    Column,
-    Row,
-    Table,
-    field_of,
-    interval_columns,
-    make_table,
-    responses_page,
-    table_frame,
-    write_table,
-)
+from evals.tables.families import signal_note
+from evals.tables.layout import METHOD, Column, Row, Table, field_of, interval_columns, make_table
 from evals.tables.robust import Falls, falls_note, falls_of
 
 Costs = Mapping[Condition, Cost]
@@ -41,7 +31,7 @@ _STOPPED = ("falls_p_value", "falls_p_value_holm", "falls", "median_unbiased", "
 
 def responses_of(benchmark: str, condition: Condition) -> str:
     """The address of a method's responses to a benchmark."""
-    return responses_page(benchmark, column=f"{condition.model}-{condition.method}")
+    return layout.responses_page(benchmark, column=f"{condition.model}-{condition.method}")
 
 
 def main_columns(
@@ -64,7 +54,10 @@ def main_columns(
 
     return [
         *METHOD,
-        Column("", lambda row: row, csv=partial(_condition_cells, results)),
+        Column("", lambda row: " ".join(map(str, row.seeds)), csv="seeds"),
+        Column("", lambda row: " ".join(run.run for run in row.runs), csv="runs"),
+        Column("", lambda row: results.k, csv="samples_per_problem"),
+        Column("", lambda row: results.confidence, csv="confidence"),
         Column(
             f"avg@{results.k} (%)",
             lambda row: row,
@@ -143,11 +136,6 @@ def decodings_note(results: Results, decoded: Mapping[str, Results]) -> str:
 
 def _sign(comparison: Comparison) -> tuple[bool, bool]:
     return comparison.verdict.is_difference, comparison.is_harm
-
-
-def _condition_cells(results: Results, condition: Condition) -> dict[str, Any]:
-    seeds, runs = " ".join(map(str, condition.seeds)), " ".join(run.run for run in condition.runs)
-    return {"seeds": seeds, "runs": runs, "samples_per_problem": results.k, "confidence": results.confidence}
 
 
 def _average_cells(results: Results, condition: Condition) -> dict[str, Any]:
@@ -275,14 +263,6 @@ def contrast_note(results: Results) -> str:
     )
 
 
-def computed_manifests(results: Results, directory: Path) -> list[Path]:
-    """The manifests of the base models, trainings and samples under ``directory``, results/."""
-    paths = {directory / "base" / run.base_model for run in results.runs}
-    paths |= {directory / "runs" / run.run for run in results.runs}
-    paths |= {directory / "samples" / run.run / name for run in results.runs for name in results.benchmarks}
-    return [manifest for path in sorted(paths) if (manifest := path / "manifest.json").is_file()]
-
-
 def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> list[str]:
     """Say which arithmetic the results with these manifests were computed with, and which rows mix several."""
     read = {path: read_any_manifest(path) for path in manifests}
@@ -357,13 +337,17 @@ def write_main_table(
     of_each = zip(decodings, zip(*[iter(decoded)] * (len(results.benchmarks) + 1), strict=True), strict=True)
     by_name = {name: read_results(results.runs, files[:-1], files[-1]) for name, files in of_each}
     columns = main_columns(results, measured, falls, by_name)
-    computed = computed_manifests(results, training.parent)
+    made = {f"base/{run.base_model}" for run in results.runs} | {f"runs/{run.run}" for run in results.runs}
+    made |= {f"samples/{run.run}/{name}" for run in results.runs for name in results.benchmarks}
+    manifests = (training.parent / name / "manifest.json" for name in made)
+    computed = sorted(filter(Path.is_file, manifests), key=lambda path: path.parent)
     copies, compared = near_copies_note(results, training.parent / "problems")
     said = [*notes, *copies, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
-    tables, frame = main_tables(results, measured, falls, said, by_name), table_frame(columns, results.conditions)
+    tables, short = main_tables(results, measured, falls, said, by_name), short_table(results, columns)
+    frame = layout.table_frame(columns, results.conditions)
     read = [file for one in (results, *by_name.values()) for file in one.sources]
     read += [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
-    write_table(out, tables, frame, [*read, *computed, *compared], {"notes": notes}, short_table(results, columns))
+    layout.write_table(out, tables, frame, [*read, *computed, *compared], {"notes": notes}, short)
 
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
@@ -375,7 +359,6 @@ def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table
 
 
 def _caption(results: Results) -> str:
-    """Write the caption that the main table has in a paper."""
     said = f"Brackets: {round(100 * results.confidence)} % intervals over problems"
     if not results.has_methods:
         return f"{said}. "
@@ -416,8 +399,8 @@ def main_tables(
             return any(column.text(column.value(row)) != numbers.NOTHING for row in results.conditions)
 
         columns = list(filter(says, columns))
-    said = [*notes, controls_note(results), decodings_note(results, decoded), results.clusters_note]
-    said += [results.extraction_note, explanation]
+    said = [*notes, controls_note(results), decodings_note(results, decoded), signal_note(results)]
+    said += [results.clusters_note, results.extraction_note, explanation]
     summary = make_table("main", title, columns, results.conditions, said, _caption(results))
     tables = [_differences(results, results.reference_method, results.reference_title)]
     tables += [_differences(results, BASE, "the base model"), by_look(results), _between_models(results)]

@@ -24,16 +24,13 @@ def _or_nothing(text: Callable[[float], str]) -> Callable[[float | None], str]:
     return lambda value: NOTHING if value is None else text(value)
 
 
-percent = _or_nothing(lambda value: rounded(100 * value, ".1f"))
-"""0.485 -> 48.5."""
+percent = _or_nothing(lambda value: rounded(100 * value, ".1f"))  # 0.485 -> 48.5
 points = _or_nothing(lambda value: rounded(100 * value, "+.1f"))
 """A difference in percentage points, signed unless it is rounded to 0: 0.012 -> +1.2."""
-decimal = _or_nothing(lambda value: rounded(value, ".1f"))
-"""An angle of 31.42 degrees, or a length in tokens -> 31.4."""
+decimal = _or_nothing(lambda value: rounded(value, ".1f"))  # an angle of 31.42 degrees, or a length in tokens -> 31.4
 p_value = _or_nothing(lambda value: "<0.001" if value < 0.001 else f"{value:.3f}")
 """0.0123 -> 0.012; below a thousandth only the bound, for a permutation test resolves no more."""
-whole = _or_nothing(lambda value: rounded(value, ".0f"))
-"""A number without decimals."""
+whole = _or_nothing(lambda value: rounded(value, ".0f"))  # A number without decimals
 seconds = _or_nothing(lambda value: f"{value:.1f}" if value < 10 else f"{value:.0f}")
 """Seconds: one decimal below ten, none above."""
 

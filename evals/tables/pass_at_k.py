@@ -24,17 +24,11 @@ RESAMPLES = 2_000
 
 @dataclass(frozen=True)
 class Curve:
-    """pass@k of a method, a mean over benchmarks and seeds, in fractions of one; k is 1 to the number of samples.
+    """pass@k of a method, a mean over benchmarks and seeds, in fractions of one; k is 1 to the number of samples."""
 
-    Attributes:
-        values: at each k [K].
-        replicates: the same of other problems, the same for all methods, and other seeds [R, K].
-        base: the curve of the base model; None of the base model itself, and where it was not scored.
-    """
-
-    values: FloatArray
-    replicates: FloatArray
-    base: "Curve | None" = None
+    values: FloatArray  # at each k [K]
+    replicates: FloatArray  # the same of other problems, the same for all methods, and other seeds [R, K]
+    base: "Curve | None" = None  # of the base model; None of itself, and where it was not scored
 
     def band(self, confidence: float) -> tuple[FloatArray, FloatArray]:
         """The interval at each k [K], [K]."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 from scipy.special import stdtrit
@@ -21,7 +22,7 @@ from evals.core.files import read_parquet
 from evals.core.record import Settings, setting
 from evals.core.records import BASE, Interval
 from evals.core.yaml_file import read_yaml
-from evals.results import Results, read_results
+from evals.results import Results, read_directory, read_results
 from evals.statistics.accuracy import FloatArray
 from evals.tables import numbers
 from evals.tables.layout import Column, interval_columns, make_table, table_frame, write_table
@@ -150,7 +151,45 @@ def spread_of_seeds(of: Evidence, method: str) -> Estimate | None:
     return deviation, (float(low), float(high))
 
 
-_FUNCTIONS = metric_ratio, metric_change, entropy_law, gain, lead_of_greedy_base, base_ahead_from, spread_of_seeds
+def pass_at_k_difference(of: Evidence, method: str, against: str) -> Estimate | None:
+    """Pass@k less that of another method with the same seeds, in points, k being all samples of a problem."""
+    results, rows = of.results, [of.results.condition(name) for name in (method, against)]
+    value = results.by_problem(f"pass@{results.k}")
+    if value is None or None in rows:
+        return None
+    scores = [
+        dict(zip(row.seeds, results.average_over(row, results.benchmarks, of_problem=value).by_seed, strict=True))
+        for row in rows
+        if row is not None
+    ]
+    shared = sorted(scores[0].keys() & scores[1].keys())
+    return _over_seeds([100 * (scores[0][seed] - scores[1][seed]) for seed in shared])
+
+
+def weights_unchanged(of: Evidence, method: str) -> Estimate | None:
+    """The share of a policy's weights that are those of its base model, both rounded to bfloat16, over its seeds."""
+    from safetensors.numpy import load_file
+
+    def rounded(path: Path) -> dict[str, npt.NDArray[np.uint32]]:
+        bits = {name: tensor.astype(np.float32).view(np.uint32) for name, tensor in load_file(path).items()}
+        return {name: ((of + 0x7FFF + ((of >> 16) & 1)) >> 16).astype(np.uint32) for name, of in bits.items()}
+
+    row = of.results.condition(method)
+    roots = [(of.training / run.run, of.training.parent / "base" / run.base_model) for run in row.runs] if row else []
+    pairs = [[root / "checkpoint" / "model.safetensors" for root in pair] for pair in roots]
+    if not all(path.is_file() for pair in pairs for path in pair):
+        return None
+    shares = []
+    for ours, base in (map(rounded, pair) for pair in pairs):
+        same = [int((ours[name] == base[name]).sum()) for name in ours]
+        shares.append(sum(same) / sum(tensor.size for tensor in ours.values()))
+    return _over_seeds(shares)
+
+
+_FUNCTIONS = (
+    *(metric_ratio, metric_change, entropy_law, gain, lead_of_greedy_base, base_ahead_from, spread_of_seeds),
+    *(pass_at_k_difference, weights_unchanged),
+)
 STATISTICS: dict[str, Callable[..., Estimate | None]] = {function.__name__: function for function in _FUNCTIONS}
 
 
@@ -167,7 +206,7 @@ def read_phenomena(path: Path) -> list[Phenomenon]:
 def answer(row: Phenomenon, estimate: Estimate | None) -> str:
     """Reproduced, in part, not; or why that is not known."""
     if estimate is None:
-        return row.lacks or "not measured: the study lacks the methods"
+        return row.lacks or "not measured: no runs (config/effects.yaml and config/forgetting.yaml have them)"
     value, (low, high) = estimate
     if row.reproduced is not None and _within(low, row.reproduced) and _within(high, row.reproduced):
         return "reproduced"
@@ -180,14 +219,24 @@ def _within(value: float, ends: tuple[float | None, float | None]) -> bool:
 
 
 def write_phenomena_table(
-    results: Results, phenomena: Path, training: Path, out: Path, decoded: Sequence[Path] = ()
+    results: Results,
+    phenomena: Path,
+    training: Path,
+    out: Path,
+    decoded: Sequence[Path] = (),
+    further: Sequence[Path] = (),
 ) -> None:
-    """Write a row for each known effect; ``decoded`` are scores and comparisons by the first further decoding."""
+    """Write a row for each known effect; ``decoded`` are scores and comparisons by the first further decoding.
+
+    What the study has no runs for is measured on the first study of ``further``, ``results/`` each, that has them.
+    """
     count = len(results.benchmarks)
     others = read_results(results.runs, decoded[:count], decoded[count]) if decoded else None
-    of, rows = Evidence(results, others, training), list[tuple[Phenomenon, Estimate | None]]()
+    studies, rows = [Evidence(results, others, training)], list[tuple[Phenomenon, Estimate | None]]()
+    studies += [Evidence(read_directory(directory), None, directory / "runs") for directory in further]
     for row in read_phenomena(phenomena):
-        rows.append((row, STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None))
+        measured = (STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None for of in studies)
+        rows.append((row, next((estimate for estimate in measured if estimate is not None), None)))
     answers = [answer(*row) for row in rows]
 
     def text(measured: tuple[Phenomenon, Estimate | None]) -> str:
@@ -216,5 +265,5 @@ def write_phenomena_table(
         "publication has the effect; in part: the estimate alone does, or a part of the effect was measured."
     )
     table = make_table("phenomena", "Known effects of RLVR", columns, rows, [note])
-    sources = [*results.sources, *(others.sources if others else ()), phenomena]
+    sources = [*(path for of in studies for path in of.results.sources), *(others.sources if others else ()), phenomena]
     write_table(out, [table], table_frame(columns, rows), sources, {})

@@ -12,7 +12,7 @@ from evals.core.random import stream_seed
 from evals.core.records import BASE, Condition, Interval
 from evals.results import Results
 from evals.statistics import robust
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.clusters import cluster_values
 from evals.tables import numbers
 from evals.tables.layout import METHOD, Column, Table, field_of, interval_columns, make_table, table_frame, write_table
@@ -92,9 +92,7 @@ def score_matrix(results: Results, condition: Condition) -> FloatArray:
     return np.array(rows)
 
 
-def bootstrap_draws(
-    scores: FloatArray, condition: Condition, resamples: int, together: bool
-) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def bootstrap_draws(scores: FloatArray, condition: Condition, resamples: int, together: bool) -> IntArray:
     """Draws of a method's seeds [R, S, M], from a stream of the method's own."""
     stream = stream_seed("seeds", condition.model, condition.method, together)
     shape = (scores.shape[0], scores.shape[1])

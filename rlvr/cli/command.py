@@ -172,7 +172,8 @@ def _texts(described: Any) -> dict[str, str]:
 def _fields(kind: Any) -> Iterable[inspect.Parameter]:
     is_record = hasattr(kind, "model_fields")
     hints, texts = get_type_hints(kind, include_extras=not is_record), _texts(kind)  # a record checks its bounds itself
-    for name, field in (kind.model_fields if is_record else inspect.signature(kind).parameters).items():
+    fields: Mapping[str, Any] = kind.model_fields if is_record else inspect.signature(kind).parameters
+    for name, field in fields.items():
         default = inspect.Parameter.empty if is_record and field.is_required() else field.default
         yield _option(name, hints[name], default, field.description if is_record else texts.get(name))
 

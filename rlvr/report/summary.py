@@ -43,14 +43,14 @@ def findings(results: Results) -> list[str]:
         compared = _compared(results, conditions)
         for verdict, words in verdicts.items() if compared else ():
             members = [
-                f"{title}{control} ({numbers.points(comparison.difference)}, {_p_values(comparison)})"
-                for method, title, comparison in compared
+                f"{row.title}{', a control' * (row.method in _controls(results))} "
+                f"({numbers.points(comparison.difference)}, {_p_values(comparison)})"
+                for row, comparison in compared
                 if comparison.verdict == verdict
-                for control in [", a control" if method in _controls(results) else ""]
             ]
             sentences.append(f"{words.format(reference=results.reference_title)}: {'; '.join(members) or 'none'}.")
         sentences += _falls(results, compared)
-        effects = [row.minimum_detectable_effect for *_, row in compared if row.minimum_detectable_effect is not None]
+        effects = [row.minimum_detectable_effect for _, row in compared if row.minimum_detectable_effect is not None]
         if effects:
             size = " to ".join(dict.fromkeys([numbers.percent(min(effects)), numbers.percent(max(effects))]))
             missed = "would often have been missed (power under 80 %)"
@@ -58,16 +58,17 @@ def findings(results: Results) -> list[str]:
     return [*sentences, *filter(None, [repeated_note(results), controls_note(results)])]
 
 
-def _falls(results: Results, compared: Sequence[tuple[str, str, Comparison]]) -> list[str]:
+def _falls(results: Results, compared: Sequence[tuple[Condition, Comparison]]) -> list[str]:
     """Say which methods fell more or less often than the reference, and what is known where no run fell."""
-    known = [(title, row) for _, title, row in compared if row.fell is not None and row.against_fell is not None]
+    known = [(of.title, row) for of, row in compared if row.fell is not None and row.against_fell is not None]
     if not known:
         return []
-    said, most = list[str](), max(share_interval(row.fell or 0, row.seeds)[1] for _, row in known)
-    for title, row in known:
-        if row.fell or row.falls:
-            said.append(f"{title} {row.fell} of {row.seeds} ({row.falls or 'no difference shown'})")
-    first = known[0][1]
+    first, most = known[0][1], max(share_interval(row.fell or 0, row.seeds)[1] for _, row in known)
+    said = [
+        f"{title} {row.fell} of {row.seeds} ({row.falls or 'no difference shown'})"
+        for title, row in known
+        if row.fell or row.falls
+    ]
     reference = f"{results.reference_title} {first.against_fell} of {first.against_seeds}"
     if not said and not first.against_fell:
         return [f"No run fell; that says of no method that fewer than {100 * most:.0f} % of its runs would."]
@@ -172,10 +173,10 @@ def _ranked(what: str, values: Mapping[str, float]) -> str:
     return f"{what}: {', '.join(told)}." if told else ""
 
 
-def _compared(results: Results, conditions: Sequence[Condition]) -> list[tuple[str, str, Comparison]]:
-    """The methods that are compared with the reference method, their titles, and how they compare."""
+def _compared(results: Results, conditions: Sequence[Condition]) -> list[tuple[Condition, Comparison]]:
+    """The methods that are compared with the reference method, and how they compare."""
     return [
-        (row.method, row.title, comparison)
+        (row, comparison)
         for row in conditions
         if row.method != BASE and (comparison := results.comparison(row, results.reference_method)) is not None
     ]
@@ -184,9 +185,9 @@ def _compared(results: Results, conditions: Sequence[Condition]) -> list[tuple[s
 def _candidates(results: Results) -> dict[str, list[Comparison]]:
     """The comparisons of every method but the controls with the reference method, one for each model."""
     candidates: dict[str, list[Comparison]] = {}
-    for method, _, comparison in _compared(results, results.conditions):
-        if method not in _controls(results):
-            candidates.setdefault(method, []).append(comparison)
+    for row, comparison in _compared(results, results.conditions):
+        if row.method not in _controls(results):
+            candidates.setdefault(row.method, []).append(comparison)
     return candidates
 
 

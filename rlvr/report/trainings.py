@@ -1,4 +1,4 @@
-"""The report's tables of trainings: what their metrics recorded, and the seconds of their steps."""
+"""The report's tables of training runs: what their metrics recorded, and the seconds of their steps."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from evals.core.files import read_parquet
-from evals.core.records import BASE
+from evals.core.records import BASE, Condition
 from evals.results import Results
 from evals.tables import numbers
 from evals.tables.layout import Table
@@ -26,21 +26,19 @@ _OF_EVERY_ENGINE = ("seconds_rollout", "seconds_step", "tokens_generated")
 """The engine verl, for one, grades while it samples: it has no seconds of the reward."""
 
 
-def _steps(results: Results, training: Path) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The title of every trained method, and the steps of its seeds below one another."""
+def _steps(results: Results, training: Path) -> Iterator[tuple[Condition, pd.DataFrame]]:
+    """Every trained method, and the steps of its seeds below one another."""
     for condition in results.conditions:
         if condition.method != BASE:
             paths = [training / run.run / "metrics.parquet" for run in condition.runs]
-            yield condition.title, pd.concat([read_parquet(path, _OF_EVERY_ENGINE) for path in paths])
+            yield condition, pd.concat([read_parquet(path, _OF_EVERY_ENGINE) for path in paths])
 
 
 def _unjudged(steps: pd.DataFrame) -> str:
     """How many responses nobody could judge, by reason."""
-    columns = [name for name in steps if str(name).startswith(_UNJUDGED)]
-    if not columns:
-        return numbers.NOTHING
-    counts = {str(name).removeprefix(_UNJUDGED): int(steps[name].sum()) for name in columns}
-    return ", ".join(f"{reason} {count}" for reason, count in counts.items() if count) or "0"
+    counts = steps.filter(regex=f"^{_UNJUDGED}").sum().astype(int)
+    told = [f"{str(name).removeprefix(_UNJUDGED)} {count}" for name, count in counts.items() if count]
+    return numbers.NOTHING if counts.empty else ", ".join(told) or "0"
 
 
 def _mean(column: str, form: str) -> Callable[[pd.DataFrame], str]:
@@ -80,12 +78,10 @@ def _sampler_note(title: str, steps: pd.DataFrame) -> list[str]:
     Of a loss without a clip the divergences of both are compared.
     """
     if "clip_fraction" in steps:
-        names = [name for name in steps if str(name).startswith("sampler_outside_clip")]
-        rounded, done = max((steps[name].mean() for name in names), default=0.0), steps["clip_fraction"].mean()
-        text = (
-            f"probabilities put {rounded:.2%} of the tokens outside of 0.8 to 1.28 of the trainer's; the updates clip "
-        )
-        text += f"{done:.2%}"
+        rounded = max(steps.filter(regex="^sampler_outside_clip").mean(), default=0.0)
+        done = steps["clip_fraction"].mean()
+        text = f"probabilities put {rounded:.2%} of the tokens outside of 0.8 to 1.28 of the trainer's"
+        text += f"; the updates clip {done:.2%}"
     elif {"rollout_kl", "approximate_kl"} <= set(steps):
         rounded, done = steps["rollout_kl"].mean(), steps["approximate_kl"].mean()
         text = f"divergence from the trainer is {rounded:.1e} nats a token; that of the updates is {done:.1e}"
@@ -110,15 +106,12 @@ def recorded_table(results: Results, training: Path) -> Table:
         "stroke, of the tokens that the method weighs most. KL: of held-out prompts, in nats a token."
     )
     rows, notes = [], [explanation]
-    methods = [condition for condition in results.conditions if condition.method != BASE]
-    for condition, (title, steps) in zip(methods, _steps(results, training), strict=True):
+    for condition, steps in _steps(results, training):
         kl = _base_kl([training / run.run / "validation.parquet" for run in condition.runs])
-        rows.append((title, *(text(steps) for text in _RECORDED.values()), kl))
-        notes += _sampler_note(title, steps)
-    header = ("Method", *_RECORDED, "KL to the base model")
-    return Table(
-        "recorded", "What the training runs recorded, over the steps and seeds", header, tuple(rows), tuple(notes)
-    )
+        rows.append((condition.title, *(text(steps) for text in _RECORDED.values()), kl))
+        notes += _sampler_note(condition.title, steps)
+    title, header = "What the training runs recorded, over the steps and seeds", (*_RECORDED, "KL to the base model")
+    return Table("recorded", title, ("Method", *header), tuple(rows), tuple(notes))
 
 
 def timing_table(results: Results, training: Path) -> Table:
@@ -127,11 +120,11 @@ def timing_table(results: Results, training: Path) -> Table:
     A phase that the engine does not measure is a dash.
     """
     rows = []
-    for title, steps in _steps(results, training):
-        means = [steps[phase].mean() if phase in steps else None for phase in _PHASES]
+    for condition, steps in _steps(results, training):
+        means = steps.reindex(columns=[*_PHASES]).mean()
         seconds = [numbers.NOTHING if pd.isna(mean) else f"{mean:.3f}" for mean in means]
         rate = steps["tokens_generated"].sum() / steps["seconds_rollout"].sum()
-        rows.append((title, *seconds, numbers.whole(float(rate))))
+        rows.append((condition.title, *seconds, numbers.whole(float(rate))))
     header = ("Method", *_PHASES.values(), "Tokens/s in rollout")
     return Table("timing", "Seconds of a training step, mean over steps and seeds", header, tuple(rows))
 

@@ -1,9 +1,7 @@
 """Base models of a study: trained from scratch, or existing checkpoints."""
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -36,8 +34,7 @@ class Architecture(Settings):
         refuse(heads % shared, f"is {shared}", f"a divisor of num_attention_heads, {heads}", "num_key_value_heads")
 
 
-WORDED_FAMILIES = {"hundreds", "worded"}
-"""The families of problems in words."""
+WORDED_FAMILIES = {"hundreds", "lists", "worded"}  # the families of problems in words
 
 Fractions = Annotated[tuple[ShareOrZero, ...], Field(min_length=1)]
 
@@ -73,6 +70,14 @@ class Skipping(Settings):
     shares: Fractions = setting("how often a result before another step is left out; each step has one of these shares")
 
 
+class Searching(Settings):
+    """Solutions of Countdown that try expressions, in a random order, until one is right or they give up."""
+
+    give_up: Fractions = setting(
+        "how often it gives up after the first wrong attempt, the second ...; the last: all others"
+    )
+
+
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
@@ -83,9 +88,12 @@ class Corpus(Settings):
     misconception_share: ShareOrZero = setting("share of mistakes that are the fact's usual wrong digit")
     wording: Wording | None = setting("solutions in words, of the family worded; default: formulas", None)
     skipping: Skipping | None = setting(
-        "solutions with skipped steps, of the families worded and hundreds",
+        "solutions with skipped steps, of the families worded, hundreds and lists",
         None,
         exclude_if=lambda skipping: skipping is None,  # manifests of corpora without it were made before
+    )
+    searching: Searching | None = setting(
+        "solutions of the family countdown, which search", None, exclude_if=lambda searching: searching is None
     )
 
     def check_whole(self) -> None:
@@ -97,8 +105,9 @@ class Corpus(Settings):
         accepted = f"kinds of the families {' and '.join(sorted(WORDED_FAMILIES))} alone"
         found = f"is given with kinds of {', '.join(sorted(families))}"
         refuse(skips and families - WORDED_FAMILIES, found, accepted, "skipping")
-        accepted = "shares, because the corpus has problems of the family hundreds"
-        refuse(not skips and "hundreds" in families, "is missing", accepted, "skipping")
+        for family, key in (("hundreds", "skipping"), ("lists", "skipping"), ("countdown", "searching")):
+            lacks = getattr(self, key) is None and family in families
+            refuse(lacks, "is missing", f"it, because the corpus has problems of the family {family}", key)
 
 
 class Schedule(Settings):
@@ -175,7 +184,7 @@ class FromScratch(Settings):
         """The numbers of the base models; the only one has none."""
         return [None] if self.bases == 1 else list(range(1, self.bases + 1))
 
-    def numbered(self, number: int | None) -> FromScratch:
+    def numbered(self, number: int | None) -> Self:
         """The settings of a base model alone."""
         later = (number or 1) - 1
         corpus = self.corpus.model_copy(update={"seed": self.corpus.seed + later})
@@ -183,7 +192,8 @@ class FromScratch(Settings):
         return self.model_copy(update={"corpus": corpus, "training": training, "bases": 1})
 
     def check_whole(self) -> None:
-        tokens, has_words = self.training.tokens, any(kind.family in WORDED_FAMILIES for kind in self.corpus.kinds)
+        in_words, tokens = {*WORDED_FAMILIES, "countdown"}, self.training.tokens
+        has_words = any(kind.family in in_words for kind in self.corpus.kinds)
         found, accepted = f"is {tokens or 'missing'}", "words, because the corpus has problems in words"
         refuse(has_words and tokens != "words", found, accepted, "training.tokens")
 
@@ -232,12 +242,10 @@ class Existing(_Prompted, Head):
 
     @property
     def method_training(self) -> dict[str, Any]:
-        """The settings of the study's `training` that this model overrides."""
         return self.training
 
     @property
     def hub_revision(self) -> str:
-        """The commit, branch or tag on the Hub."""
         return self.revision or "main"
 
 
@@ -250,7 +258,6 @@ class Served(_Prompted, Service):
     method_training: ClassVar[dict[str, Any]] = {}
 
     def service(self) -> dict[str, Any]:
-        """The address and name of the model."""
         return {key: value for key, value in self.identity().items() if key in Service.model_fields}
 
 

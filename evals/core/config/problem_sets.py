@@ -1,14 +1,16 @@
-"""Benchmarks (config/benchmarks/*.yaml) and published training sets (config/datasets/*.yaml)."""
+"""Benchmarks (config/benchmarks/*.yaml), published training sets (config/datasets/*.yaml), and the tables of both."""
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from evals.core.config.source_table import SelectedRows, SourceTable
 from evals.core.errors import InvalidInput, refuse
-from evals.core.numbers import BOUNDED, Count, Index
-from evals.core.record import ExtensibleRecord, Settings, setting
+from evals.core.files import sha256_bytes
+from evals.core.numbers import Count, Index, Several
+from evals.core.record import ExtensibleRecord, Record, Settings, setting
 from evals.core.records import ProblemKind
 from evals.core.values import UNIQUE, Commit, Matching, Name, Prompt, Repository, Sha256, Text, Title
 
@@ -20,17 +22,70 @@ Kinds = Annotated[tuple[ProblemKind, ...], Field(min_length=1)]
 
 def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None:
     """Check that problems with several right answers are not graded by the one that they have."""
-    lacks = verifier is None and any(kind.family == "program" for kind in kinds)
-    refuse(lacks, "lacks verifier, which problems of family program need (config/verifiers/program.py)")
+    for kind in kinds:
+        lacks, name = verifier is None and kind.family in ("program", "countdown"), kind.family
+        refuse(lacks, f"lacks verifier, which problems of family {name} need (config/verifiers/{name}.py)")
 
 
 Verifier = Annotated[
     Text | None,
     Field(
-        description="a Python file that grades or gives the rewards, relative to the repository "
-        "(docs/your_verifier.md); a study's comes before a training set's"
+        description="a Python file that grades or gives the rewards (docs/your_verifier.md); a study's comes before a "
+        "training set's"
     ),
 ]
+
+
+class SelectedRows(Settings):
+    """The rows of a source that a set consists of, by the value of one column."""
+
+    column: Text = setting("the column")
+    among: Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE] | None = setting("the values that are taken", None)
+    first: Text | None = setting("the first value that is taken, such as a date, 2024-08-01", None)
+    last: Text | None = setting("the last value that is taken, compared as text", None)
+    tenths: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(min_length=1), *UNIQUE] | None = setting(
+        "tenths of the rows, by a hash of the letters of the value", None
+    )
+    drawn: Count | None = setting("so many of the rows, those of the smallest SHA-256 of the value", None)
+
+    def check_whole(self) -> None:
+        ways = [self.among, self.first if self.last is None else self.last, self.tenths, self.drawn]
+        accepted = "with among, with tenths, with drawn, or with first, last or both"
+        refuse(ways.count(None) != 3, f"selects column {self.column}", accepted)
+
+    def select(self, rows: Iterable[dict[str, Any]], where: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows that belong to the set, in their order; ``where`` names the source in messages."""
+        if self.drawn is None:
+            yield from (row for row in rows if self._takes(row[self.column], where))
+            return
+        hashed = ((sha256_bytes(str(row[self.column]).encode("utf-8")), number, row) for number, row in enumerate(rows))
+        drawn = heapq.nsmallest(self.drawn, hashed, key=itemgetter(0, 1))
+        yield from (row for _, _, row in sorted(drawn, key=itemgetter(1)))
+
+    def _takes(self, value: Any, where: str) -> bool:
+        text = str(value)
+        if self.among is not None:
+            return text in self.among
+        if self.tenths is not None:
+            letters = "".join(filter(str.isalpha, text.casefold()))
+            if not letters:
+                accepted = "values with letters, which rows.tenths needs"
+                raise InvalidInput(where, f"column {self.column}", "has a value without letters", accepted)
+            return int(sha256_bytes(letters.encode("utf-8")), 16) % 10 in self.tenths
+        return (self.first is None or text >= self.first) and (self.last is None or text[: len(self.last)] <= self.last)
+
+
+class SourceTable(Record):
+    """The table that problems are read from; the values of a study's benchmark or training set."""
+
+    name: Text  # of the benchmark or training set, for messages and ids
+    repository: Repository | None = None  # of the Hugging Face Hub; None where there is only a file
+    revision: Commit | None = None  # a commit on the Hub; None is its newest
+    configuration: Text | None = None
+    split: Text = "train"
+    files: tuple[str, ...] = ()
+    path: Text | None = None  # a file, or a directory with a copy of the repository, to read instead of the Hub
+    rows: SelectedRows | None = None  # those that are taken; None takes all
 
 
 class PublishedSet(Settings):
@@ -92,7 +147,7 @@ class _Benchmark(Settings):
     title: Title = setting("the name in tables and figures")
     description: str | None = setting("for people", None)
     licence: str = setting("licence of the problems")
-    count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems of the source")
+    count: Several = setting("number of problems of the source")
     prompt: AnyPrompt = setting("text with {problem} in it once, or one each for base and chat models")
     verifier: Verifier = None
     extraction: Literal["marked", "last_statement"] = setting(
@@ -124,14 +179,13 @@ class GeneratedBenchmark(_Benchmark, ProblemKind):
 
     @property
     def kind(self) -> dict[str, Any]:
-        """Family and length of its problems."""
         return {"family": self.family, "operands": self.operands}
 
 
 class _Reading(Settings):
     """The keys that decide how the rows of a source become problems, wherever it is."""
 
-    count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems of the source")
+    count: Several = setting("number of problems of the source")
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if unknown")
     gated: bool = setting("whether the texts may be written nowhere")
     grader: Literal["math", "choice", "code"] = setting("how responses are graded (docs/grading.md)")
@@ -157,7 +211,7 @@ class _Reading(Settings):
 class BenchmarkProblems(_Reading, SourceTable):
     """Everything that decides a benchmark's problems."""
 
-    count: Annotated[int, Field(ge=2), BOUNDED] | None = None  # type: ignore[assignment]
+    count: Several | None = None  # type: ignore[assignment]
     sha256: Sha256 | None = None
     gated: bool = False
     columns: Columns | ReleaseName | None = None
@@ -194,7 +248,7 @@ class FileBenchmark(ReadBenchmark):
 
     source: Literal["path"] = setting("read from a file")
     licence: str = setting("licence of the problems", "not said")
-    count: Annotated[int, Field(ge=2), BOUNDED] | None = setting(  # type: ignore[assignment]
+    count: Several | None = setting(  # type: ignore[assignment]
         "number of problems of the file; null for any", None
     )
     sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null for any", None)

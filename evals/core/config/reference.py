@@ -100,8 +100,7 @@ def _sections(root: Schema, definitions: dict[str, Schema], file: str, written: 
             place = f"`{key_path}`{form} of {file}" if key_path else file + _form(mapping, others)
             if key_path:
                 yield f"### `{key_path}`{form}\n"
-            # Without the attributes, which have lines of their own.
-            text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].partition("Attributes:")[0].strip())
+            text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].strip())
             yield text.replace("``", "`").replace("\n\n", "\n") + "\n"
             repeated: dict[str, list[str]] = {}
             for key, field in mapping["properties"].items():
@@ -124,17 +123,13 @@ def _sections(root: Schema, definitions: dict[str, Schema], file: str, written: 
 
 def _line(key: str, field: Schema, is_required: bool, known: list[str]) -> str:
     """Write the line of a key: accepted values, what it is if it is left out, and the meaning."""
-    value = f"the keys of `{known[0]}`" if known else _value(field if is_required else _not_null(field))
+    # Null says no more than that a key may be left out.
+    branches = [branch for branch in field.get("anyOf", []) if is_required or branch != {"type": "null"}]
+    value = f"the keys of `{known[0]}`" if known else _value({**field, "anyOf": branches} if branches else field)
     accepted = ", ".join(filter(None, [value, _default(field)]))
     name = f"**`{key}`**" if is_required else f"`{key}`"
     meaning = field.get("description", "")
     return ": ".join(filter(None, [f"- {name} ({accepted})", "" if meaning == value else meaning]))
-
-
-def _not_null(schema: Schema) -> Schema:
-    """A schema without null, which says no more than that a key may be left out."""
-    branches = [branch for branch in schema.get("anyOf", []) if branch != {"type": "null"}]
-    return {**schema, "anyOf": branches} if branches else schema
 
 
 def _default(schema: Schema) -> str:
@@ -155,7 +150,6 @@ def _form(mapping: Schema, others: list[Schema]) -> str:
 
 
 def _mappings(schema: Schema, definitions: dict[str, Schema]) -> Iterator[Schema]:
-    """Yield the mappings that a schema allows."""
     branches = [definitions[_name(schema)]] if "$ref" in schema else schema.get("oneOf") or schema.get("anyOf") or ()
     for branch in branches:
         yield from _mappings(branch, definitions)
@@ -186,7 +180,6 @@ def _name(reference: Schema) -> str:
 
 
 def _value(schema: Schema) -> str:
-    """Say which values a key accepts."""
     if "$ref" in schema or "oneOf" in schema:
         kinds = [branch for branch in schema.get("oneOf", [schema]) if "$ref" not in branch]
         return " or ".join(dict.fromkeys([*(_value(branch) for branch in kinds), "mapping"]))

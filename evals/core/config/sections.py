@@ -1,7 +1,5 @@
 """The sections of a study file: problems, validation, evaluation, statistics, checkpoint, execution."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -9,7 +7,7 @@ from pydantic import Discriminator, Field, Tag
 from evals.core.comparisons import FALL, Fall
 from evals.core.config.problem_sets import Kinds, PublishedSet, Verifier, require_verifier
 from evals.core.errors import refuse
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Several, Share
 from evals.core.record import Settings, setting
 from evals.core.records import Weighting
 from evals.core.run_spec import Execution, Machines, ValidationSchedule
@@ -55,7 +53,7 @@ class Validation(ValidationSchedule, Settings):
     """Scores along every run on held-out problems, from random streams of their own."""
 
     seed: Index = setting("decides which problems are drawn")
-    count: Annotated[int, Field(ge=2), BOUNDED] = setting("number of problems")
+    count: Several = setting("number of problems")
 
 
 class SeedsByLooks(Settings):
@@ -121,7 +119,6 @@ class Evaluation(BenchmarkSampling, Settings):
     )
 
     def samples(self, benchmark: str) -> int:
-        """The samples of each problem of a benchmark."""
         return self.samples_of.get(benchmark, self.samples_per_problem)
 
 

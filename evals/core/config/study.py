@@ -1,28 +1,14 @@
 """A study (config/*.yaml): models, problems, methods, training, evaluation, statistics and execution."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
 from evals.core.comparisons import Controls
+from evals.core.config import sections
 from evals.core.config.base_models import FineTuned, FromScratch, HuggingFace, Model, Served
 from evals.core.config.methods import Doses, Factorial, Methods, TrainingChanges
-from evals.core.config.sections import (
-    BestCheckpoint,
-    Checkpoint,
-    DrawnProblems,
-    Evaluation,
-    LocalCopy,
-    Problems,
-    SeedsByLooks,
-    Statistics,
-    StudyExecution,
-    StudySeeds,
-    Validation,
-)
 from evals.core.errors import InvalidInput, refuse
 from evals.core.numbers import Index, InnerShare
 from evals.core.record import Settings, require, setting
@@ -54,7 +40,7 @@ class StudyConfig(Settings):
         None,
     )
     engine: Literal["local", "verl"] = setting("training engine (verl: docs/paper_scale.md)", "local")
-    seeds: StudySeeds = setting(
+    seeds: sections.StudySeeds = setting(
         "training seeds: a list, or seeds from 1 on until every comparison is certain, `{at_most: 16, looks: [4, 6, "
         "8, 11, 16], margin: 2.0}` (docs/evaluation.md)",
         (),
@@ -63,14 +49,14 @@ class StudyConfig(Settings):
         dict[Name, Annotated[FromScratch | HuggingFace | FineTuned | Served, Field(discriminator="source")]],
         Field(min_length=1),
     ] = setting("base models by name; `extends: NAME` takes a model of the study that is extended")
-    problems: Problems | None = setting("problems that the methods train on", None)
-    validation: Validation | None = setting(
+    problems: sections.Problems | None = setting("problems that the methods train on", None)
+    validation: sections.Validation | None = setting(
         "scores along every run (docs/evaluation.md); engine local, drawn problems", None
     )
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] = setting(
         "names of files in config/benchmarks"
     )
-    benchmark_sources: dict[str, LocalCopy] | None = setting(
+    benchmark_sources: dict[str, sections.LocalCopy] | None = setting(
         "local copies of benchmarks, by benchmark (docs/benchmarks.md)", None
     )
     methods: Methods = setting("methods by name, with changes of their catalogue entries", {})
@@ -86,15 +72,15 @@ class StudyConfig(Settings):
     )
     training: TrainingChanges = setting("training settings of every method", {})
     contrast_steps: Index | None = setting(
-        "steps of each run at which contrast is measured (docs/evaluation.md); default 4; engine local", None
+        "steps of each run at which contrast is measured; default 4; engine local", None
     )
-    evaluation: Evaluation = setting("sampling for evaluation")
-    checkpoint: Literal["last"] | Checkpoint | None = setting(
+    evaluation: sections.Evaluation = setting("sampling for evaluation")
+    checkpoint: Literal["last"] | sections.Checkpoint | None = setting(
         "reported checkpoints: `last` (the default), or beside it the best one along each run (docs/evaluation.md)",
         None,
     )
-    statistics: Statistics = setting("intervals and tests")
-    execution: StudyExecution = setting("where and how jobs are carried out", StudyExecution())
+    statistics: sections.Statistics = setting("intervals and tests")
+    execution: sections.StudyExecution = setting("where and how jobs are carried out", sections.StudyExecution())
 
     def training_of(self, method: str, source: str, model: str | None = None) -> LocalTraining | VerlTraining:
         """The settings of a method's training: the study's, with the changes of a model, if named, and its own."""
@@ -127,7 +113,8 @@ class StudyConfig(Settings):
     @property
     def training_seeds(self) -> tuple[int, ...]:
         """All seeds that a method may be trained with."""
-        return tuple(range(1, self.seeds.looks[-1] + 1)) if isinstance(self.seeds, SeedsByLooks) else self.seeds
+        seeds = self.seeds
+        return tuple(range(1, seeds.looks[-1] + 1)) if isinstance(seeds, sections.SeedsByLooks) else seeds
 
     @property
     def control_methods(self) -> tuple[str, ...]:
@@ -136,7 +123,6 @@ class StudyConfig(Settings):
 
     @property
     def varied_methods(self) -> list[str]:
-        """The methods that are no controls."""
         return [method for method in self.methods if method not in self.control_methods]
 
     @property
@@ -145,9 +131,9 @@ class StudyConfig(Settings):
         return next((name for name, model in self.models.items() if getattr(model, "methods", None)), "")
 
     @property
-    def best_checkpoint(self) -> BestCheckpoint | None:
+    def best_checkpoint(self) -> sections.BestCheckpoint | None:
         """The rule by which the best policy of a training is chosen; None where the last alone is reported."""
-        return self.checkpoint.best if isinstance(self.checkpoint, Checkpoint) else None
+        return self.checkpoint.best if isinstance(self.checkpoint, sections.Checkpoint) else None
 
     @classmethod
     def parse(cls, content: Any, source: str, key: str = "") -> Self:
@@ -181,7 +167,12 @@ class StudyConfig(Settings):
             refuse(lacking, f"lacks {', '.join(lacking)}", key="training")
             known = self.reference_method in self.methods
             refuse(not known, f"is {self.reference_method!r}", methods, "reference_method")
-            self._check_controls()
+            compared = [method for method in self.methods if method != self.reference_method]
+            for key, method in dict(self.controls or {}).items():
+                is_other = method is not None and method not in compared
+                refuse(is_other, f"is {method!r}", ", ".join(compared), f"controls.{key}")
+            is_one = self.controls and self.controls.positive == self.controls.negative
+            refuse(is_one, "is the positive control too", "another method", "controls.negative")
             self._check_engine()
         else:
             found = f"is {self.reference_method!r} in a study without methods, which only evaluates its models"
@@ -197,21 +188,18 @@ class StudyConfig(Settings):
             is_between = self.engine == VERL and best.every % interval
             refuse(is_between, f"is {best.every}", accepted, "checkpoint.best.every")
 
-    def _check_controls(self) -> None:
-        """Check that the controls are two methods that are compared with the reference method."""
-        compared, controls = [method for method in self.methods if method != self.reference_method], self.controls
-        for key, method in dict(controls or {}).items():
-            is_other = method is not None and method not in compared
-            refuse(is_other, f"is {method!r}", ", ".join(compared), f"controls.{key}")
-        is_one = controls and controls.positive == controls.negative
-        refuse(is_one, "is the positive control too", "another method", "controls.negative")
-
     def _check_model(self, key: str, model: Model) -> None:
         if isinstance(model, FromScratch):
             looks = model.training.stop_at is not None and (self.validation is None or not self.methods)
             accepted, found = "a study with methods and `validation`", "is given in a study without validation problems"
             refuse(looks, found, accepted, f"{key}.training.stop_at")
-            return self._check_context(key, model)
+            context = model.architecture.max_position_embeddings  # for the longest response and a token of a prompt
+            longest_of = {"training": self.training.get("max_new_tokens", 0)}
+            for stage, longest in (longest_of | {"evaluation": self.evaluation.max_new_tokens}).items():
+                whole = f"{key}.architecture.max_position_embeddings, for prompt and response, {context}"
+                accepted = f"at most {context - 1}"
+                refuse(longest >= context, f"is {longest}, and {whole}", accepted, f"{stage}.max_new_tokens")
+            return None
         if isinstance(model, Served):
             found, accepted = "is server in a study with methods", "a study that only evaluates"
             return refuse(self.methods, found, accepted, f"{key}.source")
@@ -235,17 +223,8 @@ class StudyConfig(Settings):
         return None
 
     def _check_of_engine(self, engine: str, is_given: object, key: str) -> None:
-        """Refuse a setting of one engine in a study of the other."""
         found, accepted = f"is a setting of engine {engine}", f"none with engine {self.engine}"
         refuse(is_given and self.engine != engine, found, accepted, key)
-
-    def _check_context(self, key: str, model: FromScratch) -> None:
-        """Check that the longest response fits into the model's context beside one token of a prompt."""
-        context = model.architecture.max_position_embeddings
-        longest_of = {"training": self.training.get("max_new_tokens", 0), "evaluation": self.evaluation.max_new_tokens}
-        for stage, longest in longest_of.items():
-            found = f"is {longest}, and {key}.architecture.max_position_embeddings, for prompt and response, {context}"
-            refuse(longest >= context, found, f"at most {context - 1}", f"{stage}.max_new_tokens")
 
     def _check_engine(self) -> None:
         """Check that the study has what its engine needs, and nothing that the engine would ignore."""
@@ -260,7 +239,7 @@ class StudyConfig(Settings):
             found = "names an environment of verl or vLLM"
             accepted = "none with engine local, unless training.sampling_backend is vllm"
             refuse(is_ignored, found, accepted, "execution.training_python")
-        is_published, accepted = not isinstance(self.problems, DrawnProblems), "none with a published set"
+        is_published, accepted = not isinstance(self.problems, sections.DrawnProblems), "none with a published set"
         found = "draws more problems like those of the training"
         refuse(is_validated and is_published, found, accepted, "validation")
 

@@ -14,8 +14,9 @@ from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.policy import load_policy
+from rlvr_claims.claims.base import Direction
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import Direction, Findings, Measurement, beside, measure, select, unmeasured
+from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select, unmeasured
 from rlvr_claims.claims.inputs import Inputs, RunMetrics
 from rlvr_claims.claims.panels import SERIES, Estimates, Layout, Means, Panel, panel
 from rlvr_claims.probes import log_probs_of

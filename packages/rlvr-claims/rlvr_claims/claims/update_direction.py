@@ -15,8 +15,6 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.figures.style import MARKERS
-from evals.generation.backend import BackendSettings, load_backend
-from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.generation.request import Response
 from evals.grading import GradingPool
@@ -25,12 +23,12 @@ from rlvr_claims.claims.claim import Claim
 from rlvr_claims.claims.findings import Findings, select
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, SERIES, Histogram, Layout, Level, Means, Panel, panel
-from rlvr_claims.claims.sampling_settings import SAMPLES, accuracies, requests_for
+from rlvr_claims.claims.sampling_settings import SAMPLES, accuracies, load_local, requests_for
 from rlvr_claims.compare import ModelPair
 from rlvr_claims.decoding.draw import PairDraw
 from rlvr_claims.decoding.settings import DRIVERS, Decoding
 from rlvr_claims.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
-from rlvr_claims.settings import Criterion
+from rlvr_claims.settings import USUAL, Criterion
 
 _COMPARED_AT = 0.03
 """The fraction of tokens replaced at which criteria are compared: small enough that the choice of tokens matters."""
@@ -58,7 +56,7 @@ class UpdateDirection(Claim):
         replaced = select(series, quantity="accuracy replaced")
         means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
         curves, levels = list[Means](), list[Level]()
-        for criterion, colour, marker in zip(CRITERIA, SERIES, MARKERS, strict=False):
+        for criterion, colour, marker in zip(USUAL, SERIES, MARKERS, strict=False):
             rows = select(means, criterion=criterion)
             rows = rows.assign(replaced=rows.groupby("fraction")["replaced"].transform("mean"))
             curves.append(Means(rows, "replaced", "value", colour, criterion.replace("_", " "), marker))
@@ -119,7 +117,6 @@ def _direction_panels(series: pd.DataFrame) -> list[Panel]:
 
 
 FRACTIONS = (0.01, 0.03, 0.1, 0.3)
-CRITERIA: tuple[Criterion, ...] = ("log_prob_difference", "kl_trained_base", "entropy", "assistant_entropy", "random")
 _PROBABILITY_BINS = 10
 _HISTOGRAMS = {
     "difference": np.linspace(-3, 3, 61),
@@ -143,14 +140,7 @@ def benchmark_rows(
     problem_of = [problem for problem in problems for _ in range(SAMPLES)]
     pair = Checkpoint(base), Checkpoint(trained)
     sampling = SamplingParameters(max_new_tokens=training.max_new_tokens, temperature=training.temperature)
-    settings = BackendSettings(
-        "float32",
-        "cpu",
-        pair[0].context_length(None),
-        list(end_tokens(pair[0], run.prompt_form, run.chat_template_kwargs)),
-        sampling,
-    )
-    backend = load_backend("local", pair, settings)
+    backend = load_local(pair, run, sampling)
     policies = [load_policy(response, "cpu") for response in pair]
     models = ModelPair(policies[0], policies[1], training.temperature)
 
@@ -158,8 +148,8 @@ def benchmark_rows(
         return backend.generate(requests, partial(PairDraw, decoding, sampling))
 
     def by_problem(responses: Sequence[Response]) -> Iterator[tuple[str, float]]:
-        for problem, mean in zip(problems, accuracies(tokenizer, problems, requests, responses, pool), strict=True):
-            yield str(problem.id), mean
+        shares = accuracies(tokenizer, problems, requests, responses, pool)
+        return zip((str(problem.id) for problem in problems), shares, strict=True)
 
     def tokens_of(responses: Sequence[Response]) -> pd.DataFrame:
         batch = TokenBatch(
@@ -175,7 +165,7 @@ def benchmark_rows(
             yield _row(f"accuracy {name}", value, problem)
     tokens: dict[str, pd.DataFrame] = {name: tokens_of(responses) for name, responses in alone.items()}
     yield from direction_rows(tokens)
-    for criterion, fraction in product(CRITERIA, FRACTIONS):
+    for criterion, fraction in product(USUAL, FRACTIONS):
         tau = _threshold(criterion, tokens["base"], fraction)
         made = sample(Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau))
         replaced = sum(response.replaced or 0 for response in made) / sum(len(response.tokens) for response in made)

@@ -1,11 +1,12 @@
 """The long jobs of decoding. Code paths of arithmetic are chosen before numpy and torch are imported."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from evals.core.errors import InvalidInput
-from evals.core.files import read_jsonl, sha256_file
+from evals.core.files import read_jsonl, sha256_file, write_json
 from evals.core.manifest import verify_outputs
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.generation.settings import EvaluationSettings
@@ -23,17 +24,10 @@ def sweep(
     kind: str,
     out: Path,
 ) -> None:
-    """Sample and grade the ways of decoding of a grid, what is missing of them.
+    """Sample and grade the ways of decoding of a grid, what is missing of them, into ``out``.
 
-    Args:
-        models: directories of the base and of the trained model.
-        problems: directory of the problems that thresholds are chosen on.
-        sampling: settings of the models.
-        benchmark: those of the problems.
-        machine: where it is done.
-        grid: the ways of decoding.
-        kind: how answers are read.
-        out: directory of ``sweep.json``.
+    ``models`` are directories of the base and of the trained model, ``problems`` is that of the problems that
+    thresholds are chosen on, with settings of their own in ``benchmark``; ``kind`` is how answers are read.
     """
     settings = EvaluationSettings.of(sampling, benchmark, machine)
     settings.choose_code_paths()
@@ -54,15 +48,10 @@ def decode(
     decoding: Decoding | tuple[Path, str],
     out: Path,
 ) -> None:
-    """Sample two models together on benchmarks, what is missing of it.
+    """Sample two models together on benchmarks, what is missing of it, each into a directory of its name in ``out``.
 
-    Args:
-        models: directories of the base and of the trained model.
-        sampling: settings of the models.
-        benchmarks: directory of problems -> settings of its own.
-        machine: where it is done.
-        decoding: the way of decoding; or the file of chosen ones and a scheme, for a run of the sweeps.
-        out: gets a directory for each benchmark.
+    ``benchmarks`` is directory of problems -> settings of its own; ``decoding`` the way of decoding, or for a run of
+    the sweeps the file of chosen ones and a scheme.
     """
     settings = {problems: EvaluationSettings.of(sampling, own, machine) for problems, own in benchmarks.items()}
     first = next(iter(settings.values()))
@@ -79,12 +68,7 @@ def decode(
 
 
 def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
-    """Take the first problems of a benchmark as a set of their own, such as one to choose settings on.
-
-    Args:
-        benchmark: directory of the benchmark's problems.
-        count: how many; default: all.
-    """
+    """Take the first ``count`` problems of a benchmark, or all, as a set of their own to choose settings on."""
     manifest, path = verify_outputs(benchmark / "manifest.json", "problems"), benchmark / "problems.jsonl"
     if manifest.parameters.get("gated", False) or len(manifest.outputs) > 1:
         complaint = "is gated" if manifest.parameters.get("gated", False) else "has tests beside its problems"
@@ -95,3 +79,20 @@ def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
     taken, source = rows[:count], sha256_file(path)
     content = {"name": out.name, "taken_from": source, "count": len(taken)}
     write_problem_set(out, taken, content, {str(path): source}, {"rows": len(taken)})
+
+
+def compare_decoded(
+    runs: Sequence[Mapping[str, Any]], grades: Mapping[str, Sequence[Path]], settings: Mapping[str, Any], out: Path
+) -> None:
+    """Score and compare base models, trained models, and both together; the run sheet and scores lie beside ``out``.
+
+    ``grades`` is benchmark -> directories of the grades of all ``runs``, the rows of the sheet.
+    """
+    from evals.scores.comparison import compare_study
+    from evals.scores.score import write_scores
+
+    sheet, scores = out.with_name("runs.json"), {name: out.with_name("scores") / f"{name}.json" for name in grades}
+    write_json(sheet, runs)
+    for name, path in scores.items():
+        write_scores(name, grades[name], sheet, path, Path(f"results/problems/{name}/disjoint.json"))
+    compare_study(list(scores.values()), [], settings, None, out)
