@@ -115,7 +115,7 @@ def _docstring(module: str, function: str) -> str:
 
 
 def _command_function(
-    function: Callable[..., None], arguments: Sequence[str] = (), options: Mapping[str, str] = {}
+    function: Callable[..., Any], arguments: Sequence[str] = (), options: Mapping[str, str] = {}
 ) -> Callable[..., None]:
     """The function with an option for each parameter; for a dataclass or a record, one for each of its fields.
 
