@@ -81,7 +81,7 @@ class Searching(Settings):
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
-    seed: Index = setting("seed of the solutions and of the flawed facts")
+    seed: Index = setting("seed of the solutions and flawed facts")
     kinds: Kinds = setting("kinds of problems")
     error_rates: Fractions = setting("how often a fact is written wrong")
     shares: Fractions = setting("share of the facts with each error rate; sum 1")
