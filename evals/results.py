@@ -169,6 +169,11 @@ class Results:
         bases = [run.base for run in condition.runs if run.base is not None]
         return estimate_average(rates, k, clusters=clusters, bases=bases or None, **options)
 
+    def rates(self, runs: Sequence[Run]) -> list[FloatArray]:
+        """The shares of correct samples [S, N] of runs on each benchmark."""
+        counts = [[self.scores[run.run, name].correct_counts for run in runs] for name in self.benchmarks]
+        return [np.array(of) / self.samples[name] for of, name in zip(counts, self.benchmarks, strict=True)]
+
     def by_problem(self, metric: str) -> Callable[[Score], FloatArray] | None:
         """The function from a score to pass@k or cons@k of each problem [N]; None where we do not compute that.
 

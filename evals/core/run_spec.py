@@ -114,12 +114,10 @@ class _Run(Record):
     @property
     def component_files(self) -> tuple[Path, ...]:
         """The results' copies of the user's files with components of the method, or of that of its contrast."""
-        files = [part["file"] for entry in self._entries for part in parts_in_files(entry)]
+        contrast = getattr(self, "contrast", None)  # of the local engine
+        entries = [self.method, contrast.method] if contrast else [self.method]
+        files = [part["file"] for entry in entries for part in parts_in_files(entry)]
         return tuple(map(Path, dict.fromkeys(files)))
-
-    @property
-    def _entries(self) -> list[dict[str, Any]]:
-        return [self.method]
 
     @property
     def verifier_file(self) -> Path | None:
@@ -148,10 +146,6 @@ class LocalRun(_Run, Head):
     training: LocalTraining
     validation: Validation | None = None
     contrast: ContrastMeasurement | None = None  # None where it is not measured
-
-    @property
-    def _entries(self) -> list[dict[str, Any]]:
-        return [self.method, *([self.contrast.method] if self.contrast else [])]
 
     def check_whole(self) -> None:
         by_vllm, found = self.training.sampling_backend != "local", f"is {self.head_dtype} with sampling_backend vllm"

@@ -147,11 +147,7 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, tra
 
     ``training`` has the directories of the runs, whose metrics give the methods' contrast with the reference method.
     """
-    counts, measured = read_counts(scores), dict[str, MeasuredRun]()
-    if training is not None:
-        trained = [run for run, (_, method) in counts[0].methods.items() if method != BASE]
-        measured = {run: MeasuredRun.read(training / run) for run in trained}
-        counts = with_falls(counts, measured, settings.fall)
+    counts, measured = with_falls(read_counts(scores), training, settings.fall)
     content = compare(counts, settings, _contrasts(counts[0], measured, settings)).to_json()
     write_json(out, content)
     rows = {key: len(content.pop(key)) for key in ("comparisons", "contrasts")}
@@ -173,11 +169,15 @@ def compare_study(
 
 
 def with_falls(
-    benchmarks: Sequence[BenchmarkCounts], measured: Mapping[str, MeasuredRun], rule: Fall
-) -> list[BenchmarkCounts]:
-    """The same counts, which know the runs that fell of those that were ``measured``."""
+    benchmarks: list[BenchmarkCounts], training: Path | None, rule: Fall
+) -> tuple[list[BenchmarkCounts], dict[str, MeasuredRun]]:
+    """The same counts, which know the runs that fell, and the trained runs, whose directories are in ``training``."""
+    if training is None:
+        return benchmarks, {}
+    trained = [run for run, (_, method) in benchmarks[0].methods.items() if method != BASE]
+    measured = {run: MeasuredRun.read(training / run) for run in trained}
     fallen = frozenset(run for run, of_run in measured.items() if of_run.fell(rule))
-    return [replace(counts, fallen=fallen) for counts in benchmarks]
+    return [replace(counts, fallen=fallen) for counts in benchmarks], measured
 
 
 def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], settings: Settings) -> list[Contrast]:

@@ -24,7 +24,7 @@ from evals.core.files import read_parquet
 from evals.core.random import stream_seed
 from evals.core.records import ALL_BENCHMARKS, BASE, Way, extraction_note
 from evals.scores.comparison import BenchmarkCounts, Settings, compare, read_counts, with_falls
-from evals.scores.contrast import MeasuredRun, held_out_scores
+from evals.scores.contrast import held_out_scores
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.difference import Difference, estimate_combination
 from evals.statistics.resampling import choice_variance
@@ -67,11 +67,8 @@ class Sheet:
         training: Path | None = None,
     ) -> "Sheet":
         """Read the scores of all runs, each under its own method; ``training`` has the runs, and so which fell."""
-        sheet = cls(ways, read_counts(scores), Settings.of(reference_method, statistics))
-        if training is None:
-            return sheet
-        measured = {run: MeasuredRun.read(training / run) for run in sheet.methods}
-        return replace(sheet, benchmarks=with_falls(sheet.benchmarks, measured, statistics.fall))
+        benchmarks, _ = with_falls(read_counts(scores), training, statistics.fall)
+        return cls(ways, benchmarks, Settings.of(reference_method, statistics))
 
     @property
     def methods(self) -> Mapping[str, tuple[str, str]]:
@@ -105,26 +102,17 @@ class Sheet:
         return float(weighted_mean([counts.arm(model, method)[0].mean() for counts in self.benchmarks], self.weights))
 
     def average(self, model: str, method: str) -> Average:
-        return estimate_average(
-            [counts.arm(model, method)[0] for counts in self.benchmarks],
-            [counts.k for counts in self.benchmarks],
-            is_fixed=False,
-            confidence=self.settings.confidence,
-            weights=self.weights,
-            clusters=[counts.clusters for counts in self.benchmarks],
-        )
+        options: dict[str, Any] = {"weights": self.weights, "clusters": [of.clusters for of in self.benchmarks]}
+        rates, samples = [of.arm(model, method)[0] for of in self.benchmarks], [of.k for of in self.benchmarks]
+        return estimate_average(rates, samples, is_fixed=False, confidence=self.settings.confidence, **options)
 
     def combine(self, arms: Sequence[tuple[str, str]], coefficients: npt.ArrayLike, blocks: bool) -> Difference:
         """Combine the mean scores of methods of models; in ``blocks`` what a seed adds to all of them cancels."""
         known = [list(zip(*(counts.arm(*arm) for counts in self.benchmarks), strict=True)) for arm in arms]
-        return estimate_combination(
-            [accuracies for accuracies, _ in known],
-            np.asarray(coefficients).tolist(),
-            weights=self.weights,
-            samples=[samples for _, samples in known],
-            clusters=[counts.clusters for counts in self.benchmarks],
-            seeds_are_blocks=blocks,
-        )
+        options: dict[str, Any] = {"weights": self.weights, "clusters": [of.clusters for of in self.benchmarks]}
+        options |= {"samples": [samples for _, samples in known], "seeds_are_blocks": blocks}
+        factors = np.asarray(coefficients).tolist()
+        return estimate_combination([accuracies for accuracies, _ in known], factors, **options)
 
     def write(self, out: Path, tables: Sequence[Table], rows: Sequence[Row], read: Iterable[Path] = ()) -> None:
         """Write the tables, each with the note on extraction, and the CSV file, which the figure is drawn from."""

@@ -241,9 +241,6 @@ def _differences(results: Results, methods: Sequence[Condition]) -> list[Differe
     """The difference of each two methods on a model, over problems and seeds."""
     samples = [results.samples[name] for name in results.benchmarks]
     clusters = [results.clusters.get(name) for name in results.benchmarks]
-    arms = []
-    for row in methods:
-        counts = [[results.scores[run.run, name].correct_counts for run in row.runs] for name in results.benchmarks]
-        arms.append([np.array(of) / k for of, k in zip(counts, samples, strict=True)])
+    arms = [results.rates(row.runs) for row in methods]
     options: dict[str, Any] = {"weights": results.weights, "samples": (samples, samples), "clusters": clusters}
     return [estimate_difference(*pair, **options) for pair in combinations(arms, 2)]

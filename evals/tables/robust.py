@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evals.core.random import stream_seed
-from evals.core.records import BASE, Condition, Interval
+from evals.core.records import BASE, Condition, Interval, Run
 from evals.results import Results
 from evals.statistics import robust
 from evals.statistics.accuracy import FloatArray, IntArray
@@ -53,21 +53,21 @@ class Falls:
 
 def falls_of(results: Results) -> dict[Condition, Falls]:
     """Find the runs of every trained method that fell, and those that ended below their base model."""
-    bases = {run.base_model: _accuracies(results, run.run) for run in results.runs if run.method == BASE}
+    bases = {run.base_model: _accuracies(results, run) for run in results.runs if run.method == BASE}
     falls = {}
     for row in results.conditions:
         if row.method != BASE:
             fallen = [run.run for run in row.runs if run.run in (results.fallen or ())]
-            known = [(run.run, bases[run.base_model]) for run in row.runs if run.base_model in bases]
-            below = [run for run, base in known if robust.fell_below(_accuracies(results, run), base)]
+            known = [(run, bases[run.base_model]) for run in row.runs if run.base_model in bases]
+            below = [run.run for run, base in known if robust.fell_below(_accuracies(results, run), base)]
             falls[row] = Falls(tuple(fallen), len(row.runs), tuple(below))
     return falls
 
 
-def _accuracies(results: Results, run: str) -> list[FloatArray]:
+def _accuracies(results: Results, run: Run) -> list[FloatArray]:
     """The accuracies [N] of a run on each benchmark, of problems that are near copies a value for each cluster."""
-    rates = {name: np.array(results.scores[run, name].correct_counts) / k for name, k in results.samples.items()}
-    return [cluster_values(rates[name], results.clusters.get(name)) for name in results.benchmarks]
+    rates = zip(results.benchmarks, results.rates([run]), strict=True)
+    return [cluster_values(of[0], results.clusters.get(name)) for name, of in rates]
 
 
 @dataclass(frozen=True)

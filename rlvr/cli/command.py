@@ -115,7 +115,7 @@ def _docstring(module: str, function: str) -> str:
 
 
 def _command_function(
-    function: Callable[..., None], arguments: Sequence[str] = (), options: Mapping[str, str] = {}
+    function: Callable[..., Any], arguments: Sequence[str] = (), options: Mapping[str, str] = {}
 ) -> Callable[..., None]:
     """The function with an option for each parameter; for a dataclass or a record, one for each of its fields.
 
@@ -136,7 +136,8 @@ def _command_function(
 
     @functools.wraps(function)
     def run(**words: Any) -> None:
-        function(**{name: make(words) for name, make in makers.items()})
+        for line in function(**{name: make(words) for name, make in makers.items()}) or ():
+            print(line)
 
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     return run

@@ -16,10 +16,10 @@ _FEWEST_STEPS = 10  # of a run that shows anything
 def notes(main: Study, study: Study) -> tuple[str, ...]:
     """The question of a study, if it says one, and what the numbers of the ``main`` one are evidence of."""
     question = study.config.question
-    return tuple(filter(None, (question, evidence(main), testbed(main))))
+    return tuple(filter(None, (question, evidence(main), known_to_show(main))))
 
 
-def testbed(study: Study) -> str:
+def known_to_show(study: Study) -> str:
     """What the task of a study is known to show: effects of RLVR, and orders of methods that hold on other tasks.
 
     Nothing of a study without the first model of config/reference/families.csv (:mod:`evals.tables.families`).

@@ -25,7 +25,7 @@ from rlvr.methods.components import part_with
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue
 from rlvr.study.evaluation import run_study
-from rlvr.study.evidence import testbed
+from rlvr.study.evidence import known_to_show
 from rlvr.study.method_pages import declared_in
 from rlvr.study.new_study import write_new_study
 from rlvr.study.source_files import CONFIG
@@ -382,6 +382,6 @@ def judge(
     if not rows[judgement.harmful].is_harm:
         print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
     print(verdict_line(rows[judgement.method], judgement.main_table(), (time.monotonic() - started) / 60))
-    if said := testbed(judgement.study()):
+    if said := known_to_show(judgement.study()):
         print(said)
     print(judgement.directory / "report.html", flush=True)

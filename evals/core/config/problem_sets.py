@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag
 from evals.core.errors import InvalidInput, refuse
 from evals.core.files import sha256_bytes
 from evals.core.numbers import Count, Index, Several
-from evals.core.record import ExtensibleRecord, Record, Settings, setting
+from evals.core.record import Record, Settings, setting
 from evals.core.records import ProblemKind
 from evals.core.values import UNIQUE, Commit, Matching, Name, Prompt, Repository, Sha256, Text, Title
 
@@ -267,18 +267,14 @@ class FileBenchmark(ReadBenchmark):
 Benchmark = GeneratedBenchmark | HubBenchmark | FileBenchmark
 
 
-class _Source(ExtensibleRecord):
-    """The key of a benchmark that says which others it has."""
-
-    source: Literal["generated", "hub", "path"]
-
-
 def parse_benchmark(content: Any, source: str) -> Benchmark:
     """Read the content of a benchmark's file."""
-    if isinstance(content, dict) and "source" not in content:
-        raise InvalidInput(source, "", "lacks source", "generated, hub, path")
     kinds: dict[str, type[Benchmark]] = {GENERATED: GeneratedBenchmark, "hub": HubBenchmark, "path": FileBenchmark}
-    return kinds[_Source.parse(content, source).source].parse(content, source)
+    given = content if isinstance(content, dict) else {"source": GENERATED}  # each refuses what is no mapping
+    if given.get("source") not in [*kinds]:
+        key, found = ("source", f"is {given['source']!r}") if "source" in given else ("", "lacks source")
+        raise InvalidInput(source, key, found, ", ".join(kinds))
+    return kinds[given["source"]].parse(content, source)
 
 
 class TrainingColumns(Settings):

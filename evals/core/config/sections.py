@@ -73,12 +73,9 @@ class SeedsByLooks(Settings):
         refuse(is_other, f"is {list(self.looks)}", f"ascending numbers of seeds up to {self.at_most}", "looks")
 
 
-def _kind_of_seeds(content: Any) -> str:
-    return "SeedsByLooks" if isinstance(content, SeedsByLooks | dict) else "Seeds"
-
-
 StudySeeds = Annotated[
-    Annotated[Seeds, Tag("Seeds")] | Annotated[SeedsByLooks, Tag("SeedsByLooks")], Discriminator(_kind_of_seeds)
+    Annotated[Seeds, Tag("Seeds")] | Annotated[SeedsByLooks, Tag("SeedsByLooks")],
+    Discriminator(lambda content: "SeedsByLooks" if isinstance(content, SeedsByLooks | dict) else "Seeds"),
 ]
 
 

@@ -12,7 +12,7 @@ from evals.core.records import conditions_of
 from evals.core.yaml_file import read_yaml
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study import benchmarks, notices
-from rlvr.study.evidence import evidence, own_settings, testbed
+from rlvr.study.evidence import evidence, known_to_show, own_settings
 from rlvr.study.job_sizes import devices, sampling_mb, size, training_mb
 from rlvr.study.machine import OURS, check_machine, model_files, software
 from rlvr.study.source_files import REPOSITORY, code_of
@@ -259,12 +259,12 @@ def test_a_study_of_models_says_which_they_are_and_that_nothing_was_trained() ->
 
 
 def test_a_study_of_the_default_task_says_what_that_is_known_to_show() -> None:
-    said = testbed(Study.read(CONFIG / "config.yaml"))
+    said = known_to_show(Study.read(CONFIG / "config.yaml"))
     page = (CONFIG.parent / "docs/results/phenomena.md").read_text(encoding="utf-8")
     (counted,) = re.findall(r"shows\s+(\d+ of \d+) ", page)
     assert said.startswith(f"Testbed: skips shows {counted} known effects of RLVR")
     assert re.search(r"lists \d+ % \[\d+, \d+\]", said) and re.search(r"Signal to noise: \d+\.\d", said)
-    assert testbed(Study.read(CONFIG / "sharpening.yaml")) == ""
+    assert known_to_show(Study.read(CONFIG / "sharpening.yaml")) == ""
 
 
 def test_weights_of_benchmarks_are_checked() -> None:
