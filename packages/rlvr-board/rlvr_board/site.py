@@ -23,7 +23,7 @@ from evals.core.run_spec import parts_in_files
 from evals.results import Results, read_results
 from evals.tables import numbers
 from evals.tables.layout import Table
-from evals.trace.directory import read_verified
+from evals.trace.commands import read_verified
 from rlvr.report.html import fill_template
 from rlvr.report.page import report_content
 from rlvr.report.provenance import component_files, read_run_manifest, read_study, studies_of
