@@ -31,7 +31,7 @@ from evals.problems.arithmetic import write_problems
 from evals.statistics.accuracy import pass_at_k
 from evals.statistics.difference import estimate_combination
 from rlvr.base_model.corpus import write_corpus
-from rlvr.study.study import VALIDATION, Study
+from rlvr.study.study import TRAIN, VALIDATION, Study
 
 DECODINGS = {"T 1": 1.0, "T 0": 0.0}
 BASE_SAMPLES, SAMPLES, LARGE_K = 64, 8, 32
@@ -60,6 +60,7 @@ class Task:
         }
         controls = config.controls
         methods = (config.reference_method, controls.positive, controls.negative, controls.random_rewards)
+        self.verifiers = {benchmark: Path(file) for benchmark, file in study.verifiers.items()}
         self.roles = dict(zip(ROLES, methods, strict=True))
         self.problems: dict[str, list[dict[str, Any]]] = {}
         for benchmark, entry in entries.items():
@@ -103,6 +104,7 @@ class Task:
 
     def run(self, method: str, seed: int) -> Path:
         """A run of a method by the local engine, without contrast and scores on the way."""
+        from evals.grading.grade_file import try_verifier
         from rlvr.engines.local.train import train
 
         base = self.base_seed(seed)
@@ -112,6 +114,12 @@ class Task:
             assert isinstance(first, LocalRun)
             of_run = {"seed": seed, "run": directory.name, "model": f"{self.name}-{base}", "base": self.base(base)}
             changes = {**of_run, "problems": self.out / "problems" / "train", "contrast": None, "validation": None}
+            if first.verifier is not None:
+                copied = self.out / "verifiers"
+                if not (copied / "manifest.json").exists():
+                    problems = self.out / "problems" / "train" / "problems.jsonl"
+                    try_verifier(self.verifiers[TRAIN], problems, copied)
+                changes["verifier"] = first.verifier.model_copy(update={"directory": copied})
             directory.mkdir(parents=True, exist_ok=True)
             train(first.model_copy(update=changes), directory, Execution(device="cpu"))
         return directory
@@ -137,14 +145,14 @@ class Task:
         decoder, counts = checkpoint.decoder("cpu"), {}
         longest = self.study.config.evaluation.max_new_tokens
         parameters = SamplingParameters(max_new_tokens=longest, temperature=temperature, sampling_batch_size=512)
-        with GradingPool(1) as pool:
-            for benchmark in benchmarks:
+        for benchmark in benchmarks:
+            with GradingPool(1, verifier=self.verifiers.get(benchmark)) as pool:
                 rows = self.problems[benchmark]
                 texts = [row["prompt"].format(problem=row["problem"]) for row in rows]
                 prompts = encode_prompts(checkpoint, texts, "base")
                 names = [[f"{benchmark}/{row}/{number}" for number in range(samples)] for row in range(len(rows))]
                 cases = [
-                    case_of(checkpoint.tokenizer, prompt, response.tokens, response.finished, row["answer"])
+                    case_of(checkpoint.tokenizer, prompt, response.tokens, response.finished, row["answer"], row)
                     for row, prompt, responses in zip(
                         rows, prompts, sample(decoder, prompts, names, parameters, checkpoint.end_tokens), strict=True
                     )

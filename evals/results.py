@@ -5,8 +5,10 @@ Tables, figures, the report, the pages and MLflow all read it. The files are des
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,11 @@ from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.clusters import Clusters, joined, label
 from evals.statistics.weighting import weighting_text, weights_of
+
+_OF_COMPARISONS = (
+    "reference_method", "confidence", "controls", "weighting", "looks", "margin", "level", "all_decided", "fall",
+)  # fmt: skip
+"""The fields of results that comparisons have too."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,6 @@ class Results:
 
     @cached_property
     def reference_title(self) -> str:
-        """The reference method's name for people."""
         return next((run.title for run in self.runs if run.method == self.reference_method), self.reference_method)
 
     @cached_property
@@ -125,12 +131,11 @@ class Results:
         interval of a single one on one benchmark is that of its score.
         """
         names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
-        is_fixed = condition.method == BASE
-        average = self._average(condition, names, is_fixed, weights=weights)
-        if len(held := self.held(condition)) == len(condition.runs):
+        estimate = partial(self.average_over, names=names, weights=weights, is_fixed=condition.method == BASE)
+        average, held = estimate(condition), self.held(condition)
+        if len(held) == len(condition.runs):
             return average
-        of_held = self._average(replace(condition, runs=held), names, is_fixed, weights=weights)
-        return replace(of_held, by_seed=average.by_seed)
+        return replace(estimate(replace(condition, runs=held)), by_seed=average.by_seed)
 
     def held(self, condition: Condition) -> tuple[Run, ...]:
         """The runs of a condition that did not fall; all of them if every one fell."""
@@ -142,14 +147,32 @@ class Results:
         names: Sequence[str],
         by_problem: bool = False,
         of_problem: Callable[[Score], FloatArray] | None = None,
+        weights: Sequence[float] | None = None,
+        is_fixed: bool | None = None,
     ) -> Average:
         """The average over some benchmarks, beside a published number; ``by_problem`` gives every problem one weight.
 
         ``of_problem`` gives each problem's value [N], in fractions of one, in place of its share of correct samples.
-        With one seed the interval is that of this very policy, as a paper's number is: it knows of problems alone.
+        Without ``is_fixed`` the interval of one seed is that of this very policy, as a paper's number is: it knows of
+        problems alone.
         """
-        is_fixed = condition.method == BASE or len(condition.runs) == 1
-        return self._average(condition, names, is_fixed, by_problem, of_problem=of_problem)
+        k = [1 if of_problem else self.samples[name] for name in names]
+        value = of_problem or (lambda score: np.array(score.correct_counts))
+        scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
+        rates = [np.array(counts) / samples for counts, samples in zip(scores, k, strict=True)]
+        clusters = [self.clusters.get(name) for name in names]
+        if by_problem:
+            sizes = [of_benchmark.shape[1] for of_benchmark in rates]
+            rates, clusters, k = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)], k[:1]
+        is_fixed = condition.method == BASE or len(condition.runs) == 1 if is_fixed is None else is_fixed
+        options: dict[str, Any] = {"is_fixed": is_fixed, "confidence": self.confidence, "weights": weights}
+        bases = [run.base for run in condition.runs if run.base is not None]
+        return estimate_average(rates, k, clusters=clusters, bases=bases or None, **options)
+
+    def rates(self, runs: Sequence[Run]) -> list[FloatArray]:
+        """The shares of correct samples [S, N] of runs on each benchmark."""
+        counts = [[self.scores[run.run, name].correct_counts for run in runs] for name in self.benchmarks]
+        return [np.array(of) / self.samples[name] for of, name in zip(counts, self.benchmarks, strict=True)]
 
     def by_problem(self, metric: str) -> Callable[[Score], FloatArray] | None:
         """The function from a score to pass@k or cons@k of each problem [N]; None where we do not compute that.
@@ -161,41 +184,8 @@ class Results:
         if kind == "pass" and k.isdecimal() and 1 < int(k) <= samples:
             return lambda score: pass_at_k(np.array(score.correct_counts)[:, None], samples, int(k))
         if metric == f"cons@{samples}" and None not in majorities:
-            return lambda score: np.clip(
-                (score.majority_at_k or 0.0) * len(score.correct_counts) - np.arange(len(score.correct_counts)),
-                0.0,
-                1.0,
-            )
+            return lambda score: _spread(score.majority_at_k or 0.0, len(score.correct_counts))
         return None
-
-    def _average(
-        self,
-        condition: Condition,
-        names: Sequence[str],
-        is_fixed: bool,
-        by_problem: bool = False,
-        weights: Sequence[float] | None = None,
-        of_problem: Callable[[Score], FloatArray] | None = None,
-    ) -> Average:
-        k = [1 if of_problem else self.samples[name] for name in names]
-        value = of_problem or (lambda score: np.array(score.correct_counts))
-        scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
-        rates = [np.array(counts) / samples for counts, samples in zip(scores, k, strict=True)]
-        clusters = [self.clusters.get(name) for name in names]
-        if by_problem:
-            sizes = [of_benchmark.shape[1] for of_benchmark in rates]
-            rates, clusters = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)]
-        k = k[: len(rates)]
-        bases = [run.base for run in condition.runs if run.base is not None]
-        return estimate_average(
-            rates,
-            k,
-            is_fixed=is_fixed,
-            confidence=self.confidence,
-            weights=weights,
-            clusters=clusters,
-            bases=bases or None,
-        )
 
     def comparison(self, condition: Condition, against: str, benchmark: str = ALL_BENCHMARKS) -> Comparison | None:
         """The comparison of a condition, or None for a method against itself and for the base model."""
@@ -213,6 +203,11 @@ class Results:
         return self.contrasts.get((condition.model, condition.method))
 
 
+def _spread(share: float, problems: int) -> FloatArray:
+    """Values of problems [N] with a mean, spread as widely as they can be: ones, then at most one part, then zeros."""
+    return np.clip(share * problems - np.arange(problems), 0.0, 1.0)
+
+
 def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons: Path) -> Results:
     """Read the results of a study, and check that they are whole: every run on every benchmark.
 
@@ -222,54 +217,43 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     known = tuple(records.read_runs(runs) if isinstance(runs, Path) else runs)
     if not scores:
         raise UserError("scores: names no file")
-    by_run: dict[tuple[str, str], Score] = {}
-    names, samples, clusters = list[str](), dict[str, int](), dict[str, Clusters]()
-    stated, by_topic = list[str](), list[str]()
-    for path in scores:
-        content = records.BenchmarkScores.read(path)
-        names.append(content.benchmark)
-        stated += [content.benchmark] if content.extraction else []
-        by_topic += [content.benchmark] if content.by_topic else []
-        samples[content.benchmark] = content.samples_per_problem
-        clusters[content.benchmark] = label(content.problem_ids, content.clusters)
-        by_run |= {(score.run, content.benchmark): score for score in content.scores}
-        missing = [run.run for run in known if (run.run, content.benchmark) not in by_run]
-        if missing:
+    contents = {path: records.BenchmarkScores.read(path) for path in scores}
+    by_run = {(score.run, of.benchmark): score for of in contents.values() for score in of.scores}
+    for path, content in contents.items():
+        if missing := [run.run for run in known if (run.run, content.benchmark) not in by_run]:
             raise InvalidInput(str(path), "scores", f"no score for {', '.join(missing)}, which the study has")
+    names = [content.benchmark for content in contents.values()]
+    samples = {content.benchmark: content.samples_per_problem for content in contents.values()}
     if len(set(samples.values())) > 1 and any(run.method != BASE for run in known):
         numbers = ", ".join(f"{k} of {name}" for name, k in samples.items())
         raise UserError(f"samples_per_problem: must be the same for every benchmark, found {numbers}")
     compared = Comparisons.read(comparisons)
     within = [row for row in compared.comparisons if row.against_model is None]
     rows = {(row.model, row.method, row.against, row.benchmark): row for row in within}
-    methods = {(run.model, run.method) for run in known}
-    for model, method in sorted(methods):
-        for against in (compared.reference_method, BASE):
-            for benchmark in (*names, ALL_BENCHMARKS):
-                is_due = method not in (BASE, against) and (model, against) in methods
-                if is_due and (model, method, against, benchmark) not in rows:
-                    complaint = f"none of {model} {method} against {against} on {benchmark}"
-                    raise InvalidInput(str(comparisons), "comparisons", complaint)
+    methods, against_all = {(run.model, run.method) for run in known}, (compared.reference_method, BASE)
+    for (model, method), against, benchmark in product(sorted(methods), against_all, (*names, ALL_BENCHMARKS)):
+        is_due = method not in (BASE, against) and (model, against) in methods
+        if is_due and (model, method, against, benchmark) not in rows:
+            complaint = f"none of {model} {method} against {against} on {benchmark}"
+            raise InvalidInput(str(comparisons), "comparisons", complaint)
     return Results(
         runs=known,
         benchmarks=tuple(names),
         samples=samples,
         scores=by_run,
         comparisons=rows,
-        reference_method=compared.reference_method,
-        confidence=compared.confidence,
-        controls=compared.controls,
-        weighting=compared.weighting,
+        **{name: getattr(compared, name) for name in _OF_COMPARISONS},
         between_models=tuple(row for row in compared.comparisons if row.against_model is not None),
         contrasts={(row.model, row.method): row for row in compared.contrasts},
-        clusters=clusters,
-        by_topic=tuple(by_topic),
-        by_last_statement=tuple(stated),
-        looks=compared.looks,
-        margin=compared.margin,
-        level=compared.level,
-        all_decided=compared.all_decided,
-        fall=compared.fall,
+        clusters={of.benchmark: label(of.problem_ids, of.clusters) for of in contents.values()},
+        by_topic=tuple(of.benchmark for of in contents.values() if of.by_topic),
+        by_last_statement=tuple(of.benchmark for of in contents.values() if of.extraction),
         fallen=None if compared.fallen is None else frozenset(compared.fallen),
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )
+
+
+def read_directory(directory: Path) -> Results:
+    """Read the results of a finished study by their directory, ``results/``; benchmarks are in alphabetical order."""
+    scores = [path for path in sorted((directory / "scores").glob("*.json")) if ".manifest" not in path.name]
+    return read_results(directory / "runs.json", scores, directory / "comparisons.json")

@@ -60,8 +60,7 @@ def describe() -> dict[str, Any]:
     """The numerical environment of this process, for a manifest."""
     name, obstacle = processor()
     environment: dict[str, Any] = {"processor": name, "code_paths": PORTABLE if in_use() else OWN}
-    if obstacle:
-        environment["obstacle"] = obstacle
+    environment |= {"obstacle": obstacle} if obstacle else {}
     if (torch := sys.modules.get("torch")) is not None:
         environment |= {"threads": torch.get_num_threads(), "torch_kernels": torch.backends.cpu.get_cpu_capability()}
     return environment | {"libc": " ".join(platform.libc_ver())}

@@ -14,40 +14,29 @@ class Disagreement(Record):
 
 
 class SecondOpinion(ExtensibleRecord):
-    """The verdicts of the second grader on the samples of a run.
+    """The verdicts of the second grader on the samples of a run."""
 
-    Attributes:
-        compared, failed: samples on which both graders have a verdict, and on which the second one has none. Of those
-            that are easy to grade the second one was asked about a drawn ``share``.
-        only_ours, only_second: samples that only one of them takes as correct; ``disagreements`` are the first of both.
-    """
-
-    compared: int
-    failed: int
-    only_ours: int
+    # Of samples that are easy to grade the second grader was asked about a drawn share.
+    compared: int  # samples on which both have a verdict
+    failed: int  # on which the second one has none
+    only_ours: int  # which only ours takes as correct; disagreements are the first of both
     only_second: int
     disagreements: tuple[Disagreement, ...] = ()
     share: float = 1.0
 
 
 class Audit(ExtensibleRecord):
-    """The reliability of a run's grades on a benchmark, in samples.
-
-    Attributes:
-        truncated: None where the samples do not say how they ended.
-        other_failures: of grading: memory, a killed process, an unreadable gold, a verifier that raised, no response.
-        no_second_because: ``withheld`` texts, ``code`` or ``verifier``, where the second grader is not asked; or None.
-    """
+    """The reliability of a run's grades on a benchmark, in samples."""
 
     run: str
     samples: int
     correct: int
-    truncated: int | None
+    truncated: int | None  # None where the samples do not say how they ended
     no_answer: int
     timeouts: int
     unparsable: int
-    other_failures: int
-    no_second_because: str | None
+    other_failures: int  # of grading: memory, a killed process, an unreadable gold, a verifier that raised, no response
+    no_second_because: str | None  # withheld texts, code or verifier, where the second grader is not asked; or None
     second: SecondOpinion | None
 
 

@@ -1,24 +1,20 @@
 """The records of comparisons between methods: differences, verdicts, angles of gradients, controls."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
 from evals.core.numbers import ShareOrZero
-from evals.core.record import ExtensibleRecord, Record
+from evals.core.record import ExtensibleRecord, Record, absent, setting
 from evals.core.records import Interval, Weighting
 
 
 class Claim(StrEnum):
     """The subject of a comparison."""
 
-    METHODS = "methods"
-    """Methods, whose seeds are a sample of all the seeds that could have been trained."""
-    CHECKPOINTS = "checkpoints"
-    """The very policies that were evaluated."""
+    METHODS = "methods"  # methods, whose seeds are a sample of all the seeds that could have been trained
+    CHECKPOINTS = "checkpoints"  # the very policies that were evaluated
 
 
 class Verdict(StrEnum):
@@ -26,10 +22,8 @@ class Verdict(StrEnum):
 
     BETTER = "better"
     WORSE = "worse"
-    EQUIVALENT = "equivalent"
-    """The interval lies within the margin; a study that stops when it is certain says so."""
-    UNDECIDED = "not decided"
-    """Such a study ended before the comparison was better, worse or equivalent."""
+    EQUIVALENT = "equivalent"  # the interval lies within the margin; a study that stops when it is certain says so
+    UNDECIDED = "not decided"  # such a study ended before the comparison was better, worse or equivalent
     NOT_DISTINGUISHABLE = "not distinguishable"
     NO_CONTRAST = "no contrast with the reference"
     """No difference was found, and the trainings say why: the method's updates are the reference's but for noise."""
@@ -52,10 +46,10 @@ class Fall(Record):
     Of a study with ``validation`` the score on held-out problems counts too (docs/evaluation.md).
     """
 
-    points: Annotated[float, Field(gt=0, le=100)] = Field(
-        default=20.0, description="smallest fall of reward or score, in percentage points"
+    points: Annotated[float, Field(gt=0, le=100)] = setting(
+        "smallest fall of reward or score, in percentage points", 20.0
     )
-    share: ShareOrZero = Field(default=0.5, description="smallest fall as a share of what the run had gained")
+    share: ShareOrZero = setting("smallest fall as a share of what the run had gained", 0.5)
 
 
 FALL = Fall()
@@ -68,30 +62,12 @@ class Comparison(ExtensibleRecord):
 
     Averages, difference, interval, p-values, MDE and verdict are of the training runs that did not fall. Where all runs
     of a method fell, the difference is that of all of them, with no interval and no p-value.
-
-    Attributes:
-        against: the reference method, or ``base``.
-        against_model: the model that has ``against``, where it is another one; None where it is ``model``.
-        p_value_holm: on ``all`` corrected over the methods of the study that are compared against the same one; on a
-            benchmark over the benchmarks of this pair.
-        minimum_detectable_effect: the difference that is found in 80 % of studies of this size; on ``all`` of a study
-            that stops when it is certain, by its own looks.
-        seeds, against_seeds: all training runs, those that fell too.
-        fell, against_fell: how many of them fell; None where nobody knows, and of a base model.
-        falls_p_value: of the two shares that fell (Boschloo's exact test), on ``all``, with all seeds of both.
-        falls_p_value_holm: the same, corrected over the methods of the study.
-        falls: the verdict on these shares; None where no difference was shown.
-        median_unbiased: the difference, corrected for a study's stopping; None in others.
-        undecided: the chance that a repetition of a study that stops decides nothing here; None in others.
-        bases: the base models that runs of both started from, of which the difference is; None of a single one.
-        interval_over_bases: the interval if they are a sample of all base models that there could be.
-        variance_shares: the shares of problems, samples, seeds and base models in the variance of the difference.
     """
 
     model: str
     method: str
-    against: str
-    against_model: str | None = None
+    against: str  # the reference method, or base
+    against_model: str | None = None  # the model that has against, where it is another one; None where it is model
     benchmark: str
     method_average: float
     against_average: float
@@ -99,22 +75,24 @@ class Comparison(ExtensibleRecord):
     standard_error: float | None
     confidence_interval: Interval | None
     p_value: float | None
+    # found in 80 % of studies of this size; on all of a study that stops when it is certain, by its own looks
     minimum_detectable_effect: float | None
-    seeds: int
+    seeds: int  # of all training runs, like against_seeds: of those that fell too
     against_seeds: int
     problems: int
+    # over the methods of the study that are compared against the same one; on a benchmark over the pair's benchmarks
     p_value_holm: float | None
     verdict: Verdict
-    fell: int | None = None
+    fell: int | None = None  # how many of them fell, like against_fell; None where nobody knows, and of a base model
     against_fell: int | None = None
-    falls_p_value: float | None = None
-    falls_p_value_holm: float | None = None
-    falls: Falls | None = None
-    median_unbiased: float | None = None
-    undecided: float | None = None
-    bases: int | None = Field(default=None, exclude_if=lambda bases: bases is None)
-    interval_over_bases: Interval | None = Field(default=None, exclude_if=lambda interval: interval is None)
-    variance_shares: dict[str, float] | None = Field(default=None, exclude_if=lambda shares: shares is None)
+    falls_p_value: float | None = None  # of both shares that fell (Boschloo's exact test), on all, of all seeds
+    falls_p_value_holm: float | None = None  # the same, corrected over the methods of the study
+    falls: Falls | None = None  # the verdict on these shares; None where no difference was shown
+    median_unbiased: float | None = None  # the difference, corrected for a study's stopping; None in others
+    undecided: float | None = None  # the chance that a study that stops would decide nothing here; None in others
+    bases: int | None = absent()  # base models that runs of both started from; None of a single one
+    interval_over_bases: Interval | None = absent()  # if these are a sample of all that there could be
+    variance_shares: dict[str, float] | None = absent()  # of problems, samples, seeds and base models
 
     @property
     def words(self) -> str:
@@ -142,24 +120,17 @@ class Comparison(ExtensibleRecord):
 
 
 class Look(Record):
-    """A method against the reference method over all benchmarks, looked at after some seeds of both.
-
-    Attributes:
-        level: 1 less the confidence of ``interval``: the looks of all comparisons of a study together err in 5 %.
-        level_alone: the same if the comparison were the study's only one.
-        verdict: on the score; None where it is not certain.
-        falls: the verdict on the shares that fell; None where no difference is certain.
-    """
+    """A method against the reference method over all benchmarks, looked at after some seeds of both."""
 
     model: str
     method: str
     seeds: int
-    level: float
-    level_alone: float
+    level: float  # 1 less the confidence of interval: the looks of all comparisons of a study together err in 5 %
+    level_alone: float  # the same if the comparison were the study's only one
     difference: float
     interval: Interval | None
-    verdict: Verdict | None
-    falls: Falls | None = Field(default=None, exclude_if=lambda falls: falls is None)
+    verdict: Verdict | None  # on the score; None where it is not certain
+    falls: Falls | None = absent()  # the verdict on the shares that fell; None where no difference is certain
 
     @property
     def is_decided(self) -> bool:
@@ -181,12 +152,12 @@ class Looks(Record):
 class Controls(Record):
     """Two methods of a study whose verdicts are known beforehand: whether the others can be believed."""
 
-    positive: str = Field(description="a method that is known to harm")
-    negative: str = Field(description="a method that is known to change nothing")
-    random_rewards: str | None = Field(
-        default=None,
+    positive: str = setting("a method that is known to harm")
+    negative: str = setting("a method that is known to change nothing")
+    random_rewards: str | None = setting(
+        "a method that trains on rewards of chance, such as dapo_random_rewards",
+        None,
         exclude_if=lambda method: method is None,
-        description="a method that trains on rewards of chance, such as dapo_random_rewards",
     )
 
 
@@ -198,23 +169,16 @@ class Contrast(ExtensibleRecord):
     """The angle between a method's gradients and the reference method's, over the method's trainings.
 
     Angles are in degrees, means over the measured steps of a training and then over trainings.
-
-    Attributes:
-        floor_degrees: the angle of the reference method with random token weights, on the same rollouts.
-        slope_degrees: the angle between the derivatives of the losses by the tokens' log-probabilities; None where it
-            was not measured.
-        ratio_interval: of the angle over the floor's; None if a single step was measured.
-        is_above_floor: whether that ratio is shown to be above 1.
     """
 
     model: str
     method: str
     against: str
     degrees: float
-    floor_degrees: float
-    slope_degrees: float | None
-    ratio_interval: Interval | None
-    is_above_floor: bool
+    floor_degrees: float  # the angle of the reference method with random token weights, on the same rollouts
+    slope_degrees: float | None  # between the losses' derivatives by the log-probabilities; None where not measured
+    ratio_interval: Interval | None  # of the angle over the floor's; None if a single step was measured
+    is_above_floor: bool  # whether that ratio is shown to be above 1
     seeds: int
 
     @property
@@ -234,13 +198,6 @@ class Comparisons(ExtensibleRecord):
     ``contrasts`` has the methods whose trainings measured their angle to the reference method, ``looks`` the path of
     every comparison in a study that stops when it is certain. There the interval beside the reference method is that of
     the comparison's last look, at its ``level_alone``.
-
-    Attributes:
-        fall: the rule by which runs fell.
-        fallen: the runs that fell; None where no training was read.
-        margin: of equivalence, in a study that stops when it is certain.
-        level: of all comparisons of such a study together.
-        all_decided: the chance that a repetition of such a study decides every comparison.
     """
 
     reference_method: str
@@ -254,8 +211,8 @@ class Comparisons(ExtensibleRecord):
     comparisons: tuple[Comparison, ...]
     contrasts: tuple[Contrast, ...] = ()
     looks: tuple[Look, ...] = Field(default=(), exclude_if=lambda looks: not looks)
-    fall: Fall = Field(default=FALL, exclude_if=lambda fall: fall == FALL)
-    fallen: tuple[str, ...] | None = None
-    margin: float | None = Field(default=None, exclude_if=lambda margin: margin is None)
-    level: float | None = Field(default=None, exclude_if=lambda level: level is None)
-    all_decided: float | None = Field(default=None, exclude_if=lambda chance: chance is None)
+    fall: Fall = Field(default=FALL, exclude_if=lambda fall: fall == FALL)  # the rule by which runs fell
+    fallen: tuple[str, ...] | None = None  # the runs that fell; None where no training was read
+    margin: float | None = absent()  # of equivalence, in a study that stops when it is certain
+    level: float | None = absent()  # of all comparisons of such a study together
+    all_decided: float | None = absent()  # the chance that a repetition of such a study decides every comparison

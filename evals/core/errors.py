@@ -70,10 +70,8 @@ class InvalidInput(UserError):
 
 def _likely(found: str, names: list[str]) -> str:
     """Name the accepted name that a misspelt one is probably meant for; nothing where the list is read at a glance."""
-    word = re.search(r"'([^']+)'|unknown key (\S+)", found)
-    meant = (
-        difflib.get_close_matches(word[1] or word[2], names, n=1, cutoff=_ALIKE) if word and len(names) > _FEW else []
-    )
+    word = re.search(r"'([^']+)'|unknown key (\S+)", found) if len(names) > _FEW else None
+    meant = difflib.get_close_matches(word[1] or word[2], names, n=1, cutoff=_ALIKE) if word else []
     return f" (did you mean {meant[0]}?)" if meant else ""
 
 
@@ -94,6 +92,12 @@ def refuse(is_refused: object, found: str, accepted: str = "", key: str = "") ->
         raise NotAccepted(found, accepted, key)
 
 
+def check_option(name: str, value: object, is_accepted: object, accepted: str) -> None:
+    """Refuse the value of an option of the command line, unless it is accepted."""
+    if not is_accepted:
+        raise InvalidInput(f"--{name}", "", f"is {value}", accepted)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message; its type's name if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -107,11 +111,12 @@ def invalid_input(
     The deepest complaint is taken, and an unknown key before the missing one that it may be meant for. The text of a
     ``ValueError`` that a validator raised is kept as it is: it says what was found and what is accepted.
     """
-    refused = _refused(error, model, content, source)
+    refused = _refused(error, model, content)
     return InvalidInput(source, ".".join(filter(None, [key, refused.key])), refused.found, refused.accepted)
 
 
-def _refused(error: ValidationError, model: type[BaseModel], content: Any, source: str) -> InvalidInput:
+def _refused(error: ValidationError, model: type[BaseModel], content: Any) -> NotAccepted:
+    """The complaint, with the key that leads to it."""
     complaints = error.errors(include_url=False)
     order = {"extra_forbidden": 2, "missing": 0}
     chosen = max(complaints, key=lambda complaint: (len(_place(complaint, content)), order.get(complaint["type"], 1)))
@@ -119,41 +124,40 @@ def _refused(error: ValidationError, model: type[BaseModel], content: Any, sourc
     key = ".".join(map(str, keys))
     if kind == "missing":
         lacking = [str(row["loc"][-1]) for row in complaints if row["type"] == kind and _place(row, content) == keys]
-        return InvalidInput(source, key, f"lacks {', '.join(dict.fromkeys(lacking))}")
+        return NotAccepted(f"lacks {', '.join(dict.fromkeys(lacking))}", key=key)
     if kind == "extra_forbidden":
         accepted = ", ".join(_fields(model, keys[:-1], content, chosen["loc"])) or "none"
-        return InvalidInput(source, ".".join(map(str, keys[:-1])), f"unknown key {keys[-1]}", accepted)
+        return NotAccepted(f"unknown key {keys[-1]}", accepted, ".".join(map(str, keys[:-1])))
     if kind == "value_error":
         refused = context["error"]
-        if isinstance(refused, NotAccepted):
-            return InvalidInput(source, ".".join(filter(None, [key, refused.key])), refused.found, refused.accepted)
-        found, _, accepted = str(refused).partition("; accepted: ")
-        return InvalidInput(source, key, found, accepted)
+        if not isinstance(refused, NotAccepted):
+            refused = NotAccepted(*str(refused).split("; accepted: ", 1))
+        return NotAccepted(refused.found, refused.accepted, ".".join(filter(None, [key, refused.key])))
     if kind in _BOUNDS:
         name, word = _BOUNDS[kind]
-        return InvalidInput(source, key, f"is {found}", f"{word} {context[name]:g}")
+        return NotAccepted(f"is {found}", f"{word} {context[name]:g}", key)
     if kind in ("literal_error", "enum", "union_tag_invalid"):
         if kind == "union_tag_invalid":
             key = ".".join(filter(None, [key, str(context["discriminator"]).strip("'")]))
             found = context["tag"]
         expected = str(context.get("expected") or context.get("expected_tags"))
-        return InvalidInput(source, key, f"is {found!r}", expected.replace("'", "").replace(" or ", ", "))
+        return NotAccepted(f"is {found!r}", expected.replace("'", "").replace(" or ", ", "), key)
     if kind == "union_tag_not_found":
-        return InvalidInput(source, key, f"lacks {str(context['discriminator']).strip(chr(39))}")
+        return NotAccepted(f"lacks {str(context['discriminator']).strip(chr(39))}", key=key)
     if kind in ("too_short", "string_too_short", "too_long", "string_too_long"):
         word, bound = ("at least", "min_length") if kind.endswith("short") else ("at most", "max_length")
-        return InvalidInput(source, key, f"has {context.get('actual_length', len(found))}", f"{word} {context[bound]}")
+        return NotAccepted(f"has {context.get('actual_length', len(found))}", f"{word} {context[bound]}", key)
     if kind == "string_pattern_mismatch":
-        return InvalidInput(source, key, f"is {found!r}", f"text that matches {context['pattern']}")
+        return NotAccepted(f"is {found!r}", f"text that matches {context['pattern']}", key)
     kinds = [row["type"] for row in complaints if _place(row, content) == keys]  # one for each branch of a union
     words = [word for kind in kinds for name, word in _KINDS.items() if kind.startswith(name)]
     accepted = " or ".join(dict.fromkeys(words)) or chosen["msg"]
     if words == ["a mapping"]:
-        texts = filter(lambda text: isinstance(text, str), found) if isinstance(found, list) else ()
-        names = [text for text in texts if text.isprintable()]
+        listed = found if isinstance(found, list) else ()
+        names = [text for text in listed if isinstance(text, str) and text.isprintable()]
         if names or found is None:
             accepted += f", such as {{{', '.join(f'{name}: {{}}' for name in names)}}}"
-    return InvalidInput(source, key, f"is {found!r}", accepted)
+    return NotAccepted(f"is {found!r}", accepted, key)
 
 
 def _place(complaint: Mapping[str, Any], content: Any) -> tuple[str | int, ...]:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-TEMPORARY = ".tmp"
-"""The end of the names of files that are being written; they begin with a dot."""
+TEMPORARY = ".tmp"  # the end of the names of files that are being written; they begin with a dot
 MOST_BYTES = 2**30
 """The largest document that is read as a whole; one that is compressed may be no larger when it is unpacked."""
 _SURROGATE = re.compile("[\ud800-\udfff]")

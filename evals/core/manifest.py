@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -21,45 +21,35 @@ SCHEMA = 1
 _RECORDED_PACKAGES = ("torch", "transformers", "math-verify", "numpy", "pandas", "scipy", "snakemake")
 
 _TYPES: Mapping[str, tuple[type, type]] = {
-    **{key: (str, str) for key in ("kind", "fingerprint", "created")},
+    "kind": (str, str),
     **{key: (dict, str) for key in ("inputs", "outputs")},
-    **{key: (dict, object) for key in ("parameters", "details", "environment")},
-    "sizes": (dict, int),
+    "parameters": (dict, object),
+    "fingerprint": (str, str),
+    **{key: (dict, object) for key in ("details", "environment")},
+    **{"created": (str, str), "sizes": (dict, int)},
 }
 """Key of a manifest -> its type, and that of the values in it."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a ``manifest.json``.
+    """The content of a ``manifest.json``."""
 
-    Attributes:
-        kind: what the artifact is: problems, base_model, run, samples, grades, scores, comparisons ...
-        inputs: file path -> SHA-256 of the bytes that were read.
-        outputs: file path, relative to the manifest's directory -> SHA-256 of the bytes that were written.
-        parameters: every resolved setting that the artifact depends on.
-        fingerprint: identity of what was asked for; results of another fingerprint are never read as these.
-        details: counts and measurements worth keeping (rows, steps, seconds).
-        environment: versions and machine, for the reader.
-        sizes: bytes of each output; empty in manifests from before they were recorded.
-    """
-
-    kind: str
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    parameters: Mapping[str, Any]
-    fingerprint: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    kind: str  # what the artifact is: problems, base_model, run, samples, grades, scores, comparisons ..
+    inputs: Mapping[str, str]  # file path -> SHA-256 of the bytes that were read
+    outputs: Mapping[str, str]  # path, relative to the manifest's directory -> SHA-256 of what was written
+    parameters: Mapping[str, Any]  # every resolved setting that the artifact depends on
+    fingerprint: str  # identity of what was asked for; results of another fingerprint are never read as these
+    details: Mapping[str, Any] = field(default_factory=dict)  # counts and measurements (rows, steps, seconds)
+    environment: Mapping[str, Any] = field(default_factory=dict)  # versions and machine, for the reader
     created: str = ""
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)  # bytes of each output; empty in older manifests
 
     def write(self, path: Path) -> None:
         """Write this manifest to ``path``, stamped with the time and the environment."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         content = {"schema": SCHEMA, "kind": self.kind, "created": now, "fingerprint": self.fingerprint}
-        for key in ("inputs", "outputs", "parameters", "details"):
-            content[key] = dict(getattr(self, key))
+        content |= {key: dict(getattr(self, key)) for key in ("inputs", "outputs", "parameters", "details")}
         content["environment"] = describe_environment()
         files = {name: path.parent / name for name in self.outputs}
         content["sizes"] = {name: file.stat().st_size for name, file in files.items() if file.is_file()}
@@ -114,27 +104,23 @@ def read_any_manifest(path: Path) -> Manifest:
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise UserError(f"{path}: is not a manifest of schema {SCHEMA}")
-    keys = [field.name for field in fields(Manifest)]
-    missing = [key for key in keys if key not in content and key != "sizes"]
-    if missing:
+    if missing := [key for key in _TYPES if key not in content and key != "sizes"]:
         raise UserError(f"{path}: lacks {', '.join(missing)}")
     for key, (kind, of) in _TYPES.items():
         value = content.get(key, {})
         if not isinstance(value, kind):
             raise InvalidInput(str(path), key, f"is {value!r:.80}", "text" if kind is str else "a mapping")
-        if of is not object and isinstance(value, dict):
-            for name, entry in value.items():
-                if not isinstance(entry, of) or not name.isprintable():
-                    raise InvalidInput(
-                        str(path), f"{key}.{name!r:.80}", f"is {entry!r:.80}", f"file names with {of.__name__}"
-                    )
+        for name, entry in value.items() if isinstance(value, dict) and of is not object else ():
+            if not isinstance(entry, of) or not name.isprintable():
+                accepted = f"file names with {of.__name__}"
+                raise InvalidInput(str(path), f"{key}.{name!r:.80}", f"is {entry!r:.80}", accepted)
     try:
         canonical_json(content).encode()
     except ValueError as error:  # no hash is of such a number, or of half a character
         raise UserError(f"{path}: holds a number that is not finite, or half a surrogate pair") from error
     if outside := [name for name in content["outputs"] if os.path.normpath(name).startswith(("..", "/"))]:
         raise InvalidInput(str(path), f"outputs.{outside[0]!r:.80}", "leads out of its directory", "files beside it")
-    return Manifest(**{key: content[key] for key in keys if key in content})
+    return Manifest(**{key: content[key] for key in _TYPES if key in content})
 
 
 def verify_outputs(manifest_path: Path, kind: str) -> Manifest:

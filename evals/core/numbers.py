@@ -31,10 +31,10 @@ AS_WRITTEN = (WrapValidator(_unconverted), PlainSerializer(lambda value: value))
 BOUNDED = AfterValidator(lambda value: _sane(value, _LARGEST_WHOLE))
 
 Count = Annotated[int, Field(ge=1), BOUNDED]
+Several = Annotated[int, Field(ge=2), BOUNDED]
 Index = Annotated[int, Field(ge=0), BOUNDED]
 Positive = Annotated[float, Field(gt=0), *AS_WRITTEN]
 NotNegative = Annotated[float, Field(ge=0), *AS_WRITTEN]
-Share = Annotated[float, Field(gt=0, le=1), *AS_WRITTEN]
-"""A part of a whole that is not nothing."""
+Share = Annotated[float, Field(gt=0, le=1), *AS_WRITTEN]  # A part of a whole that is not nothing
 InnerShare = Annotated[float, Field(gt=0, lt=1), *AS_WRITTEN]
 ShareOrZero = Annotated[float, Field(ge=0, le=1), *AS_WRITTEN]

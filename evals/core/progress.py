@@ -1,7 +1,5 @@
 """The progress of a long job, for whoever watches it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -41,18 +39,17 @@ class Progress:
         Steps that are ``running`` count as half done for the time that is left.
         """
         now = time.monotonic()
-        seconds_per_step = (now - self._started) / max(1, step - self.first_step + running / 2)
+        pace = (now - self._started) / max(1, step - self.first_step + running / 2)
         content = {"step": step, "steps": self.steps, "unit": self.unit, "parts_left": self.parts_left, "words": words}
-        content["seconds_per_step"] = seconds_per_step
         temporary = self.directory / f"progress.{os.getpid()}.tmp"
         with contextlib.suppress(OSError):
-            temporary.write_text(json.dumps(content | measures))
+            temporary.write_text(json.dumps({**content, "seconds_per_step": pace, **measures}))
             os.replace(temporary, self.directory / "progress.json")
         if now - self._last_line >= _SECONDS_BETWEEN_LINES or step == self.steps:
             self._last_line = now
             words = "  ".join(filter(None, [words, *(f"{name} {value:.3f}" for name, value in measures.items())]))
-            left = (self.steps - step) * seconds_per_step
-            print(f"{self.title}: {self.unit} {step} of {self.steps}  {words}  {left:.0f} s left", flush=True)
+            left = f"{(self.steps - step) * pace:.0f} s left"
+            print(f"{self.title}: {self.unit} {step} of {self.steps}  {words}  {left}", flush=True)
 
 
 class Steps(NamedTuple):

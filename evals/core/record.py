@@ -1,11 +1,12 @@
 """The base of all records: frozen, checked when they are read, and silent about pydantic."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
+import pydantic
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -14,10 +15,9 @@ from pydantic import (
     GetCoreSchemaHandler,
     PlainSerializer,
     ValidationError,
-    create_model,
 )
 
-from evals.core.errors import UserError, invalid_input
+from evals.core.errors import NotAccepted, UserError, invalid_input
 from evals.core.files import parse_json, read_json, read_lines
 
 
@@ -35,6 +35,14 @@ class Record(BaseModel):
         allow_inf_nan=False,
         defer_build=True,  # a process uses a few of the many records that it imports
     )
+
+    def check_whole(self) -> None:
+        """Refuse what the kinds of the keys let pass, such as two keys that do not fit."""
+
+    @pydantic.model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        self.check_whole()
+        return self
 
     @classmethod
     def parse(cls, content: Any, source: str, key: str = "") -> Self:
@@ -69,6 +77,31 @@ class Record(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
+class Settings(Record):
+    """A mapping of a configuration file."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object as the file has it, without the keys that it leaves out."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def setting(description: str, default: Any = ..., **further: Any) -> Any:
+    """Declare a key of the configuration: its sentence in the reference of all keys, and what it is if left out."""
+    return Field(default, description=description, **further)
+
+
+def absent() -> Any:
+    """Declare a key that files leave out where it is None, as those from before there was such a key do."""
+    return Field(default=None, exclude_if=lambda value: value is None)
+
+
+def require(settings: Settings, keys: Iterable[str], key: str = "") -> None:
+    """Check that ``settings``, which stand under ``key``, have ``keys``; null leaves one out."""
+    stated = {name for name in settings.model_fields_set if getattr(settings, name) is not None}
+    if lacking := [name for name in keys if name not in stated]:
+        raise NotAccepted(f"lacks {', '.join(lacking)}", key=key)
+
+
 R = TypeVar("R", bound=Record)
 
 
@@ -85,11 +118,10 @@ def with_defaults(record: type[R], **defaults: Any) -> type[R]:
         for name, value in defaults.items()
         for field in [record.model_fields[name]]
     }
-    return create_model(record.__name__, __base__=record, __doc__=record.__doc__, **fields)
+    return pydantic.create_model(record.__name__, __base__=record, __doc__=record.__doc__, **fields)
 
 
-PARTIAL = "Partial"
-"""The beginning of the name of a record whose keys may all be left out."""
+PARTIAL = "Partial"  # the beginning of the name of a record whose keys may all be left out
 
 
 class partial:
@@ -116,7 +148,8 @@ class partial:
         common = next(
             base for base in self.records[0].__mro__ if all(issubclass(record, base) for record in self.records)
         )
-        return create_model(f"{PARTIAL}{common.__name__}", __base__=Record, __doc__=common.__doc__, **omittable)
+        name, doc = f"{PARTIAL}{common.__name__}", common.__doc__
+        return pydantic.create_model(name, __base__=Record, __doc__=doc, **omittable)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         written = AfterValidator(lambda given: given.model_dump(mode="json", exclude_unset=True))

@@ -1,29 +1,24 @@
 """The records of results: runs, problems, samples, grades, scores, comparisons (docs/architecture.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from evals.core.errors import InvalidInput, NotAccepted, UserError
+from evals.core.errors import InvalidInput, NotAccepted, UserError, refuse
 from evals.core.files import read_json
 from evals.core.manifest import read_manifest
 from evals.core.numbers import Index, Positive
-from evals.core.record import ExtensibleRecord, Record
+from evals.core.record import ExtensibleRecord, Record, absent, setting
 from evals.core.values import OtherExtraction
 
-BASE = "base"
-"""The method's name of a model that was not trained further."""
+BASE = "base"  # the method's name of a model that was not trained further
 
-ALL_BENCHMARKS = "all"
-"""The benchmark's name of a mean over benchmarks."""
+ALL_BENCHMARKS = "all"  # the benchmark's name of a mean over benchmarks
 
-MATCH = "match"
-"""The reason of a grade that is correct."""
+MATCH = "match"  # the reason of a grade that is correct
 
 Interval = tuple[float, float]
 Weighting = Literal["benchmarks", "problems"] | dict[str, Positive]
@@ -32,22 +27,14 @@ FinishReason = Literal["stop", "length", "unanswered"]
 
 
 class Run(ExtensibleRecord):
-    """One row of a study's run sheet: a trained policy, or the base model.
+    """One row of a study's run sheet: a trained policy, or the base model."""
 
-    Attributes:
-        run: readable id, the name of the run's directories: ``tiny-dapo-s1``.
-        method: method's name in the study, or ``base`` for the base model itself.
-        seed: training seed; None for the base model.
-        title: the method's name for people.
-        base: which of the model's base models it starts from, or is; None of a model that has one.
-    """
-
-    run: str
+    run: str  # readable id, the name of the run's directories: tiny-dapo-s1
     model: str
-    method: str
-    seed: int | None
-    title: str
-    base: int | None = Field(default=None, exclude_if=lambda base: base is None)
+    method: str  # method's name in the study, or base for the base model itself
+    seed: int | None  # training seed; None for the base model
+    title: str  # the method's name for people
+    base: int | None = absent()  # which of the model's base models it starts from, or is; None of a model that has one
 
     @property
     def base_model(self) -> str:
@@ -74,23 +61,15 @@ def read_runs(path: Path) -> list[Run]:
 
 
 class Way(Record):
-    """A way in which a study trains a method, a row of the sheet of a design (evals/scores/designs.py).
+    """A way in which a study trains a method, a row of the sheet of a design (evals/scores/designs.py)."""
 
-    Attributes:
-        name: the method in the names of its runs, ``{model}-{name}-s{seed}``.
-        method: the method that it is a way of, with its title.
-        rates: model -> learning rate.
-        kind, dose: of difference between sampler and trainer; empty without any.
-        levels: factor -> level, of a cell of a factorial; none of a control.
-    """
-
-    name: str
-    method: str
+    name: str  # the method in the names of its runs, {model}-{name}-s{seed}
+    method: str  # the method that it is a way of, with its title
     title: str
-    rates: dict[str, float] = Field(default={})
-    kind: str = ""
+    rates: dict[str, float] = Field(default={})  # model -> learning rate
+    kind: str = ""  # of difference between sampler and trainer, like dose; empty without any
     dose: str = ""
-    levels: dict[str, str] = Field(default={})
+    levels: dict[str, str] = Field(default={})  # factor -> level, of a cell of a factorial; none of a control
 
 
 @dataclass(frozen=True)
@@ -128,28 +107,20 @@ def conditions_of(runs: Sequence[Run]) -> tuple[Condition, ...]:
 class ProblemKind(Record):
     """A family of generated problems at one length."""
 
-    family: Literal["chain", "reverse", "variables", "worded", "hundreds", "program"] = Field(
-        description="program needs a verifier"
+    family: Literal["chain", "reverse", "variables", "worded", "hundreds", "lists", "countdown", "program"] = setting(
+        "countdown and program need a verifier"
     )
-    operands: int = Field(ge=2, le=16, description="digits of a problem")
+    operands: int = setting("digits of a problem", ge=2, le=16)
 
 
 class Gold(ExtensibleRecord):
-    """The reference answer of a problem, a line of ``problems.jsonl`` without its text.
+    """The reference answer of a problem, a line of ``problems.jsonl`` without its text."""
 
-    Attributes:
-        id: unique in its set: ``aime_2024-60``.
-        answer: what a response has to end in; of a program, the function to define.
-        family: the kind of a generated problem, otherwise the name of the set.
-        topic: of a benchmark that declares a column of topics.
-        problem_sha256: hash of a text that may not be published; the line then has no ``problem``.
-    """
-
-    id: str | int
-    answer: str
-    family: str | None = None
-    topic: str | None = None
-    problem_sha256: str | None = None
+    id: str | int  # unique in its set: aime_2024-60
+    answer: str  # what a response has to end in; of a program, the function to define
+    family: str | None = None  # the kind of a generated problem, otherwise the name of the set
+    topic: str | None = None  # of a benchmark that declares a column of topics
+    problem_sha256: str | None = None  # hash of a text that may not be published; the line then has no problem
 
 
 class Problem(Gold):
@@ -171,8 +142,7 @@ class ProblemFile(Record):
         return "training" if self.name == "train" else "evaluation"
 
     @classmethod
-    def of(cls, directory: Path) -> ProblemFile:
-        """Identify the problem set of a directory by its manifest."""
+    def of(cls, directory: Path) -> Self:
         path = directory / "problems.jsonl"
         outputs = read_manifest(directory / "manifest.json", "problems").outputs
         if path.name not in outputs:
@@ -181,122 +151,82 @@ class ProblemFile(Record):
 
 
 class Sample(ExtensibleRecord):
-    """One response to a problem, a line of ``samples.jsonl``.
-
-    Attributes:
-        sample: the sample's number, from 0.
-        text: the response; of a gated benchmark, its letter in a box.
-        text_sha256: hash of a response whose text is withheld.
-        tokens: length of the response, its end token included; None in files of other engines that do not say it.
-        finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off, ``unanswered`` if a
-            server gave none; None likewise.
-        replaced: tokens that were drawn again, where two models decoded together.
-        in_thinking: true where the prompt ended in the opening of thinking (``<think>``); absent elsewhere.
-        prompt_tokens: length of the prompt, as a server counted it.
-        token_ids: the tokens that were sampled, where the text encoded again is others: in a file of their own.
-    """
+    """One response to a problem, a line of ``samples.jsonl``."""
 
     problem_id: str | int
-    sample: int
-    text: str
-    text_sha256: str | None = None
-    tokens: Index | None = None
+    sample: int  # the sample's number, from 0
+    text: str  # the response; of a gated benchmark, its letter in a box
+    text_sha256: str | None = None  # hash of a response whose text is withheld
+    tokens: Index | None = None  # with the end token; None in files of other engines that do not say it
+    # stop if the response ended by itself, length if it was cut off, unanswered if a server gave none; None likewise
     finish_reason: FinishReason | None = None
-    replaced: int | None = None
-    in_thinking: bool | None = None
-    prompt_tokens: int | None = None
-    token_ids: list[int] | None = None
+    replaced: int | None = None  # tokens that were drawn again, where two models decoded together
+    in_thinking: bool | None = None  # true where the prompt ended in <think>; absent elsewhere
+    prompt_tokens: int | None = None  # length of the prompt, as a server counted it
+    token_ids: list[int] | None = None  # sampled, where the text encoded again is others: in a file of their own
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)
 
 
 class Grade(ExtensibleRecord):
-    """The verdict on one sample, a line of ``grades.jsonl``.
-
-    Attributes:
-        answer: the answer that was found in the response, or None.
-        reason: one of :class:`evals.grading.verdict.Reason`; ``match`` where the sample is correct, and only there.
-        tokens, finish_reason: of the sample.
-    """
+    """The verdict on one sample, a line of ``grades.jsonl``."""
 
     problem_id: str | int
     sample: int
     correct: bool
-    answer: str | None
-    reason: str
-    tokens: Index | None = None
+    answer: str | None  # the answer that was found in the response, or None
+    reason: str  # one of :class:`evals.grading.verdict.Reason`; match where the sample is correct, and only there
+    tokens: Index | None = None  # of the sample, like finish_reason
     finish_reason: FinishReason | None = None
 
-    @model_validator(mode="after")
-    def _reason_fits(self) -> Self:
+    def check_whole(self) -> None:
         if self.correct != (self.reason == MATCH):
             accepted = f"{MATCH} where correct is true, and only there"
             raise NotAccepted(f"is {self.reason!r} where correct is {str(self.correct).lower()}", accepted, "reason")
-        return self
 
 
 class Score(ExtensibleRecord):
-    """One run on one benchmark. Rates and averages are fractions of one; None where no honest value exists.
-
-    Attributes:
-        standard_error: of the average, clustered by problem; None with one problem.
-        confidence_interval: None where no interval holds (docs/evaluation.md).
-        sampling_standard_error: of the samples alone, with these problems; None with one sample.
-        pass_at_k: k -> probability that one of k samples is correct.
-        g_pass_at_k: threshold -> probability that at least this share of k samples is correct.
-        majority_at_k: share of problems whose most frequent answer is correct.
-        truncation_rate: share of samples that were cut off; None where the samples do not say it, as for tokens.
-        no_answer_rate: share of samples without an answer, truncated ones included.
-        correct_counts: correct samples of each problem, aligned with ``problem_ids`` of the file.
-    """
+    """One run on one benchmark. Rates and averages are fractions of one; None where no honest value exists."""
 
     run: str
     model: str
     method: str
     seed: int | None
-    base: int | None = Field(default=None, exclude_if=lambda base: base is None)  # as of the run
+    base: int | None = absent()  # as of the run
     average_at_k: float
-    standard_error: float | None
-    confidence_interval: Interval | None
-    sampling_standard_error: float | None
-    pass_at_k: dict[str, float]
-    g_pass_at_k: dict[str, float]
-    majority_at_k: float | None
-    truncation_rate: float | None
-    no_answer_rate: float
+    standard_error: float | None  # of the average, clustered by problem; None with one problem
+    confidence_interval: Interval | None  # None where no interval holds (docs/evaluation.md)
+    sampling_standard_error: float | None  # of the samples alone, with these problems; None with one sample
+    pass_at_k: dict[str, float]  # k -> probability that one of k samples is correct
+    g_pass_at_k: dict[str, float]  # threshold -> probability that at least this share of k samples is correct
+    majority_at_k: float | None  # share of problems whose most frequent answer is correct
+    truncation_rate: float | None  # share of samples that were cut off; None where they do not say it
+    no_answer_rate: float  # share of samples without an answer, truncated ones included
     timeout_rate: float
     unparsable_rate: float
     mean_tokens: float | None
     total_tokens: int | None
-    correct_counts: tuple[int, ...]
+    correct_counts: tuple[int, ...]  # correct samples of each problem, aligned with problem_ids of the file
 
 
 class BenchmarkScores(ExtensibleRecord):
-    """All runs on one benchmark, the content of ``scores/{benchmark}.json``.
-
-    Attributes:
-        clusters: groups of problems that are near copies of one another, or that have one topic.
-        by_topic: whether the clusters are topics.
-    """
+    """All runs on one benchmark, the content of ``scores/{benchmark}.json``."""
 
     benchmark: str
     extraction: OtherExtraction = None
     samples_per_problem: int = Field(ge=1)
     problem_ids: tuple[str | int, ...] = Field(min_length=1)
-    clusters: tuple[tuple[str | int, ...], ...] = ()
-    by_topic: bool = Field(default=False, exclude_if=lambda by_topic: not by_topic)
+    clusters: tuple[tuple[str | int, ...], ...] = ()  # groups of near copies, or of problems that have one topic
+    by_topic: bool = Field(default=False, exclude_if=lambda by_topic: not by_topic)  # whether the clusters are topics
     scores: tuple[Score, ...] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _counts_fit(self) -> Self:
+    def check_whole(self) -> None:
+        most, problems = self.samples_per_problem, len(self.problem_ids)
         for score in self.scores:
-            counts, most = score.correct_counts, self.samples_per_problem
-            if len(counts) != len(self.problem_ids):
-                raise ValueError(f"{score.run}: correct_counts has {len(counts)}; accepted: {len(self.problem_ids)}")
-            if min(counts) < 0 or max(counts) > most:
-                raise ValueError(f"{score.run}: correct_counts has {min(counts)}..{max(counts)}; accepted: 0..{most}")
-        return self
+            counts, has = score.correct_counts, f"{score.run}: correct_counts has"
+            refuse(len(counts) != problems, f"{has} {len(counts)}", str(problems))
+            refuse(min(counts) < 0 or max(counts) > most, f"{has} {min(counts)}..{max(counts)}", f"0..{most}")
 
 
 def extraction_note(benchmarks: Iterable[str]) -> str:

@@ -3,23 +3,20 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from evals.core.errors import InvalidInput, NotAccepted, refuse
+from evals.core.errors import InvalidInput, refuse
 from evals.core.files import read_json
-from evals.core.numbers import BOUNDED, Count, NotNegative, Positive, Share
-from evals.core.record import Record
+from evals.core.numbers import Count, NotNegative, Positive, Several, Share
+from evals.core.record import Record, setting
 from evals.core.training_settings import LocalTraining, TrainingSettings, VerlTraining
 from evals.core.values import Matching, Prompt, Text
 
-LOCAL, VERL = "local", "verl"
-"""The engines."""
-LOCAL_DTYPES = ("float32", "bfloat16", "float16")
-"""The types that the local engine and the local sampler compute in."""
-VERIFIER_FILE = "verifier.py"
-"""The name of the copy that a study keeps of a user's own reward function."""
+LOCAL, VERL = "local", "verl"  # the engines
+LOCAL_DTYPES = ("float32", "bfloat16", "float16")  # the types that the local engine and the local sampler compute in
+VERIFIER_FILE = "verifier.py"  # the name of the copy that a study keeps of a user's own reward function
 COMPONENT_FILE = "component.py"
 """The name of the results' copy of a file in which the user declares components (docs/your_method.md)."""
 _EXECUTION_OPTIONS = re.compile(
@@ -45,24 +42,22 @@ class Service(Record):
 
     base_url: Annotated[
         str, AfterValidator(_without_secrets), Matching(r"https?://\S+", "an address such as http://127.0.0.1:8000/v1")
-    ] = Field(description="address of the server, with the version")
-    model: Text = Field(description="the name that the server knows it by")
-    api_key_variable: Annotated[str, Matching(r"\w+_API_KEY", "a variable whose name ends in _API_KEY")] = Field(
-        default="OPENAI_API_KEY", description="environment variable with the key"
+    ] = setting("address of the server, with the version")
+    model: Text = setting("the name that the server knows it by")
+    api_key_variable: Annotated[str, Matching(r"\w+_API_KEY", "a variable whose name ends in _API_KEY")] = setting(
+        "environment variable with the key", "OPENAI_API_KEY"
     )
-    extra_body: dict[str, Any] = Field(
-        default={}, description="extra JSON fields for each request; null removes a field"
-    )
-    timeout: Positive = Field(default=3600.0, description="seconds that a response may take")
+    extra_body: dict[str, Any] = setting("extra JSON fields for each request; null removes a field", {})
+    timeout: Positive = setting("seconds that a response may take", 3600.0)
 
 
 class Head(Record):
     """The precision of a model's head."""
 
-    head_dtype: Literal["float32"] | None = Field(
-        default=None,
-        description="precision of the language-model head; default: the model's; engine and backend local, of "
-        "Llama, Qwen2 and Qwen3",
+    head_dtype: Literal["float32"] | None = setting(
+        "precision of the language-model head; default: the model's; engine and backend local, of Llama, Qwen2 and "
+        "Qwen3",
+        None,
     )
 
 
@@ -70,28 +65,18 @@ class ContrastMeasurement(Record):
     """The measurement of a training's contrast with a reference method, while it trains (docs/evaluation.md).
 
     It changes no policy, but it is part of what a run is, for the run's metrics say what it found.
-
-    Attributes:
-        reference_method: the reference method's name in the study.
-        method: its resolved catalogue entry.
-        steps: rollout steps, from 1, at which gradients are compared; slopes of the loss are at every step.
     """
 
-    reference_method: str
-    method: dict[str, Any]
-    steps: tuple[Count, ...]
+    reference_method: str  # the reference method's name in the study
+    method: dict[str, Any]  # its resolved catalogue entry
+    steps: tuple[Count, ...]  # from 1, at which gradients are compared; slopes of the loss are at every step
 
 
 class RunVerifier(Record):
-    """A user's own reward function (docs/your_verifier.md).
+    """A user's own reward function (docs/your_verifier.md)."""
 
-    Attributes:
-        directory: where the study keeps its copy.
-        version: of what runs it.
-    """
-
-    directory: Path
-    version: int
+    directory: Path  # where the study keeps its copy
+    version: int  # of what runs it
 
 
 def parts_in_files(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -103,34 +88,19 @@ def parts_in_files(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class _Run(Record):
-    """One training: which model, which method, which problems, which seed.
+    """One training: which model, which method, which problems, which seed."""
 
-    Attributes:
-        run: readable id, also the name of the run's directory.
-        base: directory of the base model's artifact.
-        problems: directory of the training problems' artifact.
-        prompt: template with ``{problem}`` in it once.
-        method_name: the method's name in the study.
-        method: the resolved catalogue entry.
-        seed: of prompt order, rollouts and mini-batches.
-        dtype: of the model's forward and backward passes and of the rollouts; weights and optimizer are kept in
-            float32.
-        prompt_form: "base" for plain text, "chat" for the user's turn of the model's own chat template.
-        chat_template_kwargs: what the template is told.
-        verifier: what gives the rewards instead of the project's grader; None where it does.
-    """
-
-    run: str
+    run: str  # readable id, also the name of the run's directory
     model: str
-    base: Path
-    problems: Path
-    prompt: Prompt
-    method_name: str
-    method: dict[str, Any]
-    seed: int
+    base: Path  # directory of the base model's artifact
+    problems: Path  # directory of the training problems' artifact
+    prompt: Prompt  # template with {problem} in it once
+    method_name: str  # the method's name in the study
+    method: dict[str, Any]  # the resolved catalogue entry
+    seed: int  # of prompt order, rollouts and mini-batches
     training: TrainingSettings
-    chat_template_kwargs: dict[str, Any] = Field(default={})
-    verifier: RunVerifier | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default={})  # what the template is told
+    verifier: RunVerifier | None = None  # what gives the rewards in place of the project's grader
 
     def to_json(self) -> dict[str, Any]:
         """The content of run.json, which has no key that is left at its default."""
@@ -144,12 +114,10 @@ class _Run(Record):
     @property
     def component_files(self) -> tuple[Path, ...]:
         """The results' copies of the user's files with components of the method, or of that of its contrast."""
-        files = [part["file"] for entry in self._entries for part in parts_in_files(entry)]
+        contrast = getattr(self, "contrast", None)  # of the local engine
+        entries = [self.method, contrast.method] if contrast else [self.method]
+        files = [part["file"] for entry in entries for part in parts_in_files(entry)]
         return tuple(map(Path, dict.fromkeys(files)))
-
-    @property
-    def _entries(self) -> list[dict[str, Any]]:
-        return [self.method]
 
     @property
     def verifier_file(self) -> Path | None:
@@ -160,8 +128,8 @@ class _Run(Record):
 class ValidationSchedule(Record):
     """The times and sizes of the scores that a training takes on held-out problems."""
 
-    every: Count = Field(description="rollout steps between two scores")
-    samples_per_problem: Count = Field(description="samples of each problem")
+    every: Count = setting("rollout steps between two scores")
+    samples_per_problem: Count = setting("samples of each problem")
 
 
 class Validation(ValidationSchedule):
@@ -171,42 +139,27 @@ class Validation(ValidationSchedule):
 
 
 class LocalRun(_Run, Head):
-    """One training by the local engine.
+    """One training by the local engine."""
 
-    Attributes:
-        contrast: None where it is not measured.
-    """
-
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    prompt_form: Literal["base", "chat"] = "base"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of passes and rollouts; weights are kept in float32
+    prompt_form: Literal["base", "chat"] = "base"  # plain text, or the user's turn of the model's own chat template
     training: LocalTraining
     validation: Validation | None = None
-    contrast: ContrastMeasurement | None = None
+    contrast: ContrastMeasurement | None = None  # None where it is not measured
 
-    @property
-    def _entries(self) -> list[dict[str, Any]]:
-        return [self.method, *([self.contrast.method] if self.contrast else [])]
-
-    @model_validator(mode="after")
-    def _check_head(self) -> Self:
-        if self.head_dtype is not None and self.training.sampling_backend != "local":
-            raise NotAccepted(f"is {self.head_dtype} with sampling_backend vllm", "none, or local", "head_dtype")
-        return self
+    def check_whole(self) -> None:
+        by_vllm, found = self.training.sampling_backend != "local", f"is {self.head_dtype} with sampling_backend vllm"
+        refuse(by_vllm and self.head_dtype is not None, found, "none, or local", "head_dtype")
 
 
 class VerlRun(_Run):
-    """One training by verl.
+    """One training by verl."""
 
-    Attributes:
-        engine: "verl"; a local run has no such key.
-        overrides: options of verl that may change results.
-    """
-
-    engine: Literal["verl"]
+    engine: Literal["verl"]  # "verl"; a local run has no such key
     dtype: Literal["bfloat16", "float32"]
     prompt_form: Literal["base", "chat"]
     training: VerlTraining
-    overrides: dict[str, Any] = Field(default={})
+    overrides: dict[str, Any] = Field(default={})  # options of verl that may change results
 
 
 RunSpec = LocalRun | VerlRun
@@ -236,63 +189,55 @@ def read_run(path: Path) -> RunSpec:
 class TrainingExecution(Record):
     """The execution of a training by either engine; nothing here changes its numbers."""
 
-    checkpoint_interval: Count = Field(default=10, description="training steps between saved states")
-    grading_workers: Count = Field(default=1, description="processes for answers that need symbolic comparison")
-    rollouts_kept_every: Count | None = Field(
-        default=None,
-        description="training steps between two whose rollouts are kept token by token, beside step 1 "
-        "(docs/tokens.md); default: none",
+    checkpoint_interval: Count = setting("training steps between saved states", 10)
+    grading_workers: Count = setting("processes for symbolic comparison", 1)
+    rollouts_kept_every: Count | None = setting(
+        "training steps between two whose rollouts are kept token by token, beside step 1 (docs/tokens.md); default: "
+        "none",
+        None,
     )
 
 
 class OneDevice(Record):
     """The device of a job that computes in its own process."""
 
-    device: Literal["cpu", "cuda"] = Field(default="cpu", description="where models are")
+    device: Literal["cpu", "cuda"] = setting("where models are", "cpu")
 
 
 class Execution(TrainingExecution, OneDevice):
     """The execution of a run by the local engine; nothing here changes its numbers."""
 
-    gradient_checkpointing: bool = Field(
-        default=False,
-        description="whether layers are computed again for the gradient: less memory, a third more time; engine local",
+    gradient_checkpointing: bool = setting(
+        "whether layers are computed again for the gradient: less memory, a third more time; engine local", False
     )
-    lock_wait_seconds: NotNegative = Field(
-        default=600.0, description="seconds to wait for another process that writes into the same directory"
+    lock_wait_seconds: NotNegative = setting(
+        "seconds to wait for another process that writes into the same directory", 600.0
     )
 
 
 class Machines(Record):
-    """The machines and the parallelism of runs by verl; they change numbers by rounding only.
+    """The machines and the parallelism of runs by verl; they change numbers by rounding only."""
 
-    Where the platform is not "cuda", ``gpus_per_node`` is the number of processes that stand for devices.
-    """
-
-    platform: Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")] = Field(
-        default="cuda",
-        description="cuda, or the Python module of another platform, as `tests/engines/cpu_launch.py` for CPUs",
+    platform: Annotated[str, Matching(r"[A-Za-z_]\w*", "cuda, or the name of a Python module")] = setting(
+        "cuda, or the Python module of another platform, as `tests/engines/cpu_launch.py` for CPUs", "cuda"
     )
-    nodes: Count = Field(description="machines")
-    gpus_per_node: Count = Field(description="GPUs of each machine")
-    sequence_parallel: Count = Field(default=1, description="GPUs that share a sequence")
-    rollout_tensor_parallel: Count = Field(default=1, description="GPUs that share a vLLM replica")
-    tokens_per_device: Count = Field(description="tokens in one forward pass of a GPU")
-    gpu_memory_utilization: Share = Field(default=0.6, description="share of GPU memory for vLLM")
-    offload: bool = Field(default=False, description="whether weights and optimizer wait in host memory")
-    checkpoints_kept: Annotated[int, Field(ge=2), BOUNDED] = Field(default=2, description="saved states")
-    rollout_kl_limit: Positive = Field(
-        default=0.1,
-        description="KL divergence of vLLM from the trainer, in nats a token, above which a run ends",
+    nodes: Count = setting("machines")
+    gpus_per_node: Count = setting("GPUs of each machine, or processes where the platform is not cuda")
+    sequence_parallel: Count = setting("GPUs that share a sequence", 1)
+    rollout_tensor_parallel: Count = setting("GPUs that share a vLLM replica", 1)
+    tokens_per_device: Count = setting("tokens in one forward pass of a GPU")
+    gpu_memory_utilization: Share = setting("share of GPU memory for vLLM", 0.6)
+    offload: bool = setting("whether weights and optimizer wait in host memory", False)
+    checkpoints_kept: Several = setting("saved states", 2)
+    rollout_kl_limit: Positive = setting(
+        "KL divergence of vLLM from the trainer, in nats a token, above which a run ends", 0.1
     )
-    overrides: dict[OptionOfVerl, Any] = Field(
-        default={},
-        description="options of verl, as Hydra has them, but none that the project sets (docs/paper_scale.md)",
+    overrides: dict[OptionOfVerl, Any] = setting(
+        "options of verl, as Hydra has them, but none that the project sets (docs/paper_scale.md)", {}
     )
 
     @property
     def devices(self) -> int:
-        """All devices."""
         return self.nodes * self.gpus_per_node
 
     @property
@@ -300,16 +245,14 @@ class Machines(Record):
         """Ranks that hold different rollouts."""
         return self.devices // self.sequence_parallel
 
-    @model_validator(mode="after")
-    def _check_parts(self) -> Self:
+    def check_whole(self) -> None:
         for key in ("sequence_parallel", "rollout_tensor_parallel"):
-            if self.devices % (value := getattr(self, key)):
-                raise NotAccepted(f"is {value}", f"a divisor of {self.devices} devices", key)
+            value = getattr(self, key)
+            refuse(self.devices % value, f"is {value}", f"a divisor of {self.devices} devices", key)
         parts, node = self.rollout_tensor_parallel, self.gpus_per_node
-        if parts % node and node % parts:  # verl would give one vLLM parts of two nodes, and take them for one
-            accepted = f"a divisor or a multiple of gpus_per_node, {node}"
-            raise NotAccepted(f"is {parts}", accepted, "rollout_tensor_parallel")
-        return self
+        is_cut = parts % node and node % parts  # verl would give one vLLM parts of two nodes, and take them for one
+        accepted = f"a divisor or a multiple of gpus_per_node, {node}"
+        refuse(is_cut, f"is {parts}", accepted, "rollout_tensor_parallel")
 
 
 class Cluster(TrainingExecution, Machines):

@@ -4,15 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
-from evals.core.record import Record
+from evals.core.errors import refuse
+from evals.core.numbers import Count, Index, NotNegative, Positive, Several, Share, ShareOrZero
+from evals.core.record import Record, setting
 
 _Decay = Annotated[float, Field(ge=0, lt=1)]
-_ROUNDING = 1e-9
-"""A difference of mean rewards that rounding may make."""
+_ROUNDING = 1e-9  # A difference of mean rewards that rounding may make
 _SCORED = 4
 """Tokens in a pass without gradients for each of one with them; no model of more layers then takes more memory."""
 
@@ -42,12 +41,12 @@ class Lora(Record):
     There is no dropout: the trainer's log-probabilities would not be the sampler's.
     """
 
-    rank: Count = Field(description="rows of A and columns of B")
-    alpha: Positive = Field(description="the scale of what is added, times the rank")
-    target_modules: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = Field(
-        default="all-linear",
-        description="adapted layers by the ends of their names, as `[q_proj, v_proj]`; `all-linear`: every linear "
-        "layer but the head",
+    rank: Count = setting("rows of A and columns of B")
+    alpha: Positive = setting("the scale of what is added, times the rank")
+    target_modules: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = setting(
+        "adapted layers by the ends of their names, as `[q_proj, v_proj]`; `all-linear`: every linear layer but the "
+        "head",
+        "all-linear",
     )
 
 
@@ -58,8 +57,8 @@ class EarlyStop(Record):
     end with is ``window + patience``.
     """
 
-    window: Count = Field(description="rollout steps whose rewards are averaged")
-    patience: Count = Field(description="steps that this average may have no new highest value")
+    window: Count = setting("rollout steps whose rewards are averaged")
+    patience: Count = setting("steps that this average may have no new highest value")
 
     def last_step(self, rewards: Sequence[float]) -> int | None:
         """The step with which a training ends that had these mean rewards, one a step; None if it goes on."""
@@ -73,8 +72,7 @@ class EarlyStop(Record):
         return None
 
 
-Rounding = Literal["bfloat16", "int8", "int4", "int3"]
-"""A type that a sampler's weights are rounded to."""
+Rounding = Literal["bfloat16", "int8", "int4", "int3"]  # A type that a sampler's weights are rounded to
 
 
 class SamplerDose(Record):
@@ -83,15 +81,12 @@ class SamplerDose(Record):
     Without one, the local engine's sampler and trainer are the same bit by bit in float32.
     """
 
-    weights: Rounding | None = Field(
-        default=None, description="what the sampler's weights are rounded to; integers share a scale in each row"
+    weights: Rounding | None = setting(
+        "what the sampler's weights are rounded to; integers share a scale in each row", None
     )
-    stale: Index = Field(
-        default=0,
-        description="rollout steps that the sampler's policy is behind",
-    )
-    top_p: Share = Field(default=1.0, description="share of the probability that is drawn from")
-    noise: NotNegative = Field(default=0.0, description="standard deviation of normal noise on every logit")
+    stale: Index = setting("rollout steps that the sampler's policy is behind", 0)
+    top_p: Share = setting("share of the probability that is drawn from", 1.0)
+    noise: NotNegative = setting("standard deviation of normal noise on every logit", 0.0)
 
 
 class TrainingSettings(Record):
@@ -101,75 +96,50 @@ class TrainingSettings(Record):
     those of the whole distribution, as in the code of RLVR-Directions (arXiv 2603.22117).
     """
 
-    steps: Count = Field(description="rollout steps")
-    prompts_per_step: Count = Field(description="prompts in a rollout batch")
-    samples_per_prompt: Annotated[int, Field(ge=2), BOUNDED] = Field(description="responses to each prompt")
-    updates_per_step: Count = Field(description="optimizer steps per rollout batch")
-    max_new_tokens: Count = Field(description="longest response in tokens")
-    temperature: Positive = Field(description="temperature of the rollouts")
-    top_p: Share = Field(
-        default=1.0,
-        description="share of the probability that rollouts are drawn from; 1: all",
+    steps: Count = setting("rollout steps")
+    prompts_per_step: Count = setting("prompts in a rollout batch")
+    samples_per_prompt: Several = setting("responses to each prompt")
+    updates_per_step: Count = setting("optimizer steps per rollout batch")
+    max_new_tokens: Count = setting("longest response in tokens")
+    temperature: Positive = setting("temperature of the rollouts")
+    top_p: Share = setting("share of the probability that rollouts are drawn from; 1: all", 1.0)
+    learning_rate: Positive = setting("learning rate of AdamW, after warm-up")
+    warmup_updates: Index = setting("optimizer steps of linear warm-up")
+    learning_rate_decay_from: ShareOrZero = setting(
+        "fraction of the rollout steps after which the learning rate falls linearly to 0; 1: constant", 1.0
     )
-    learning_rate: Positive = Field(description="AdamW's, after warm-up")
-    warmup_updates: Index = Field(description="optimizer steps over which the learning rate rises linearly")
-    learning_rate_decay_from: ShareOrZero = Field(
-        default=1.0,
-        description="fraction of the rollout steps after which the learning rate falls linearly to 0; 1: constant",
+    planned_steps: Count | None = setting(
+        "rollout steps of the run whose beginning this one is, for the learning rate; default: `steps`", None
     )
-    planned_steps: Count | None = Field(
-        default=None,
-        description="rollout steps of the run whose beginning this one is, for the learning rate; default: `steps`",
+    weight_decay: NotNegative = setting("weight decay of AdamW")
+    adam_beta1: _Decay = setting("AdamW's decay of the mean gradient", 0.9)
+    adam_beta2: _Decay = setting("AdamW's decay of the mean square", 0.999)
+    adam_epsilon: Positive = setting("what AdamW adds to the root of the square", 1e-8)
+    gradient_clip: Positive = setting("largest norm of the gradient")
+    lora: Lora | None = setting("low-rank adapters in place of all weights (docs/real_model.md)", None)
+    early_stop: EarlyStop | None = setting("end of a run whose mean reward no longer rises (docs/evaluation.md)", None)
+    unjudged: Literal["wrong", "left_out"] = setting(
+        "worth of a response that could not be judged: `wrong`, or `left_out` of every mean (docs/grading.md)", "wrong"
     )
-    weight_decay: NotNegative = Field(description="weight decay of AdamW")
-    adam_beta1: _Decay = Field(default=0.9, description="AdamW's decay of the mean gradient")
-    adam_beta2: _Decay = Field(default=0.999, description="AdamW's decay of the mean square")
-    adam_epsilon: Positive = Field(default=1e-8, description="what AdamW adds to the root of the square")
-    gradient_clip: Positive = Field(description="largest norm of the gradient")
-    lora: Lora | None = Field(
-        default=None,
-        description="low-rank adapters in place of all weights (docs/real_model.md)",
-    )
-    early_stop: EarlyStop | None = Field(
-        default=None,
-        description="end of a run whose mean reward no longer rises (docs/evaluation.md)",
-    )
-    unjudged: Literal["wrong", "left_out"] = Field(
-        default="wrong",
-        description="worth of a response that could not be judged: `wrong`, or `left_out` of every mean "
-        "(docs/grading.md)",
-    )
-    unjudged_limit: ShareOrZero = Field(
-        default=0.1,
-        description="share of a run's responses, beyond 10, on which the grader may fail before the run stops; 1: "
-        "never",
+    unjudged_limit: ShareOrZero = setting(
+        "share of a run's responses, beyond 10, on which the grader may fail before the run stops; 1: never", 0.1
     )
 
-    @model_validator(mode="after")
-    def _check_updates_of_a_step(self) -> Self:
-        updates, prompts = self.updates_per_step, self.prompts_per_step
-        if updates > prompts:
-            accepted = f"at most prompts_per_step, {prompts}, so that every update has a prompt of its own"
-            raise NotAccepted(f"is {updates}", accepted, "updates_per_step")
-        if self.rollouts_per_step % updates:
-            accepted = f"a divisor of prompts_per_step * samples_per_prompt, {self.rollouts_per_step}"
-            raise NotAccepted(f"is {updates}", accepted, "updates_per_step")
-        return self
-
-    @model_validator(mode="after")
-    def _check_decay(self) -> Self:
-        if self.planned_steps is not None and self.steps > self.planned_steps:
-            raise NotAccepted(f"is {self.planned_steps}", f"at least steps, {self.steps}", "planned_steps")
-        if self.falling_steps is None:
-            return self
-        fraction, (first, last) = self.learning_rate_decay_from, self.falling_steps
-        if last < first + 2:
-            message = f"is {fraction}, which lowers the rate of none of {last} steps"
-            raise NotAccepted(message, "less, or 1 for a constant rate", "learning_rate_decay_from")
-        if self.warmup_updates > (most := first * self.updates_per_step):
+    def check_whole(self) -> None:
+        updates, prompts, planned = self.updates_per_step, self.prompts_per_step, self.planned_steps
+        accepted = f"at most prompts_per_step, {prompts}, so that every update has a prompt of its own"
+        refuse(updates > prompts, f"is {updates}", accepted, "updates_per_step")
+        accepted = f"a divisor of prompts_per_step * samples_per_prompt, {self.rollouts_per_step}"
+        refuse(self.rollouts_per_step % updates, f"is {updates}", accepted, "updates_per_step")
+        is_longer = planned is not None and self.steps > planned
+        refuse(is_longer, f"is {planned}", f"at least steps, {self.steps}", "planned_steps")
+        if self.falling_steps is not None:
+            first, last = self.falling_steps
+            found = f"is {self.learning_rate_decay_from}, which lowers the rate of none of {last} steps"
+            refuse(last < first + 2, found, "less, or 1 for a constant rate", "learning_rate_decay_from")
+            warmup, most = self.warmup_updates, first * updates
             accepted = f"at most {most}, the updates of the {first} steps before the learning rate falls"
-            raise NotAccepted(f"is {self.warmup_updates}", accepted, "warmup_updates")
-        return self
+            refuse(warmup > most, f"is {warmup}", accepted, "warmup_updates")
 
     @property
     def falling_steps(self) -> tuple[int, int] | None:
@@ -215,7 +185,6 @@ class TrainingSettings(Record):
 
     @property
     def rollouts_per_step(self) -> int:
-        """Rollouts in a rollout batch."""
         return self.prompts_per_step * self.samples_per_prompt
 
     @property
@@ -227,25 +196,21 @@ class TrainingSettings(Record):
 class LocalTraining(TrainingSettings):
     """The training settings of the local engine."""
 
-    micro_batch_size: Count = Field(
-        description="rollouts in one forward pass of the trainer; changes rounding only; engine local"
+    micro_batch_size: Count = setting(
+        "rollouts in one forward pass of the trainer; changes rounding only; engine local"
     )
-    micro_batch_tokens: Count | None = Field(
-        default=None,
-        description="most tokens in such a pass, with prompts and padding; a longer rollout has its own; engine local",
+    micro_batch_tokens: Count | None = setting(
+        "most tokens in such a pass, with prompts and padding; a longer rollout has its own; engine local", None
     )
-    share_prompts: bool = Field(
-        default=False,
-        description="whether a pass computes a prompt once for its rollouts; changes rounding only; engine local",
+    share_prompts: bool = setting(
+        "whether a pass computes a prompt once for its rollouts; changes rounding only; engine local", False
     )
-    sampling_backend: Literal["local", "vllm"] = Field(
-        default="local",
-        description="what draws rollouts: the trainer's model, or vLLM (docs/real_model.md); engine local",
+    sampling_backend: Literal["local", "vllm"] = setting(
+        "what draws rollouts: the trainer's model, or vLLM (docs/real_model.md); engine local", "local"
     )
-    sampling_batch_size: Count = Field(description="rollouts decoded at a time; engine local")
-    sampler: SamplerDose | None = Field(
-        default=None,
-        description="a dose of difference between sampler and trainer (docs/methods/corrections.md); engine local",
+    sampling_batch_size: Count = setting("rollouts decoded at a time; engine local")
+    sampler: SamplerDose | None = setting(
+        "a dose of difference between sampler and trainer (docs/methods/corrections.md); engine local", None
     )
 
     @property
@@ -253,11 +218,10 @@ class LocalTraining(TrainingSettings):
         """The difference between sampler and trainer; None if there is none."""
         return None if self.sampler == SamplerDose() else self.sampler
 
-    @model_validator(mode="after")
-    def _check_dose(self) -> Self:
-        if self.sampler_dose is not None and (self.sampling_backend != "local" or self.lora is not None):
-            raise NotAccepted("is given", "none with lora or sampling_backend vllm", "sampler")
-        return self
+    def check_whole(self) -> None:
+        super().check_whole()
+        is_other = self.sampling_backend != "local" or self.lora is not None
+        refuse(is_other and self.sampler_dose, "is given", "none with lora or sampling_backend vllm", "sampler")
 
     @property
     def scored_tokens(self) -> int | None:
@@ -268,12 +232,10 @@ class LocalTraining(TrainingSettings):
 class VerlTraining(TrainingSettings):
     """The training settings of verl."""
 
-    max_prompt_tokens: Count = Field(description="longer prompts are left out; engine verl")
+    max_prompt_tokens: Count = setting("longer prompts are left out; engine verl")
 
-    @model_validator(mode="after")
-    def _check_updates(self) -> Self:
-        updates = self.updates_per_step
-        if self.prompts_per_step % updates:  # verl cuts a batch into mini-batches by whole prompts
-            accepted = f"accepted by verl: a divisor of prompts_per_step, {self.prompts_per_step}"
-            raise NotAccepted(f"is {updates}; {accepted}", key="updates_per_step")
-        return self
+    def check_whole(self) -> None:
+        super().check_whole()
+        updates, prompts = self.updates_per_step, self.prompts_per_step
+        found = f"is {updates}; accepted by verl: a divisor of prompts_per_step, {prompts}"
+        refuse(prompts % updates, found, key="updates_per_step")  # verl cuts a batch by whole prompts

@@ -10,8 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from evals.core.errors import NotAccepted
 from evals.core.numbers import Index
 
-PLACEHOLDER = "{problem}"
-"""The place of the problem's text in a prompt."""
+PLACEHOLDER = "{problem}"  # the place of the problem's text in a prompt
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,16 @@ class Matching:
         return text
 
 
-class _UniqueItems:
-    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {**handler(schema), "uniqueItems": True}
-
-
 def _without_repeats(items: tuple[Any, ...]) -> tuple[Any, ...]:
     if twice := [item for number, item in enumerate(items) if item in items[:number]]:
         raise NotAccepted(f"has {twice[0]} twice", "each value once")
     return items
 
 
-UNIQUE = (AfterValidator(_without_repeats), _UniqueItems())
-"""Accepts a list in which nothing stands twice."""
+UNIQUE = (
+    AfterValidator(_without_repeats),
+    Field(json_schema_extra={"uniqueItems": True}),
+)  # accepts a list in which nothing stands twice
 
 
 def _not_base(name: str) -> str:

@@ -1,6 +1,5 @@
 """The figures of designs, drawn from the CSV files of their tables: what was tested is coloured by its verdict."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,11 +38,9 @@ def write_design_figure(
 def draw_sizes(rows: pd.DataFrame, reference: str, margin: float | None = None) -> Figure:
     """A panel for each method: its difference with its interval by the size of the model; the margin is shaded."""
     rows = rows[rows["difference"].notna()]
-    titles = list(dict.fromkeys(rows["title"]))
-    columns = min(4, len(titles))
-    figure = style.new_figure(0.8 + 2.2 * columns, 1.3 + 1.8 * math.ceil(len(titles) / columns))
-    sizes = sorted(set(rows["parameters"]))
-    for title, axes in zip(titles, style.titled_panels(figure, titles, columns, fontsize=8.5), strict=True):
+    titles, sizes = list(dict.fromkeys(rows["title"])), sorted(set(rows["parameters"]))
+    figure, panels = style.small_panels(titles, 4, (0.8, 2.2), (1.3, 1.8))
+    for title, axes in zip(titles, panels, strict=True):
         on_models = rows[rows["title"] == title].sort_values("parameters")
         axes.axhline(0, color=NEUTRAL, linewidth=0.9)
         if margin is not None:
@@ -114,15 +111,12 @@ def draw_doses(rows: pd.DataFrame, plain: str) -> Figure:
         column[0].set_title(kind)
     style.label_lines(grid[:, 0], [titles[method] for method in methods], 16)
     words = f"points: {titles[plain]} against no dose, the others against it under the same dose"
-    lines = [
-        Line2D([], [], color=NEUTRAL, label=titles[plain]),
-        Line2D([], [], color=style.COLOURS[0], label="the method"),
-    ]
+    named = {titles[plain]: NEUTRAL, "the method": style.COLOURS[0]}
+    lines = [Line2D([], [], color=colour, label=name) for name, colour in named.items()]
     return _finished(figure, "Score (%) by dose: mean over seeds, and its 95 % interval", _JUDGED, words, lines)
 
 
 def _mark(axes: Axes, row: Any, place: float, value: float, is_upright: bool) -> None:
-    """Draw a tested value and its interval in the colour of its verdict."""
     interval = (100 * row.confidence_low, 100 * row.confidence_high)
     style.draw_estimate(axes, place, value, interval, _COLOURS[str(row.verdict)], is_upright=is_upright)
 
@@ -130,9 +124,5 @@ def _mark(axes: Axes, row: Any, place: float, value: float, is_upright: bool) ->
 def _finished(figure: Figure, title: str, verdicts: Iterable[str], words: str, lines: Sequence[Line2D] = ()) -> Figure:
     """Give a figure its title, and a legend of ``lines`` and verdicts."""
     style.set_title(figure, title)
-    labels: dict[str, list[str]] = {}  # by colour, which verdicts of no difference share
-    for verdict in verdicts:
-        labels.setdefault(_COLOURS[verdict], []).append(verdict)
-    marks = [Line2D([], [], color=colour, marker="o", label=" or ".join(alike)) for colour, alike in labels.items()]
-    legend_below(figure, [*lines, *marks], words)
+    legend_below(figure, [*lines, *style.verdict_marks({verdict: _COLOURS[verdict] for verdict in verdicts})], words)
     return figure

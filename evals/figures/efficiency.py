@@ -1,6 +1,5 @@
 """Figures of scores against cost: training rewards over tokens, steps and seconds; compute-performance curves."""
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -76,9 +75,7 @@ def over_cost(seeds: Sequence[pd.DataFrame], cost: str, points: int = _POINTS) -
 def draw_compute_performance(results: Results, fits: Fits) -> Figure:
     """A panel for each method: scores of every seed, and the fitted curve with its ceiling; the others in grey."""
     rows, styles = list(fits.courses), style.method_styles(results.runs)
-    across = min(3, len(rows))
-    figure = style.new_figure(0.6 + 2.9 * across, 1.1 + 2.0 * math.ceil(len(rows) / across))
-    panels = style.titled_panels(figure, [row.title for row in rows], across, fontsize=8.5)
+    figure, panels = style.small_panels([row.title for row in rows], 3, (0.6, 2.9), (1.1, 2.0))
     largest = max(course.compute.max() for course in fits.courses.values())
     smallest = min(course.compute.min() for course in fits.courses.values())
     compute = np.geomspace(smallest / 2, largest, _POINTS)
@@ -86,11 +83,11 @@ def draw_compute_performance(results: Results, fits: Fits) -> Figure:
         for other in rows:
             axes.plot(compute, 100 * fits.curves[other].scores(compute)[0], color="#c8c8c8", linewidth=0.6)
         course, curve, colour = fits.courses[row], fits.curves[row], styles[row.method].colour
-        scores = 100 * course.accuracies.mean(axis=2)[:, 1:]
+        scores, fitted = 100 * course.accuracies.mean(axis=2)[:, 1:], 100 * curve.scores(compute)[0]
         axes.plot(course.compute.ravel(), scores.ravel(), ".", color=colour, markersize=3, alpha=0.5)
         inside = compute <= course.compute.max()
-        axes.plot(compute[inside], 100 * curve.scores(compute)[0, inside], color=colour, linewidth=1.5)
-        axes.plot(compute[~inside], 100 * curve.scores(compute)[0, ~inside], color=colour, linewidth=1.2, linestyle=":")
+        axes.plot(compute[inside], fitted[inside], color=colour, linewidth=1.5)
+        axes.plot(compute[~inside], fitted[~inside], color=colour, linewidth=1.2, linestyle=":")
         if fits.has_ceiling(row):
             axes.axhline(100 * curve.ceiling[0], color=colour, linewidth=0.9, linestyle="--")
         axes.axhline(100 * curve.base[0], color=style.NEUTRAL, linewidth=0.7, linestyle=":")

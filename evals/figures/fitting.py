@@ -13,7 +13,6 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from matplotlib.text import Text
 
 _GAP = 4.0  # pixels between two texts, of 72 to 100 an inch
@@ -27,30 +26,27 @@ _TITLED, _NAMED, _BESIDE = 0.94, 0.85, 0.28  # of the width: the title of a lege
 def fit_text(figure: Figure) -> None:
     """Wrap titles, labels and legends to their room, turn tick labels that touch, and keep the panels' height."""
     _lay_out(figure)
-    if not _is_too_large(figure):
+    is_high = _height(_names(figure)) > _panel_height(figure) or _height(figure.legends) > figure.bbox.height
+    is_long = any(_length(text) > room for text, room in [*_rooms(figure), *_upright_rooms(figure)])
+    if not (is_high or is_long or _touch([*_tick_labels(figure, "x"), *_tick_labels(figure, "y")])):
         return
     written, panel = dict[Text, str](), _panel_height(figure)
     figure.set_figheight(_ENOUGH * figure.get_figheight())
     for _ in range(_PASSES):
         _lay_out(figure)
-        _part_tick_labels(figure)
+        along = _tick_labels(figure, "x")
+        if _touch([*along, *_tick_labels(figure, "y")]):
+            turn = {"labelrotation": 45, "labelrotation_mode": "xtick"} if _touch(along) else {}
+            for axes in figure.axes:
+                axes.tick_params(axis="x", pad=_APART, **turn)
         _wrap_all(_rooms(figure), written)
     _lay_out(figure)
-    panel = max(panel, _height_of_names(figure))
+    panel = max(panel, _height(_names(figure)))
     lines = len({round(axes.get_window_extent().y0) for axes in figure.axes})
     needed = figure.bbox.height + lines * (panel - _panel_height(figure))
-    figure.set_figheight(max(needed, _height_of_legends(figure)) / figure.dpi)
+    figure.set_figheight(max(needed, _height(figure.legends)) / figure.dpi)
     _lay_out(figure)
     _wrap_all([*_rooms(figure), *_upright_rooms(figure)], written)
-
-
-def _part_tick_labels(figure: Figure) -> None:
-    """Move the labels below all panels away from those beside them, and turn them, where some touch."""
-    along = _tick_labels(figure, "x")
-    if _touch([*along, *_tick_labels(figure, "y")]):
-        turn = {"labelrotation": 45, "labelrotation_mode": "xtick"} if _touch(along) else {}
-        for axes in figure.axes:
-            axes.tick_params(axis="x", pad=_APART, **turn)
 
 
 def wrapped(words: str, inches: float) -> str:
@@ -61,25 +57,13 @@ def wrapped(words: str, inches: float) -> str:
     return text.get_text()
 
 
-def _is_too_large(figure: Figure) -> bool:
-    """Tell whether a text has less room than it takes."""
-    rooms = [*_rooms(figure), *_upright_rooms(figure)]
-    return (
-        any(_length(text) > room for text, room in rooms)
-        or _touch([*_tick_labels(figure, "x"), *_tick_labels(figure, "y")])
-        or _height_of_names(figure) > _panel_height(figure)
-        or _height_of_legends(figure) > figure.bbox.height
-    )
+def _names(figure: Figure) -> list[Text]:
+    return [axes.yaxis.label for axes in figure.axes if axes.yaxis.label.get_rotation() == 0]
 
 
-def _height_of_names(figure: Figure) -> float:
-    """The height of the tallest name at the left of a line of panels."""
-    names = [axes.yaxis.label for axes in figure.axes if axes.yaxis.label.get_rotation() == 0]
-    return max((name.get_window_extent().height + _GAP for name in names), default=0.0)
-
-
-def _height_of_legends(figure: Figure) -> float:
-    return max((legend.get_window_extent().height + _GAP for legend in figure.legends), default=0.0)
+def _height(artists: Iterable[Artist]) -> float:
+    """The height of the tallest one with a gap."""
+    return max((artist.get_window_extent().height + _GAP for artist in artists), default=0.0)
 
 
 def _lay_out(figure: Figure) -> None:
@@ -98,14 +82,8 @@ def _wrap_all(rooms: Iterable[tuple[Text, float]], written: dict[Text, str]) -> 
 def legend_below(figure: Figure, handles: Sequence[Artist], words: str = "", most: int = 9) -> None:
     """Name ``handles`` below the panels, in as many columns as fit under ``words``; the figure grows by its height."""
     for columns in range(min(most, len(handles)), 0, -1):
-        legend = figure.legend(
-            handles=list(handles),
-            loc="outside lower center",
-            ncols=columns,
-            title=words,
-            title_fontsize=8.5,
-            fontsize=8.5,
-        )
+        place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "fontsize": 8.5}
+        legend = figure.legend(handles=list(handles), title=words, title_fontsize=8.5, **place)
         _wrap(legend.get_title(), words, _TITLED * figure.bbox.width)
         for text in legend.get_texts():
             _wrap(text, text.get_text(), _NAMED * figure.bbox.width)
@@ -132,7 +110,10 @@ def _rooms(figure: Figure) -> Iterator[tuple[Text, float]]:
         texts: list[Any] = [child for child in axes.get_children() if isinstance(child, Text)]
         yield from ((text, 0.96 * box.width if text in axes.texts else right - box.x0 - _GAP) for text in texts)
         yield axes.xaxis.label, box.width + _GAP
-        yield from _of_legend(axes.get_legend(), box.width)
+        legend = axes.get_legend()
+        if legend is not None and (names := legend.get_texts()):  # which share what its marks leave of the width
+            widest = max(name.get_window_extent().width for name in names)
+            yield from ((name, box.width - (legend.get_window_extent().width - widest)) for name in names)
 
 
 def _upright_rooms(figure: Figure) -> Iterator[tuple[Text, float]]:
@@ -140,13 +121,6 @@ def _upright_rooms(figure: Figure) -> Iterator[tuple[Text, float]]:
     for axes in figure.axes:
         if _is_upright(axes.yaxis.label):
             yield axes.yaxis.label, max(axes.get_window_extent().height, figure.bbox.height / 2)
-
-
-def _of_legend(legend: Legend | None, room: float) -> Iterator[tuple[Text, float]]:
-    """The names in the legend of a panel, which share what its marks leave of the panel's width."""
-    if legend is not None and (names := legend.get_texts()):
-        widest = max(name.get_window_extent().width for name in names)
-        yield from ((name, room - (legend.get_window_extent().width - widest)) for name in names)
 
 
 def _is_upright(text: Text) -> bool:

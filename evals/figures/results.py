@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from evals.core.comparisons import Comparison, Verdict
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Interval
@@ -50,11 +49,6 @@ def write_profiles_figure(results: Results, out: Path) -> None:
 def write_pass_at_k_figure(results: Results, out: Path) -> None:
     """Draw pass@k of every method beside that of its base model."""
     style.write_figure("pass_at_k", lambda: draw_pass_at_k(results), out, results.sources)
-
-
-def _mean(results: Results) -> str:
-    alike = results.weighting == "benchmarks"
-    return "mean of all" if alike else f"mean, {weighting_text(results.weighting)}"
 
 
 def draw_scores(results: Results, mean_only: bool = False) -> Figure:
@@ -100,29 +94,27 @@ def draw_differences(results: Results, mean_only: bool = False) -> Figure:
     reference, title = results.drawn_against
     conditions = [condition for condition in results.conditions if condition.method not in (BASE, reference)]
     names, figure, panels = _method_panels(results, conditions, mean_only)
-    drawn = {
-        (name, row): comparison
-        for name in names
-        for row, condition in enumerate(conditions)
-        if (comparison := results.comparison(condition, reference, name)) is not None
-    }
-    limit = _limit(list(drawn.values()))
+    compared = [[results.comparison(condition, reference, name) for condition in conditions] for name in names]
+    limit = _limit([comparison for of_panel in compared for comparison in of_panel if comparison])
     for axes in panels:
         axes.axvline(0, color=NEUTRAL, linewidth=0.9)
-    for (name, row), comparison in drawn.items():
-        _draw_comparison(panels[names.index(name)], row, comparison, limit)
+    for axes, of_panel in zip(panels, compared, strict=True):
+        for row, comparison in enumerate(of_panel):
+            if comparison is None:
+                continue
+            colour, interval = VERDICT_COLOURS[comparison.verdict], _in_points(comparison.confidence_interval)
+            line = ":" if comparison.verdict is Verdict.NO_CONTRAST else "-"
+            style.draw_estimate(axes, row, 100 * comparison.difference, interval, colour, line=line)
+            for beyond, edge, arrow in zip(interval or (), (-1, 1), "<>", strict=False):
+                if limit is not None and edge * beyond > limit:
+                    axes.plot(0.97 * edge * limit, row, arrow, color=colour, markersize=6)
     if limit is not None:
         panels[0].set_xlim(-limit, limit)
     k, level = results.samples_per_problem, round(100 * results.confidence)
     style.set_title(figure, f"Paired difference in avg@{k} to {title}, {level} % intervals")
-    labels: dict[str, list[str]] = {}  # by colour, which two verdicts of no difference share
-    for verdict, colour in VERDICT_COLOURS.items():
-        if results.looks or verdict not in (Verdict.EQUIVALENT, Verdict.UNDECIDED):
-            labels.setdefault(colour, []).append(verdict)
-    handles: list[Artist] = [
-        Line2D([], [], color=colour, marker="o", linewidth=1.6, markersize=4.5, label=" or ".join(verdicts))
-        for colour, verdicts in labels.items()
-    ]
+    of_looks = () if results.looks else (Verdict.EQUIVALENT, Verdict.UNDECIDED)
+    colours = {verdict: colour for verdict, colour in VERDICT_COLOURS.items() if verdict not in of_looks}
+    handles: list[Artist] = [*style.verdict_marks(colours, linewidth=1.6, markersize=4.5)]
     if results.margin is not None:
         words = f"margin of equivalence, {100 * results.margin:g} points"
         shade = panels[0].axvspan(-100 * results.margin, 100 * results.margin, label=words, **style.MARGIN)
@@ -142,9 +134,7 @@ def draw_profiles(results: Results) -> Figure:
     The scores are those of its seeds on the benchmarks (rliable's score distribution).
     """
     conditions, styles = [row for row in results.conditions if row.method != BASE], style.method_styles(results.runs)
-    across = min(4, len(conditions))
-    figure = style.new_figure(0.6 + 2.4 * across, 1.0 + 1.7 * math.ceil(len(conditions) / across))
-    panels = style.titled_panels(figure, [row.title for row in conditions], across, fontsize=8.5)
+    figure, panels = style.small_panels([row.title for row in conditions], 4, (0.6, 2.4), (1.0, 1.7))
     matrices = [score_matrix(results, row) for row in conditions]
     profiles = [100 * performance_profile(scores, _THRESHOLDS) for scores in matrices]
     for axes, row, scores, of_method in zip(panels, conditions, matrices, profiles, strict=True):
@@ -167,9 +157,8 @@ def draw_pass_at_k(results: Results) -> Figure:
     """Draw the chance that one of k responses is right, a panel for each method, the base model dashed in grey."""
     estimated, styles = curves(results), style.method_styles(results.runs)
     conditions = [row for row in results.conditions if row.method != BASE]
-    across, k = min(4, len(conditions)), np.arange(1, results.samples_per_problem + 1)
-    figure = style.new_figure(0.6 + 2.4 * across, 1.0 + 1.7 * math.ceil(len(conditions) / across))
-    panels = style.titled_panels(figure, [row.title for row in conditions], across, fontsize=8.5)
+    figure, panels = style.small_panels([row.title for row in conditions], 4, (0.6, 2.4), (1.0, 1.7))
+    k = np.arange(1, results.samples_per_problem + 1)
     for axes, row in zip(panels, conditions, strict=True):
         of_row, colour = estimated[row], styles[row.method].colour
         lines = [(of_row, colour, "-")] + ([] if of_row.base is None else [(of_row.base, NEUTRAL, "--")])
@@ -202,15 +191,6 @@ def _in_points(interval: Interval | None) -> Interval | None:
     return None if interval is None else (100 * interval[0], 100 * interval[1])
 
 
-def _draw_comparison(axes: Axes, row: int, comparison: Comparison, limit: float | None) -> None:
-    colour, interval = VERDICT_COLOURS[comparison.verdict], _in_points(comparison.confidence_interval)
-    line = ":" if comparison.verdict is Verdict.NO_CONTRAST else "-"
-    style.draw_estimate(axes, row, 100 * comparison.difference, interval, colour, line=line)
-    for beyond, edge, arrow in zip(interval or (), (-1, 1), "<>", strict=False):
-        if limit is not None and edge * beyond > limit:
-            axes.plot(0.97 * edge * limit, row, arrow, color=colour, markersize=6)
-
-
 def _method_panels(
     results: Results, conditions: Sequence[Condition], mean_only: bool
 ) -> tuple[list[str], Figure, list[Axes]]:
@@ -219,7 +199,8 @@ def _method_panels(
     Each has a row for each method, row 0 at the top, named once at the left of each line of panels.
     """
     names = [ALL_BENCHMARKS, *([] if mean_only else results.benchmarks)]
-    titles = ["" if mean_only else _mean(results), *names[1:]]
+    mean = "mean of all" if results.weighting == "benchmarks" else f"mean, {weighting_text(results.weighting)}"
+    titles = ["" if mean_only else mean, *names[1:]]
     columns = min(_COLUMNS, len(titles))
     width = _NARROW_LABEL_WIDTH if mean_only else _WIDE_LABEL_WIDTH if len(conditions) > _MANY else _LABEL_WIDTH
     labels, row_height = style.row_labels([row.title for row in conditions], width)

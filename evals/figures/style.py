@@ -6,7 +6,7 @@ Bytes are deterministic: the same data gives the same PNG and SVG, so a rebuilt 
 import contextlib
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.typing import RcKeyType
 
 from evals.core.files import replacing
@@ -40,8 +41,7 @@ COLOURS = (
     "#332288", "#900014", "#039883", "#008aff", "#c173c5", "#9f8c55", "#560035", "#799e00", "#003cf8",
 )  # fmt: skip
 LINES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
-PAGE_WIDTH, COLUMN_WIDTH = 6.8, 3.3
-"""Inches of the text and of a column in two-column conference styles."""
+PAGE_WIDTH, COLUMN_WIDTH = 6.8, 3.3  # inches of the text and of a column in two-column conference styles
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 mpl.rcParams["text.parse_math"] = False  # a name with two dollars is no formula, in figures of other styles neither
 _RC: dict[RcKeyType, Any] = {
@@ -147,6 +147,23 @@ def titled_panels(figure: Figure, titles: Sequence[str], columns: int, **style: 
         if number + columns >= len(titles):
             axes.tick_params(labelbottom=True)
     return every[: len(titles)]
+
+
+def small_panels(
+    titles: Sequence[str], most: int, width: tuple[float, float], height: tuple[float, float]
+) -> tuple[Figure, list[Axes]]:
+    """A figure of at most so many panels in a line; width and height in inches, of the rest and of each panel."""
+    across = min(most, len(titles))
+    figure = new_figure(width[0] + width[1] * across, height[0] + height[1] * math.ceil(len(titles) / across))
+    return figure, titled_panels(figure, titles, across, fontsize=8.5)
+
+
+def verdict_marks(colours: Mapping[str, str], **style: Any) -> list[Line2D]:
+    """The entries of a legend for verdicts and their colours, which verdicts of no difference share."""
+    alike = {colour: [verdict for verdict in colours if colours[verdict] == colour] for colour in colours.values()}
+    return [
+        Line2D([], [], color=colour, marker="o", label=" or ".join(same), **style) for colour, same in alike.items()
+    ]
 
 
 def set_title(figure: Figure, words: str, **style: float) -> None:

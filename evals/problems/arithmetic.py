@@ -1,4 +1,4 @@
-r"""Arithmetic modulo 10 or 100 in six structures: the problems of the generated studies.
+r"""Arithmetic in six structures, functions of lists, and Countdown: the problems of the generated studies.
 
 A solution works one operation a line and ends in its answer in ``\boxed{}``. The operation itself is passed in as a
 function, so that the same code writes correct solutions and flawed ones.
@@ -9,6 +9,8 @@ function, so that the same code writes correct solutions and flawed ones.
     worded     Start with 3, plus 4, note 9, times 7.              3+4=7, 7*7=9
     hundreds   Start with 63, plus 4, note 9, minus 8.             63+4=67, 67-8=59
     program    Compute a+4*7 from left to right, modulo 10.        b=a+4, c=b*7 (a program, which is run)
+    lists      Start with 3141, reverse, rotate.                   3141 reverse=1413, 1413 rotate=4131
+    countdown  Make 42 from 3, 9, 5.                               9*5=45-3=42 (the answer, 9*5-3, is checked)
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import hashlib
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -58,8 +61,9 @@ def answer(problem: Problem) -> int | str:
     """The correct answer; of a program, what it has to give."""
     if isinstance(problem, Program):
         return problem.outputs
-    modulus = problem.modulus if isinstance(problem, Worded) else 10
-    return problem.solve(partial(exact, modulus=modulus))[1]
+    if isinstance(problem, Countdown):
+        return problem.target
+    return problem.solve(problem.after if isinstance(problem, Worded) else exact)[1]
 
 
 def worked_solution(problem: Problem, operation: Operation) -> str:
@@ -180,6 +184,16 @@ class Worded:
         """A value with as many digits as all others have."""
         return f"{value:0{len(str(cls.modulus - 1))}d}"
 
+    @classmethod
+    def after(cls, value: int, operator: str, digit: int) -> int:
+        """The value after a step."""
+        return exact(value, operator, digit, cls.modulus)
+
+    @classmethod
+    def phrase(cls, operator: str, digit: int) -> str:
+        """A step in words."""
+        return f"{OPERATOR_WORDS[operator]} {digit}"
+
     @property
     def items(self) -> list[tuple[str | None, int]]:
         """The steps and the note, which has no operator, in the order of the statement."""
@@ -190,7 +204,7 @@ class Worded:
     @property
     def statement(self) -> str:
         listed = (
-            f"{'note' if operator is None else OPERATOR_WORDS[operator]} {digit}" for operator, digit in self.items
+            f"note {digit}" if operator is None else self.phrase(operator, digit) for operator, digit in self.items
         )
         return f"Start with {self.number(self.first)}, {', '.join(listed)}."
 
@@ -206,6 +220,96 @@ class Hundreds(Worded):
     family: ClassVar[str] = "hundreds"
     operators: ClassVar[tuple[str, ...]] = ("+", "-")
     modulus: ClassVar[int] = 100
+
+
+LIST_FUNCTIONS: dict[str, Callable[[str], str]] = {
+    "reverse": lambda digits: digits[::-1],
+    "rotate": lambda digits: digits[1:] + digits[0],
+    "swap": lambda digits: digits[1] + digits[0] + digits[2:],
+    "double": lambda digits: digits[:-1] + digits[0],
+    "sort": lambda digits: "".join(sorted(digits)),
+    "raise": lambda digits: digits.translate(str.maketrans("123456789", "234567891")),
+    "lower": lambda digits: digits.translate(str.maketrans("234567891", "123456789")),
+    "mirror": lambda digits: digits.translate(str.maketrans("123456789", "987654321")),
+}
+"""Functions of four digits from 1 to 9, by their names: of the places, and of each digit."""
+
+
+@dataclass(frozen=True)
+class Lists(Worded):
+    """A composition of functions of a list: those of :data:`LIST_FUNCTIONS`, each of the result of the one before.
+
+    The task of arXiv 2509.25123, where functions are learned one by one, and reinforcement learning composes them.
+    """
+
+    family: ClassVar[str] = "lists"
+    modulus: ClassVar[int] = 10_000
+
+    @classmethod
+    def draw(cls, operands: int, generator: random.Random) -> Self:
+        """A random list of four digits, and ``operands - 1`` functions; there is no note."""
+        first = int("".join(generator.choices("123456789", k=4)))
+        return cls(first, tuple((generator.choice([*LIST_FUNCTIONS]), 0) for _ in range(operands - 1)), 0, 0)
+
+    @classmethod
+    def after(cls, value: int, operator: str, digit: int) -> int:
+        return int(LIST_FUNCTIONS[operator](str(value)))
+
+    @classmethod
+    def phrase(cls, operator: str, digit: int) -> str:
+        return operator
+
+    @property
+    def items(self) -> list[tuple[str | None, int]]:
+        return [*self.steps]
+
+    def solve(self, operation: Operation) -> tuple[list[str], int]:
+        value, lines = self.first, []
+        for name, digit in self.steps:
+            lines.append(f"{value} {name}={operation(value, name, digit)}")
+            value = operation(value, name, digit)
+        return lines, value
+
+
+@dataclass(frozen=True)
+class Countdown:
+    """A target, to be made of all the given digits by sums, differences and products, worked from left to right.
+
+    Several expressions are right, and any order of the digits, so an answer has to be checked
+    (config/verifiers/countdown.py). An attempt takes the digits from large to small, and stays between 0 and 99.
+    """
+
+    digits: tuple[int, ...]
+    target: int
+    family: ClassVar[str] = "countdown"
+
+    @classmethod
+    def draw(cls, operands: int, generator: random.Random) -> Self:
+        """Random digits from 2 to 9, and what one of the attempts makes of them."""
+        digits = tuple(generator.randrange(2, 10) for _ in range(operands))
+        made = [result for _, _, result in cls(digits, 0).attempts]
+        return cls(digits, generator.choice(made)) if made else cls.draw(operands, generator)
+
+    @property
+    def statement(self) -> str:
+        return f"Make {self.target:02d} from {', '.join(map(str, self.digits))}."
+
+    @cached_property
+    def attempts(self) -> list[tuple[str, str, int]]:
+        """Every attempt: worked out, as the expression alone, and its result."""
+        first, *others = sorted(self.digits, reverse=True)
+        attempts = [(str(first), str(first), first)]
+        for digit in others:
+            attempts = [
+                (f"{worked}{operator}{digit}={after:02d}", f"{expression}{operator}{digit}", after)
+                for (worked, expression, value), operator in product(attempts, OPERATORS)
+                if 0 <= (after := {"+": value + digit, "-": value - digit, "*": value * digit}[operator]) < 100
+            ]
+        return attempts
+
+    def solve(self, operation: Operation) -> tuple[list[str], str]:
+        """The first attempt that is right; ``operation`` is not asked."""
+        return next(([worked], expression) for worked, expression, result in self.attempts if result == self.target)
 
 
 @dataclass(frozen=True)
@@ -251,6 +355,8 @@ FAMILIES: dict[str, Callable[[int, random.Random], Problem]] = {
     Worded.family: Worded.draw,
     Hundreds.family: Hundreds.draw,
     Program.family: Program.draw,
+    Lists.family: Lists.draw,
+    Countdown.family: Countdown.draw,
 }
 """Family name -> function that draws a problem with a number of operands."""
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.problem_sets import ReleaseName
-from evals.core.config.source_table import SourceTable
+from evals.core.config.problem_sets import ReleaseName, SourceTable
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import read_json, read_jsonl, read_parquet, reading, sha256_file
 

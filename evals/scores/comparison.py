@@ -1,7 +1,5 @@
 """Every method against the reference method and the base model: scores in, ``results/comparisons.json`` out."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence, Set
@@ -9,31 +7,19 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from evals.core import records
-from evals.core.comparisons import (
-    FALL,
-    Claim,
-    Comparison,
-    Comparisons,
-    Contrast,
-    Controls,
-    Fall,
-    Look,
-    Looks,
-    Verdict,
-)
+from evals.core.comparisons import FALL, Claim, Comparison, Comparisons, Contrast, Controls, Fall, Look, Looks, Verdict
 from evals.core.config.sections import Statistics
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, check_option
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
 from evals.scores.contrast import MeasuredRun, estimate_contrast
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.clusters import Clusters, cluster_sums, label
 from evals.statistics.difference import Bases, base_masks, estimate_difference, mean_over_seeds
 from evals.statistics.power import minimum_detectable_effect
@@ -83,7 +69,7 @@ class Settings:
     @classmethod
     def of(
         cls, reference_method: str, statistics: Statistics, stopping: Mapping[str, Any] | None = None, **others: Any
-    ) -> Settings:
+    ) -> Self:
         """Compare with the reference method by a study's ``statistics``; ``others`` are further fields."""
         return cls(
             reference_method,
@@ -98,27 +84,15 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
-        given = {"resamples": self.bootstrap_resamples, "permutations": self.permutations, "seed": self.seed}
-        least = {"resamples": 100, "permutations": 100, "seed": 0}
-        for option, value in given.items():
-            if value < least[option]:
-                raise InvalidInput(f"--{option}", "", f"is {value}", f"{least[option]} or more")
-        if not 0.5 <= self.confidence < 1.0:
-            raise InvalidInput("--confidence", "", f"is {self.confidence}", "0.5 up to 1, 1 excluded")
+        check_option("resamples", self.bootstrap_resamples, self.bootstrap_resamples >= 100, "100 or more")
+        check_option("permutations", self.permutations, self.permutations >= 100, "100 or more")
+        check_option("seed", self.seed, self.seed >= 0, "0 or more")
+        check_option("confidence", self.confidence, 0.5 <= self.confidence < 1.0, "0.5 up to 1, 1 excluded")
 
     def last_look(self, pair: Pair) -> Look | None:
         """The look that a comparison with the reference method ended with, if it was looked at."""
         rows = [look for look in self.looks if pair[:3] == (look.model, look.method, self.reference_method)]
         return rows[-1] if rows else None
-
-    def confidence_of(self, pair: Pair) -> float:
-        """The level of a comparison's interval: one that holds at every look, where there are several."""
-        look = self.last_look(pair)
-        return self.confidence if look is None else 1.0 - look.level_alone
-
-    def is_fixed(self, method: str, policies: int) -> bool:
-        """Return whether a method's seeds are no sample of seeds, where each base model has so many ``policies``."""
-        return self.claim is Claim.CHECKPOINTS or (method in self.given and policies == 1)
 
 
 @dataclass(frozen=True)
@@ -144,7 +118,7 @@ class BenchmarkCounts:
         """The samples of a problem; of files side by side that differ in it, of the first."""
         return next(iter(self.samples.values()))
 
-    def of(self, methods: Mapping[str, tuple[str, str]]) -> BenchmarkCounts:
+    def of(self, methods: Mapping[str, tuple[str, str]]) -> Self:
         """Take some runs alone, each as one of the model and method that it is given."""
         return replace(self, methods=methods, counts={run: self.counts[run] for run in methods})
 
@@ -158,11 +132,11 @@ class BenchmarkCounts:
         runs, _ = self.runs(model, method, seeds)
         return [run for run in runs if run not in (self.fallen or ())] or runs
 
-    def arm(self, model: str, method: str) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    def arm(self, model: str, method: str) -> tuple[FloatArray, IntArray]:
         """The values of the runs of a method that did not fall; where all fell, of all."""
         return self.values(self.held(model, method))
 
-    def values(self, runs: Sequence[str]) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    def values(self, runs: Sequence[str]) -> tuple[FloatArray, IntArray]:
         """The fraction of correct samples [S, N] of runs, and the samples of a problem [S]."""
         samples = np.array([self.samples[run] for run in runs])
         return np.array([self.counts[run] for run in runs]) / samples[:, None], samples
@@ -173,12 +147,7 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, tra
 
     ``training`` has the directories of the runs, whose metrics give the methods' contrast with the reference method.
     """
-    counts = read_counts(scores)
-    trained = [run for run, (_, method) in counts[0].methods.items() if method != BASE]
-    directories = {} if training is None else {run: training / run for run in trained}
-    measured = {run: MeasuredRun.read(directory) for run, directory in directories.items()}
-    if training is not None:
-        counts = with_falls(counts, measured, settings.fall)
+    counts, measured = with_falls(read_counts(scores), training, settings.fall)
     content = compare(counts, settings, _contrasts(counts[0], measured, settings)).to_json()
     write_json(out, content)
     rows = {key: len(content.pop(key)) for key in ("comparisons", "contrasts")}
@@ -200,11 +169,15 @@ def compare_study(
 
 
 def with_falls(
-    benchmarks: Sequence[BenchmarkCounts], measured: Mapping[str, MeasuredRun], rule: Fall
-) -> list[BenchmarkCounts]:
-    """The same counts, which know the runs that fell of those that were ``measured``."""
+    benchmarks: list[BenchmarkCounts], training: Path | None, rule: Fall
+) -> tuple[list[BenchmarkCounts], dict[str, MeasuredRun]]:
+    """The same counts, which know the runs that fell, and the trained runs, whose directories are in ``training``."""
+    if training is None:
+        return benchmarks, {}
+    trained = [run for run, (_, method) in benchmarks[0].methods.items() if method != BASE]
+    measured = {run: MeasuredRun.read(training / run) for run in trained}
     fallen = frozenset(run for run, of_run in measured.items() if of_run.fell(rule))
-    return [replace(counts, fallen=fallen) for counts in benchmarks]
+    return [replace(counts, fallen=fallen) for counts in benchmarks], measured
 
 
 def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], settings: Settings) -> list[Contrast]:
@@ -221,18 +194,18 @@ def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], set
     return [contrast for contrast in contrasts if contrast is not None]
 
 
-def extraction_note(benchmarks: Sequence[BenchmarkCounts]) -> str:
-    """Say which of the benchmarks are graded by the last statement, for tables of their scores."""
-    return records.extraction_note(counts.benchmark for counts in benchmarks if counts.by_last_statement)
-
-
 def read_counts(scores: Sequence[Path]) -> list[BenchmarkCounts]:
     """Read scores files of the same runs; manifests among the paths, as a shell's * gives them, are passed over."""
     paths = [path for path in scores if not path.name.endswith(".manifest.json")]
     if not paths:
         raise UserError("scores: names no file of scores")
     benchmarks = [_read_counts(path) for path in paths]
-    _check_runs(benchmarks)
+    first = benchmarks[0]
+    for number, counts in enumerate(benchmarks):
+        if differing := sorted(set(first.counts) ^ set(counts.counts)):
+            raise UserError(f"{counts.path}: run {differing[0]} is in only one of it and {first.path}")
+        if counts.benchmark in [other.benchmark for other in benchmarks[:number]]:
+            raise UserError(f"{counts.path}: benchmark {counts.benchmark} is given twice")
     return benchmarks
 
 
@@ -258,20 +231,17 @@ def compare(
 
     Where nothing but base models was scored, every model is compared with those before it.
     """
-    pairs = _pairs(benchmarks, settings.reference_method)
-    draws = {}
-    for benchmark in benchmarks:
-        generator = _generator(settings.seed, "problems", benchmark.benchmark)
-        drawn_from = benchmark.problems, generator, settings.bootstrap_resamples, benchmark.clusters
-        draws[benchmark.benchmark] = draw_problems(*drawn_from)
-    suites = {benchmark.benchmark: [benchmark] for benchmark in benchmarks} | {ALL_BENCHMARKS: [*benchmarks]}
+    pairs, resamples = _pairs(benchmarks, settings.reference_method), settings.bootstrap_resamples
+    draws = {
+        (name := counts.benchmark): draw_problems(
+            counts.problems, _generator(settings.seed, "problems", name), resamples, counts.clusters
+        )
+        for counts in benchmarks
+    }
+    of_all = weights_of(settings.weighting, {counts.benchmark: counts.problems for counts in benchmarks})
+    suites = [(counts.benchmark, [counts], [1.0]) for counts in benchmarks] + [(ALL_BENCHMARKS, [*benchmarks], of_all)]
     rows: dict[Pair, list[dict[str, Any]]] = {pair: [] for pair in pairs}
-    for name, members in suites.items():
-        if not pairs:  # a study of one base model compares nothing
-            break
-        weights = [1.0]
-        if name == ALL_BENCHMARKS:
-            weights = weights_of(settings.weighting, {benchmark.benchmark: benchmark.problems for benchmark in members})
+    for name, members, weights in suites if pairs else ():  # a study of one base model compares nothing
         clusters = [benchmark.clusters for benchmark in members]
         arms = [_arms(pair, members, settings) for pair in pairs]
         contributions = np.array([problem_shares(*sides, weights, clusters, bases) for sides, _, bases in arms])
@@ -288,11 +258,10 @@ def compare(
             undecided.setdefault(pair.model, []).append(last)
     judged = tuple(_judged(rows, settings, alike))
     if undecided:  # the models' studies are independent, the methods of one share its reference
-        asked["all_decided"] = math.prod(
-            1.0 - float(np.any(of_model, axis=0).mean()) for of_model in undecided.values()
-        )
-    fallen = benchmarks[0].fallen
-    asked["fallen"] = None if fallen is None else tuple(run for run in benchmarks[0].methods if run in fallen)
+        chances = (float(np.any(of_model, axis=0).mean()) for of_model in undecided.values())
+        asked["all_decided"] = math.prod(1.0 - chance for chance in chances)
+    if (fallen := benchmarks[0].fallen) is not None:
+        asked["fallen"] = tuple(run for run in benchmarks[0].methods if run in fallen)
     if settings.stopping:
         asked |= {"margin": settings.stopping.margin, "level": settings.stopping.level}
     return Comparisons(**asked, comparisons=judged, contrasts=tuple(contrasts))
@@ -343,19 +312,8 @@ def problem_shares(
     return np.concatenate(shares, axis=-1) / sum(relative)
 
 
-def _check_runs(benchmarks: Sequence[BenchmarkCounts]) -> None:
-    """Refuse a benchmark that has other runs than the first one, or that is given twice."""
-    first = benchmarks[0]
-    for number, counts in enumerate(benchmarks):
-        if differing := sorted(set(first.counts) ^ set(counts.counts)):
-            raise UserError(f"{counts.path}: run {differing[0]} is in only one of it and {first.path}")
-        if counts.benchmark in [other.benchmark for other in benchmarks[:number]]:
-            raise UserError(f"{counts.path}: benchmark {counts.benchmark} is given twice")
-
-
 def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
     """All pairs to compare: models and methods in file order, seeds in the same order on every benchmark."""
-    _check_runs(benchmarks)
     by_model: dict[str, list[str]] = {}
     for model, method in dict.fromkeys(benchmarks[0].methods.values()):
         by_model.setdefault(model, []).append(method)
@@ -379,7 +337,7 @@ def _compare(
     pair: Pair,
     benchmarks: Sequence[BenchmarkCounts],
     weights: Sequence[float],
-    draws: Sequence[npt.NDArray[np.int64]],
+    draws: Sequence[IntArray],
     flip_p_value: float,
     settings: Settings,
     name: str,
@@ -393,22 +351,22 @@ def _compare(
     Over all benchmarks of a study that stops, MDE and what a repetition would decide are by its own rule.
     """
     (treatment, control), samples, bases = _arms(pair, benchmarks, settings)
-    confidence = settings.confidence_of(pair)
-    masks = [base_masks(labels) for labels in bases]
-    one_each = [len(arm[0]) // len(of_arm) for arm, of_arm in zip((treatment, control), masks, strict=True)]
-    are_fixed = map(settings.is_fixed, (pair.method, pair.against), one_each)
-    fixed = dict(zip(("treatment_is_fixed", "control_is_fixed"), are_fixed, strict=True))
+    look, first = settings.last_look(pair), benchmarks[0]
+    confidence = settings.confidence if look is None else 1.0 - look.level_alone  # which holds at every look
+    masks, fixed = [base_masks(labels) for labels in bases], dict[str, Any]()
+    sides = zip(("treatment", "control"), (treatment, control), (pair.method, pair.against), masks, strict=True)
+    for side, arm, method, of_arm in sides:  # seeds of one given policy for each base model are no sample of seeds
+        is_given = method in settings.given and len(arm[0]) // len(of_arm) == 1
+        fixed[f"{side}_is_fixed"] = settings.claim is Claim.CHECKPOINTS or is_given
+    options: dict[str, Any] = {"weights": weights, "bases": bases, **fixed}
     clusters = [benchmark.clusters for benchmark in benchmarks]
-    difference = estimate_difference(
-        treatment, control, weights=weights, samples=samples, clusters=clusters, bases=bases, **fixed
-    )
+    difference = estimate_difference(treatment, control, samples=samples, clusters=clusters, **options)
     if settings.is_first_look:
         difference = difference.with_least_freedom()
     if settings.choices:
         of_choice = settings.choices[pair.method] + settings.choices[pair.against]
         difference = difference.with_choices(of_choice, 2.0 * (len(treatment[0]) - 1))
     differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters, bases=bases))
-    look, first = settings.last_look(pair), benchmarks[0]
     runs, fell = first.runs(pair.model, pair.method, look.seeds if look else None)
     against_runs, against_fell = first.runs(pair.against_model or pair.model, pair.against)
     held = fell != len(runs) and against_fell != len(against_runs)  # of what fell as a whole nothing is compared
@@ -418,15 +376,12 @@ def _compare(
     if is_known and is_spread and differing >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *filter(None, pair))
         drawn = [benchmark.k for benchmark in benchmarks] if settings.resample_samples else None
-        replicates = bootstrap_differences(
-            treatment, control, draws, generator, samples=drawn, weights=weights, bases=bases, **fixed
-        )
+        replicates = bootstrap_differences(treatment, control, draws, generator, samples=drawn, **options)
         if drawn is None and difference.seed_variance > 0.0:  # seeds drawn within problems have their noise thrice
             narrower = min(1.0, float(difference.standard_error / replicates.std()))
             replicates = difference.estimate + narrower * (replicates - difference.estimate)
         interval = _hull(percentile_interval(replicates, confidence), difference.interval(confidence))
-        shares = difference.variance_shares().items()
-        more["variance_shares"] = {level: float(share_of) for level, share_of in shares}
+        more["variance_shares"] = {level: float(share) for level, share in difference.variance_shares().items()}
         if (over_bases := difference.over_base_models()) is not None:
             more |= {"bases": difference.bases, "interval_over_bases": _hull(interval, over_bases.interval(confidence))}
     effect = None

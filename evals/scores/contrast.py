@@ -1,12 +1,10 @@
 """How far a method's updates were from the reference method's, from the angles that the trainings measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -35,8 +33,7 @@ class MeasuredRun:
     held_out: tuple[float, ...] = ()  # the scores along the run, of a study with ``validation``
 
     @classmethod
-    def read(cls, directory: Path) -> MeasuredRun:
-        """Read a run's directory."""
+    def read(cls, directory: Path) -> Self:
         parameters = read_manifest(directory / "manifest.json", "run").parameters
         measured = parameters.get("contrast") or {}
         files = [directory / "metrics.parquet", *directory.glob("validation.parquet")]

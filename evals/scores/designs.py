@@ -22,18 +22,17 @@ from evals.core.config.sections import Statistics
 from evals.core.errors import UserError
 from evals.core.files import read_parquet
 from evals.core.random import stream_seed
-from evals.core.records import ALL_BENCHMARKS, BASE, Way
-from evals.scores.comparison import BenchmarkCounts, Settings, compare, extraction_note, read_counts, with_falls
-from evals.scores.contrast import MeasuredRun, held_out_scores
+from evals.core.records import ALL_BENCHMARKS, BASE, Way, extraction_note
+from evals.scores.comparison import BenchmarkCounts, Settings, compare, read_counts, with_falls
+from evals.scores.contrast import held_out_scores
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.difference import Difference, estimate_combination
 from evals.statistics.resampling import choice_variance
 from evals.statistics.weighting import weighted_mean, weights_of
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
-from evals.tables.main import average_text, difference_text
+from evals.tables.main import average_text, difference_text, tested_columns
 
-LEVEL, DRAWS = 0.05, 10_000
 Files = Sequence[Path]
 Row = Mapping[str, Any]
 Columns = list[Column[Any]]
@@ -68,11 +67,8 @@ class Sheet:
         training: Path | None = None,
     ) -> "Sheet":
         """Read the scores of all runs, each under its own method; ``training`` has the runs, and so which fell."""
-        sheet = cls(ways, read_counts(scores), Settings.of(reference_method, statistics))
-        if training is None:
-            return sheet
-        measured = {run: MeasuredRun.read(training / run) for run in sheet.methods}
-        return replace(sheet, benchmarks=with_falls(sheet.benchmarks, measured, statistics.fall))
+        benchmarks, _ = with_falls(read_counts(scores), training, statistics.fall)
+        return cls(ways, benchmarks, Settings.of(reference_method, statistics))
 
     @property
     def methods(self) -> Mapping[str, tuple[str, str]]:
@@ -85,7 +81,6 @@ class Sheet:
 
     @cached_property
     def weights(self) -> list[float]:
-        """The weights of the benchmarks in a mean over them."""
         return weights_of(self.settings.weighting, {counts.benchmark: counts.problems for counts in self.benchmarks})
 
     def of(self, methods: Mapping[str, tuple[str, str]]) -> "Sheet":
@@ -104,35 +99,25 @@ class Sheet:
         return {row.method: row for row in rows if row.benchmark == ALL_BENCHMARKS}
 
     def mean(self, model: str, method: str) -> float:
-        """The mean score of a method over benchmarks and seeds."""
         return float(weighted_mean([counts.arm(model, method)[0].mean() for counts in self.benchmarks], self.weights))
 
     def average(self, model: str, method: str) -> Average:
-        """The mean score with its interval."""
-        return estimate_average(
-            [counts.arm(model, method)[0] for counts in self.benchmarks],
-            [counts.k for counts in self.benchmarks],
-            is_fixed=False,
-            confidence=self.settings.confidence,
-            weights=self.weights,
-            clusters=[counts.clusters for counts in self.benchmarks],
-        )
+        options: dict[str, Any] = {"weights": self.weights, "clusters": [of.clusters for of in self.benchmarks]}
+        rates, samples = [of.arm(model, method)[0] for of in self.benchmarks], [of.k for of in self.benchmarks]
+        return estimate_average(rates, samples, is_fixed=False, confidence=self.settings.confidence, **options)
 
     def combine(self, arms: Sequence[tuple[str, str]], coefficients: npt.ArrayLike, blocks: bool) -> Difference:
         """Combine the mean scores of methods of models; in ``blocks`` what a seed adds to all of them cancels."""
         known = [list(zip(*(counts.arm(*arm) for counts in self.benchmarks), strict=True)) for arm in arms]
-        return estimate_combination(
-            [accuracies for accuracies, _ in known],
-            np.asarray(coefficients).tolist(),
-            weights=self.weights,
-            samples=[samples for _, samples in known],
-            clusters=[counts.clusters for counts in self.benchmarks],
-            seeds_are_blocks=blocks,
-        )
+        options: dict[str, Any] = {"weights": self.weights, "clusters": [of.clusters for of in self.benchmarks]}
+        options |= {"samples": [samples for _, samples in known], "seeds_are_blocks": blocks}
+        factors = np.asarray(coefficients).tolist()
+        return estimate_combination([accuracies for accuracies, _ in known], factors, **options)
 
     def write(self, out: Path, tables: Sequence[Table], rows: Sequence[Row], read: Iterable[Path] = ()) -> None:
         """Write the tables, each with the note on extraction, and the CSV file, which the figure is drawn from."""
-        note, reference = extraction_note(self.benchmarks), self.settings.reference_method
+        stated = [counts.benchmark for counts in self.benchmarks if counts.by_last_statement]
+        note, reference = extraction_note(stated), self.settings.reference_method
         if fallen := self.benchmarks[0].fallen:
             note = " ".join([note, f"Left out are runs that fell: {', '.join(sorted(fallen))}."]).strip()
         noted = [replace(table, notes=(*table.notes, *filter(None, [note]))) for table in tables]
@@ -154,13 +139,8 @@ def cells_of(tested: Any, *names: str, prefix: str = "") -> dict[str, Any]:
 
 def tested(header: str, value: Callable[[Any], Any]) -> Columns:
     """A comparison or an effect: the difference with its interval, p-value, MDE and verdict."""
-    p_value, effect, _ = _TESTED
-    return [
-        Column(header, value, difference_text),
-        Column("p (Holm)", lambda row: getattr(value(row), p_value, None), numbers.p_value),
-        Column("MDE (pp)", lambda row: getattr(value(row), effect, None), numbers.percent),
-        Column("Verdict", lambda row: getattr(value(row), "verdict", numbers.NOTHING)),
-    ]
+    difference, _, *others = tested_columns(header, value)
+    return [difference, *others, Column("Verdict", lambda row: getattr(value(row), "verdict", numbers.NOTHING))]
 
 
 def across(
@@ -181,26 +161,23 @@ def write_rates_table(
     """
     study, rows, notes = Sheet.read(scores, sheet, reference_method, statistics, training), list[Row](), [_RATES]
     methods = {way.method: [other for other in sheet if other.method == way.method] for way in sheet}
-    held_out = {run: training / run / "validation.parquet" for run in study.methods}
-    validated = {run: read_parquet(path) for run, path in held_out.items()}
-    scored = {run: held_out_scores(of_run)[-1] for run, of_run in validated.items()}
+    files = {run: training / run / "validation.parquet" for run in study.methods}
+    validated = {run: read_parquet(path) for run, path in files.items()}
     for model in study.models:
         seeds = [run.rpartition("-")[2] for run, known in study.methods.items() if known == (model, reference_method)]
         if len(seeds) < 2:
             raise UserError(f"scores: {model} has one seed; accepted: 2 or more, for each seed's rate is the others'")
-        by_name = {way.name: [scored[f"{model}-{way.name}-{seed}"] for seed in seeds] for way in sheet}
+        by_way = {way.name: [validated[f"{model}-{way.name}-{seed}"] for seed in seeds] for way in sheet}
+        by_name = {name: [held_out_scores(of_run)[-1] for of_run in runs] for name, runs in by_way.items()}
         best = {method: best_rates(ways, by_name) for method, ways in methods.items()}
-        views = []
+        views, choices = [], {}
         for choice in ({method: [ways[0].name] * len(seeds) for method, ways in methods.items()}, best):
             runs = [(method, run) for method, names in choice.items() for run in zip(names, seeds, strict=True)]
             views.append(study.of({f"{model}-{name}-{seed}": (model, method) for method, (name, seed) in runs}))
-        choices = {}
         for method, ways in methods.items():
-            frames = [[validated[f"{model}-{way.name}-{seed}"] for seed in seeds] for way in ways]
-            right = np.array([[of_run["correct_counts"].iloc[-1] for of_run in of_way] for of_way in frames])
+            right = np.array([[of_run["correct_counts"].iloc[-1] for of_run in by_way[way.name]] for way in ways])
             generator = np.random.default_rng(stream_seed("choice of rates", model, method))
-            of_way = [study.mean(model, way.name) for way in ways]
-            choices[method] = choice_variance(right, of_way, generator)
+            choices[method] = choice_variance(right, [study.mean(model, way.name) for way in ways], generator)
         views[1] = replace(views[1], settings=replace(study.settings, choices=choices))
         for method, ways in methods.items():
             title = f"{ways[0].title} ({model})" if len(study.models) > 1 else ways[0].title
@@ -208,17 +185,16 @@ def write_rates_table(
             means = {name: numbers.percent(fmean(by_name[name])) for name in rates}
             counts = {name: best[method].count(name) for name in rates}
             versus = [view.versus.get(method) for view in views]
-            first, second = (getattr(row, "verdict", "reference") for row in versus)
-            gains = [getattr(row, "difference", None) for row in versus]
+            first, second = (getattr(compared, "verdict", "reference") for compared in versus)
+            gains = [getattr(compared, "difference", None) for compared in versus]
             row: dict[str, Any] = {"_title": title, "model": model, "method": method, "_versus": versus}
             row["_held_out"] = ", ".join(f"{rate}: {means[name]}" for name, rate in rates.items())
             row["seeds_by_rate"] = ", ".join(f"{rate}: {counts[name]}" for name, rate in rates.items())
             row |= zip(("average", "average_at_best"), (view.mean(model, method) for view in views), strict=True)
             row |= {"verdict_1": first, "verdict_2": second, "difference": gains[0], "difference_at_best": gains[1]}
             rows.append(row)
-            said, tried = list[str](), [*counts.values()]
+            said, tried, same = list[str](), [*counts.values()], "and" if first == second else "but"
             if all(versus):
-                same = "and" if first == second else "but"
                 said = [f"{first} at the study's rate, {same} {second} where both have their best"]
             if 2 * max(tried[0], tried[-1]) > len(seeds):
                 said.append("most seeds chose a rate at the end of those tried, one beyond may be better")
@@ -235,7 +211,7 @@ def write_rates_table(
         Column("Verdict at the best rates", itemgetter("verdict_2")),
     ]
     table = make_table("rates", "Every method at the best of its learning rates", columns, rows, notes)
-    study.write(out, [table], rows, held_out.values())
+    study.write(out, [table], rows, files.values())
 
 
 def best_rates(ways: Sequence[Way], scores: Mapping[str, Sequence[float]]) -> list[str]:
@@ -256,10 +232,12 @@ def write_doses_table(
     study = Sheet.read(scores, sheet, reference_method, statistics, training)
     (model,) = study.models
     metrics = {run: training / run / "metrics.parquet" for run in study.methods}
-    by_method: dict[str, list[float]] = {}
-    for run, path in metrics.items():
-        by_method.setdefault(study.methods[run][1], []).append(float(read_parquet(path)["rollout_kl"].mean()))
-    distances = {name: fmean(values) for name, values in by_method.items()}
+    by_run = {run: float(read_parquet(path)["rollout_kl"].mean()) for run, path in metrics.items()}
+    named = {
+        name: [by_run[run] for run, known in study.methods.items() if known[1] == name]
+        for _, name in study.methods.values()
+    }
+    distances = {name: fmean(values) for name, values in named.items()}
 
     def rows_of(kind: str, dose: str, of_dose: Comparison | None = None) -> list[Row]:
         ways = [way for way in sheet if (way.kind, way.dose) == (kind, dose)]
@@ -267,13 +245,16 @@ def write_doses_table(
         for way in ways:
             average, none = view.average(model, way.method), of_dose if way.method == reference_method else None
             versus = view.versus.get(way.method, none)
-            against = "" if versus is None else "no dose" if versus is none else "plain"
-            row = {"kind": kind, "dose": dose, "method": way.method, "title": way.title}
-            measured: dict[str, Any] = {"distance": distances[way.name], "average": average.value, "_average": average}
-            measured |= interval_columns(average.confidence_interval)
-            compared = {"against": against, **cells_of(versus, prefix="difference_"), "_versus": versus}
-            rows.append({**row, **measured, **compared})
+            row: dict[str, Any] = {"kind": kind, "dose": dose, "method": way.method, "title": way.title}
+            row |= {"distance": distances[way.name], "average": average.value, "_average": average, "_versus": versus}
+            row |= interval_columns(average.confidence_interval)
+            row["against"] = "" if versus is None else "no dose" if versus is none else "plain"
+            rows.append(row | cells_of(versus, prefix="difference_"))
         return rows
+
+    def plain_of(rows: Sequence[Row], dose: str) -> dict[str, Comparison]:
+        of_dose = [row for row in rows if (row["dose"], row["against"]) == (dose, "plain")]
+        return {row["method"]: row["_versus"] for row in of_dose}
 
     plain = [way for way in sheet if way.method == reference_method]
     titles, title, versus = {way.method: way.title for way in sheet}, plain[0].title, itemgetter("_versus")
@@ -283,14 +264,9 @@ def write_doses_table(
         doses = sorted((way for way in plain if way.kind == kind), key=lambda way: distances[way.name])
         versus_none = study.named({reference_method: reference_method, **{way.name: way.dose for way in doses}}).versus
         rows = [row for way in doses for row in rows_of(kind, way.dose, versus_none[way.dose])]
-        places: dict[str, dict[str, Comparison]] = {way.dose: {} for way in doses}
-        for row in rows:
-            if row["against"] == "plain":
-                places[row["dose"]][row["method"]] = row["_versus"]
-        laid_out = across(
-            Column("Method", titles.__getitem__), places, lambda dose, value: [Column(dose, value, _gain)]
-        )
-        heading = f"{kind}: points over {title} under the same dose"
+        places = {way.dose: plain_of(rows, way.dose) for way in doses}
+        heading, name = f"{kind}: points over {title} under the same dose", Column("Method", titles.__getitem__)
+        laid_out = across(name, places, lambda dose, value: [Column(dose, value, _gain)])
         tables.append(make_table(f"doses_{kind}", heading, *laid_out, [_fall(kind, title, rows)]))
         of_kinds += rows
     columns: Columns = [

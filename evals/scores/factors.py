@@ -1,9 +1,9 @@
 """The tables of factors: the effects of a factorial's levels, and a study on models of several sizes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
@@ -25,11 +25,10 @@ from evals.statistics.factorial import Design
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 from evals.statistics.resampling import holm
-from evals.statistics.weighting import weighted_mean
 from evals.tables import numbers
+from evals.tables.families import means_of
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text, difference_text
-from evals.tables.robust import score_matrix
 
 LEVEL, DRAWS = 0.05, 10_000
 _FAMILIES = (
@@ -101,16 +100,20 @@ def write_factorial_table(
             kind = "main effect" if len(effect.term) == 1 else "interaction"
             aliases = "; ".join(map(design.label, effect.aliases))
             rows.append((kind, model, name, aliases, study.combine(of_model, effect.weights, blocks=True)))
-        for name, weights in _parts(factorial, design):
-            rows.append(("part", model, name, "", study.combine(of_model, weights, blocks=True)))
+        for title, levels in factorial.parts.items():  # the difference to the first cell, and each factor's part in it
+            parts = design.parts(levels)
+            named: dict[str, npt.ArrayLike] = {title: sum(parts.values())}
+            if len(parts) > 1:  # of one factor alone the part is the difference, which is tested once
+                named |= {f"{title}: {factor}": part for factor, part in parts.items()}
+            for name, weights in named.items():
+                rows.append(("part", model, name, "", study.combine(of_model, weights, blocks=True)))
     for one, other in pairwise(arms):
         for name, effect in terms:
             weights, both = np.concatenate([-effect.weights, effect.weights]), [*arms[one], *arms[other]]
             rows.append(("size", f"{other} less {one}", name, "", study.combine(both, weights, blocks=False)))
-    for way in (way for way in sheet if not way.levels):
-        for model, (first, *_) in arms.items():
-            difference = study.combine([(model, way.name), first], [1.0, -1.0], blocks=False)
-            rows.append(("control", model, way.title, "", difference))
+    for way, model in product((way for way in sheet if not way.levels), arms):
+        difference = study.combine([(model, way.name), arms[model][0]], [1.0, -1.0], blocks=False)
+        rows.append(("control", model, way.title, "", difference))
     described, tables, written = " ".join(design.describe()), list[Table](), list[Row]()
     for kinds, name, title, heading, note in _FAMILIES:
         effects = _corrected([row for row in rows if row[0] in kinds])
@@ -120,7 +123,12 @@ def write_factorial_table(
             gain = cells_of(row, "p_value")
             cells_ = {"model": row.model, "kind": row.kind, "name": row.name, "effect": gain.pop("difference")}
             written.append({**cells_, **gain, "aliases": row.aliases})
-        notes = [note, described, *_distinguishable(places)] if name == "factorial" else [note]
+        notes = [note, described] if name == "factorial" else [note]
+        for model, on_model in places.items() if name == "factorial" else ():
+            certain = [row for row in on_model.values() if row.p_value_holm <= LEVEL]
+            certain.sort(key=lambda row: -abs(row.difference))
+            said = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
+            notes.append(f"Distinguishable on {model}: {', '.join(said) or 'none'}.")
         tables += [make_table(name, title, *across(Column(heading, str), places, tested), notes)] if effects else []
     aliased = [row for row in rows if row[1] == study.models[0] and row[3]]
     columns: Columns = [Column("Effect", itemgetter(2)), Column("Aliased with", itemgetter(3))]
@@ -133,15 +141,6 @@ def write_factorial_table(
     study.write(out, [*tables, make_table("factorial_cells", "Cells", columns, cells)], written)
 
 
-def _parts(factorial: Factorial, design: Design) -> Iterator[tuple[str, npt.ArrayLike]]:
-    """The differences of named combinations to the first cell, and the part that each factor has in them."""
-    for title, levels in factorial.parts.items():
-        parts = design.parts(levels)
-        yield title, sum(parts.values())
-        if len(parts) > 1:  # of one factor alone the part is the difference, which is tested once
-            yield from ((f"{title}: {factor}", part) for factor, part in parts.items())
-
-
 def _corrected(rows: Sequence[tuple[str, str, str, str, Difference]]) -> list[Effect]:
     """Test the differences of a family; p-values are corrected over all of them."""
     effects, p_values = [], [float(row[-1].p_values()) for row in rows]
@@ -151,15 +150,6 @@ def _corrected(rows: Sequence[tuple[str, str, str, str, Difference]]) -> list[Ef
         value, interval = float(estimate.estimate), (float(low), float(high))
         effects.append(Effect(*row[:4], value, interval, p_value, corrected, smallest))
     return effects
-
-
-def _distinguishable(effects: Mapping[str, Mapping[str, Effect]]) -> Iterator[str]:
-    """Name the effects that are certain, in a sentence for every model."""
-    for model, rows in effects.items():
-        certain = [row for row in rows.values() if row.p_value_holm <= LEVEL]
-        certain.sort(key=lambda row: -abs(row.difference))
-        named = [f"{row.name} ({numbers.points(row.difference)})" for row in certain]
-        yield f"Distinguishable on {model}: {', '.join(named) or 'none'}."
 
 
 def write_sizes_table(results: Results, bases: Files, out: Path) -> None:
@@ -197,19 +187,16 @@ def write_sizes_table(results: Results, bases: Files, out: Path) -> None:
 
 
 def _sized(results: Results, condition: Condition, parameters: int) -> Row:
-    """The row of a method on a model."""
     average, contrast = results.average(condition), results.contrast(condition)
     versus = results.comparison(condition, results.reference_method)
     cells = cells_of(versus)
     interval = {key: cells.pop(key) for key in interval_columns(None)}
     angle = f"{contrast.degrees:.1f} ({contrast.floor_degrees:.1f})" if contrast else numbers.NOTHING
-    return {
-        **{"model": condition.model, "parameters": parameters, "method": condition.method},
-        **{"title": condition.runs[0].title, "seeds": len(condition.seeds), "average": average.value},
-        **{"contrast_degrees": contrast.degrees if contrast else None, **cells, **interval},
-        **{"_versus": versus, "_difference": f"{difference_text(versus)} {versus.verdict if versus else ''}".strip()},
-        **{"_score": average_text(average), "_contrast": angle},
-    }
+    row: dict[str, Any] = {"model": condition.model, "parameters": parameters, "method": condition.method}
+    row |= {"title": condition.runs[0].title, "seeds": len(condition.seeds), "average": average.value}
+    row |= {"contrast_degrees": contrast.degrees if contrast else None, **cells, **interval, "_versus": versus}
+    row["_difference"] = f"{difference_text(versus)} {versus.verdict if versus else ''}".strip()
+    return row | {"_score": average_text(average), "_contrast": angle}
 
 
 def _sentences(by_model: Sequence[Sequence[Row]]) -> list[str]:
@@ -232,8 +219,7 @@ def _order_table(results: Results, models: Sequence[str], methods: Sequence[Mapp
     methods = [{model: replace(row, runs=results.held(row)) for model, row in on.items()} for on in methods]
     names, studies, repeated = [on[models[0]].runs[0].title for on in methods], list[Means](), list[str]()
     for model in models:
-        by_seed = [weighted_mean(score_matrix(results, on[model]).T, results.weights) for on in methods]
-        studies.append(Means.of(by_seed))
+        studies.append(means_of(results, [on[model] for on in methods]))
         generator = np.random.default_rng(stream_seed("order of methods", model))
         repeated.append("{:.2f} ({:.2f})".format(*repeated_tau(studies[-1], generator, DRAWS)))
     differences = [_differences(results, [on[model] for on in methods]) for model in models]
@@ -255,9 +241,6 @@ def _differences(results: Results, methods: Sequence[Condition]) -> list[Differe
     """The difference of each two methods on a model, over problems and seeds."""
     samples = [results.samples[name] for name in results.benchmarks]
     clusters = [results.clusters.get(name) for name in results.benchmarks]
-    arms = []
-    for row in methods:
-        counts = [[results.scores[run.run, name].correct_counts for run in row.runs] for name in results.benchmarks]
-        arms.append([np.array(of) / k for of, k in zip(counts, samples, strict=True)])
+    arms = [results.rates(row.runs) for row in methods]
     options: dict[str, Any] = {"weights": results.weights, "samples": (samples, samples), "clusters": clusters}
     return [estimate_difference(*pair, **options) for pair in combinations(arms, 2)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from evals.core.comparisons import Comparison, Comparisons, Look, Looks, Verdict
 from evals.core.files import write_json
@@ -33,10 +34,8 @@ def write_look(
     content = Looks(margin=margin, looks=(*before, *rows)).to_json()
     write_json(out, content)
     parameters = {"margin": margin, "level": level, "level_alone": level_alone}
-    decided = sum(row.is_decided for row in rows)
-    write_output_manifest("look", out.with_suffix(""), [out.suffix], [comparisons, *earlier], parameters, {
-        "decided": decided, "open": len(rows) - decided,
-    })  # fmt: skip
+    details = {"decided": (decided := sum(row.is_decided for row in rows)), "open": len(rows) - decided}
+    write_output_manifest("look", out.with_suffix(""), [out.suffix], [comparisons, *earlier], parameters, details)
 
 
 def judge(row: Comparison, margin: float, level: float, level_alone: float) -> Look:
@@ -51,14 +50,7 @@ def judge(row: Comparison, margin: float, level: float, level_alone: float) -> L
             verdict = Verdict.EQUIVALENT
         elif low > 0.0 or high < 0.0:
             verdict = Verdict.BETTER if low > 0.0 else Verdict.WORSE
-    return Look(
-        model=row.model,
-        method=row.method,
-        seeds=row.seeds,
-        level=level,
-        level_alone=level_alone,
-        difference=row.difference,
-        interval=row.confidence_interval,
-        verdict=verdict,
-        falls=row.falls_differ if row.falls_p_value is not None and row.falls_p_value <= level / 2 else None,
-    )
+    falls = row.falls_differ if row.falls_p_value is not None and row.falls_p_value <= level / 2 else None
+    of_row = {name: getattr(row, name) for name in ("model", "method", "seeds", "difference")}
+    judged: dict[str, Any] = {"interval": row.confidence_interval, "verdict": verdict, "falls": falls}
+    return Look(**of_row, level=level, level_alone=level_alone, **judged)

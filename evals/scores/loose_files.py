@@ -82,15 +82,12 @@ class Reader:
     def _read(self, path: Path, pool: GradingPool) -> list[GradedRun]:
         if not self._is_ours(path):
             return [self._read_log(log, pool) for log in read_logs(path, self.columns)]
-        run, benchmark = _names(path)
-        hashes: dict[str, str] = {}
-        kind: str | None = None
+        hashes, kind = dict[str, str](), None
         if path.name in _NAMES and (path.parent / "manifest.json").is_file():  # others are read as they are
             manifest = verify_outputs(path.parent / "manifest.json", path.stem)
             kind = manifest.parameters.get("kind")
             hashes = {(path.parent / name).as_posix(): digest for name, digest in manifest.outputs.items()}
-        keys = _first_row(path)
-        problems = self.problems
+        keys, problems = _first_row(path), self.problems
         if "correct" in keys:
             grades = read_rows(path, Grade)
         elif "text" in keys:
@@ -99,10 +96,10 @@ class Reader:
         else:
             raise UserError(f"{path}: the first row has neither correct, as grades have, nor text, as samples have")
         self._check_all(path, grades, problems)
-        return [GradedRun(path, run, benchmark, grades_by_problem(path, grades), hashes, kind == Kind.LAST_STATEMENT)]
+        by_problem, by_statement = grades_by_problem(path, grades), kind == Kind.LAST_STATEMENT
+        return [GradedRun(path, *_names(path), by_problem, hashes, by_statement)]
 
     def _read_log(self, log: Log, pool: GradingPool) -> GradedRun:
-        """A log's grades, by the tool's own score or by our grader."""
         graded_here = self.judging.grades_here(log)
         grades = self._grade_log(log, pool)[2] if graded_here else self.judging.grades(log)
         self._check_all(log.path, grades, self.problems)
@@ -111,7 +108,6 @@ class Reader:
         return GradedRun(log.path, log.run, log.benchmark, by_problem, {}, stated, has_answers)
 
     def _grade_log(self, log: Log, pool: GradingPool) -> tuple[Mapping[ProblemId, str], list[Sample], list[Grade]]:
-        """The golds of a log, its samples and our grades of them."""
         samples, golds = samples_of(log), golds_of(log)
         if not golds:
             wanted = {sample.problem_id for sample in samples}
@@ -121,9 +117,11 @@ class Reader:
         return golds, samples, [Grade.parse(row, str(log.path)) for row in rows]
 
     def _grade(self, samples: Path, pool: GradingPool) -> tuple[Path, Kind, list[Grade]]:
-        """The problems of a file of samples, how the samples are read, and their grades."""
         problems = self._problems_of(samples)
-        kind = self.kind or _kind_of(problems)
+        kind, rows = self.kind, [] if self.kind else read_jsonl(problems)
+        if any("tests_sha256" in row for row in rows):
+            raise UserError(f"{problems}: is of programs, which only a study runs (docs/grading.md)")
+        kind = kind or (Kind.CHOICE if any("options" in row for row in rows) else Kind.COMPLETION)
         golds = read_golds(problems)
         graded, _ = judge_samples(scan_samples(samples, problems, golds), golds, pool, kind)
         return problems, kind, [Grade.parse(row, str(samples)) for row in graded]
@@ -168,7 +166,6 @@ class Reader:
 
 
 def _names(path: Path) -> tuple[str, str]:
-    """The run and the benchmark of a file."""
     folder = path.absolute().parent
     return (folder.parent.name, folder.name) if path.name in _NAMES else (path.stem, "–")
 
@@ -215,10 +212,3 @@ def _first_row(path: Path) -> dict[str, Any]:
     except UserError:
         return {}
     return row if isinstance(row, dict) else {}
-
-
-def _kind_of(problems: Path) -> Kind:
-    rows = read_jsonl(problems)
-    if any("tests_sha256" in row for row in rows):
-        raise UserError(f"{problems}: is of programs, which only a study runs (docs/grading.md)")
-    return Kind.CHOICE if any("options" in row for row in rows) else Kind.COMPLETION

@@ -2,14 +2,21 @@
 
 import dataclasses
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, check_option
 from evals.scores.loose_files import Reader, find_files
 from evals.scores.printed import Format, Values, print_rows
 from evals.statistics.power import MOST, Design, minimum_detectable_effect, problems_needed, samples_needed
 from evals.tables import numbers
 from evals.tables.layout import Column, make_table
+
+_NONE = {
+    "effect": "No difference can be detected: it would have to be above 100 points.",
+    "problems": "No number of problems suffices: the seeds alone vary more than that.",
+    "samples": "No number of samples suffices: the problems, or the seeds, alone vary more than that.",
+}
 
 
 def make_design(
@@ -24,12 +31,9 @@ def make_design(
     # Nothing that lies within 0 and 1 varies more: a difference by 1, p (1 - p) of two policies by 0.5, a mean by 0.5.
     most = {"effect-sd": (effect_sd, 1.0), "sampling-variance": (sampling_variance, 0.5), "seed-sd": (seed_sd, 0.5)}
     for name, (value, bound) in most.items():
-        if value is not None and not 0.0 <= value <= bound:
-            raise InvalidInput(f"--{name}", "", f"is {value}", f"0 to {bound:g}, as a fraction of one")
-    if seeds < 0 or seeds == 1 or seeds > MOST:
-        raise InvalidInput("--seeds", "", f"is {seeds}", f"0, for two given policies, or 2 to {MOST}")
-    if seed_sd and not seeds:
-        raise InvalidInput("--seed-sd", "", f"is {seed_sd} without --seeds", "both of them, or neither")
+        check_option(name, value, value is None or 0.0 <= value <= bound, f"0 to {bound:g}, as a fraction of one")
+    check_option("seeds", seeds, seeds == 0 or 2 <= seeds <= MOST, f"0, for two given policies, or 2 to {MOST}")
+    check_option("seed-sd", f"{seed_sd} without --seeds", seeds or not seed_sd, "both of them, or neither")
     try:
         if pilot is None:
             if effect_sd is None or sampling_variance is None:
@@ -61,17 +65,14 @@ class Size:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
-        accepted = {
-            "alpha": (1e-9 <= self.alpha <= 0.5, "1e-9 to 0.5"),
-            "power": (self.alpha < self.power <= 1.0 - 1e-9, "above alpha, below 1"),
-            "problems": (self.problems is None or 2 <= self.problems <= MOST, f"2 to {MOST}"),
-            "samples": (self.samples is None or 1 <= self.samples <= MOST, f"1 to {MOST}"),
-            "effect": (self.effect is None or 0.0 < self.effect <= 1.0, "above 0, up to 1, as a fraction of one"),
-        }
-        for name, (is_accepted, words) in accepted.items():
-            if not is_accepted:
-                raise InvalidInput(f"--{name}", "", f"is {getattr(self, name)}", words)
-        given = 3 - (self.effect, self.problems, self.samples).count(None)
+        effect, problems, samples, alpha, power = dataclasses.astuple(self)
+        check_option("alpha", alpha, 1e-9 <= alpha <= 0.5, "1e-9 to 0.5")
+        check_option("power", power, alpha < power <= 1.0 - 1e-9, "above alpha, below 1")
+        check_option("problems", problems, problems is None or 2 <= problems <= MOST, f"2 to {MOST}")
+        check_option("samples", samples, samples is None or 1 <= samples <= MOST, f"1 to {MOST}")
+        words = "above 0, up to 1, as a fraction of one"
+        check_option("effect", effect, effect is None or 0.0 < effect <= 1.0, words)
+        given = 3 - (effect, problems, samples).count(None)
         if given != 2:
             options = "--effect, --problems, --samples"
             raise InvalidInput(options, "", f"{given} of them given", "two, the third is worked out")
@@ -92,17 +93,14 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
     sizes = {"effect": effect, "problems": problems, "samples": samples, "alpha": alpha, "power": power}
     row = {"worked_out": asked, **sizes, **dataclasses.asdict(design)}
 
-    def number(value: int | None) -> str:
+    def or_none(value: int | None) -> str:
         return "none suffices" if value is None else str(value)
 
-    def percent(value: float | None) -> str:
-        return "none" if value is None else numbers.percent(value)
-
     columns: list[Column[Values]] = [
-        Column("Worked out", lambda row: row["worked_out"]),
-        Column("Effect (pp)", lambda row: row["effect"], percent),
-        Column("Problems", lambda row: row["problems"], number),
-        Column("Samples", lambda row: row["samples"], number),
+        Column("Worked out", itemgetter("worked_out")),
+        Column("Effect (pp)", lambda row: "none" if row["effect"] is None else numbers.percent(row["effect"])),
+        Column("Problems", itemgetter("problems"), or_none),
+        Column("Samples", itemgetter("samples"), or_none),
         Column("Level", lambda row: f"{row['alpha']:g}"),
         Column("Power", lambda row: f"{row['power']:g}"),
         Column("Effect SD", lambda row: f"{row['effect_sd']:.3f}"),
@@ -113,11 +111,7 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
         "For one comparison; over several benchmarks Holm asks for more, at worst what the level divided by their "
         "number gives."
     ]
-    if effect is None:
-        notes.append("No difference can be detected: it would have to be above 100 points.")
-    if problems is None:
-        notes.append("No number of problems suffices: the seeds alone vary more than that.")
-    if samples is None:
-        notes.append("No number of samples suffices: the problems, or the seeds, alone vary more than that.")
+    if sizes[asked] is None:
+        notes.append(_NONE[asked])
     table = make_table("power", "What a comparison can detect", columns, [row], notes)
     print_rows(form, [row], table, "plan")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from evals.core.comparisons import Claim, Comparison
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, check_option
 from evals.core.records import ALL_BENCHMARKS, Weighting, extraction_note
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.scores.loose_files import Reader, find_seeds
@@ -21,7 +22,7 @@ from evals.statistics.average import estimate_average
 from evals.statistics.weighting import weighting_text, weights_of
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, csv_text, make_table, markdown
-from evals.tables.main import difference_text
+from evals.tables.main import tested_columns
 
 Format = Literal["table", "json", "csv"]
 Values = Mapping[str, Any]
@@ -29,8 +30,7 @@ FEWEST_UNEQUAL_SAMPLES = 4
 """With different numbers of samples on the sides; with 1 against 8, up to 12 % of true nulls were rejected at 5 %."""
 _FEW_PROBLEMS = 20
 """Below this the correction of an interval for skewness is coarse; coverage holds (docs/evaluation.md)."""
-Sides = Mapping[str, Sequence[Sequence[GradedRun]]]
-"""A and B: for each seed, its files of grades."""
+Sides = Mapping[str, Sequence[Sequence[GradedRun]]]  # A and B: for each seed, its files of grades
 
 
 def print_rows(form: Format, rows: Sequence[Values], table: Table, key: str) -> None:
@@ -71,59 +71,47 @@ def print_scores(
     ``k`` is that of pass@k, maj@k and G-Pass@k, half of the samples if there is none; ``threshold`` the share of the k
     samples that has to be correct for G-Pass@k.
     """
-    if not 0.5 <= confidence < 1.0:
-        raise InvalidInput("--confidence", "", f"is {confidence}", "0.5 up to 1, 1 excluded")
-    if not 0.0 < threshold <= 1.0:
-        raise InvalidInput("--threshold", "", f"is {threshold}", "above 0, up to 1")
+    check_option("confidence", confidence, 0.5 <= confidence < 1.0, "0.5 up to 1, 1 excluded")
+    check_option("threshold", threshold, 0.0 < threshold <= 1.0, "above 0, up to 1")
     graded = reader.read(paths)
     rows = [_score(run_file, k, threshold, confidence) for run_file in graded]
     for run in dict.fromkeys(run_file.run for run_file in graded):
         members = [run_file for run_file in graded if run_file.run == run]
         if len({run_file.benchmark for run_file in members}) == len(members) > 1:
             rows.append(_mean_score(run, members, confidence, weighting))
+    is_mean = any(row["benchmark"] == ALL_BENCHMARKS for row in rows)
+    lacks_interval = any(row["confidence_interval"] is None for row in rows)
+    has_few = any(row["problems"] < _FEW_PROBLEMS and row["confidence_interval"] for row in rows)
+    unverified = ", ".join(str(run_file.path) for run_file in graded if not run_file.hashes)
     notes = [
         "Per cent but for problems, samples and tokens. SE and interval: over problems, their samples are clusters. "
-        "docs/evaluation.md says what each number means."
+        "docs/evaluation.md says what each number means.",
+        is_mean and f"all: the mean over benchmarks, {weighting_text(weighting)}.",
+        lacks_interval and f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted.",
+        has_few and f"Fewer than {_FEW_PROBLEMS} problems: an end of the interval may lie 4 to 8 SE from the average.",
+        extraction_note(run_file.benchmark for run_file in graded if run_file.by_last_statement),
+        unverified and f"Read without a manifest that vouches for its bytes: {unverified}.",
     ]
-    if any(row["benchmark"] == ALL_BENCHMARKS for row in rows):
-        notes.append(f"all: the mean over benchmarks, {weighting_text(weighting)}.")
-    if any(row["confidence_interval"] is None for row in rows):
-        notes.append(f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted.")
-    if any(row["problems"] < _FEW_PROBLEMS and row["confidence_interval"] for row in rows):
-        notes.append(f"Fewer than {_FEW_PROBLEMS} problems: an end of the interval may lie 4 to 8 SE from the average.")
-    notes.append(extraction_note(run_file.benchmark for run_file in graded if run_file.by_last_statement))
-    unverified = [str(run_file.path) for run_file in graded if not run_file.hashes]
-    if unverified:
-        notes.append(f"Read without a manifest that vouches for its bytes: {', '.join(unverified)}.")
     levels = sorted({level for row in rows for level in row.get("pass_at_k", {})}, key=int)
     columns = _score_columns(levels, f"{threshold:g}", f"{100 * confidence:g}")
     print_rows(form, rows, make_table("scores", "Scores", columns, rows, notes), "scores")
 
 
 def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: float) -> dict[str, Any]:
-    """The score of one file."""
     n, counts, rows = graded.samples, graded.counts, graded.rows()
     levels = k or [max(1, n // 2)]
-    if min(levels) < 1 or max(levels) > n:
-        message = f"is {' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
-        raise InvalidInput("--k", "", message, f"1..{n}")
-    of_answers = {"no_answer_rate": None, "majority_at_k": dict.fromkeys(map(str, levels))}
-    majorities = {"majority_at_k": {str(level): majority_of(rows, level) for level in levels}}
-    return {
-        "run": graded.run,
-        "benchmark": graded.benchmark,
-        "file": str(graded.path),
-        "verified": bool(graded.hashes),
-        "problems": len(graded.grades),
-        "samples_per_problem": n,
-        "confidence": confidence,
-        **measure(rows, confidence),
-        "pass_at_k": {str(level): float(pass_at_k(counts, n, level)) for level in levels},
-        "g_pass_at_k": {
-            f"{number}_{threshold:g}": float(g_pass_at_k(counts, n, number, threshold)) for number in levels
-        },
-        **(majorities if graded.has_answers else of_answers),
-    }
+    found = f"{' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
+    check_option("k", found, min(levels) >= 1 and max(levels) <= n, f"1..{n}")
+    row = {"run": graded.run, "benchmark": graded.benchmark, "file": str(graded.path), "verified": bool(graded.hashes)}
+    row |= {"problems": len(graded.grades), "samples_per_problem": n, "confidence": confidence}
+    row |= measure(rows, confidence)
+    row["pass_at_k"] = {str(level): float(pass_at_k(counts, n, level)) for level in levels}
+    of_threshold = {level: float(g_pass_at_k(counts, n, level, threshold)) for level in levels}
+    row["g_pass_at_k"] = {f"{level}_{threshold:g}": value for level, value in of_threshold.items()}
+    if not graded.has_answers:
+        row["no_answer_rate"] = None
+    row["majority_at_k"] = {str(level): majority_of(rows, level) if graded.has_answers else None for level in levels}
+    return row
 
 
 def _mean_score(run: str, members: Sequence[GradedRun], confidence: float, weighting: Weighting) -> dict[str, Any]:
@@ -135,17 +123,10 @@ def _mean_score(run: str, members: Sequence[GradedRun], confidence: float, weigh
     rates = [np.array([member.counts]) / member.samples for member in members]
     weights = weights_of(weighting, {member.benchmark: len(member.grades) for member in members})
     average = estimate_average(rates, samples, is_fixed=True, confidence=confidence, weights=weights)
-    return {
-        "run": run,
-        "benchmark": ALL_BENCHMARKS,
-        "weighting": weighting,
-        "problems": sum(len(member.grades) for member in members),
-        "samples_per_problem": samples[0] if len(set(samples)) == 1 else None,
-        "confidence": confidence,
-        "average_at_k": average.value,
-        "standard_error": average.standard_error,
-        "confidence_interval": average.confidence_interval,
-    }
+    problems, alike = sum(len(member.grades) for member in members), samples[0] if len(set(samples)) == 1 else None
+    row: dict[str, Any] = {"run": run, "benchmark": ALL_BENCHMARKS, "weighting": weighting, "problems": problems}
+    row |= {"samples_per_problem": alike, "confidence": confidence, "average_at_k": average.value}
+    return row | {"standard_error": average.standard_error, "confidence_interval": average.confidence_interval}
 
 
 def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> list[Column[Values]]:
@@ -155,25 +136,25 @@ def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> li
     def not_judged(row: Values) -> float | None:
         return row["timeout_rate"] + row["unparsable_rate"] if "timeout_rate" in row else None
 
-    def of_levels(header: str, key: str, ending: str = "") -> list[Column[Values]]:
-        def column(level: str) -> Column[Values]:
-            return Column(header.format(k=level), lambda row: row.get(key, {}).get(f"{level}{ending}"), numbers.percent)
+    def rate(header: str, key: str) -> Column[Values]:
+        return Column(header, lambda row: row.get(key), numbers.percent)
 
-        return [column(level) for level in levels]
+    def at(header: str, key: str, level: str, ending: str = "") -> Column[Values]:
+        return Column(header, lambda row: row.get(key, {}).get(f"{level}{ending}"), numbers.percent)
 
     return [
-        Column("Run", lambda row: row["run"]),
-        Column("Benchmark", lambda row: row["benchmark"]),
-        Column("Problems", lambda row: row["problems"]),
+        Column("Run", itemgetter("run")),
+        Column("Benchmark", itemgetter("benchmark")),
+        Column("Problems", itemgetter("problems")),
         Column("n", lambda row: row["samples_per_problem"] or "mixed"),
-        Column(f"avg@n, {confidence} %", lambda row: row, with_interval),
-        Column("SE", lambda row: row["standard_error"], numbers.percent),
-        Column("Sampling SE", lambda row: row.get("sampling_standard_error"), numbers.percent),
-        *of_levels("pass@{k}", "pass_at_k"),
-        *of_levels("maj@{k}", "majority_at_k"),
-        *of_levels(f"G-Pass@{{k}} ({threshold})", "g_pass_at_k", f"_{threshold}"),
-        Column("Truncated", lambda row: row.get("truncation_rate"), numbers.percent),
-        Column("No answer", lambda row: row.get("no_answer_rate"), numbers.percent),
+        Column(f"avg@n, {confidence} %", with_interval),
+        rate("SE", "standard_error"),
+        rate("Sampling SE", "sampling_standard_error"),
+        *(at(f"pass@{level}", "pass_at_k", level) for level in levels),
+        *(at(f"maj@{level}", "majority_at_k", level) for level in levels),
+        *(at(f"G-Pass@{level} ({threshold})", "g_pass_at_k", level, f"_{threshold}") for level in levels),
+        rate("Truncated", "truncation_rate"),
+        rate("No answer", "no_answer_rate"),
         Column("Not judged", not_judged, numbers.percent),
         Column("Tokens", lambda row: row.get("mean_tokens"), numbers.decimal),
     ]
@@ -220,7 +201,9 @@ def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
     for seed, files in seeds.items():
         for file in files:
             problems = frozenset(file.grades)
-            names = [_names_of(problems, others) for others in seeds.values()]
+            names = [
+                sorted(one.benchmark for one in others if one.grades.keys() == problems) for others in seeds.values()
+            ]
             name = file.benchmark if all(each_side == names[0] for each_side in names) else ""
             members = by_problems.setdefault((problems, name), {})
             if seed in members:
@@ -254,52 +237,38 @@ def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
     return benchmarks
 
 
-def _names_of(problems: frozenset[ProblemId], files: Sequence[GradedRun]) -> list[str]:
-    """The benchmarks that have these problem ids, by name."""
-    return sorted(file.benchmark for file in files if file.grades.keys() == problems)
-
-
 def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settings) -> Table:
-    level = f"{100 * settings.confidence:g}"
+    difference, *tests = tested_columns(f"A - B (pp), {100 * settings.confidence:g} %", lambda row: row)
     columns: list[Column[Comparison]] = [
-        Column("Benchmark", lambda row: row.benchmark),
-        Column("Problems", lambda row: row.problems),
-        Column("A (%)", lambda row: row.method_average, numbers.percent),
-        Column("B (%)", lambda row: row.against_average, numbers.percent),
-        Column(f"A - B (pp), {level} %", lambda row: row, difference_text),
-        Column("SE (pp)", lambda row: row.standard_error, numbers.percent),
-        Column("p", lambda row: row.p_value, numbers.p_value),
-        Column("p (Holm)", lambda row: row.p_value_holm, numbers.p_value),
-        Column("MDE (pp)", lambda row: row.minimum_detectable_effect, numbers.percent),
+        Column("Benchmark", attrgetter("benchmark")),
+        Column("Problems", attrgetter("problems")),
+        Column("A (%)", attrgetter("method_average"), numbers.percent),
+        Column("B (%)", attrgetter("against_average"), numbers.percent),
+        difference,
+        Column("SE (pp)", attrgetter("standard_error"), numbers.percent),
+        *tests,
         Column("A is", lambda row: row.verdict.value),
     ]
     names = [f"{side}: {', '.join(seed[0].run for seed in seeds)}" for side, seeds in sides.items()]
-    claim = {
-        Claim.METHODS: "The claim is about methods: training seeds add to every error.",
-        Claim.CHECKPOINTS: "The claim is about these two checkpoints; it says nothing about other training seeds.",
-    }[settings.claim]
-    samples = sorted({file.samples for seeds in sides.values() for files in seeds for file in files})
+    claim = "methods: training seeds add to every error."
+    if settings.claim is Claim.CHECKPOINTS:
+        claim = "these two checkpoints; it says nothing about other training seeds."
+    graded = [file for seeds in sides.values() for seed in seeds for file in seed]
+    samples = sorted({file.samples for file in graded})
+    counts, is_of_methods = ", ".join(map(str, samples)), settings.claim is Claim.METHODS
+    given = f"{''.join(settings.given[:1])} has one run and counts as one given policy, as a base model is"
+    lacks_interval = any(row.confidence_interval is None for row in rows)
     notes = [
-        f"{'; '.join(names)}. {claim}",
+        f"{'; '.join(names)}. The claim is about {claim}",
         "Paired by problem; p: the larger of sign flips and t; Holm over the benchmarks. MDE: the true difference "
         "found in 80 % of comparisons of this size, before Holm. Not distinguishable is not equal.",
+        settings.given and is_of_methods and f"{given}: its seed adds no error.",
+        len(samples) > 1 and f"Samples a problem differ ({counts}): a problem's accuracy counts, not how many.",
+        extraction_note(file.benchmark for file in graded if file.by_last_statement),
+        samples[0] == 1 and is_of_methods and numbers.ONE_SAMPLE_NOTE.strip(),
+        lacks_interval and f"{numbers.NO_INTERVAL}: too few problems differ for an interval to be trusted.",
+        any(row.benchmark == ALL_BENCHMARKS for row in rows)
+        and f"all: the mean over the benchmarks, {weighting_text(settings.weighting)}, resampled within each. It is "
+        "one comparison: nothing is corrected for other methods that are compared with B.",
     ]
-    if settings.given and settings.claim is Claim.METHODS:
-        given = f"{settings.given[0]} has one run and counts as one given policy, as a base model is"
-        notes.append(f"{given}: its seed adds no error.")
-    if len(samples) > 1:
-        notes.append(
-            f"Samples a problem differ ({', '.join(map(str, samples))}): a problem's accuracy counts, not how many."
-        )
-    graded = [file for seeds in sides.values() for seed in seeds for file in seed]
-    notes.append(extraction_note(file.benchmark for file in graded if file.by_last_statement))
-    if samples[0] == 1 and settings.claim is Claim.METHODS:
-        notes.append(numbers.ONE_SAMPLE_NOTE.strip())
-    if any(row.confidence_interval is None for row in rows):
-        notes.append(f"{numbers.NO_INTERVAL}: too few problems differ for an interval to be trusted.")
-    if any(row.benchmark == ALL_BENCHMARKS for row in rows):
-        notes.append(
-            f"all: the mean over the benchmarks, {weighting_text(settings.weighting)}, resampled within each. It is "
-            "one comparison: nothing is corrected for other methods that are compared with B."
-        )
     return make_table("comparison", "A against B", columns, rows, notes)

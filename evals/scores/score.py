@@ -96,11 +96,10 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path, 
     Args:
         disjoint: says which problems have one topic, or are near copies (:mod:`evals.problems.disjoint`).
     """
-    known, inputs, scores = {run.run: run for run in read_runs(runs)}, [runs], dict[str, Score]()
-    checked = read_json(disjoint) if disjoint else {}
+    known, scores = {run.run: run for run in read_runs(runs)}, dict[str, Score]()
+    inputs, checked = ([runs, disjoint], read_json(disjoint)) if disjoint else ([runs], {})
     topics = checked.get("topics", {})
     groups = list(topics.values()) or checked.get("repeated", [])
-    inputs += [disjoint] if disjoint else []
     graded = map(read_graded_run, grades)
     for entry in chain([first := next(graded)], graded):
         about = f"{entry.path}: run {entry.run}"
@@ -174,5 +173,4 @@ def majority_of(rows: Sequence[Sequence[Grade]], k: int | None = None) -> float:
 
 
 def _rate(flags: Iterable[bool]) -> float:
-    """The fraction of true values."""
     return float(np.mean(list(flags)))

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from scipy.special import gammaln
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 
-def check_counts(correct_counts: npt.ArrayLike, samples: int) -> npt.NDArray[np.int64]:
+def check_counts(correct_counts: npt.ArrayLike, samples: int) -> IntArray:
     """Return the counts of correct samples as an integer array [..., N]; a ValueError says what is wrong with them."""
     counts = np.asarray(correct_counts)
     if samples < 1:
@@ -68,7 +69,7 @@ def _hypergeometric_tail(samples: int, k: int, needed: int) -> FloatArray:
     scipy.stats.hypergeom has it too, but takes longer to import than most jobs to run.
     """
 
-    def log_choose(total: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> FloatArray:
+    def log_choose(total: IntArray, chosen: IntArray) -> FloatArray:
         # Infinite at 0 and below, so what cannot be chosen has a chance of 0.
         return np.asarray(gammaln(total + 1) - gammaln(chosen + 1) - gammaln(total - chosen + 1))
 
@@ -100,7 +101,6 @@ def majority_at_k(
 
 
 def _majority_value(votes: Sequence[str | None], verdicts: Sequence[bool], k: int | None) -> float:
-    """Expected accuracy of one problem's vote."""
     k = len(votes) if k is None else k
     if not 1 <= k <= len(votes):
         raise ValueError(f"k must lie in 1..{len(votes)}, got {k}")

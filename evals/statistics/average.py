@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,16 +49,9 @@ def estimate_average(
     by_seed = tuple(weighted_mean([values.mean(axis=1) for values in strata], relative).tolist())
     masks = base_masks(bases)
     nothing = [np.zeros((len(masks), values.shape[1])) for values in strata]
-    estimate = estimate_difference(
-        strata,
-        nothing,
-        treatment_is_fixed=is_fixed,
-        control_is_fixed=True,
-        weights=relative,
-        samples=(samples, samples),
-        clusters=known,
-        bases=(bases, bases and sorted(set(bases))),
-    )
+    options: dict[str, Any] = {"samples": (samples, samples), "bases": (bases, bases and sorted(set(bases)))}
+    options |= {"weights": relative, "clusters": known, "treatment_is_fixed": is_fixed, "control_is_fixed": True}
+    estimate = estimate_difference(strata, nothing, **options)
     value, error = float(estimate.estimate), float(estimate.standard_error)
     if np.isnan(error):
         return Average(value, by_seed)

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 
-Clusters = npt.NDArray[np.int64] | None
+Clusters = IntArray | None
 
 
 def label(problem_ids: Sequence[str | int], groups: Collection[Collection[str | int]]) -> Clusters:
@@ -50,7 +50,7 @@ def joined(clusters: Sequence[Clusters], sizes: Sequence[int]) -> Clusters:
     """The clusters of benchmarks that are taken for one, of so many problems each."""
     if all(labels is None for labels in clusters):
         return None
-    parts, first = list[npt.NDArray[np.int64]](), 0
+    parts, first = list[IntArray](), 0
     for labels, size in zip(clusters, sizes, strict=True):
         parts.append(first + (np.arange(size) if labels is None else labels))
         first = int(parts[-1].max()) + 1

@@ -30,8 +30,7 @@ from evals.statistics.accuracy import FloatArray
 from evals.statistics.clusters import Clusters, cluster_values
 from evals.statistics.weighting import weights_or_alike
 
-Bases = Sequence[int] | None
-"""The base model that each seed [S] of a method started from; None where there is one."""
+Bases = Sequence[int] | None  # the base model that each seed [S] of a method started from; None where there is one
 _SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom overflow from about e^-300 on.
 
 
@@ -160,15 +159,9 @@ def estimate_difference(
     """
     if not treatment or len(treatment) != len(control):
         raise ValueError(f"the methods cover {len(treatment)} and {len(control)} benchmarks")
-    return estimate_combination(
-        (treatment, control),
-        (1.0, -1.0),
-        fixed=(treatment_is_fixed, control_is_fixed),
-        weights=weights,
-        samples=samples,
-        clusters=clusters,
-        bases=bases,
-    )
+    options: dict[str, Any] = {"weights": weights, "samples": samples, "clusters": clusters, "bases": bases}
+    fixed = treatment_is_fixed, control_is_fixed
+    return estimate_combination((treatment, control), (1.0, -1.0), fixed=fixed, **options)
 
 
 def estimate_combination(
@@ -196,9 +189,8 @@ def estimate_combination(
     for benchmark in zip(*strata, strict=True):
         sizes = [values.shape[-1] for values in benchmark]
         if len(set(sizes)) > 1 or sizes[0] < 2:
-            raise ValueError(
-                f"a benchmark has {' and '.join(map(str, sizes))} problems; two or more of the same needed"
-            )
+            counts = " and ".join(map(str, sizes))
+            raise ValueError(f"a benchmark has {counts} problems; two or more of the same needed")
     relative, bases = weights_or_alike(weights, len(strata[0])), bases or [None] * len(strata)
     shares = [1.0 / sum(relative) * weight for weight in relative]
     is_fixed = [False] * len(strata) if fixed is None else fixed

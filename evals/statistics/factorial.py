@@ -11,6 +11,7 @@ An effect is estimated by a weighted sum of the cells' scores. Two effects are a
 (Box and Hunter 1961, Technometrics 3).
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,8 +23,7 @@ from evals.core.config.methods import Factorial
 from evals.core.errors import NotAccepted
 from evals.statistics.accuracy import FloatArray
 
-Cell = tuple[int, ...]
-"""The number of the level of each factor; 0 is the first."""
+Cell = tuple[int, ...]  # the number of the level of each factor; 0 is the first
 Term = tuple[tuple[int, int], ...]
 """The levels that are meant, as (factor, level): one for a main effect, two for an interaction."""
 _ZERO = 1e-9
@@ -40,21 +40,14 @@ class Effect:
 
 @dataclass(frozen=True)
 class Design:
-    """A regular fraction of the factors of two levels, crossed with all levels of the others, less impossible cells.
+    """A regular fraction of the factors of two levels, crossed with all levels of the others, less impossible cells."""
 
-    Attributes:
-        factors: factor -> its levels.
-        generators: a factor of two levels -> those whose product it is (Box and Hunter 1961).
-        excluded: combinations of levels that no cell may have.
-    """
-
-    factors: Mapping[str, Sequence[str]]
-    generators: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    excluded: Sequence[Mapping[str, str]] = ()
+    factors: Mapping[str, Sequence[str]]  # factor -> its levels
+    generators: Mapping[str, Sequence[str]] = field(default_factory=dict)  # a factor -> those whose product it is
+    excluded: Sequence[Mapping[str, str]] = ()  # combinations of levels that no cell may have
 
     @classmethod
     def of(cls, factorial: Factorial) -> "Design":
-        """Take the design that a study declares."""
         factors = {factor.name: [level.level for level in factor.levels] for factor in factorial.factors}
         return cls(factors, factorial.generators, factorial.excluded)
 
@@ -66,7 +59,7 @@ class Design:
     def possible(self) -> list[Cell]:
         """All combinations of levels that are not excluded."""
         cells = product(*(range(len(levels)) for levels in self.factors.values()))
-        return [cell for cell in cells if not any(self._has(cell, levels) for levels in self.excluded)]
+        return [cell for cell in cells if not any(out.items() <= self.levels(cell).items() for out in self.excluded)]
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -81,10 +74,6 @@ class Design:
     def levels(self, cell: Cell) -> dict[str, str]:
         """The name of each factor's level in a cell."""
         return {name: of[number] for (name, of), number in zip(self.factors.items(), cell, strict=True)}
-
-    def _has(self, cell: Cell, levels: Mapping[str, str]) -> bool:
-        known = zip(self.factors.items(), cell, strict=True)
-        return all(of[level] == levels[factor] for (factor, of), level in known if factor in levels)
 
     @cached_property
     def words(self) -> list[frozenset[str]]:
@@ -112,19 +101,15 @@ class Design:
 
     def _definition(self, term: Term) -> FloatArray | None:
         """The weights of the possible cells [F] that define an effect; None where no cells have it."""
-        weights, count, known = dict.fromkeys(self.possible, 0.0), 0, set(self.possible)
+        weights, count = dict.fromkeys(self.possible, 0.0), 0
         for cell in self.possible:
-            corners: dict[tuple[int, ...], Cell] = {(): cell}
-            for factor, level in term:
-                corners |= {
-                    (*raised, factor): (*corner[:factor], level, *corner[factor + 1 :])
-                    for raised, corner in corners.items()
-                }
-            if any(cell[factor] for factor, _ in term) or not known.issuperset(corners.values()):
-                continue
-            count += 1
-            for raised, corner in corners.items():
-                weights[corner] += (-1) ** (len(term) - len(raised))
+            corners = {cell: (-1) ** len(term)}
+            for place in term:
+                corners |= {_with(corner, *place): -sign for corner, sign in corners.items()}
+            if not any(cell[factor] for factor, _ in term) and weights.keys() >= corners.keys():
+                count += 1
+                for corner, sign in corners.items():
+                    weights[corner] += sign
         return np.array([*weights.values()]) / count if count else None
 
     def _column(self, term: Term) -> FloatArray:
@@ -159,8 +144,8 @@ class Design:
             NotAccepted: the cells do not tell effects apart.
         """
         fitted, matrix, fit = self._model
-        for factor, name in enumerate(self.names):
-            for level in range(1, len(self.factors[name])):
+        for factor, levels in enumerate(self.factors.values()):
+            for level in range(1, len(levels)):
                 if ((factor, level),) not in fitted:
                     self._refuse(((factor, level),))
         others = [term for order in (1, 2, 3) for term in self.terms(order) if term not in fitted]
@@ -171,13 +156,9 @@ class Design:
             weights = definition @ matrix @ fit
             if not np.allclose(weights @ matrix[self._taken], definition @ matrix, atol=_ZERO):
                 self._refuse(term)
-            biases = {other: self._column(other) for other in others}
-            aliases = [
-                other
-                for other, column in biases.items()
-                if abs(weights @ column[self._taken] - definition @ column) > _ZERO
-            ]
-            effects.append(Effect(term, weights, tuple(aliases)))
+            columns = {other: self._column(other) for other in others}
+            biases = {other: weights @ of[self._taken] - definition @ of for other, of in columns.items()}
+            effects.append(Effect(term, weights, tuple(other for other in biases if abs(biases[other]) > _ZERO)))
         return effects
 
     def check(self, combinations: Iterable[Mapping[str, str]]) -> None:
@@ -206,8 +187,7 @@ class Design:
         last, parts = self.cell(levels), {}
         for index, factor in enumerate(self.names):
             if last[index]:
-                alone = (*first[:index], last[index], *first[index + 1 :])
-                without = (*last[:index], 0, *last[index + 1 :])
+                alone, without = _with(first, index, last[index]), _with(last, index, 0)
                 parts[factor] = (fitted(alone) - fitted(first) + fitted(last) - fitted(without)) / 2.0
         return parts
 
@@ -222,7 +202,7 @@ class Design:
 
     def describe(self) -> list[str]:
         """The design in sentences: its size, its fraction, what is excluded and what is aliased with what."""
-        every = int(np.prod([len(of) for of in self.factors.values()]))
+        every = math.prod(map(len, self.factors.values()))
         sizes = [f"{factor} ({', '.join(of)})" for factor, of in self.factors.items()]
         lines = [f"{len(self.cells)} of {every} cells of {'; '.join(sizes)}."]
         if left_out := every - len(self.possible):
@@ -237,12 +217,17 @@ class Design:
         lines.append(f"{main} main effects and {len(self.effects) - main} two-way interactions are estimated.")
         together = [(effect.term, *(term for term in effect.aliases if len(term) < 3)) for effect in self.effects]
         chains = "; ".join(" = ".join(map(self.label, terms)) for terms in together if len(terms) > 1)
-        alone = "None of them is aliased with another one."
-        lines.append(f"Aliased, only their sum is known: {chains}." if chains else alone)
+        aliased = f"Aliased, only their sum is known: {chains}."
+        lines.append(aliased if chains else "None of them is aliased with another one.")
         if higher := sum(any(len(term) == 3 for term in effect.aliases) for effect in self.effects):
-            taken = "which are taken to be 0"
-            lines.append(f"Aliased with three-way interactions, {taken}: {higher}; the table names them.")
+            lines.append(
+                f"Aliased with three-way interactions, which are taken to be 0: {higher}; the table names them."
+            )
         return lines
+
+
+def _with(cell: Cell, factor: int, level: int) -> Cell:
+    return (*cell[:factor], level, *cell[factor + 1 :])
 
 
 def _is_multiple(column: FloatArray, other: FloatArray) -> bool:

@@ -25,13 +25,11 @@ from evals.statistics.weighting import weighted_mean, weights_or_alike
 MINIMUM_INFORMATIVE_PROBLEMS = 8
 """Fewest problems with a success, and fewest with a failure, from which an interval is computed."""
 
-_HIDDEN_TAIL = 7.5
-"""The skewness of N accuracies is too small by about 1 + 7.5 / N: the far tail is seldom among them."""
+_HIDDEN_TAIL = 7.5  # the skewness of N accuracies is too small by about 1 + 7.5 / N: the far tail is seldom among them
 _STRETCH, _SHRINK, _FORGETTING = 0.8, 0.5, 0.6
 """Shares by which the ends move if an interval is only just given; standard deviations over which that fades."""
 
-Ends = tuple[FloatArray, FloatArray]
-"""The lower and the upper end of intervals [...]."""
+Ends = tuple[FloatArray, FloatArray]  # the lower and the upper end of intervals [...]
 
 
 def t_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
@@ -129,22 +127,18 @@ def _moments(
     strata: Sequence[FloatArray], shares: Sequence[float]
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Variance, degrees of freedom and skewness of the mean over benchmarks [...], and Wilson's weight."""
-    spreads = [values.var(axis=-1, ddof=1) for values in strata]
-    variances = [
-        share**2 * spread / values.shape[-1] for share, values, spread in zip(shares, strata, spreads, strict=True)
-    ]
+    spreads, sizes = [values.var(axis=-1, ddof=1) for values in strata], [values.shape[-1] for values in strata]
+    variances = [share**2 * spread / size for share, size, spread in zip(shares, sizes, spreads, strict=True)]
     thirds = [
         share**3 * ((values - values.mean(axis=-1, keepdims=True)) ** 3).mean(axis=-1) / values.shape[-1] ** 2
         for share, values in zip(shares, strata, strict=True)
     ]
     # The plain second moment goes with the plain third one; the variance itself is the unbiased one.
-    plain = sum(
-        variance * (values.shape[-1] - 1) / values.shape[-1] for values, variance in zip(strata, variances, strict=True)
-    )
+    plain = sum(variance * (size - 1) / size for size, variance in zip(sizes, variances, strict=True))
     largest = [values.mean(axis=-1) * (1.0 - values.mean(axis=-1)) for values in strata]
     variance = np.asarray(sum(variances))
     with np.errstate(invalid="ignore"):
-        freedom = variance**2 / sum(v**2 / (s.shape[-1] - 1) for v, s in zip(variances, strata, strict=True))
+        freedom = variance**2 / sum(v**2 / (size - 1) for v, size in zip(variances, sizes, strict=True))
         skewness = np.asarray(sum(thirds)) / np.asarray(plain) ** 1.5
         weight = np.sqrt(np.minimum(weighted_mean(spreads, shares) / weighted_mean(largest, shares), 1.0))
     return variance, freedom, skewness, weight

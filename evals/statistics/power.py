@@ -1,9 +1,8 @@
 """The power of comparisons: detectable differences, and the problems or samples that a difference needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +11,7 @@ from scipy.special import chdtri, ndtr
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference, pooled
 
-MOST = 10_000_000
-"""Beyond this many problems or samples the answer is: none suffices."""
+MOST = 10_000_000  # beyond this many problems or samples the answer is: none suffices
 
 
 _DRAWS = (0.5 + np.outer(np.arange(1, 4097), 1.1347241384015194 ** -np.arange(1.0, 6.0))) % 1.0
@@ -84,7 +82,6 @@ class Design:
     seeds: int = 0  # training seeds of each method; 0 compares two given policies
 
     def __post_init__(self) -> None:
-        """Refuse variances that cannot be."""
         if min(self.effect_sd, self.sampling_variance, self.seed_sd, self.seeds) < 0:
             raise ValueError(f"variances and seeds must not be negative: {self}")
         if self.seeds == 1:
@@ -93,7 +90,7 @@ class Design:
     @classmethod
     def from_accuracies(
         cls, treatment: npt.ArrayLike, control: npt.ArrayLike, samples: int, seed_sd: float = 0.0, seeds: int = 0
-    ) -> Design:
+    ) -> Self:
         """Estimate the variances from a pilot: two policies' per-problem accuracies [N] from ``samples`` each."""
         if samples < 2:  # one cannot tell sampling noise from difficulty
             raise ValueError("a pilot needs at least two samples per problem")

@@ -2,7 +2,8 @@
 
 Scores of a few seeds order methods that are equal by chance, so two studies of the same truth disagree. A correlation
 between them says nothing without the one that a study would have with its own repetition, by other seeds. And only two
-methods whose order is certain in both studies can be said to be inverted.
+methods whose order is certain in both studies can be said to be inverted. Decision accuracy is tau in other units: the
+share of pairs of methods that a small study orders as another one does.
 """
 
 import math
@@ -12,6 +13,7 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference
@@ -51,7 +53,7 @@ def kendall_tau(one: npt.ArrayLike, other: npt.ArrayLike) -> FloatArray:
     return np.asarray((signs[0] * signs[1]).sum(axis=(-2, -1)) / (count * (count - 1)))
 
 
-def repeated_tau(study: Means, generator: np.random.Generator, draws: int) -> tuple[float, float]:
+def repeated_tau(study: Means, generator: Generator, draws: int) -> tuple[float, float]:
     """The tau of a study with its own repetition by other seeds: the median, and what 95 % of repetitions exceed.
 
     Both have noise, the study that is at hand and its repetition: either's means are drawn, with Student's t.
@@ -59,6 +61,37 @@ def repeated_tau(study: Means, generator: np.random.Generator, draws: int) -> tu
     noise = generator.standard_t(study.freedoms, size=(2, draws, len(study.means)))
     median, least = np.quantile(kendall_tau(*(study.means + study.errors * noise)), [0.5, 0.05])
     return float(median), float(least)
+
+
+def decision_accuracy(
+    study: Means, others: Sequence[Means], generator: np.random.Generator, draws: int
+) -> tuple[float, tuple[float, float]]:
+    """The share of pairs of methods that the other studies order as the study does, with a 95 % interval over seeds.
+
+    A mean over the other studies; a pair that is equal on a side counts as half (DataDecide, arXiv 2504.11393, has no
+    such pairs). For the interval the means of every study are drawn, with Student's t: so it holds the noise of both
+    twice, and lies lower than the share where methods are nearly equal.
+    """
+
+    def share(means: FloatArray, of_others: Sequence[FloatArray]) -> FloatArray:
+        return np.asarray(np.mean([(1.0 + kendall_tau(means, other)) / 2.0 for other in of_others], axis=0))
+
+    def drawn(of: Means) -> FloatArray:
+        return of.means + of.errors * generator.standard_t(of.freedoms, size=(draws, len(of.means)))
+
+    low, high = np.quantile(share(drawn(study), [drawn(other) for other in others]), [0.025, 0.975])
+    return float(share(study.means, [other.means for other in others])), (float(low), float(high))
+
+
+def signal_to_noise(study: Means) -> float:
+    """The largest difference between methods' means over the standard deviation between seeds, pooled over methods.
+
+    After arXiv 2508.13144, whose noise is that of a run's last checkpoints; here it is that of other seeds. Of k
+    methods that are equal, with n seeds each, it is about the range of k standard normal numbers over the root of n.
+    """
+    variances = study.errors**2 * (study.freedoms + 1.0)
+    noise = math.sqrt(float(np.average(variances, weights=study.freedoms)))
+    return float(np.ptp(study.means)) / noise if noise else math.inf
 
 
 def inversions(studies: Sequence[Sequence[Difference]]) -> dict[tuple[int, int, int], float]:

@@ -4,20 +4,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.clusters import Clusters
 from evals.statistics.difference import Bases, base_masks
 from evals.statistics.weighting import weights_or_alike
 
-EXACT_PROBLEMS = 20
-"""Up to this many problems all sign flips are enumerated."""
+EXACT_PROBLEMS = 20  # up to this many problems all sign flips are enumerated
 _FLIPS_AT_ONCE = 2_000
 
 
-def draw_problems(
-    problems: int, generator: np.random.Generator, resamples: int, clusters: Clusters = None
-) -> npt.NDArray[np.int64]:
+def draw_problems(problems: int, generator: Generator, resamples: int, clusters: Clusters = None) -> IntArray:
     """Draw problems with replacement: their counts in each bootstrap replicate [resamples, N]; rows sum to N.
 
     Of problems in ``clusters`` as many clusters are drawn as there are, each as a whole; rows then sum to about N.
@@ -30,8 +28,8 @@ def draw_problems(
 def bootstrap_differences(
     treatment: Sequence[npt.ArrayLike],
     control: Sequence[npt.ArrayLike],
-    draws: Sequence[npt.NDArray[np.int64]],
-    generator: np.random.Generator,
+    draws: Sequence[IntArray],
+    generator: Generator,
     *,
     treatment_is_fixed: bool = False,
     control_is_fixed: bool = False,
@@ -68,9 +66,7 @@ def bootstrap_differences(
     return total / sum(relative)
 
 
-def _resampled_means(
-    accuracies: FloatArray, drawn: npt.NDArray[np.int64], generator: np.random.Generator, samples: int | None
-) -> FloatArray:
+def _resampled_means(accuracies: FloatArray, drawn: IntArray, generator: Generator, samples: int | None) -> FloatArray:
     """Mean accuracy of each seed in each replicate [R, S], for accuracies [S, N] and drawn problems [R, N]."""
     if samples is None:
         return np.asarray(drawn @ accuracies.T / drawn.sum(axis=1, keepdims=True))
@@ -80,7 +76,7 @@ def _resampled_means(
 
 
 def choice_variance(
-    held_out: npt.ArrayLike, means: npt.ArrayLike, generator: np.random.Generator, resamples: int = 2_000
+    held_out: npt.ArrayLike, means: npt.ArrayLike, generator: Generator, resamples: int = 2_000
 ) -> float:
     """The variance of the mean [K] that is chosen, by the best of the scores ``held_out`` [K, S, N] on other problems.
 
@@ -92,7 +88,7 @@ def choice_variance(
     return float(np.asarray(means)[scores.argmax(axis=1)].var())
 
 
-def sign_flip_p_values(contributions: npt.ArrayLike, generator: np.random.Generator, permutations: int) -> FloatArray:
+def sign_flip_p_values(contributions: npt.ArrayLike, generator: Generator, permutations: int) -> FloatArray:
     """Two-sided p-values [...] of sign-flip permutation by problem.
 
     If the two methods are exchangeable within a problem, the sign of each problem's difference is a coin toss. The
@@ -125,7 +121,7 @@ def _exact_p_value(contributions: FloatArray) -> float:
     return float(np.mean(np.abs(sums) >= _threshold(contributions)))
 
 
-def _monte_carlo_p_values(contributions: FloatArray, generator: np.random.Generator, permutations: int) -> FloatArray:
+def _monte_carlo_p_values(contributions: FloatArray, generator: Generator, permutations: int) -> FloatArray:
     """p-values from random sign assignments, common to all rows [M, N]."""
     threshold = _threshold(contributions)
     hits = np.zeros(len(contributions))

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 from scipy.special import betaincinv
 
 from evals.core.comparisons import FALL, Fall
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.difference import estimate_difference
 
 _SHORTEST_WINDOW = 5
@@ -81,9 +82,7 @@ def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> Flo
     return np.asarray(above.mean(axis=-1))
 
 
-def draw_seeds(
-    shape: tuple[int, int], generator: np.random.Generator, resamples: int, *, together: bool
-) -> npt.NDArray[np.int64]:
+def draw_seeds(shape: tuple[int, int], generator: Generator, resamples: int, *, together: bool) -> IntArray:
     """Seeds drawn with replacement [R, S, M]: for each benchmark by itself, as rliable does, or ``together`` for all.
 
     A seed is one policy on every benchmark, so its scores go up and down together. Drawn for each benchmark alone they
@@ -95,7 +94,7 @@ def draw_seeds(
 
 
 def stratified_bootstrap(
-    scores: npt.ArrayLike, statistic: Callable[[FloatArray], FloatArray], draws: npt.NDArray[np.int64]
+    scores: npt.ArrayLike, statistic: Callable[[FloatArray], FloatArray], draws: IntArray
 ) -> FloatArray:
     """A statistic [R, ...] of scores [S, M] whose seeds were drawn anew [R, S, M]."""
     values = np.asarray(scores, dtype=np.float64)

@@ -8,14 +8,13 @@ is made, and B how steeply it is made. Fits are least squares. Uncertainty is th
 other seeds (jackknife), each with its own degrees of freedom, as in :mod:`evals.statistics.difference`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.difference import Difference, pooled
 
 FEATURES = ("ceiling", "log_exponent", "log_midpoint", "log_compute", "second_half_error")
@@ -94,7 +93,6 @@ class Course:
     accuracies: FloatArray
 
     def curve(self) -> Curves:
-        """The fit to all seeds."""
         means = self.accuracies.mean(axis=2)
         return fit_curves(self.compute.ravel(), means[:, 1:].reshape(1, -1), means[:, :1].mean(axis=0))
 
@@ -132,27 +130,19 @@ class CourseEstimate:
             return np.full(len(self.values), np.nan)
         return np.asarray((seeds - 1) * self.without_seed.var(axis=0))
 
-    def uncertain(self, problems: int) -> Difference:
-        """The features with their variances, of ``problems`` problems."""
-        return self._against(None, problems)
-
-    def less(self, other: CourseEstimate, problems: int) -> Difference:
-        """The features less those of another method, whose problems were drawn alike."""
-        return self._against(other, problems)
-
-    def _against(self, other: CourseEstimate | None, problems: int) -> Difference:
+    def less(self, other: Self | None, problems: int) -> Difference:
+        """The features with their variances, of so many problems, less those of another method with the same draws."""
         arms = [self] if other is None else [self, other]
         values, replicates = self.values, self.replicates
         if other is not None:
             values, replicates = values - other.values, replicates - other.replicates
-        seed_variance, freedom = pooled(
-            [arm.seed_variance for arm in arms], [max(len(arm.without_seed) - 1, 1) for arm in arms]
-        )
+        freedoms_of_seeds = [max(len(arm.without_seed) - 1, 1) for arm in arms]
+        seed_variance, freedom = pooled([arm.seed_variance for arm in arms], freedoms_of_seeds)
         freedoms = np.full(len(values), problems - 1.0)
         return Difference(values, replicates.var(axis=0, ddof=1), freedoms, seed_variance, freedom)
 
 
-def estimate_course(course: Course, draws: npt.NDArray[np.int64], target: float) -> CourseEstimate:
+def estimate_course(course: Course, draws: IntArray, target: float) -> CourseEstimate:
     """Estimate the features of a method; ``draws`` [R, N] are problems drawn anew, the same for every method.
 
     ``target`` is the score of ``log_compute``.
@@ -160,12 +150,9 @@ def estimate_course(course: Course, draws: npt.NDArray[np.int64], target: float)
     seeds, _, problems = course.accuracies.shape
     means = course.accuracies.mean(axis=2)
     replicates = np.moveaxis(course.accuracies @ draws.T, 2, 0) / problems  # [R, S, 1 + T]
+    whole = _features(course.compute, means[None], target)[0]
     without = [
         _features(np.delete(course.compute, seed, 0), np.delete(means, seed, 0)[None], target)[0]
         for seed in range(seeds if seeds > 1 else 0)
     ]
-    return CourseEstimate(
-        _features(course.compute, means[None], target)[0],
-        _features(course.compute, replicates, target),
-        np.array(without or [_features(course.compute, means[None], target)[0]]),
-    )
+    return CourseEstimate(whole, _features(course.compute, replicates, target), np.array(without or [whole]))

@@ -12,15 +12,15 @@ with the probability that the comparison was given, whatever rule ends the study
 all looks share, makes the looks more alike than independent seeds do, and so errs on the safe side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
@@ -94,9 +94,9 @@ class Repetitions:
         difference: Difference,
         seeds: tuple[int, int],
         rule: StoppingRule,
-        of_method: np.random.Generator,
-        of_reference: np.random.Generator,
-    ) -> Repetitions:
+        of_method: Generator,
+        of_reference: Generator,
+    ) -> Self:
         """Repeat the comparison of ``difference``, which has so many ``seeds`` of the method and of the reference."""
         freedom, counts = float(difference.problem_freedom), np.array(rule.looks, dtype=np.float64)
         freedoms_at_look = counts - difference.bases  # seed s starts from base model (s - 1) mod bases + 1

@@ -1,7 +1,8 @@
 """The table of the audits: how much could not be judged, and how far a second grader agrees."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +11,7 @@ from evals.core.audits import Audit, BenchmarkAudit, SecondOpinion
 from evals.core.errors import InvalidInput
 from evals.core.records import Run, extraction_note, read_runs
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, make_table, write_table
+from evals.tables.layout import Column, Table, field_of, make_table, write_table
 
 _COUNTS = ("samples", "correct", "truncated", "no_answer", "timeouts", "unparsable", "other_failures")
 _SECOND = ("compared", "failed", "only_ours", "only_second")
@@ -52,14 +53,10 @@ def write_audit_table(audits: Sequence[Path], runs: Path, out: Path) -> None:
     """Write how much was not judged, and where a second grader differs."""
     by_run = read_audits(audits, read_runs(runs))
     rows = [
-        {
-            "run": row.run,
-            "benchmark": benchmark,
-            **{key: getattr(row, key) for key in _COUNTS},
-            "no_second_because": row.no_second_because,
-            **{key: getattr(row.second, key, None) for key in _SECOND},
-            "disagreement": _disagreement(row),
-        }
+        {"run": row.run, "benchmark": benchmark}
+        | {key: getattr(row, key) for key in (*_COUNTS, "no_second_because")}
+        | {key: getattr(row.second, key, None) for key in _SECOND}
+        | {"disagreement": _disagreement(row)}
         for benchmark, members in by_run.by_benchmark.items()
         for row in members
     ]
@@ -84,26 +81,18 @@ def sentence(audits: Audits) -> str:
     apart = sum(second.only_ours + second.only_second for second in judged)
     failed = sum(row.unparsable + row.timeouts + row.other_failures for row in rows)
     compared = sum(second.compared for second in judged)
-    asked = (
-        f"A second grader disagrees on {apart:,} of {compared:,} samples." if judged else "No second grader was asked."
-    )
-    total = sum(row.samples for row in rows)
+    words = f"A second grader disagrees on {apart:,} of {compared:,} samples."
+    asked, total = words if judged else "No second grader was asked.", sum(row.samples for row in rows)
     return f"{asked} Of all {total:,} samples {failed:,} could not be judged, and count as wrong."
 
 
 def own_audit_table(audits: Sequence[Audit], second_grader: str, extraction: str = "") -> Table:
     """Lay out the audits of files of one's own, a row per file, and then the samples on which the graders differ."""
-    notes = [
-        _note(second_grader, 1.0),
-        "Ours: our grader, asked now; a file's own verdicts are not looked at.",
-        extraction,
-    ]
+    ours = "Ours: our grader, asked now; a file's own verdicts are not looked at."
+    notes = [_note(second_grader, 1.0), ours, extraction]
     for row in audits:
-        differing = row.second.disagreements if row.second else ()
-        if differing:
-            listed = "; ".join(
-                f"{opinion.problem_id} {opinion.sample}: {opinion.ours}, {opinion.second}" for opinion in differing
-            )
+        if differing := row.second.disagreements if row.second else ():
+            listed = "; ".join(f"{one.problem_id} {one.sample}: {one.ours}, {one.second}" for one in differing)
             notes.append(f"{row.run}, where they differ (problem, sample: ours, second): {listed}.")
     return make_table("audit", "Audit of the grades", _columns("Run"), audits, notes)
 
@@ -120,30 +109,26 @@ def _note(second_grader: str, share: float) -> str:
 
 
 def _columns(first: str) -> list[Column[Audit]]:
-    def share(header: str, count: str) -> Column[Audit]:
-        def value(row: Audit) -> float | None:
+    def share(count: str) -> Column[Audit]:
+        def text(row: Audit) -> str:
             number = getattr(row, count)
-            return None if number is None else number / row.samples
+            return numbers.percent(None if number is None else number / row.samples)
 
-        return Column(header, value, numbers.percent)
+        return Column({"timeouts": "Timed out"}.get(count, count.replace("_", " ").capitalize()), text)
 
-    def second(count: str) -> Callable[[Audit], int | None]:
-        return lambda row: getattr(row.second, count, None)
+    def second(header: str, count: str) -> Column[Audit]:
+        return Column(header, field_of(attrgetter("second"), count), numbers.whole)
 
+    compared = second("Compared", "compared")
     return [
-        Column(first, lambda row: row.run),
-        Column("Samples", lambda row: row.samples),
-        share("Correct", "correct"),
-        share("Truncated", "truncated"),
-        share("No answer", "no_answer"),
-        share("Unparsable", "unparsable"),
-        share("Timed out", "timeouts"),
-        share("Other failures", "other_failures"),
-        Column("Compared", lambda row: row.no_second_because or numbers.whole(second("compared")(row))),
+        Column(first, attrgetter("run")),
+        Column("Samples", attrgetter("samples")),
+        *map(share, ("correct", "truncated", "no_answer", "unparsable", "timeouts", "other_failures")),
+        Column("Compared", lambda row: row.no_second_because or numbers.whole(compared.value(row))),
         Column("Disagree", _disagreement, numbers.percent),
-        Column("Only ours (count)", second("only_ours"), numbers.whole),
-        Column("Only second (count)", second("only_second"), numbers.whole),
-        Column("Second failed (count)", second("failed"), numbers.whole),
+        second("Only ours (count)", "only_ours"),
+        second("Only second (count)", "only_second"),
+        second("Second failed (count)", "failed"),
     ]
 
 

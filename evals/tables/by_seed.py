@@ -1,5 +1,7 @@
 """The table of every run on every benchmark: ``tables/by_seed.*``."""
 
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
@@ -21,18 +23,11 @@ def write_by_seed_table(results: Results, out: Path) -> None:
     for benchmark in results.benchmarks:
         for run in results.runs:
             score = results.scores[run.run, benchmark]
-            rows.append(
-                {
-                    **dict(run),
-                    "benchmark": benchmark,
-                    "samples_per_problem": k,
-                    **{name: getattr(score, name) for name in _BY_SEED},
-                    **interval_columns(score.confidence_interval),
-                    **{f"pass_at_{n}": value for n, value in score.pass_at_k.items()},
-                    "sampling_standard_error": score.sampling_standard_error,
-                    **{f"g_pass_at_{k}_{share}": value for share, value in score.g_pass_at_k.items()},
-                }
-            )
+            row = {**dict(run), "benchmark": benchmark, "samples_per_problem": k}
+            row |= {name: getattr(score, name) for name in _BY_SEED} | interval_columns(score.confidence_interval)
+            row |= {f"pass_at_{n}": value for n, value in score.pass_at_k.items()}
+            row["sampling_standard_error"] = score.sampling_standard_error
+            rows.append(row | {f"g_pass_at_{k}_{share}": value for share, value in score.g_pass_at_k.items()})
     frame = pd.DataFrame(rows).astype({"seed": "Int64"})  # nullable: the base model has no seed
     write_table(out, by_seed_tables(results), frame, results.sources)
 
@@ -47,31 +42,30 @@ def by_seed_tables(results: Results) -> list[Table]:
         f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted."
     )
     notes = [note, results.clusters_note, results.extraction_note]
+    caption = f"Per cent. Brackets: {level} % intervals over problems, of one run."
 
     def pass_column(n: str) -> Column[Score]:
         return Column(f"pass@{n}", lambda score: score.pass_at_k.get(n), numbers.percent)
+
+    def average(score: Score) -> str:
+        return numbers.percent_with_interval(score.average_at_k, score.confidence_interval)
+
+    def page(benchmark: str, score: Score) -> str:
+        return responses_page(benchmark, run=score.run)
 
     tables = []
     for benchmark in results.benchmarks:
         scores = [results.scores[run.run, benchmark] for run in results.runs]
         levels = sorted({key for score in scores for key in score.pass_at_k} - {"1"}, key=int)  # pass@1 is avg@k
         columns: list[Column[Score]] = [
-            Column("Run", lambda score: score.run),
-            Column(
-                f"avg@{k}",
-                lambda score: numbers.percent_with_interval(score.average_at_k, score.confidence_interval),
-                link=lambda score, benchmark=benchmark: responses_page(benchmark, run=score.run),  # type: ignore[misc]
-            ),
+            Column("Run", attrgetter("run")),
+            Column(f"avg@{k}", average, link=partial(page, benchmark)),
             *map(pass_column, levels),
-            Column(f"maj@{k}", lambda score: score.majority_at_k, numbers.percent),
-            Column("Truncated", lambda score: score.truncation_rate, numbers.percent),
-            Column("No answer", lambda score: score.no_answer_rate, numbers.percent),
+            Column(f"maj@{k}", attrgetter("majority_at_k"), numbers.percent),
+            Column("Truncated", attrgetter("truncation_rate"), numbers.percent),
+            Column("No answer", attrgetter("no_answer_rate"), numbers.percent),
             Column("Not judged", lambda score: score.unparsable_rate + score.timeout_rate, numbers.percent),
-            Column("Tokens a sample", lambda score: score.mean_tokens, numbers.decimal),
+            Column("Tokens a sample", attrgetter("mean_tokens"), numbers.decimal),
         ]
-        title, caption = (
-            f"{benchmark}: every run",
-            f"Per cent. Brackets: {level} % intervals over problems, of one run.",
-        )
-        tables.append(make_table(f"by_seed_{benchmark}", title, columns, scores, notes, caption))
+        tables.append(make_table(f"by_seed_{benchmark}", f"{benchmark}: every run", columns, scores, notes, caption))
     return tables

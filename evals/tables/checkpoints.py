@@ -1,7 +1,8 @@
 """The table of the last and of the best policy of every training, where a study chooses the best on a benchmark."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,13 +11,11 @@ import pandas as pd
 
 from evals.core.comparisons import Comparison
 from evals.core.errors import UserError
-from evals.core.records import BASE, Chosen, Condition
+from evals.core.records import ALL_BENCHMARKS, BASE, Chosen, Condition
 from evals.results import Results, read_results
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import Column, Table, field_of, interval_columns, make_table, table_frame, write_table
 from evals.tables.main import average_text, difference_text
-
-_MARK = " †"
 
 
 @dataclass(frozen=True)
@@ -25,24 +24,13 @@ class Checkpoints:
 
     condition: Condition
     results: Results
-    choices: tuple[Chosen, ...]  # of each seed; none for the last policies
+    choices: tuple[Chosen, ...] = ()  # of each seed; none for the last policies
 
     @property
     def kind(self) -> str:
-        """The policies that the row shows: base, last or best."""
-        return BASE if self.condition.method == BASE else "best" if self.choices else "last"
+        """The policies that the row shows: last or best; nothing of a base model."""
+        return numbers.NOTHING if self.condition.method == BASE else "best" if self.choices else "last"
 
-    @property
-    def steps(self) -> str:
-        """The steps of the chosen policies, a seed each."""
-        return " ".join(str(choice.step) for choice in self.choices)
-
-    @property
-    def chosen_average(self) -> float | None:
-        """The mean over seeds of the averages by which the policies were chosen."""
-        return fmean(choice.averages[str(choice.step)] for choice in self.choices) if self.choices else None
-
-    @property
     def comparison(self) -> Comparison | None:
         return self.results.comparison(self.condition, self.results.reference_method)
 
@@ -73,12 +61,12 @@ def write_checkpoints_table(
 
 def _rows(last: Results, best: Results, chosen: Mapping[str, Chosen]) -> list[Checkpoints]:
     """The last and the best policies of each method, one after the other; the base model first."""
-    best_conditions = {(condition.model, condition.method): condition for condition in best.conditions}
     rows = []
     for condition in last.conditions:
-        rows.append(Checkpoints(condition, last, ()))
+        rows.append(Checkpoints(condition, last))
         if condition.method != BASE:
-            other = best_conditions[condition.model, condition.method]
+            other = best.condition(condition.method, condition.model)
+            assert other is not None, "the best policies are of every method"
             rows.append(Checkpoints(other, best, tuple(chosen[run.run] for run in other.runs)))
     return rows
 
@@ -88,9 +76,59 @@ def checkpoint_tables(rows: Sequence[Checkpoints]) -> tuple[list[Table], pd.Data
     last, best = rows[0].results, next(row for row in rows if row.choices)
     selected, k = best.choices[0].benchmark, best.choices[0].samples_per_problem
     among = sorted({len(choice.averages) for row in rows for choice in row.choices})
-    others = [name for name in last.benchmarks if name != selected]
-    columns = _columns(last, selected, others)
+    others, versus = [name for name in last.benchmarks if name != selected], Checkpoints.comparison
     number = " to ".join(map(str, dict.fromkeys([among[0], among[-1]])))  # fewer where a training stopped early
+
+    def average(row: Checkpoints, name: str = ALL_BENCHMARKS) -> str:
+        mark, of_row = " †" if row.choices and name in (selected, ALL_BENCHMARKS) else "", row.results.average
+        value = of_row(row.condition, name)
+        return (average_text(value) if name == ALL_BENCHMARKS else numbers.percent(value.value)) + mark
+
+    def on_all(row: Checkpoints) -> dict[str, Any]:
+        average = row.results.average(row.condition)
+        return {"average": average.value, **interval_columns(average.confidence_interval)}
+
+    def on_each(row: Checkpoints) -> dict[str, Any]:
+        of_choice = {"selected_on": row.choices[0].benchmark if row.choices else None, "chosen_average": chosen(row)}
+        names = row.results.benchmarks
+        return of_choice | {name: row.results.average(row.condition, name).value for name in names}
+
+    def chosen(row: Checkpoints) -> float | None:
+        """The mean over seeds of the averages by which the policies were chosen."""
+        return fmean(choice.averages[str(choice.step)] for choice in row.choices) if row.choices else None
+
+    without = Column[Checkpoints](
+        f"Without {selected} (%)", lambda row: average_text(row.results.average_over(row.condition, others))
+    )
+    of_policy: list[Column[Checkpoints]] = [
+        Column("Method", lambda row: row.condition.title),
+        Column(
+            "Checkpoint", lambda row: row.kind, csv=lambda kind: {"checkpoint": kind.replace(numbers.NOTHING, BASE)}
+        ),
+    ]
+    columns: list[Column[Checkpoints]] = [
+        Column("", lambda row: row.condition.model, csv="model"),
+        Column("", lambda row: row.condition.method, csv="method"),
+        *of_policy,
+        Column(
+            "After step",
+            lambda row: " ".join(str(choice.step) for choice in row.choices),
+            lambda steps: steps or numbers.NOTHING,
+            "steps",
+        ),
+        Column(f"avg@{last.k} (%)", lambda row: row, average, on_all),
+        *([without] if others else []),
+        Column(f"Versus {last.reference_title} (pp)", versus, difference_text),
+        Column("", field_of(versus, "difference"), csv="difference"),
+        Column("p (Holm)", field_of(versus, "p_value_holm"), numbers.p_value, "p_value_holm"),
+        Column(
+            f"Verdict versus {last.reference_title}", lambda row: row.results.verdict(row.condition) or numbers.NOTHING
+        ),
+        Column("", field_of(versus, "verdict"), csv="verdict"),
+        Column("", lambda row: row, csv=on_each),
+        Column(f"{selected}, choice (%)", chosen, numbers.percent),
+        Column(f"{selected}, scored (%)", partial(average, name=selected)),
+    ]
     note = (
         f"best: of {number} policies along each training, the last among them, the one with the highest avg@{k} on "
         f"{selected}, of equals the earliest. †: selected on. The largest of so many numbers is also the luckiest: the "
@@ -99,7 +137,7 @@ def checkpoint_tables(rows: Sequence[Checkpoints]) -> tuple[list[Table], pd.Data
         f"{f'; the mean without {selected} is not selected on' if others else ''}. Best policies are compared with "
         "best ones, last with last. After step: of each seed."
     )
-    by_benchmark = [*_POLICY, *(Column(name, _score_on(name, selected)) for name in last.benchmarks)]
+    by_benchmark = [*of_policy, *(Column(name, partial(average, name=name)) for name in last.benchmarks)]
     title, notes = "The last and the best policy of every training", [note, last.extraction_note]
     title_by_benchmark, marked = f"avg@{last.k} by benchmark (%)", ["†: selected on.", last.extraction_note]
     tables = [
@@ -107,60 +145,3 @@ def checkpoint_tables(rows: Sequence[Checkpoints]) -> tuple[list[Table], pd.Data
         make_table("checkpoints_by_benchmark", title_by_benchmark, by_benchmark, rows, marked),
     ]
     return tables, table_frame(columns, rows)
-
-
-_POLICY: list[Column[Checkpoints]] = [
-    Column("Method", lambda row: row.condition.title),
-    Column("Checkpoint", lambda row: row.kind, lambda kind: numbers.NOTHING if kind == BASE else kind, "checkpoint"),
-]
-
-
-def _columns(last: Results, selected: str, others: Sequence[str]) -> list[Column[Checkpoints]]:
-    """The columns of the table and of the CSV file, which has every benchmark, too."""
-
-    def on_all(row: Checkpoints) -> dict[str, Any]:
-        average = row.results.average(row.condition)
-        return {"average": average.value, **interval_columns(average.confidence_interval)}
-
-    def on_each(row: Checkpoints) -> dict[str, Any]:
-        return {name: row.results.average(row.condition, name).value for name in row.results.benchmarks}
-
-    def mean_text(row: Checkpoints) -> str:
-        return average_text(row.results.average(row.condition)) + (_MARK if row.choices else "")
-
-    without = Column[Checkpoints](
-        f"Without {selected} (%)", lambda row: average_text(row.results.average_over(row.condition, others))
-    )
-    return [
-        Column("", lambda row: row.condition.model, csv="model"),
-        Column("", lambda row: row.condition.method, csv="method"),
-        *_POLICY,
-        Column("After step", lambda row: row.steps, lambda steps: steps or numbers.NOTHING, "steps"),
-        Column(f"avg@{last.k} (%)", lambda row: row, mean_text, on_all),
-        *([without] if others else []),
-        Column(
-            f"Versus {last.reference_title} (pp)",
-            lambda row: row.comparison,
-            difference_text,
-            lambda compared: {"difference": getattr(compared, "difference", None)},
-        ),
-        Column("p (Holm)", lambda row: getattr(row.comparison, "p_value_holm", None), numbers.p_value, "p_value_holm"),
-        Column(
-            f"Verdict versus {last.reference_title}", lambda row: row.results.verdict(row.condition) or numbers.NOTHING
-        ),
-        Column("", lambda row: getattr(row.comparison, "verdict", None), csv="verdict"),
-        Column("", lambda row: row.choices[0].benchmark if row.choices else None, csv="selected_on"),
-        Column(f"{selected}, choice (%)", lambda row: row.chosen_average, numbers.percent, "chosen_average"),
-        Column(f"{selected}, scored (%)", _score_on(selected, selected)),
-        Column("", lambda row: row, csv=on_each),
-    ]
-
-
-def _score_on(name: str, selected: str) -> Callable[[Checkpoints], str]:
-    """Make the function of a row's score on a benchmark, with a mark where it was selected on."""
-
-    def text(row: Checkpoints) -> str:
-        mark = _MARK if row.choices and name == selected else ""
-        return numbers.percent(row.results.average(row.condition, name).value) + mark
-
-    return text

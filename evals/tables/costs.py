@@ -1,9 +1,8 @@
 """The cost of a run, from its training metrics and from the benchmark files that Snakemake measures each job into."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -37,35 +36,30 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
     ``costs`` has ``{stage}/...tsv``, one file a job; ``training`` has ``{run}/metrics.parquet``, and ``samples`` beside
     it ``{run}/{benchmark}/manifest.json``.
     """
-    per_run = [run_cost(run, benchmarks, costs, training) for run in condition.runs]
-
-    def mean(name: str) -> Any:
-        values = [getattr(cost, name) for cost in per_run]
-        return None if None in values else sum(values) / len(values)
-
-    names = ("tokens_generated", "optimizer_steps", "training_seconds", "training_cpu_seconds", "evaluation_seconds")
-    memory = _largest([cost.peak_memory_mebibytes for cost in per_run])
-    return Cost(**{name: mean(name) for name in names}, peak_memory_mebibytes=memory)
+    per_run = [astuple(run_cost(run, benchmarks, costs, training)) for run in condition.runs]
+    *others, memory = zip(*per_run, strict=True)
+    means = [None if None in values else sum(values) / len(values) for values in others]
+    return Cost(*[*means, _largest(memory)])
 
 
 def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
     """Read the cost of one run; arguments as for :func:`condition_cost`."""
     details = [read_manifest(path, "samples").details for path in _sample_manifests(run, benchmarks, training)]
-    jobs = [read_benchmark_file(path) for path in evaluation_files(run, costs)]
-    (sampling_seconds, _), (grading_seconds, _) = jobs
+    (sampling_seconds, sampling_memory), (grading_seconds, grading_memory) = (
+        read_benchmark_file(path) for path in evaluation_files(run, costs)
+    )
     evaluation_seconds = None
     if sampling_seconds is not None and grading_seconds is not None:
         sampled = sum(recorded.get("sampling_seconds", 0.0) for recorded in details)
         evaluation_seconds = max(sampled, sampling_seconds) + grading_seconds
     peaks = [recorded["peak_memory_bytes"] / 2**20 for recorded in details if recorded.get("peak_memory_bytes")]
-    memory = _largest([*peaks, *(memory for _, memory in jobs)])
+    memory = _largest([*peaks, sampling_memory, grading_memory])
     if run.method == BASE:
         return Cost(None, None, None, None, evaluation_seconds, memory)
     job, metrics = _training_files(run, costs, training)
     training_seconds, training_memory = read_benchmark_file(job)
     memory = _largest([memory, training_memory])
-    columns = ["tokens_generated", "optimizer_steps", "seconds_step"]
-    frame = read_parquet(metrics, columns)
+    frame = read_parquet(metrics, columns := ["tokens_generated", "optimizer_steps", "seconds_step"])
     tokens, steps, step_seconds = frame[columns].sum().tolist()
     cpu_seconds = read_cpu_seconds(job)
     if cpu_seconds and training_seconds and training_seconds < step_seconds:
@@ -117,10 +111,9 @@ def read_cpu_seconds(path: Path) -> float | None:
     last look counts as the time before.
     """
     jobs = _read_jobs(path, "cpu_time").dropna()
-    seen = jobs["s"].where(
-        jobs["s"] < _EVERY_HALF_SECOND, jobs["s"] - (jobs["s"] - _EVERY_HALF_SECOND) % _EVERY_SECONDS
-    )
-    estimates = jobs["cpu_time"] * jobs["s"] / seen
+    seconds = jobs["s"]
+    seen = seconds.where(seconds < _EVERY_HALF_SECOND, seconds - (seconds - _EVERY_HALF_SECOND) % _EVERY_SECONDS)
+    estimates = jobs["cpu_time"] * seconds / seen
     return float(estimates.mean()) if len(estimates) and (jobs["cpu_time"] > 0).all() else None
 
 

@@ -1,9 +1,10 @@
 """Scores at equal cost: every method at the same number of tokens, and its compute-performance curve."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from evals.statistics.difference import Difference, pooled
 from evals.statistics.resampling import draw_problems, holm_of_known
 from evals.statistics.scaling import FEATURES, Course, CourseEstimate, Curves, estimate_course
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import METHOD, Column, Table, interval_columns, make_table, table_frame, write_table
 
 RESAMPLES = 300
 REACHED_GAIN = 0.8
@@ -92,12 +93,10 @@ def at_equal_tokens(results: Results, training: Path) -> tuple[float, dict[Condi
             last = max(0, int((spent <= tokens).sum()) - 1)  # step before, or the first
             nearest = frame[spent == spent[last]]
             rewards.append(float((nearest if window.empty else window)["reward_mean"].mean()))
-        costs = [
-            np.mean([np.interp(tokens, frame["tokens_generated"], frame[name]) for frame in frames])
-            for name in ("optimizer_steps", "seconds_step")
-        ]
+        then = [[np.interp(tokens, frame["tokens_generated"], frame[name]) for name in _SPENT[1:]] for frame in frames]
+        steps, seconds = (float(np.mean(costs)) for costs in zip(*then, strict=True))
         total = np.mean([frame["tokens_generated"].iloc[-1] for frame in frames])
-        methods[row] = AtEqualTokens(float(total), float(costs[0]), float(costs[1]), np.array(rewards))
+        methods[row] = AtEqualTokens(float(total), steps, seconds, np.array(rewards))
     return tokens, methods
 
 
@@ -111,7 +110,6 @@ class Fits:
 
     @property
     def problems(self) -> int:
-        """The number of held-out problems."""
         return int(next(iter(self.courses.values())).accuracies.shape[2])
 
     @cached_property
@@ -121,8 +119,7 @@ class Fits:
         return {row: estimate_course(course, draws, self.targets[row.model]) for row, course in self.courses.items()}
 
     def feature(self, row: Condition, index: int) -> _Cell:
-        """A feature of a method and its interval."""
-        return _cell(self.estimates[row].uncertain(self.problems), index)
+        return _cell(self.estimates[row].less(None, self.problems), index)
 
     def has_ceiling(self, row: Condition) -> bool:
         """Return whether the scores bend enough to say where they end: the fitted ceiling is below its bound, 1."""
@@ -136,11 +133,8 @@ class Fits:
 def fit_courses(results: Results, training: Path) -> Fits | None:
     """Fit the curve of every method; None if the study has no validation."""
     trained = candidates(results)
-    courses = {
-        row: courses_of_row["tokens_generated"]
-        for row in trained
-        if (courses_of_row := read_courses(replace(row, runs=results.held(row)), training))
-    }
+    held = {row: read_courses(replace(row, runs=results.held(row)), training) for row in trained}
+    courses = {row: by_cost["tokens_generated"] for row, by_cost in held.items() if by_cost}
     references = {row.model: row for row in courses if row.method == results.reference_method}
     if len(courses) < len(trained) or {row.model for row in trained} - {*references}:
         return None
@@ -158,17 +152,18 @@ def _cell(difference: Difference, index: int = 0) -> _Cell:
     return value, None if np.isnan(low) else (float(low), float(high))
 
 
-def _p_values(differences: Sequence[Difference], index: int = 0) -> list[float | None]:
+def _p_values(differences: Mapping[Condition, Difference], index: int = 0) -> dict[Condition, float | None]:
     """p-values after Holm over methods."""
-    values = [float(np.atleast_1d(difference.p_values())[index]) for difference in differences]
-    return holm_of_known([None if np.isnan(value) else value for value in values])
+    values = [float(np.atleast_1d(difference.p_values())[index]) for difference in differences.values()]
+    adjusted = holm_of_known([None if np.isnan(value) else value for value in values])
+    return dict(zip(differences, adjusted, strict=True))
 
 
-def _words(difference: float, p_value: float | None, more: str, less: str) -> str:
-    """The verdict of a comparison after Holm."""
-    if p_value is None or p_value > 0.05:
-        return "not distinguishable"
-    return more if difference > 0 else less
+def _references(results: Results, rows: Iterable[Condition]) -> dict[Condition, Condition]:
+    """The reference method's row on the same model, of every other method that has one."""
+    references = {row.model: row for row in rows if row.method == results.reference_method}
+    others = (row for row in rows if row.method != results.reference_method)
+    return {row: references[row.model] for row in others if row.model in references}
 
 
 def write_efficiency_table(results: Results, training: Path, out: Path) -> None:
@@ -183,27 +178,20 @@ def write_efficiency_table(results: Results, training: Path, out: Path) -> None:
 def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd.DataFrame]:
     """Lay out the tables, and the same numbers as a CSV file has them."""
     tokens, equal = at_equal_tokens(results, training)
-    reference_of = {row: (row.model, results.reference_method) for row in equal}
-    references = {(row.model, row.method): row for row in equal}
-    compared = [row for row in equal if row.method != results.reference_method and reference_of[row] in references]
-    against = {row: equal[row].less(equal[references[reference_of[row]]]) for row in compared}
-    p_values = dict(zip(compared, _p_values(list(against.values())), strict=True))
-    title = results.reference_title
+    against = {row: equal[row].less(equal[reference]) for row, reference in _references(results, equal).items()}
     columns: list[Column[Condition]] = [
-        Column("", lambda row: row.model, csv="model"),
-        Column("", lambda row: row.method, csv="method"),
-        Column("Method", lambda row: row.title, csv="title"),
+        *METHOD,
         Column("Tokens in all", lambda row: equal[row].tokens, numbers.count, "tokens"),
         Column("", lambda row: tokens, csv="equal_tokens"),
         Column("Updates", lambda row: equal[row].steps, numbers.whole, "optimizer_steps"),
         Column("Seconds", lambda row: equal[row].seconds, numbers.seconds, "seconds"),
         Column("Reward (%)", lambda row: _cell(equal[row].less(None)), _share, _written("training_reward")),
         Column(
-            f"Versus {title} (pp)",
+            f"Versus {results.reference_title} (pp)",
             against.get,
             lambda difference: _points(_cell(difference)) if difference else numbers.NOTHING,
         ),
-        Column("p (Holm)", p_values.get, numbers.p_value, "p_value_holm"),
+        Column("p (Holm)", _p_values(against).get, numbers.p_value, "p_value_holm"),
     ]
     note = (
         "Updates: optimizer steps; seconds: of training steps. Reward: on the training problems, mean of the last "
@@ -236,70 +224,70 @@ def _points(cell: _Cell) -> str:
     return numbers.NOTHING if np.isnan(cell[0]) else numbers.points_with_interval(*cell)
 
 
-def _scaled(text: Callable[[float], str]) -> Callable[[_Cell], str]:
+def _scaled(text: Callable[[float], str], cell: _Cell) -> str:
     """Show the exponential of a cell, with its interval."""
-
-    def show(cell: _Cell) -> str:
-        value, interval = cell
-        ends = numbers.NO_INTERVAL if interval is None else f"[{', '.join(text(np.exp(end)) for end in interval)}]"
-        return f"{text(float(np.exp(value)))} {ends}"
-
-    return show
+    value, interval = cell
+    ends = numbers.NO_INTERVAL if interval is None else f"[{', '.join(text(np.exp(end)) for end in interval)}]"
+    return f"{text(float(np.exp(value)))} {ends}"
 
 
 def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], list[Column[Condition]]]:
     """The parameters of every method, and its ceiling and compute against the reference method's; and the CSV's."""
-    conditions, title = list(fits.courses), results.reference_title
-    references = {row.model: row for row in conditions if row.method == results.reference_method}
-    compared = [row for row in conditions if row.method != results.reference_method and row.model in references]
-    against = {row: fits.estimates[row].less(fits.estimates[references[row.model]], fits.problems) for row in compared}
-    bounded = {row for row in compared if not (fits.has_ceiling(row) and fits.has_ceiling(references[row.model]))}
-    adjusted = {}
-    for index, known in ((_CEILING, [row for row in compared if row not in bounded]), (_COMPUTE, compared)):
-        adjusted[index] = dict(zip(known, _p_values([against[row] for row in known], index), strict=True))
+    conditions, title, pairs = list(fits.courses), results.reference_title, _references(results, fits.courses)
+    against = {row: fits.estimates[row].less(fits.estimates[other], fits.problems) for row, other in pairs.items()}
+    limited = [row for row, other in pairs.items() if fits.has_ceiling(row) and fits.has_ceiling(other)]
+    ceilings = _p_values({row: against[row] for row in limited}, _CEILING)
+    computes = _p_values(against, _COMPUTE)
+    reached = " / ".join(f"{100 * target:.0f}" for target in fits.targets.values())
+    references = [row for row in conditions if row.method == results.reference_method]
+    base = " / ".join(numbers.percent(float(fits.curves[row].base[0])) for row in references)
+    count, plain = partial(_scaled, numbers.count), partial(_scaled, lambda value: f"{value:.2f}")
 
-    def ceiling(row: Condition) -> str:
-        return _share(fits.feature(row, _CEILING)) if fits.has_ceiling(row) else "not identified"
+    def feature(index: int) -> Callable[[Condition], _Cell]:
+        return lambda row: fits.feature(row, index)
+
+    def less(index: int) -> Callable[[Condition], _Cell]:
+        return lambda row: _cell(against[row], index)
+
+    def where(
+        known: Callable[[Condition], bool], words: str, value: Callable[[Condition], Any], text: Callable[[Any], str]
+    ) -> Callable[[Condition], str]:
+        return lambda row: text(value(row)) if known(row) else words
+
+    def verdict(
+        index: int, adjusted: Mapping[Condition, float | None], more: str, less: str
+    ) -> Callable[[Condition], str]:
+        def words(row: Condition) -> str:
+            p_value, difference = adjusted.get(row), float(against[row].estimate[index])
+            return "not distinguishable" if p_value is None or p_value > 0.05 else more if difference > 0 else less
+
+        return words
 
     def is_seen(row: Condition) -> str:
         return "yes" if np.exp(fits.curves[row].log_midpoint[0]) <= fits.courses[row].compute.max() else "no"
 
-    def compute(row: Condition) -> str:
-        return _scaled(numbers.count)(fits.feature(row, _COMPUTE)) if fits.is_reached(row) else "not reached"
-
-    reached = " / ".join(f"{100 * target:.0f}" for target in fits.targets.values())
-    base = " / ".join(numbers.percent(float(fits.curves[row].base[0])) for row in references.values())
-    count, plain = _scaled(numbers.count), _scaled(lambda value: f"{value:.2f}")
+    identified, in_reach = (
+        partial(where, fits.has_ceiling, "not identified"),
+        partial(where, fits.is_reached, "not reached"),
+    )
     parameters: list[Column[Condition]] = [
         Column("Method", lambda row: row.title),
-        Column("A (%)", ceiling),
-        Column("B", lambda row: fits.feature(row, _EXPONENT), plain),
-        Column("C_mid (tokens)", lambda row: fits.feature(row, _MIDPOINT), count),
+        Column("A (%)", identified(feature(_CEILING), _share)),
+        Column("B", feature(_EXPONENT), plain),
+        Column("C_mid (tokens)", feature(_MIDPOINT), count),
         Column("C_mid within", is_seen),
-        Column(f"Tokens to {reached} %", compute),
-        Column("Second half, predicted - seen (pp)", lambda row: fits.feature(row, _HALF), _points),
+        Column(f"Tokens to {reached} %", in_reach(feature(_COMPUTE), count)),
+        Column("Second half, predicted - seen (pp)", feature(_HALF), _points),
     ]
-
-    def differ(index: int, text: Callable[[_Cell], str]) -> Callable[[Condition], str]:
-        return lambda row: text(_cell(against[row], index))
-
-    def ratio(row: Condition) -> str:
-        return differ(_COMPUTE, plain)(row) if fits.is_reached(row) else "not reached"
-
-    def verdict(index: int, more: str, less: str) -> Callable[[Condition], str]:
-        return lambda row: _words(float(against[row].estimate[index]), adjusted[index].get(row), more, less)
-
-    def ceilings(text: Callable[[Condition], str]) -> Callable[[Condition], str]:
-        return lambda row: "not identified" if row in bounded else text(row)
-
+    both = partial(where, limited.__contains__, "not identified")
     versus: list[Column[Condition]] = [
         Column("Method", lambda row: row.title),
-        Column("A (pp)", ceilings(differ(_CEILING, _points))),
-        Column("p (Holm)", adjusted[_CEILING].get, numbers.p_value),
-        Column("Ceiling", ceilings(verdict(_CEILING, "higher", "lower"))),
-        Column(f"Tokens to {reached} %, ratio", ratio),
-        Column("p (Holm) ", adjusted[_COMPUTE].get, numbers.p_value),
-        Column("Compute", verdict(_COMPUTE, "more", "less")),
+        Column("A (pp)", both(less(_CEILING), _points)),
+        Column("p (Holm)", ceilings.get, numbers.p_value),
+        Column("Ceiling", both(verdict(_CEILING, ceilings, "higher", "lower"), str)),
+        Column(f"Tokens to {reached} %, ratio", in_reach(less(_COMPUTE), plain)),
+        Column("p (Holm) ", computes.get, numbers.p_value),
+        Column("Compute", verdict(_COMPUTE, computes, "more", "less")),
     ]
     note = (
         "R = R_0 + (A - R_0) / (1 + (C_mid / C)^B) (arXiv 2510.13786): R is the score on held-out problems of the "
@@ -315,15 +303,12 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], list[Column[
     )
     caption = "Fitted to scores on held-out problems: ceiling A, exponent B, tokens C_mid to half of the gain."
     tables = [make_table("scaling", "Compute-performance curves", parameters, conditions, [note], caption)]
-    if compared:
+    if pairs:
         heading = f"Compute-performance curves against {title}"
-        tables.append(make_table("scaling_versus", heading, versus, compared, [comparison]))
-    written: list[Column[Condition]] = [
-        *(
-            Column("", partial(fits.feature, index=index), csv=_written(feature))
-            for index, feature in enumerate(FEATURES)
-        ),
-        Column("", adjusted[_CEILING].get, csv="ceiling_p_holm"),
-        Column("", adjusted[_COMPUTE].get, csv="compute_p_holm"),
+        tables.append(make_table("scaling_versus", heading, versus, list(pairs), [comparison]))
+    written = [Column("", feature(index), csv=_written(name)) for index, name in enumerate(FEATURES)]
+    of_tests: list[Column[Condition]] = [
+        Column("", ceilings.get, csv="ceiling_p_holm"),
+        Column("", computes.get, csv="compute_p_holm"),
     ]
-    return tables, written
+    return tables, [*written, *of_tests]

@@ -11,24 +11,17 @@ import pandas as pd
 
 from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
-from evals.core.records import Interval
+from evals.core.records import Condition, Interval
 from evals.tables.numbers import NOTHING
 
 Row = TypeVar("Row")
-_LINE = 118
-"""Characters of a table's row that fit into a line across both columns of a paper in nine points."""
+_LINE = 118  # characters of a table's row that fit into a line across both columns of a paper in nine points
 
-_LATEX_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
+_LATEX_SPECIAL = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"$\pm$", "–": "--",
     **{character: "\\" + character for character in "&%$#_{}"},
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    "–": "--",
-}
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,19 +55,32 @@ class Column(Generic[Row]):
     link: Callable[[Row], str] = lambda _: ""  # address of a row's cell, from the study's own folder
 
 
+METHOD: list[Column[Condition]] = [
+    Column("", lambda row: row.model, csv="model"),
+    Column("", lambda row: row.method, csv="method"),
+    Column("Method", lambda row: row.title, csv="title"),
+]
+"""The columns that say which method a row is of."""
+
+
+def field_of(record: Callable[[Row], Any], name: str) -> Callable[[Row], Any]:
+    """Make the function of a field of a row's record, such as its comparison; None where the row has no record."""
+    return lambda row: getattr(record(row), name, None)
+
+
 def make_table(
     name: str,
     title: str,
     columns: Sequence[Column[Row]],
     rows: Sequence[Row],
-    notes: Sequence[str] = (),
+    notes: Sequence[Any] = (),
     caption: str = "",
 ) -> Table:
-    """Lay out rows by the columns that have a header; empty ``notes`` are left out."""
-    columns = [column for column in columns if column.header]
-    cells = tuple(tuple(column.text(column.value(row)) for column in columns) for row in rows)
-    links = tuple(tuple(column.link(row) for column in columns) for row in rows)
-    header = tuple(column.header for column in columns)
+    """Lay out rows by the columns that have a header; ``notes`` that are empty or untrue are left out."""
+    shown = [column for column in columns if column.header]
+    cells = tuple(tuple(column.text(column.value(row)) for column in shown) for row in rows)
+    links = tuple(tuple(column.link(row) for column in shown) for row in rows)
+    header = tuple(column.header for column in shown)
     return Table(name, title, header, cells, tuple(filter(None, notes)), links, caption)
 
 
@@ -185,10 +191,9 @@ def _parts(table: Table) -> list[tuple[str, list[int]]]:
 
 
 def _latex_float(table: Table, suffix: str, columns: Sequence[int]) -> str:
-    header, *rows = [
-        f"    {' & '.join(_latex_number(row[column]) for column in columns)} \\\\\n"
-        for row in (table.header, *table.rows)
-    ]
+    chosen = [[row[column].replace("\n", " ") for column in columns] for row in (table.header, *table.rows)]
+    cells = [[re.sub(r"(?<![\w)])-(?=\d)", "$-$", escape_latex(text)) for text in row] for row in chosen]
+    header, *rows = [f"    {' & '.join(row)} \\\\\n" for row in cells]
     caption = escape_latex(f"{table.title}{', continued' if suffix else ''}. {'' if suffix else table.caption}".strip())
     notes = "" if suffix else "".join(f"% {note.replace(chr(10), ' ')}\n" for note in table.notes)
     return rf"""{notes}\begin{{table*}}[t]
@@ -205,10 +210,6 @@ def _latex_float(table: Table, suffix: str, columns: Sequence[int]) -> str:
 """
 
 
-def _latex_number(text: str) -> str:
-    return re.sub(r"(?<![\w)])-(?=\d)", "$-$", escape_latex(text.replace("\n", " ")))
-
-
 def escape_latex(text: str) -> str:
     """Text as LaTeX prints it literally."""
-    return "".join(_LATEX_SPECIAL.get(character, character) for character in text)
+    return text.translate(_LATEX_SPECIAL)

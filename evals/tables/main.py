@@ -1,8 +1,9 @@
-"""The main table, with a row for each method, its uncertainty and its cost; and the table of every run by itself."""
+"""The main table, with a row for each method, its uncertainty and its cost; and what is said below it."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -16,13 +17,13 @@ from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results, read_results
 from evals.statistics.average import Average
-from evals.tables import numbers
+from evals.tables import layout, numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
-from evals.tables.layout import Column, Table, interval_columns, make_table, responses_page, table_frame, write_table
+from evals.tables.families import signal_note
+from evals.tables.layout import METHOD, Column, Row, Table, field_of, interval_columns, make_table
 from evals.tables.robust import Falls, falls_note, falls_of
 
 Costs = Mapping[Condition, Cost]
-_METHOD: Column[Condition] = Column("Method", lambda condition: condition.title)
 _ANGLES = ("degrees", "floor_degrees", "slope_degrees")
 _COMPARED = ("difference", "standard_error", "p_value", "p_value_holm", "minimum_detectable_effect", "verdict")
 _STOPPED = ("falls_p_value", "falls_p_value_holm", "falls", "median_unbiased", "undecided")
@@ -30,7 +31,7 @@ _STOPPED = ("falls_p_value", "falls_p_value_holm", "falls", "median_unbiased", "
 
 def responses_of(benchmark: str, condition: Condition) -> str:
     """The address of a method's responses to a benchmark."""
-    return responses_page(benchmark, column=f"{condition.model}-{condition.method}")
+    return layout.responses_page(benchmark, column=f"{condition.model}-{condition.method}")
 
 
 def main_columns(
@@ -43,20 +44,26 @@ def main_columns(
 
     ``decoded`` are the results by further decodings, by their names.
     """
-    k = results.k
     *compared, verdict = compared_columns(results)
     known_falls = {} if results.fallen is None else falls
+    # A mean over several leads to these, below it on the page.
+    several = len(results.benchmarks) > 1
+
+    def cost(header: str, name: str, text: Callable[[Any], str]) -> Column[Condition]:
+        return Column(header, lambda row: getattr(costs[row], name), text, name)
+
     return [
-        Column("Method", lambda row: row, lambda row: row.title, partial(_condition_cells, results)),
+        *METHOD,
+        Column("", lambda row: " ".join(map(str, row.seeds)), csv="seeds"),
+        Column("", lambda row: " ".join(run.run for run in row.runs), csv="runs"),
+        Column("", lambda row: results.k, csv="samples_per_problem"),
+        Column("", lambda row: results.confidence, csv="confidence"),
         Column(
-            f"avg@{k} (%)",
+            f"avg@{results.k} (%)",
             lambda row: row,
             lambda row: average_text(results.average(row)),
             partial(_average_cells, results),
-            # A mean over several leads to these, below it on the page.
-            (lambda row: "#benchmarks")
-            if len(results.benchmarks) > 1
-            else partial(responses_of, results.benchmarks[0]),
+            (lambda row: "#benchmarks") if several else partial(responses_of, results.benchmarks[0]),
         ),
         *_pass_at_k(results),
         *(_decoded_column(name, by_name) for name, by_name in decoded.items()),
@@ -72,27 +79,23 @@ def main_columns(
         ),
         verdict,
         Column("Seeds", lambda row: len(row.seeds) or numbers.NOTHING),
-        Column("Tokens", lambda row: costs[row].tokens_generated, numbers.count, "tokens_generated"),
-        Column("Updates", lambda row: costs[row].optimizer_steps, numbers.whole, "optimizer_steps"),
-        Column("Train (s)", lambda row: costs[row].training_seconds, numbers.seconds, "training_seconds"),
-        Column("CPU (s)", lambda row: costs[row].training_cpu_seconds, numbers.seconds, "training_cpu_seconds"),
-        Column("Eval (s)", lambda row: costs[row].evaluation_seconds, numbers.seconds, "evaluation_seconds"),
-        Column("Memory (MiB)", lambda row: costs[row].peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
+        cost("Tokens", "tokens_generated", numbers.count),
+        cost("Updates", "optimizer_steps", numbers.whole),
+        cost("Train (s)", "training_seconds", numbers.seconds),
+        cost("CPU (s)", "training_cpu_seconds", numbers.seconds),
+        cost("Eval (s)", "evaluation_seconds", numbers.seconds),
+        cost("Memory (MiB)", "peak_memory_mebibytes", numbers.whole),
         Column("", known_falls.get, csv=lambda fallen: {"fell": len(fallen.runs) if fallen else None}),
     ]
 
 
 def _pass_at_k(results: Results) -> list[Column[Condition]]:
     """The column of the chance that one of k responses is right, where there are several and methods."""
-    name = f"pass@{results.k}"
-    value = results.by_problem(name) if results.has_methods else None
-    if value is None:
+    name, names = f"pass@{results.k}", results.benchmarks
+    if not results.has_methods or (value := results.by_problem(name)) is None:
         return []
-
-    def average(condition: Condition) -> float:
-        return results.average_over(condition, results.benchmarks, of_problem=value).value
-
-    return [Column(f"{name} (%)", average, numbers.percent, name.replace("@", "_at_"))]
+    average = partial(results.average_over, names=names, of_problem=value)
+    return [Column(f"{name} (%)", lambda row: average(row).value, numbers.percent, name.replace("@", "_at_"))]
 
 
 def _decoded_column(name: str, results: Results) -> Column[Condition]:
@@ -116,35 +119,23 @@ def decodings_note(results: Results, decoded: Mapping[str, Results]) -> str:
     """Say for each further decoding on which methods its verdict differs in sign, or in being one."""
     sentences = []
     for name, others in decoded.items():
-        differing, compared_rows = [], 0
+        differing, agreeing = list[str](), 0
         for row in results.conditions:
             ours, theirs = (each.comparison(row, results.reference_method) for each in (results, others))
-            if ours is None or theirs is None:
-                continue
-            compared_rows += 1
-            if (ours.verdict.is_difference, ours.is_harm) != (theirs.verdict.is_difference, theirs.is_harm):
-                differing.append(
-                    f"{row.title} ({difference_text(theirs)}, {theirs.verdict.value}; here {ours.verdict.value})"
-                )
-        if compared_rows:
-            same = f"the other {compared_rows - len(differing)}" if differing else f"all {compared_rows}"
-            others_agree = f"{same} agree in sign and significance" if compared_rows > len(differing) else "none agrees"
-            sentences.append(
-                f"{name.capitalize()} beside these verdicts: " + "; ".join([*differing, others_agree]) + "."
-            )
+            if ours and theirs and _sign(ours) != _sign(theirs):
+                words = f"{difference_text(theirs)}, {theirs.verdict.value}; here {ours.verdict.value}"
+                differing.append(f"{row.title} ({words})")
+            else:
+                agreeing += bool(ours and theirs)
+        same = f"the other {agreeing}" if differing else f"all {agreeing}"
+        said = [*differing, f"{same} agree in sign and significance" if agreeing else "none agrees"]
+        if differing or agreeing:
+            sentences.append(f"{name.capitalize()} beside these verdicts: {'; '.join(said)}.")
     return " ".join(sentences)
 
 
-def _condition_cells(results: Results, condition: Condition) -> dict[str, Any]:
-    return {
-        "model": condition.model,
-        "method": condition.method,
-        "title": condition.title,
-        "seeds": " ".join(map(str, condition.seeds)),
-        "runs": " ".join(run.run for run in condition.runs),
-        "samples_per_problem": results.k,
-        "confidence": results.confidence,
-    }
+def _sign(comparison: Comparison) -> tuple[bool, bool]:
+    return comparison.verdict.is_difference, comparison.is_harm
 
 
 def _average_cells(results: Results, condition: Condition) -> dict[str, Any]:
@@ -161,9 +152,9 @@ def _comparison_cells(results: Results, condition: Condition) -> dict[str, Any]:
     for against in (results.reference_method, BASE):
         for name in (ALL_BENCHMARKS, *results.benchmarks):
             comparison, prefix = results.comparison(condition, against, name), f"{name}_versus_{against}_"
-            cells |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _COMPARED}
-            if (against, name) == (results.reference_method, ALL_BENCHMARKS):
-                cells |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _STOPPED}
+            is_decisive = (against, name) == (results.reference_method, ALL_BENCHMARKS)
+            keys = (*_COMPARED, *_STOPPED) if is_decisive else _COMPARED
+            cells |= {f"{prefix}{key}": getattr(comparison, key, None) for key in keys}
             cells |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
     return cells
 
@@ -172,15 +163,20 @@ def compared_columns(results: Results) -> list[Column[Condition]]:
     """The columns of the comparison with the reference method: difference, p-values, MDE, verdict."""
     reference = results.reference_title
 
-    def versus(condition: Condition) -> Comparison | None:
-        return results.comparison(condition, results.reference_method)
-
+    versus = partial(results.comparison, against=results.reference_method)
     return [
-        Column(f"Versus {reference} (pp)", versus, difference_text),
-        Column("p", lambda row: getattr(versus(row), "p_value", None), numbers.p_value),
-        Column("p (Holm)", lambda row: getattr(versus(row), "p_value_holm", None), numbers.p_value),
-        Column("MDE (pp)", lambda row: getattr(versus(row), "minimum_detectable_effect", None), numbers.percent),
+        *tested_columns(f"Versus {reference} (pp)", versus),
         Column(f"Verdict versus {reference}", lambda row: results.verdict(row) or numbers.NOTHING),
+    ]
+
+
+def tested_columns(header: str, tested: Callable[[Row], Any]) -> list[Column[Row]]:
+    """The columns of a row's comparison, or of another tested difference: with its interval, p-values, MDE."""
+    return [
+        Column(header, tested, difference_text),
+        Column("p", field_of(tested, "p_value"), numbers.p_value),
+        Column("p (Holm)", field_of(tested, "p_value_holm"), numbers.p_value),
+        Column("MDE (pp)", field_of(tested, "minimum_detectable_effect"), numbers.percent),
     ]
 
 
@@ -221,40 +217,31 @@ def controls_note(results: Results) -> str:
 
     Empty without controls.
     """
-    controls = dict(results.controls or {})
-    comparisons = {
-        (kind, compared.model): (row.title, compared)
-        for kind, method in controls.items()
-        for row in results.conditions
-        if row.method == method and (compared := results.comparison(row, results.reference_method))
-    }
     sentences = []
-    for model in dict.fromkeys(model for _, model in comparisons):
-        (harmful, of_harmful), (neutral, of_neutral) = comparisons["positive", model], comparisons["negative", model]
+    for model in dict.fromkeys(run.model for run in results.runs if results.controls):
+        rows = {kind: results.condition(method or "", model) for kind, method in dict(results.controls or {}).items()}
+        known = {kind: (row, results.comparison(row, results.reference_method)) for kind, row in rows.items() if row}
+        found = {kind: (row, compared) for kind, (row, compared) in known.items() if compared}
+        if not found:
+            continue
+        (harmful, of_harmful), (neutral, of_neutral) = found["positive"], found["negative"]
         saw, flagged = of_harmful.is_harm, of_neutral.verdict.is_difference or of_neutral.falls is not None
-        sentences.append(
-            f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful} ({_in_short(of_harmful)}) and "
-            f"{'FLAGGED' if flagged else 'did not flag'} {neutral}, which changes nothing ({_in_short(of_neutral)})"
-            + ("; its other verdicts are in doubt" if flagged or not saw else "")
-            + _by_chance(results, comparisons.get(("random_rewards", model)))
+        sentence = (
+            f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful.title} ({_in_short(of_harmful)}) and "
+            f"{'FLAGGED' if flagged else 'did not flag'} {neutral.title}, which changes nothing "
+            f"({_in_short(of_neutral)}){'; its other verdicts are in doubt' if flagged or not saw else ''}"
         )
+        if "random_rewards" in found:
+            row, compared = found["random_rewards"]
+            gain, is_worse = results.comparison(row, BASE), compared.is_harm
+            gained = "" if gain is None else f" gained {numbers.points(gain.difference)} pp over the base model and"
+            sentence += (
+                f"; {row.title}, whose rewards are drawn by chance,{gained} is {'' if is_worse else 'NOT '}worse than "
+                f"{results.reference_title} ({_in_short(compared)})"
+                f"{'' if is_worse else ', so that no gain here shows that rewards were learned from'}"
+            )
+        sentences.append(sentence)
     return f"Controls: this run of the study {'; it '.join(sentences)}." if sentences else ""
-
-
-def _by_chance(results: Results, control: tuple[str, Comparison] | None) -> str:
-    """What training on random rewards gained, and how that compares with the reference method's gain."""
-    if control is None:
-        return ""
-    title, compared = control
-    row = next(row for row in results.conditions if row.title == title and row.model == compared.model)
-    gain = results.comparison(row, BASE)
-    gained = "" if gain is None else f" gained {numbers.points(gain.difference)} pp over the base model and"
-    is_worse = compared.is_harm
-    return (
-        f"; {title}, whose rewards are drawn by chance,{gained} is {'' if is_worse else 'NOT '}worse than "
-        f"{results.reference_title} ({_in_short(compared)})"
-        + ("" if is_worse else ", so that no gain here shows that rewards were learned from")
-    )
 
 
 def _in_short(comparison: Comparison) -> str:
@@ -274,14 +261,6 @@ def contrast_note(results: Results) -> str:
         "has no contrast with the reference if the interval of its angle over theirs begins at 1 or below and ends "
         "below 2; more seeds are then unlikely to show a difference. "
     )
-
-
-def computed_manifests(results: Results, directory: Path) -> list[Path]:
-    """The manifests of the base models, trainings and samples under ``directory``, results/."""
-    paths = {directory / "base" / run.base_model for run in results.runs}
-    paths |= {directory / "runs" / run.run for run in results.runs}
-    paths |= {directory / "samples" / run.run / name for run in results.runs for name in results.benchmarks}
-    return [manifest for path in sorted(paths) if (manifest := path / "manifest.json").is_file()]
 
 
 def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> list[str]:
@@ -317,21 +296,23 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
 
 def early_stop_note(manifests: Sequence[Path]) -> list[str]:
     """Name the trainings with these manifests that stopped early (``training.early_stop``)."""
-    runs = [(path.parent.name, manifest) for path in manifests if (manifest := read_any_manifest(path)).kind == "run"]
-    may_stop = [(name, manifest) for name, manifest in runs if "early_stop" in manifest.parameters.get("training", {})]
-    steps = [(name, manifest.details["steps"], manifest.parameters["training"]["steps"]) for name, manifest in may_stop]
-    stopped = [f"{name} after {done} of {planned} steps" for name, done, planned in steps if done < planned]
+    stopped = []
+    for path in manifests:
+        manifest = read_any_manifest(path)
+        training = manifest.parameters.get("training", {}) if manifest.kind == "run" else {}
+        if "early_stop" in training and manifest.details["steps"] < training["steps"]:
+            stopped.append(f"{path.parent.name} after {manifest.details['steps']} of {training['steps']} steps")
     return [f"Stopped early: {', '.join(stopped)}. They count as they ended."] if stopped else []
 
 
 def near_copies_note(results: Results, problems: Path) -> tuple[list[str], list[Path]]:
     """Count the problems of each benchmark that are training problems but for their numbers, by files that are read."""
-    paths = {name: problems / name / "disjoint.json" for name in results.benchmarks}
-    checks = {name: read_json(path) for name, path in paths.items() if path.is_file()}
+    paths = {name: path for name in results.benchmarks if (path := problems / name / "disjoint.json").is_file()}
+    checks = {name: read_json(path) for name, path in paths.items()}
     counts = {name: (len(check.get("near_copies", {})), check["problems"]) for name, check in checks.items()}
     said = [f"{copies} of {of} problems of {name}" for name, (copies, of) in counts.items() if copies]
     note = f"Training problems but for their numbers, in disjoint.json: {', '.join(said)}."
-    return [note] if said else [], [paths[name] for name in checks]
+    return [note] if said else [], [*paths.values()]
 
 
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
@@ -353,20 +334,20 @@ def write_main_table(
     ``decoded`` are for each of the further ``decodings`` the files of scores, and that of comparisons.
     """
     measured, falls = read_costs(results, costs, training), falls_of(results)
-    of_each = zip(*[iter(decoded)] * (len(results.benchmarks) + 1), strict=True)
-    read_decoded = {
-        name: read_results(results.runs, files[:-1], files[-1]) for name, files in zip(decodings, of_each, strict=True)
-    }
-    columns = main_columns(results, measured, falls, read_decoded)
-    read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
-    computed = computed_manifests(results, training.parent)
+    of_each = zip(decodings, zip(*[iter(decoded)] * (len(results.benchmarks) + 1), strict=True), strict=True)
+    by_name = {name: read_results(results.runs, files[:-1], files[-1]) for name, files in of_each}
+    columns = main_columns(results, measured, falls, by_name)
+    made = {f"base/{run.base_model}" for run in results.runs} | {f"runs/{run.run}" for run in results.runs}
+    made |= {f"samples/{run.run}/{name}" for run in results.runs for name in results.benchmarks}
+    manifests = (training.parent / name / "manifest.json" for name in made)
+    computed = sorted(filter(Path.is_file, manifests), key=lambda path: path.parent)
     copies, compared = near_copies_note(results, training.parent / "problems")
-    of_trainings = [*copies, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
-    tables = main_tables(results, measured, falls, [*notes, *of_trainings], read_decoded)
-    frame = table_frame(columns, results.conditions)
-    short = short_table(results, columns)
-    sources = [*results.sources, *(file for by_name in read_decoded.values() for file in by_name.sources)]
-    write_table(out, tables, frame, [*sources, *read, *computed, *compared], {"notes": notes}, short)
+    said = [*notes, *copies, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
+    tables, short = main_tables(results, measured, falls, said, by_name), short_table(results, columns)
+    frame = layout.table_frame(columns, results.conditions)
+    read = [file for one in (results, *by_name.values()) for file in one.sources]
+    read += [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
+    layout.write_table(out, tables, frame, [*read, *computed, *compared], {"notes": notes}, short)
 
 
 def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
@@ -378,13 +359,11 @@ def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table
 
 
 def _caption(results: Results) -> str:
-    """Write the caption that the main table has in a paper."""
-    level = round(100 * results.confidence)
-    said = f"Brackets: {level} % intervals over problems{' and seeds' if results.has_methods else ''}. "
+    said = f"Brackets: {round(100 * results.confidence)} % intervals over problems"
     if not results.has_methods:
-        return said
+        return f"{said}. "
     decided = "each method was trained until its verdict is certain" if results.looks else "verdicts follow p (Holm)"
-    return f"{said}MDE: the smallest true difference that is found in 80 % of repetitions; {decided}."
+    return f"{said} and seeds. MDE: the smallest true difference that is found in 80 % of repetitions; {decided}."
 
 
 def main_tables(
@@ -415,25 +394,16 @@ def main_tables(
     title = f"Main results: average over {counted(len(results.benchmarks), 'benchmark')}, and cost"
     columns = main_columns(results, costs, falls, decoded)
     if not results.has_methods:  # then half of them have nothing to say
-        columns = [
-            column
-            for column in columns
-            if any(column.text(column.value(row)) != numbers.NOTHING for row in results.conditions)
-        ]
-    said = [
-        *notes,
-        controls_note(results),
-        decodings_note(results, decoded),
-        results.clusters_note,
-        results.extraction_note,
-        explanation,
-    ]
+
+        def says(column: Column[Condition]) -> bool:
+            return any(column.text(column.value(row)) != numbers.NOTHING for row in results.conditions)
+
+        columns = list(filter(says, columns))
+    said = [*notes, controls_note(results), decodings_note(results, decoded), signal_note(results)]
+    said += [results.clusters_note, results.extraction_note, explanation]
     summary = make_table("main", title, columns, results.conditions, said, _caption(results))
-    differences = [
-        _differences(results, results.reference_method, results.reference_title),
-        _differences(results, BASE, "the base model"),
-    ]
-    tables = [*differences, by_look(results), _between_models(results)]
+    tables = [_differences(results, results.reference_method, results.reference_title)]
+    tables += [_differences(results, BASE, "the base model"), by_look(results), _between_models(results)]
     return [summary, by_benchmark_table(results), *(table for table in tables if table.rows)]
 
 
@@ -451,7 +421,7 @@ def by_benchmark_table(results: Results) -> Table:
         f"{results.k} samples); {numbers.NO_INTERVAL}: {few}a handful of problems decides."
     )
     title = f"avg@{results.k} by benchmark (%)"
-    columns = [_METHOD, *map(column, results.benchmarks)]
+    columns = [*METHOD, *map(column, results.benchmarks)]
     return make_table("by_benchmark", title, columns, results.conditions, [note, results.extraction_note])
 
 
@@ -477,38 +447,33 @@ def _differences(results: Results, against: str, against_title: str) -> Table:
         "An asterisk marks a verdict of better or worse; anything else is not distinguishable at this size, or has no "
         "contrast with the reference."
     )
-    columns = [_METHOD, *map(column, (*results.benchmarks, ALL_BENCHMARKS))]
-    return make_table(
-        f"differences_to_{against}",
-        f"Differences to {against_title} (pp)",
-        columns,
-        rows,
-        [note, results.extraction_note],
-    )
+    columns = [*METHOD, *map(column, (*results.benchmarks, ALL_BENCHMARKS))]
+    title, notes = f"Differences to {against_title} (pp)", [note, results.extraction_note]
+    return make_table(f"differences_to_{against}", title, columns, rows, notes)
 
 
 def by_look(results: Results) -> Table:
     """The path of every comparison over the looks; no rows in a study with one look."""
     looks = {(look.model, look.method, look.seeds): look for look in results.looks}
     rows = [row for row in results.conditions if any(key[:2] == (row.model, row.method) for key in looks)]
-
-    level = 0.05 if results.level is None else results.level
+    level, versus = results.level or 0.05, partial(results.comparison, against=results.reference_method)
 
     def decision(look: Look | None) -> str:
-        return numbers.NOTHING if look is None else _decision(look, results.margin)
+        if look is None:
+            return numbers.NOTHING
+        words, distance = look.verdict or look.falls or "goes on", _distance(look, results.margin)
+        words += "" if distance is None else f" by {100 * distance:.2f}"
+        return f"{numbers.points_with_interval(look.difference, look.interval)} {words}"
 
     def at(seeds: int) -> Column[Condition]:
         return Column(f"{seeds} seeds", lambda row: looks.get((row.model, row.method, seeds)), decision)
 
-    def end(name: str) -> Callable[[Condition], Any]:
-        return lambda row: getattr(results.comparison(row, results.reference_method), name, None)
-
     columns = [
-        _METHOD,
+        *METHOD,
         *map(at, sorted({seeds for _, _, seeds in looks})),
-        Column("With all seeds of the reference", end("difference"), numbers.points),
-        Column("Median-unbiased", end("median_unbiased"), numbers.points),
-        Column("Undecided if repeated (%)", end("undecided"), numbers.percent),
+        Column("With all seeds of the reference", field_of(versus, "difference"), numbers.points),
+        Column("Median-unbiased", field_of(versus, "median_unbiased"), numbers.points),
+        Column("Undecided if repeated (%)", field_of(versus, "undecided"), numbers.percent),
     ]
     note = (
         f"Difference to {results.reference_title} in percentage points over all benchmarks. Brackets hold at every "
@@ -529,28 +494,21 @@ def repeated_note(results: Results) -> str:
     """
     if results.all_decided is None:
         return ""
-    distances = {look: _distance(look, results.margin) for look in results.looks}
-    known = {look: distance for look, distance in distances.items() if distance is not None}
-    nearest = min(known, key=known.__getitem__, default=None)
-    titles = {(row.model, row.method): row.title for row in results.conditions}
+    distances = [
+        (distance, look) for look in results.looks if (distance := _distance(look, results.margin)) is not None
+    ]
     near = ""
-    if nearest is not None:
-        title, distance = titles[nearest.model, nearest.method], 100 * known[nearest]
-        near = (
-            f"Nearest to its border was the decision on {title}, by {distance:.2f} points after {nearest.seeds} seeds. "
-        )
+    if distances:
+        distance, nearest = min(distances, key=itemgetter(0))
+        row = results.condition(nearest.method, nearest.model)
+        by = f"by {100 * distance:.2f} points after {nearest.seeds} seeds"
+        near = f"Nearest to its border was the decision on {row.title if row else nearest.method}, {by}. "
     chances = [row.undecided for row in results.comparisons.values() if row.undecided is not None]
     return (
         f"{near}A repetition with other seeds and problems, where the true differences are these, would decide all "
         f"{len(chances)} comparisons with a probability of {100 * results.all_decided:.0f} %, and leave "
         f"{sum(chances):.1f} of them not decided on average."
     )
-
-
-def _decision(look: Look, margin: float | None) -> str:
-    words, distance = look.verdict or look.falls or "goes on", _distance(look, margin)
-    words += "" if distance is None else f" by {100 * distance:.2f}"
-    return f"{numbers.points_with_interval(look.difference, look.interval)} {words}"
 
 
 def _distance(look: Look, margin: float | None) -> float | None:
@@ -566,22 +524,17 @@ def _distance(look: Look, margin: float | None) -> float | None:
 def _between_models(results: Results) -> Table:
     """Every two models of a study without methods; no rows elsewhere."""
     titles = {condition.model: condition.title for condition in results.conditions}
-    by_pair: dict[tuple[str, str], dict[str, Comparison]] = {}
-    for row in results.between_models:
-        by_pair.setdefault((row.model, row.against_model or ""), {})[row.benchmark] = row
+    by_pair = {(row.model, row.against_model or "", row.benchmark): row for row in results.between_models}
 
-    def on_benchmark(name: str) -> Column[dict[str, Comparison]]:
-        return Column(name, lambda rows: rows[name], _marked)
+    def on_benchmark(name: str) -> Column[Comparison]:
+        return Column(name, lambda row: by_pair[row.model, row.against_model or "", name], _marked)
 
-    columns: list[Column[dict[str, Comparison]]] = [
-        Column("Model", lambda rows: titles[rows[ALL_BENCHMARKS].model]),
-        Column("Against", lambda rows: titles[rows[ALL_BENCHMARKS].against_model or ""]),
+    columns: list[Column[Comparison]] = [
+        Column("Model", lambda row: titles[row.model]),
+        Column("Against", lambda row: titles[row.against_model or ""]),
         *map(on_benchmark, results.benchmarks),
-        Column(ALL_BENCHMARKS, lambda rows: rows[ALL_BENCHMARKS], difference_text),
-        Column("p", lambda rows: rows[ALL_BENCHMARKS].p_value, numbers.p_value),
-        Column("p (Holm)", lambda rows: rows[ALL_BENCHMARKS].p_value_holm, numbers.p_value),
-        Column("MDE (pp)", lambda rows: rows[ALL_BENCHMARKS].minimum_detectable_effect, numbers.percent),
-        Column("Model is", lambda rows: rows[ALL_BENCHMARKS].verdict.value),
+        *tested_columns(ALL_BENCHMARKS, lambda row: row),
+        Column("Model is", lambda row: row.verdict.value),
     ]
     note = (
         "Paired differences between these very models; they say nothing about how the models were trained. On a "
@@ -589,10 +542,6 @@ def _between_models(results: Results) -> Table:
         f"all: {results.mean_text}, with its {round(100 * results.confidence)} % interval over problems; p (Holm) is "
         "corrected over the pairs of models, and verdicts follow it."
     )
-    return make_table(
-        "between_models",
-        "Models against each other (pp)",
-        columns,
-        list(by_pair.values()),
-        [note, results.extraction_note],
-    )
+    rows = [row for row in results.between_models if row.benchmark == ALL_BENCHMARKS]
+    notes = [note, results.extraction_note]
+    return make_table("between_models", "Models against each other (pp)", columns, rows, notes)

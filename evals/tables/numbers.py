@@ -1,5 +1,7 @@
 """Numbers as text: fractions of one as per cent, p-values, counts. None is shown as a dash."""
 
+from collections.abc import Callable
+
 from evals.core.records import Interval
 
 NOTHING = "–"
@@ -18,14 +20,19 @@ def rounded(value: float, form: str) -> str:
     return text.lstrip("+-") if set(text) <= set("+-0.%") else text
 
 
-def percent(value: float | None) -> str:
-    """0.485 -> 48.5."""
-    return NOTHING if value is None else rounded(100 * value, ".1f")
+def _or_nothing(text: Callable[[float], str]) -> Callable[[float | None], str]:
+    return lambda value: NOTHING if value is None else text(value)
 
 
-def points(value: float | None) -> str:
-    """A difference in percentage points, signed unless it is rounded to 0: 0.012 -> +1.2."""
-    return NOTHING if value is None else rounded(100 * value, "+.1f")
+percent = _or_nothing(lambda value: rounded(100 * value, ".1f"))  # 0.485 -> 48.5
+points = _or_nothing(lambda value: rounded(100 * value, "+.1f"))
+"""A difference in percentage points, signed unless it is rounded to 0: 0.012 -> +1.2."""
+decimal = _or_nothing(lambda value: rounded(value, ".1f"))  # an angle of 31.42 degrees, or a length in tokens -> 31.4
+p_value = _or_nothing(lambda value: "<0.001" if value < 0.001 else f"{value:.3f}")
+"""0.0123 -> 0.012; below a thousandth only the bound, for a permutation test resolves no more."""
+whole = _or_nothing(lambda value: rounded(value, ".0f"))  # A number without decimals
+seconds = _or_nothing(lambda value: f"{value:.1f}" if value < 10 else f"{value:.0f}")
+"""Seconds: one decimal below ten, none above."""
 
 
 def bounds(interval: Interval | None) -> str:
@@ -45,36 +52,9 @@ def points_with_interval(value: float | None, interval: Interval | None) -> str:
     return f"{points(value)} {NO_INTERVAL if interval is None else f'[{points(interval[0])}, {points(interval[1])}]'}"
 
 
-def decimal(value: float | None) -> str:
-    """An angle of 31.42 degrees, or a length in tokens -> 31.4."""
-    return NOTHING if value is None else rounded(value, ".1f")
-
-
-def p_value(value: float | None) -> str:
-    """0.0123 -> 0.012; below a thousandth only the bound, for a permutation test resolves no more."""
-    if value is None:
-        return NOTHING
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
 def count(value: float | None) -> str:
     """A count in three digits and a unit: 329412 -> 329 k."""
-    if value is None:
-        return NOTHING
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= size:
-            digits = 0 if value >= 100 * size else 1
-            return f"{value / size:.{digits}f} {unit}"
-    return rounded(value, ".0f")
-
-
-def whole(value: float | None) -> str:
-    """A number without decimals."""
-    return NOTHING if value is None else rounded(value, ".0f")
-
-
-def seconds(value: float | None) -> str:
-    """Seconds: one decimal below ten, none above."""
-    if value is None:
-        return NOTHING
-    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
+        if value is not None and value >= size:
+            return f"{value / size:.{0 if value >= 100 * size else 1}f} {unit}"
+    return whole(value)

@@ -24,17 +24,11 @@ RESAMPLES = 2_000
 
 @dataclass(frozen=True)
 class Curve:
-    """pass@k of a method, a mean over benchmarks and seeds, in fractions of one; k is 1 to the number of samples.
+    """pass@k of a method, a mean over benchmarks and seeds, in fractions of one; k is 1 to the number of samples."""
 
-    Attributes:
-        values: at each k [K].
-        replicates: the same of other problems, the same for all methods, and other seeds [R, K].
-        base: the curve of the base model; None of the base model itself, and where it was not scored.
-    """
-
-    values: FloatArray
-    replicates: FloatArray
-    base: "Curve | None" = None
+    values: FloatArray  # at each k [K]
+    replicates: FloatArray  # the same of other problems, the same for all methods, and other seeds [R, K]
+    base: "Curve | None" = None  # of the base model; None of itself, and where it was not scored
 
     def band(self, confidence: float) -> tuple[FloatArray, FloatArray]:
         """The interval at each k [K], [K]."""
@@ -70,7 +64,7 @@ def curves(results: Results) -> dict[Condition, Curve]:
     }
     shares = np.array(results.weights) / sum(results.weights)
 
-    def curve(condition: Condition, base: Curve | None) -> Curve:
+    def curve(condition: Condition, base: Curve | None = None) -> Curve:
         runs = results.held(condition)
         stream = np.random.default_rng(stream_seed("pass@k", condition.model, condition.method))
         seeds = stream.multinomial(len(runs), np.full(len(runs), 1.0 / len(runs)), size=RESAMPLES) / len(runs)  # [R, S]
@@ -83,29 +77,51 @@ def curves(results: Results) -> dict[Condition, Curve]:
             replicates += share * np.einsum("rks,rs->rk", by_seed, seeds)
         return Curve(values, replicates, base)
 
-    bases = {row.model: curve(row, None) for row in results.conditions if row.method == BASE}
-    return {
-        row: bases[row.model] if row.method == BASE else curve(row, bases.get(row.model)) for row in results.conditions
-    }
+    bases = {row.model: curve(row) for row in results.conditions if row.method == BASE}
+    trained = {row: curve(row, bases.get(row.model)) for row in results.conditions if row.method != BASE}
+    return {row: trained.get(row) or bases[row.model] for row in results.conditions}
 
 
 def write_pass_at_k_table(results: Results, out: Path) -> None:
     """Write a row for each method: pass@k, the difference to the base model at the largest k, and who is ahead."""
-    estimated, samples = curves(results), results.samples_per_problem
+    estimated, samples, confidence = curves(results), results.samples_per_problem, results.confidence
     shown = sorted({2**power for power in range(samples.bit_length())} | {samples})
+
+    def at(k: int) -> Column[Condition]:
+        def cells(row: Condition) -> dict[str, Any]:
+            low, high = (float(end[k - 1]) for end in estimated[row].band(confidence))
+            name = f"pass_at_{k}"
+            return {name: float(estimated[row].values[k - 1]), **interval_columns((low, high), f"{name}_")}
+
+        return Column(f"k = {k}", lambda row: row, lambda row: numbers.percent(estimated[row].values[k - 1]), cells)
+
+    def gain(row: Condition) -> str:
+        """The difference to the base model at the largest k, with its interval."""
+        curve, base = estimated[row], estimated[row].base
+        if base is None:
+            return numbers.NOTHING
+        low, high = percentile_interval(curve.replicates[:, -1] - base.replicates[:, -1], confidence)
+        return numbers.points_with_interval(float(curve.values[-1] - base.values[-1]), (float(low), float(high)))
+
+    def overtaken(row: Condition) -> str:
+        """4 [2, none]."""
+        if (at := estimated[row].overtaken(confidence)) is None:
+            return numbers.NOTHING
+        first, low, high = ("none" if np.isinf(k) else f"{k:.0f}" for k in (at[0], *at[1]))
+        return first if first == low == high else f"{first} [{low}, {high}]"
+
+    def ahead(row: Condition) -> dict[str, Any]:
+        at = estimated[row].overtaken(confidence)
+        return {"base_ahead_from": at[0], **interval_columns(at[1], "base_ahead_from_")} if at else {}
+
     columns = [
         Column[Condition]("Method", lambda row: row.title, csv="title"),
-        *(_at(estimated, k, results.confidence) for k in shown),
-        Column(f"Over base at k = {samples} (pp)", lambda row: _gain(estimated[row], results.confidence), _gain_text),
-        Column(
-            "Base ahead from k",
-            lambda row: estimated[row].overtaken(results.confidence),
-            _overtaken_text,
-            lambda at: {"base_ahead_from": at[0], **interval_columns(at[1], "base_ahead_from_")} if at else {},
-        ),
+        *map(at, shown),
+        Column(f"Over base at k = {samples} (pp)", gain),
+        Column("Base ahead from k", lambda row: row, overtaken, ahead),
         Column("", lambda row: row, csv=lambda row: {"model": row.model, "method": row.method}),
     ]
-    level = round(100 * results.confidence)
+    level = round(100 * confidence)
     note = (
         f"pass@k: the chance that one of k responses is right, without bias from {samples} responses to each problem; "
         f"{results.mean_text}, and over the seeds that did not fall. Brackets: {level} % bootstrap over problems and "
@@ -114,32 +130,3 @@ def write_pass_at_k_table(results: Results, out: Path) -> None:
     )
     table = make_table("pass_at_k", "pass@k (%)", columns, results.conditions, [note, results.extraction_note])
     write_table(out, [table], table_frame(columns, results.conditions), results.sources, {"resamples": RESAMPLES})
-
-
-def _at(estimated: dict[Condition, Curve], k: int, confidence: float) -> Column[Condition]:
-    def cells(row: Condition) -> dict[str, Any]:
-        low, high = estimated[row].band(confidence)
-        values = {f"pass_at_{k}": float(estimated[row].values[k - 1])}
-        return values | interval_columns((float(low[k - 1]), float(high[k - 1])), f"pass_at_{k}_")
-
-    return Column(f"k = {k}", lambda row: row, lambda row: numbers.percent(estimated[row].values[k - 1]), cells)
-
-
-def _gain(curve: Curve, confidence: float) -> tuple[float, Interval] | None:
-    """The difference to the base model at the largest k, with its interval."""
-    if curve.base is None:
-        return None
-    low, high = percentile_interval(curve.replicates[:, -1] - curve.base.replicates[:, -1], confidence)
-    return float(curve.values[-1] - curve.base.values[-1]), (float(low), float(high))
-
-
-def _gain_text(gain: tuple[float, Interval] | None) -> str:
-    return numbers.NOTHING if gain is None else numbers.points_with_interval(*gain)
-
-
-def _overtaken_text(at: tuple[float, Interval] | None) -> str:
-    """4 [2, none]."""
-    if at is None:
-        return numbers.NOTHING
-    first, low, high = ("none" if np.isinf(k) else f"{k:.0f}" for k in (at[0], *at[1]))
-    return first if first == low == high else f"{first} [{low}, {high}]"

@@ -5,23 +5,24 @@ lie. Ends come from the publication; a row that is not reproduced is a result.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 from scipy.special import stdtrit
 
-from evals.core.config.settings import Settings
 from evals.core.errors import InvalidInput
 from evals.core.files import read_parquet
+from evals.core.record import Settings, setting
 from evals.core.records import BASE, Interval
 from evals.core.yaml_file import read_yaml
-from evals.results import Results, read_results
+from evals.results import Results, read_directory, read_results
 from evals.statistics.accuracy import FloatArray
 from evals.tables import numbers
 from evals.tables.layout import Column, interval_columns, make_table, table_frame, write_table
@@ -34,15 +35,15 @@ Ends = Annotated[tuple[float | None, float | None], Field(description="least and
 class Phenomenon(Settings):
     """A known effect, a row of the table."""
 
-    effect: str = Field(description="the effect, in one sentence")
-    source: str = Field(description="where it was published")
-    published: str = Field(description="its size there")
-    statistic: str | None = Field(default=None, description="the function below that measures it")
-    arguments: dict[str, Any] = Field(default={}, description="of that function")
-    unit: str = Field(default="", description="of what is measured, after the number")
-    reproduced: Ends | None = Field(default=None, description="ends between which the whole interval lies")
-    in_part: Ends | None = Field(default=None, description="ends between which the estimate itself lies")
-    lacks: str | None = Field(default=None, description="why it is not measured, or not possible here")
+    effect: str = setting("the effect, in one sentence")
+    source: str = setting("where it was published")
+    published: str = setting("its size there")
+    statistic: str | None = setting("the function below that measures it", None)
+    arguments: dict[str, Any] = setting("of that function", {})
+    unit: str = setting("of what is measured, after the number", "")
+    reproduced: Ends | None = setting("ends between which the whole interval lies", None)
+    in_part: Ends | None = setting("ends between which the estimate itself lies", None)
+    lacks: str | None = setting("why it is not measured, or not possible here", None)
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,8 @@ class Evidence:
     def recorded(self, method: str, metric: str) -> dict[int, FloatArray]:
         """Seed -> a metric at each step of a run [steps]; empty for a method or a metric that the study has not."""
         row = self.results.condition(method)
-        runs = () if row is None else row.runs
-        frames = {
-            run.seed: _metrics(self.training / run.run / "metrics.parquet") for run in runs if run.seed is not None
-        }
+        seeds = {run.seed: run.run for run in (row.runs if row else ()) if run.seed is not None}
+        frames = {seed: _metrics(self.training / run / "metrics.parquet") for seed, run in seeds.items()}
         return {seed: frame[metric].to_numpy() for seed, frame in frames.items() if metric in frame}
 
 
@@ -72,30 +71,30 @@ def _over_seeds(values: Sequence[float]) -> Estimate | None:
     """Mean and Student's 95 % interval over seeds; None of fewer than two."""
     if len(values) < 2:
         return None
+    mean = float(np.mean(values))
     reach = -float(stdtrit(len(values) - 1, 0.025)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return float(np.mean(values)), (float(np.mean(values)) - reach, float(np.mean(values)) + reach)
+    return mean, (mean - reach, mean + reach)
+
+
+def _ratio(pairs: Iterable[tuple[float, float]]) -> Estimate | None:
+    """The geometric mean over seeds of the one number over the other."""
+    estimate = _over_seeds([math.log(one / other) for one, other in pairs if one > 0 and other > 0])
+    return None if estimate is None else (math.exp(estimate[0]), (math.exp(estimate[1][0]), math.exp(estimate[1][1])))
 
 
 def metric_ratio(of: Evidence, metric: str, method: str, against: str) -> Estimate | None:
     """A metric's mean over a run, over that of another method's run of the same seed; a geometric mean over seeds."""
     ours, theirs = of.recorded(method, metric), of.recorded(against, metric)
-    shared = [(ours[seed].mean(), theirs[seed].mean()) for seed in sorted(ours.keys() & theirs.keys())]
-    return _exponential(_over_seeds([math.log(one / other) for one, other in shared if one > 0 and other > 0]))
+    return _ratio((ours[seed].mean(), theirs[seed].mean()) for seed in sorted(ours.keys() & theirs.keys()))
 
 
 def metric_change(of: Evidence, metric: str, method: str, against: str | None = None) -> Estimate | None:
     """A metric at the last step over that at the first; or over the last one of another method's run of the seed."""
     ours = of.recorded(method, metric)
     if against is None:
-        pairs = [(steps[-1], steps[0]) for steps in ours.values()]
-    else:
-        theirs = of.recorded(against, metric)
-        pairs = [(ours[seed][-1], theirs[seed][-1]) for seed in sorted(ours.keys() & theirs.keys())]
-    return _exponential(_over_seeds([math.log(one / other) for one, other in pairs if one > 0 and other > 0]))
-
-
-def _exponential(estimate: Estimate | None) -> Estimate | None:
-    return None if estimate is None else (math.exp(estimate[0]), (math.exp(estimate[1][0]), math.exp(estimate[1][1])))
+        return _ratio((steps[-1], steps[0]) for steps in ours.values())
+    theirs = of.recorded(against, metric)
+    return _ratio((ours[seed][-1], theirs[seed][-1]) for seed in sorted(ours.keys() & theirs.keys()))
 
 
 def entropy_law(of: Evidence, method: str) -> Estimate | None:
@@ -152,36 +151,62 @@ def spread_of_seeds(of: Evidence, method: str) -> Estimate | None:
     return deviation, (float(low), float(high))
 
 
-STATISTICS: dict[str, Callable[..., Estimate | None]] = {
-    function.__name__: function
-    for function in (
-        metric_ratio,
-        metric_change,
-        entropy_law,
-        gain,
-        lead_of_greedy_base,
-        base_ahead_from,
-        spread_of_seeds,
-    )
-}
+def pass_at_k_difference(of: Evidence, method: str, against: str) -> Estimate | None:
+    """Pass@k less that of another method with the same seeds, in points, k being all samples of a problem."""
+    results, rows = of.results, [of.results.condition(name) for name in (method, against)]
+    value = results.by_problem(f"pass@{results.k}")
+    if value is None or None in rows:
+        return None
+    scores = [
+        dict(zip(row.seeds, results.average_over(row, results.benchmarks, of_problem=value).by_seed, strict=True))
+        for row in rows
+        if row is not None
+    ]
+    shared = sorted(scores[0].keys() & scores[1].keys())
+    return _over_seeds([100 * (scores[0][seed] - scores[1][seed]) for seed in shared])
+
+
+def weights_unchanged(of: Evidence, method: str) -> Estimate | None:
+    """The share of a policy's weights that are those of its base model, both rounded to bfloat16, over its seeds."""
+    from safetensors.numpy import load_file
+
+    def rounded(path: Path) -> dict[str, npt.NDArray[np.uint32]]:
+        bits = {name: tensor.astype(np.float32).view(np.uint32) for name, tensor in load_file(path).items()}
+        return {name: ((of + 0x7FFF + ((of >> 16) & 1)) >> 16).astype(np.uint32) for name, of in bits.items()}
+
+    row = of.results.condition(method)
+    roots = [(of.training / run.run, of.training.parent / "base" / run.base_model) for run in row.runs] if row else []
+    pairs = [[root / "checkpoint" / "model.safetensors" for root in pair] for pair in roots]
+    if not all(path.is_file() for pair in pairs for path in pair):
+        return None
+    shares = []
+    for ours, base in (map(rounded, pair) for pair in pairs):
+        same = [int((ours[name] == base[name]).sum()) for name in ours]
+        shares.append(sum(same) / sum(tensor.size for tensor in ours.values()))
+    return _over_seeds(shares)
+
+
+_FUNCTIONS = (
+    *(metric_ratio, metric_change, entropy_law, gain, lead_of_greedy_base, base_ahead_from, spread_of_seeds),
+    *(pass_at_k_difference, weights_unchanged),
+)
+STATISTICS: dict[str, Callable[..., Estimate | None]] = {function.__name__: function for function in _FUNCTIONS}
 
 
 def read_phenomena(path: Path) -> list[Phenomenon]:
     """Read the rows of the table."""
-    rows = [
-        Phenomenon.parse(row, f"{path.name}: row {number}") for number, row in enumerate(read_yaml(path)["rows"], 1)
-    ]
-    for number, row in enumerate(rows, 1):
+    rows = []
+    for number, content in enumerate(read_yaml(path)["rows"], 1):
+        rows.append(row := Phenomenon.parse(content, where := f"{path.name}: row {number}"))
         if row.statistic is not None and row.statistic not in STATISTICS:
-            message = f"is {row.statistic!r}"
-            raise InvalidInput(f"{path.name}: row {number}", "statistic", message, ", ".join(STATISTICS))
+            raise InvalidInput(where, "statistic", f"is {row.statistic!r}", ", ".join(STATISTICS))
     return rows
 
 
 def answer(row: Phenomenon, estimate: Estimate | None) -> str:
     """Reproduced, in part, not; or why that is not known."""
     if estimate is None:
-        return row.lacks or "not measured: the study lacks the methods"
+        return row.lacks or "not measured: no runs (config/effects.yaml and config/forgetting.yaml have them)"
     value, (low, high) = estimate
     if row.reproduced is not None and _within(low, row.reproduced) and _within(high, row.reproduced):
         return "reproduced"
@@ -194,34 +219,43 @@ def _within(value: float, ends: tuple[float | None, float | None]) -> bool:
 
 
 def write_phenomena_table(
-    results: Results, phenomena: Path, training: Path, out: Path, decoded: Sequence[Path] = ()
+    results: Results,
+    phenomena: Path,
+    training: Path,
+    out: Path,
+    decoded: Sequence[Path] = (),
+    further: Sequence[Path] = (),
 ) -> None:
-    """Write a row for each known effect; ``decoded`` are scores and comparisons by the first further decoding."""
+    """Write a row for each known effect; ``decoded`` are scores and comparisons by the first further decoding.
+
+    What the study has no runs for is measured on the first study of ``further``, ``results/`` each, that has them.
+    """
     count = len(results.benchmarks)
     others = read_results(results.runs, decoded[:count], decoded[count]) if decoded else None
-    of, rows = Evidence(results, others, training), read_phenomena(phenomena)
-    measured = {
-        number: STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None
-        for number, row in enumerate(rows)
-    }
-    answers = [answer(row, measured[number]) for number, row in enumerate(rows)]
+    studies, rows = [Evidence(results, others, training)], list[tuple[Phenomenon, Estimate | None]]()
+    studies += [Evidence(read_directory(directory), None, directory / "runs") for directory in further]
+    for row in read_phenomena(phenomena):
+        measured = (STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None for of in studies)
+        rows.append((row, next((estimate for estimate in measured if estimate is not None), None)))
+    answers = [answer(*row) for row in rows]
 
-    def text(number: int) -> str:
-        if (estimate := measured[number]) is None:
+    def text(measured: tuple[Phenomenon, Estimate | None]) -> str:
+        row, estimate = measured
+        if estimate is None:
             return numbers.NOTHING
         value, low, high = (f"{part:.3g}" if math.isfinite(part) else "none" for part in (estimate[0], *estimate[1]))
-        return value if value == low == high else f"{value} [{low}, {high}]{rows[number].unit}"
+        return value if value == low == high else f"{value} [{low}, {high}]{row.unit}"
 
-    def cells(number: int) -> dict[str, Any]:
-        estimate = measured[number]
-        return {"measured": estimate[0] if estimate else None, **interval_columns(estimate[1] if estimate else None)}
+    def cells(measured: tuple[Phenomenon, Estimate | None]) -> dict[str, Any]:
+        value, interval = measured[1] or (None, None)
+        return {"measured": value, **interval_columns(interval)}
 
-    columns: list[Column[int]] = [
-        Column("Effect", lambda number: rows[number].effect, csv="effect"),
-        Column("Source", lambda number: rows[number].source, csv="source"),
-        Column("Published", lambda number: rows[number].published, csv="published"),
-        Column("Here", lambda number: number, text, cells),
-        Column("Answer", lambda number: answers[number], csv="answer"),
+    columns: list[Column[tuple[Phenomenon, Estimate | None]]] = [
+        Column("Effect", lambda row: row[0].effect, csv="effect"),
+        Column("Source", lambda row: row[0].source, csv="source"),
+        Column("Published", lambda row: row[0].published, csv="published"),
+        Column("Here", lambda row: row, text, cells),
+        Column("Answer", lambda row: answer(*row), csv="answer"),
     ]
     counted = {word: answers.count(word) for word in ("reproduced", "in part", "not")}
     rest = len(rows) - sum(counted.values())
@@ -230,6 +264,6 @@ def write_phenomena_table(
         f"{counted['not']} not; {rest} are not measured. Reproduced: the whole 95 % interval lies where the "
         "publication has the effect; in part: the estimate alone does, or a part of the effect was measured."
     )
-    table = make_table("phenomena", "Known effects of RLVR", columns, list(range(len(rows))), [note])
-    sources = [*results.sources, *(others.sources if others else ()), phenomena]
-    write_table(out, [table], table_frame(columns, list(range(len(rows)))), sources, {})
+    table = make_table("phenomena", "Known effects of RLVR", columns, rows, [note])
+    sources = [*(path for of in studies for path in of.results.sources), *(others.sources if others else ()), phenomena]
+    write_table(out, [table], table_frame(columns, rows), sources, {})

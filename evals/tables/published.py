@@ -3,8 +3,9 @@
 import csv
 import re
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -12,13 +13,13 @@ from pydantic import Field
 from evals.core.errors import InvalidInput
 from evals.core.files import reading
 from evals.core.record import Record
+from evals.core.values import Text
 from evals.core.yaml_file import read_yaml
 from evals.results import Results
 from evals.tables import numbers
 from evals.tables.layout import Column, interval_columns, make_table, write_table
 from evals.tables.main import average_text
 
-Text = Annotated[str, Field(min_length=1)]
 Row = Mapping[str, Any]
 AVERAGES = ("Avg(problem-weighted)", "Average(3)", "Avg")  # in the first every problem weighs the same
 _AVERAGE_METRIC = re.compile(r"avg@\d+|pass@1|mean of \d+")  # more samples measure the same number more exactly
@@ -87,9 +88,8 @@ def compare_with_papers(results: Results, published: Sequence[Published], papers
             ]
             differing = [f"{words} ({their}, {mine})" for words, their, mine in pairs if their not in (None, mine)]
             unknown = [f"{words} (not given, {mine})" for words, their, mine in pairs if their is None]
-            ours = results.average_over(
-                condition, names or results.benchmarks, row.benchmark == AVERAGES[0], of_problem
-            )
+            by_problem, ours_of = row.benchmark == AVERAGES[0], names or results.benchmarks
+            ours = results.average_over(condition, ours_of, by_problem, of_problem)
             low, high = ours.confidence_interval or (float("nan"), float("nan"))
             outside = max(100 * low - row.value, row.value - 100 * high)
             verdict = "inside" if outside <= 0 else f"outside by {outside:.1f}" if outside > 0 else "no interval"
@@ -136,14 +136,14 @@ def write_paper_vs_ours_table(results: Results, reference: Path, own: Row, out: 
     for arxiv in sorted({row["arxiv"] for row in rows}):
         notes.append(f"arXiv {arxiv}: {papers[arxiv]['citation']}. {papers[arxiv]['note'] or ''}".strip())
     columns: list[Column[Row]] = [
-        Column("Method", lambda row: row["title"]),
+        Column("Method", itemgetter("title")),
         Column("Published (%)", lambda row: f"{100 * row['published']:g} {row['metric']}, {row['benchmark']}"),
-        Column("Ours (%)", lambda row: row["interval"]),
-        Column("Verdict", lambda row: row["verdict"]),
-        Column("Versus their reference (pp)", lambda row: row["their_difference"], numbers.points),
-        Column("Ours, versus our reference (pp)", lambda row: row["our_difference"], numbers.points),
-        Column("What differs (theirs, ours)", lambda row: row["differs"]),
-        Column("Source", lambda row: row["source"]),
+        Column("Ours (%)", itemgetter("interval")),
+        Column("Verdict", itemgetter("verdict")),
+        Column("Versus their reference (pp)", itemgetter("their_difference"), numbers.points),
+        Column("Ours, versus our reference (pp)", itemgetter("our_difference"), numbers.points),
+        Column("What differs (theirs, ours)", itemgetter("differs")),
+        Column("Source", itemgetter("source")),
     ]
     table = make_table("paper_vs_ours", "Published numbers and ours", columns, rows, [*notes, results.extraction_note])
     read = [*results.sources, reference / "published.csv", reference / "settings.yaml"]

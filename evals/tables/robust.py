@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from evals.core.comparisons import Comparison
 from evals.core.random import stream_seed
-from evals.core.records import BASE, Condition, Interval
+from evals.core.records import BASE, Condition, Interval, Run
 from evals.results import Results
 from evals.statistics import robust
-from evals.statistics.accuracy import FloatArray
+from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.clusters import cluster_values
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import METHOD, Column, Table, field_of, interval_columns, make_table, table_frame, write_table
 
 RESAMPLES = 10_000
 
@@ -54,21 +53,21 @@ class Falls:
 
 def falls_of(results: Results) -> dict[Condition, Falls]:
     """Find the runs of every trained method that fell, and those that ended below their base model."""
-    bases = {run.base_model: _accuracies(results, run.run) for run in results.runs if run.method == BASE}
+    bases = {run.base_model: _accuracies(results, run) for run in results.runs if run.method == BASE}
     falls = {}
     for row in results.conditions:
         if row.method != BASE:
             fallen = [run.run for run in row.runs if run.run in (results.fallen or ())]
-            known = [(run.run, bases[run.base_model]) for run in row.runs if run.base_model in bases]
-            below = [run for run, base in known if robust.fell_below(_accuracies(results, run), base)]
+            known = [(run, bases[run.base_model]) for run in row.runs if run.base_model in bases]
+            below = [run.run for run, base in known if robust.fell_below(_accuracies(results, run), base)]
             falls[row] = Falls(tuple(fallen), len(row.runs), tuple(below))
     return falls
 
 
-def _accuracies(results: Results, run: str) -> list[FloatArray]:
+def _accuracies(results: Results, run: Run) -> list[FloatArray]:
     """The accuracies [N] of a run on each benchmark, of problems that are near copies a value for each cluster."""
-    rates = {name: np.array(results.scores[run, name].correct_counts) / k for name, k in results.samples.items()}
-    return [cluster_values(rates[name], results.clusters.get(name)) for name in results.benchmarks]
+    rates = zip(results.benchmarks, results.rates([run]), strict=True)
+    return [cluster_values(of[0], results.clusters.get(name)) for name, of in rates]
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,7 @@ def score_matrix(results: Results, condition: Condition) -> FloatArray:
     return np.array(rows)
 
 
-def bootstrap_draws(
-    scores: FloatArray, condition: Condition, resamples: int, together: bool
-) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def bootstrap_draws(scores: FloatArray, condition: Condition, resamples: int, together: bool) -> IntArray:
     """Draws of a method's seeds [R, S, M], from a stream of the method's own."""
     stream = stream_seed("seeds", condition.model, condition.method, together)
     shape = (scores.shape[0], scores.shape[1])
@@ -107,15 +104,12 @@ def summarise(results: Results, condition: Condition) -> Summary:
     scores = score_matrix(results, condition)
 
     def interval(together: bool) -> Interval | None:
-        if len(scores) == 1:
-            return None
         draws = bootstrap_draws(scores, condition, RESAMPLES, together)
         replicates = robust.stratified_bootstrap(scores, robust.interquartile_mean, draws)
         low, high = robust.percentile_interval(replicates, results.confidence)
-        return float(low), float(high)
+        return (float(low), float(high)) if len(scores) > 1 else None
 
-    by_seed = scores.mean(axis=1)
-    middle = float(robust.interquartile_mean(scores))
+    by_seed, middle = scores.mean(axis=1), float(robust.interquartile_mean(scores))
     ends = float(by_seed.min()), float(by_seed.max())
     return Summary(float(scores.mean()), middle, interval(together=True), interval(together=False), *ends)
 
@@ -125,13 +119,14 @@ def write_robust_table(results: Results, out: Path) -> None:
     falls = falls_of(results)
     summaries = {row: summarise(results, row) for row in falls}
     frame = table_frame(_columns(results, falls, summaries), list(falls))
-    tables = [robust_table(results, falls, summaries)]
-    write_table(out, tables, frame, results.sources, {"resamples": RESAMPLES})
+    write_table(out, [robust_table(results, falls, summaries)], frame, results.sources, {"resamples": RESAMPLES})
 
 
 def _columns(
     results: Results, falls: Mapping[Condition, Falls], summaries: Mapping[Condition, Summary]
 ) -> list[Column[Condition]]:
+    levels, known = variance_levels(results), partial(results.comparison, against=results.reference_method)
+
     def fallen(of_row: Falls) -> dict[str, Any]:
         counts = {"seeds": of_row.seeds, "fell": len(of_row.runs), **interval_columns(of_row.interval, "fell_")}
         return {**counts, "fallen_runs": " ".join(of_row.runs), "below_base_runs": " ".join(of_row.below)}
@@ -143,37 +138,32 @@ def _columns(
         interval = interval_columns(summary.interval, "interquartile_mean_")
         return {"interquartile_mean": summary.interquartile_mean, **interval}
 
-    def compared(row: Condition) -> Comparison | None:
-        return results.comparison(row, results.reference_method)
+    def shares(known: Mapping[str, float] | None) -> str:
+        return " / ".join(numbers.whole(100 * share) for share in (known or {}).values()) or numbers.NOTHING
 
-    def shares(against: Comparison | None) -> str:
-        known = (against and against.variance_shares) or {}
-        return " / ".join(numbers.whole(100 * known[level]) for level in known) or numbers.NOTHING
+    def share_cells(known: Mapping[str, float] | None) -> dict[str, Any]:
+        return {f"variance_{level}": (known or {}).get(level) for level in levels}
 
-    def share_cells(against: Comparison | None) -> dict[str, Any]:
-        known = (against and against.variance_shares) or {}
-        return {f"variance_{level}": known.get(level) for level in levels}
+    def over_bases(row: Condition) -> str:
+        against = known(row)
+        return (
+            numbers.points_with_interval(against.difference, against.interval_over_bases)
+            if against
+            else numbers.NOTHING
+        )
 
-    def over_bases(against: Comparison | None) -> str:
-        known = against and (against.difference, against.interval_over_bases)
-        return numbers.points_with_interval(*known) if known else numbers.NOTHING
-
-    def over_bases_cells(against: Comparison | None) -> dict[str, Any]:
-        return interval_columns(against.interval_over_bases if against else None, "over_base_models_")
-
-    levels = variance_levels(results)
     of_levels: list[Column[Condition]] = []
     if levels:
         header = f"Variance by {', '.join(levels)} (%)".replace("_", " ")
-        of_levels.append(Column(header, compared, shares, share_cells))
+        of_levels.append(Column(header, field_of(known, "variance_shares"), shares, share_cells))
     if "base_models" in levels:
-        header = f"Versus {results.reference_title}, over base models (pp)"
-        of_levels.append(Column(header, compared, over_bases, over_bases_cells))
+        header, cells = f"Versus {results.reference_title}, over base models (pp)", "over_base_models_"
+        of_levels.append(Column(header, over_bases))
+        interval = field_of(known, "interval_over_bases")
+        of_levels.append(Column("", interval, csv=partial(interval_columns, prefix=cells)))
     rliable = partial(interval_columns, prefix="interquartile_mean_rliable_")
     return [
-        Column("", lambda row: row.model, csv="model"),
-        Column("", lambda row: row.method, csv="method"),
-        Column("Method", lambda row: row.title, csv="title"),
+        *METHOD,
         Column("Fell", lambda row: falls[row], lambda of_row: of_row.text, fallen),
         Column("Below base", lambda row: len(falls[row].below)),
         Column(f"avg@{results.k} (%)", lambda row: summaries[row].mean, numbers.percent, "average"),

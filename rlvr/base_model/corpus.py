@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from evals.core.config.base_models import Corpus, Skipping, Wording
+from evals.core.config.base_models import Corpus, Searching, Skipping, Wording
 from evals.core.files import fingerprint, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
-from evals.problems.arithmetic import OPERATORS, Worded, draw_stream, exact, worked_solution
+from evals.problems.arithmetic import OPERATORS, Countdown, Worded, draw_stream, exact, worked_solution
 from rlvr.base_model import VERSION
-from rlvr.base_model.worded_solutions import SkippingSolutions, WordedSolutions
+from rlvr.base_model.worded_solutions import SkippingSolutions, WordedSolutions, search
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,12 @@ def draw_corpus(
     flaws: FlawedArithmetic,
     wording: Wording | None = None,
     skipping: Skipping | None = None,
+    searching: Searching | None = None,
 ) -> Iterator[dict[str, str]]:
     """``count`` rows of problem and worked solution, from the training side of the split.
 
-    ``wording`` or ``skipping`` is how solutions of worded problems are written; without them they are formulas, as all
-    others.
+    ``wording`` or ``skipping`` is how solutions of worded problems are written, ``searching`` how those of Countdown;
+    others are formulas.
     """
     generator = random.Random(f"corpus/{seed}")
     in_words: WordedSolutions | SkippingSolutions | None = None
@@ -75,6 +76,8 @@ def draw_corpus(
     for _, problem in zip(range(count), draw_stream(kinds, "train", seed), strict=False):
         if in_words is not None and isinstance(problem, Worded):
             solution = in_words.write(problem, generator)
+        elif searching is not None and isinstance(problem, Countdown):
+            solution = search(problem, searching.give_up, generator)
         else:
             solution = worked_solution(problem, operation)
         yield {"problem": problem.statement, "solution": solution}
@@ -83,7 +86,9 @@ def draw_corpus(
 def write_corpus(settings: Corpus, count: int, out: Path) -> None:
     """Write the base model's worked solutions, of which a part is wrong."""
     flaws = FlawedArithmetic(settings.error_rates, settings.shares, settings.misconception_share, settings.seed)
-    rows = draw_corpus(settings.kinds, count, settings.seed, flaws, settings.wording, settings.skipping)
+    rows = draw_corpus(
+        settings.kinds, count, settings.seed, flaws, settings.wording, settings.skipping, settings.searching
+    )
     write_jsonl(out, rows)
     parameters = {"version": VERSION, "count": count, **dict(sorted(settings.to_json().items()))}
     manifest = Manifest("corpus", {}, hash_files(out.parent, out), parameters, fingerprint(parameters))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 
 from evals.core.config.base_models import Skipping, Wording
-from evals.problems.arithmetic import OPERATOR_WORDS, OPERATORS, Worded, exact
+from evals.problems.arithmetic import LIST_FUNCTIONS, OPERATOR_WORDS, OPERATORS, Countdown, Worded, exact
 
 FlawedOperation = Callable[[int, str, int, float, random.Random], int]
 """Maps (left digit, operator, right digit, factor of the error rate, generator) to the digit that is remembered."""
@@ -131,6 +131,8 @@ class SkippingSolutions:
         self._shares = {
             (operator, digit): next(shares) for operator in OPERATORS for digit in generator.sample(range(2, 10), 8)
         }
+        names = generator.sample([*LIST_FUNCTIONS], len(LIST_FUNCTIONS))
+        self._shares |= {(name, 0): next(shares) for name in names}
 
     def write(self, problem: Worded, generator: random.Random) -> str:
         """A solution of ``problem``; a result before a note, and the last one, are always written."""
@@ -141,11 +143,23 @@ class SkippingSolutions:
             if operator is None:
                 sentences.append(LEFT_OUT[0].format(digit))
                 continue
-            correct = exact(value, operator, digit, problem.modulus)
-            value = correct - correct % 10 + self._remembered(value % 10, operator, digit, 1.0, generator)
-            skipped += f" {OPERATOR_WORDS[operator]} {digit}"
+            before_step, value = value, problem.after(value, operator, digit)
+            if operator in OPERATORS:
+                value += self._remembered(before_step % 10, operator, digit, 1.0, generator) - value % 10
+            skipped += f" {problem.phrase(operator, digit)}"
             if next_operator is None or generator.random() >= self._shares[operator, digit]:
                 before, written = written, problem.number(value)
                 sentences.append(f"{CONNECTIVES[0]} {before}{skipped} {VERBS[0]} {written}.")
                 skipped = ""
         return " ".join([*sentences, f"{CONCLUSIONS[0]} \\boxed{{{written}}}."])
+
+
+def search(problem: Countdown, give_up: Sequence[float], generator: random.Random) -> str:
+    """A search: attempts in a random order until one is right, or a chance to give up comes after a wrong one."""
+    lines, expression, attempts = [], "", problem.attempts
+    for number, (worked, tried, result) in enumerate(generator.sample(attempts, len(attempts))):
+        expression = tried
+        lines.append(f"{worked} {'yes' if result == problem.target else 'no'}")
+        if result == problem.target or generator.random() < give_up[min(number, len(give_up) - 1)]:
+            break
+    return "\n".join([*lines, f"\\boxed{{{expression}}}"])

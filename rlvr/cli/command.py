@@ -115,7 +115,7 @@ def _docstring(module: str, function: str) -> str:
 
 
 def _command_function(
-    function: Callable[..., None], arguments: Sequence[str] = (), options: Mapping[str, str] = {}
+    function: Callable[..., Any], arguments: Sequence[str] = (), options: Mapping[str, str] = {}
 ) -> Callable[..., None]:
     """The function with an option for each parameter; for a dataclass or a record, one for each of its fields.
 
@@ -136,7 +136,8 @@ def _command_function(
 
     @functools.wraps(function)
     def run(**words: Any) -> None:
-        function(**{name: make(words) for name, make in makers.items()})
+        for line in function(**{name: make(words) for name, make in makers.items()}) or ():
+            print(line)
 
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     return run
@@ -172,7 +173,8 @@ def _texts(described: Any) -> dict[str, str]:
 def _fields(kind: Any) -> Iterable[inspect.Parameter]:
     is_record = hasattr(kind, "model_fields")
     hints, texts = get_type_hints(kind, include_extras=not is_record), _texts(kind)  # a record checks its bounds itself
-    for name, field in (kind.model_fields if is_record else inspect.signature(kind).parameters).items():
+    fields: Mapping[str, Any] = kind.model_fields if is_record else inspect.signature(kind).parameters
+    for name, field in fields.items():
         default = inspect.Parameter.empty if is_record and field.is_required() else field.default
         yield _option(name, hints[name], default, field.description if is_record else texts.get(name))
 

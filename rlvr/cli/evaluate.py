@@ -105,6 +105,21 @@ def compare(
     print_comparison(a, b, grading.reader(problems), settings, printed.form)
 
 
+@commands.add("families")
+def families(
+    studies: Annotated[Paths, Argument(help="results/ of two finished studies or more, of the same methods")],
+    out: Annotated[Path, Option(help="the table without its ending")] = Path("families"),
+) -> None:
+    """Set the same methods on several tasks or sizes side by side: a table by family, with decision accuracy.
+
+    The first study is the one whose order of the methods is held against the others'. Nothing is trained.
+    """
+    from evals.tables.families import write_families_table
+
+    write_families_table(studies, out)
+    print(out.with_suffix(".md").read_text(encoding="utf-8"))
+
+
 @commands.add("power")
 def power(
     grading: Grading,

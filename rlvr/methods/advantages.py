@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -11,6 +14,9 @@ from rlvr.methods.parameters import Component, component, hyper_parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+_BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,49 @@ class RandomRewards(RewardShaping):
             raise ValueError("random rewards need the generator of the step")
         rate = float(rewards.double().mean().clamp(0.0, 1.0))
         return (torch.rand(len(rewards), generator=generator) < rate).to(rewards)
+
+
+@component("flipped_rewards")
+class FlippedRewards(RewardShaping):
+    """1 - R with the probability ``rate``, drawn for each response: a grader that errs (arXiv 2505.22653)."""
+
+    rate: float = hyper_parameter(0.4, "share of the rewards that are flipped", minimum=0.0, maximum=1.0)
+
+    def __call__(
+        self, rewards: Tensor, lengths: Tensor, longest: int, generator: torch.Generator | None = None
+    ) -> Tensor:
+        if generator is None:
+            raise ValueError("flipped rewards need the generator of the step")
+        return torch.where(torch.rand(len(rewards), generator=generator) < self.rate, 1.0 - rewards, rewards)
+
+
+class TextShaping(RewardShaping):
+    """The base of reward shapings that see what the responses say; of the engines ``local`` gives their texts."""
+
+    @abstractmethod
+    def of_texts(self, rewards: Tensor, group_ids: Tensor, texts: Sequence[str]) -> Tensor:
+        """Shape rewards [B] of responses with these texts [B], in the groups of group_ids [B]."""
+
+    def __call__(
+        self, rewards: Tensor, lengths: Tensor, longest: int, generator: torch.Generator | None = None
+    ) -> Tensor:
+        raise ValueError("this reward shaping needs the texts of the responses, which the engine does not give")
+
+
+@component("majority_vote")
+class MajorityVote(TextShaping):
+    """1 for the most frequent answer of a group, right or wrong, else 0 (test-time RL, arXiv 2504.16084).
+
+    An answer is what the last box of a response holds. Of answers that are equally frequent the first one wins; a
+    response without a box has 0.
+    """
+
+    def of_texts(self, rewards: Tensor, group_ids: Tensor, texts: Sequence[str]) -> Tensor:
+        answers = [boxes[-1].strip() if (boxes := _BOX.findall(text)) else None for text in texts]
+        keys = list(zip(group_ids.tolist(), answers, strict=True))
+        votes = Counter(key for key in keys if key[1] is not None)
+        winners = {group: answer for (group, answer), _ in reversed(votes.most_common())}
+        return torch.tensor([answer is not None and winners[group] == answer for group, answer in keys]).to(rewards)
 
 
 @dataclass(frozen=True)

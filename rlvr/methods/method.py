@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evals.core.errors import InvalidInput
 from evals.core.random import generator_for, random_projection
-from rlvr.methods.advantages import Advantage, RewardShaping
+from rlvr.methods.advantages import Advantage, RewardShaping, TextShaping
 from rlvr.methods.aggregation import Aggregation, AnyAggregation
 from rlvr.methods.assignments import Assignment
 from rlvr.methods.components import AGGREGATION, KINDS, component_of, composition
@@ -88,23 +88,27 @@ class Method:
         counted: Tensor | None = None,
         penalties: Tensor | None = None,
         generator: torch.Generator | None = None,
+        texts: Sequence[str] | None = None,
     ) -> Tensor:
         """Advantages [B] of rewards [B], shaped if the method says so; ``longest`` is the length limit in tokens.
 
         Rollouts that are not ``counted`` [B] bool have advantage 0, and no part in the others' and in what a shaping
         makes of these; None counts all.
         ``penalties`` [B] of a :class:`RewardTerm` are taken from the rewards first. ``generator`` is that of the
-        step's rewards, for a shaping that draws them.
+        step's rewards, for a shaping that draws them; ``texts`` [B] are the responses, for one that reads them.
         """
         if counted is not None and not bool(counted.all()):
             advantages = rewards.new_zeros(len(rewards))
             if bool(counted.any()):
                 left = None if penalties is None else penalties[counted]
+                read = None if texts is None else [texts[row] for row in counted.nonzero()[:, 0].tolist()]
                 of_counted = rewards[counted], group_ids[counted], lengths[counted], longest, None, left, generator
-                advantages[counted] = self.advantages(*of_counted)
+                advantages[counted] = self.advantages(*of_counted, read)
             return advantages
         shaped = rewards if penalties is None else rewards - penalties.to(rewards)
-        if self.reward_shaping is not None:
+        if isinstance(self.reward_shaping, TextShaping) and texts is not None:
+            shaped = self.reward_shaping.of_texts(shaped, group_ids, texts)
+        elif self.reward_shaping is not None:
             shaped = self.reward_shaping(shaped, lengths, longest, generator)
         return self.advantage(shaped, group_ids, lengths)
 

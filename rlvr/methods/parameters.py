@@ -40,7 +40,8 @@ def hyper_parameter(
     return dataclasses.field(default=default, metadata={"description": description, "bounds": given})
 
 
-def parameters_of(declared: type[Any]) -> dict[str, Parameter]:
+@cache
+def parameters_of(declared: type[Any]) -> Mapping[str, Parameter]:
     """Describe the hyper-parameters of a dataclass, in the order of its fields."""
     hints = get_type_hints(declared)
     return {
@@ -74,9 +75,10 @@ class Component:
         _record_of_instances(declared).parse(vars(self), f"{self.kind} {self.name}")
 
     @classmethod
-    def parameters(cls) -> dict[str, Parameter]:
+    def parameters(cls) -> Mapping[str, Parameter]:
         """Describe what a catalogue entry may say of the component, in the order of its fields."""
-        return parameters_of(cls)
+        declared: Any = cls
+        return parameters_of(declared)
 
     @classmethod
     def record(cls, **others: Any) -> type[Record]:
@@ -87,7 +89,8 @@ class Component:
 
 @cache
 def _record_of_instances(declared: type[Any]) -> type[Record]:
-    return record_of(declared.__name__, parameters_of(declared))
+    described: Any = declared
+    return record_of(declared.__name__, parameters_of(described))
 
 
 C = TypeVar("C", bound=Component)

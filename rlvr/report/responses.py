@@ -36,7 +36,7 @@ def write_responses_page(
     report: str = "",
     rollouts: str = "",
     seeds: int | None = None,
-    **said: str,
+    **said: Any,
 ) -> None:
     """Write the page of every response to a benchmark, with the files that it loads beside it.
 

@@ -83,14 +83,6 @@ def variant(
     return {**changes, "extends": parent, "title": f"{title}, {words}", "training": trained}
 
 
-def resolve_methods(config: StudyConfig, source: str) -> dict[str, Entry]:
-    """Look up every method of a study: method's name -> its entry with the study's changes."""
-    return {
-        name: resolve_method(name, changes.of_entry, load_catalogue(), f"{source}: methods.{name}")
-        for name, changes in config.methods.items()
-    }
-
-
 def changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source: str) -> dict[tuple[str, str], Entry]:
     """Resolve the methods that a model changes on top of what the study does."""
     changed: dict[tuple[str, str], Entry] = {}

@@ -1,10 +1,12 @@
 """Designs: the ways in which a study trains each of its methods, and the sheet that lists them (docs/evaluation.md)."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evals.core.config.methods import Factorial, MethodChanges
 from evals.core.config.sections import SeedsByLooks
@@ -12,14 +14,23 @@ from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.records import Way
 from evals.core.run_spec import VERL
-from evals.statistics.factorial import Cell, Design
 from rlvr.study.catalogue import combined, load_catalogue, resolve_method, variant
+
+if TYPE_CHECKING:
+    from evals.statistics.factorial import Cell, Design
 
 RATES = "rates"
 """The name that the methods of a study at half, once and twice their learning rate are asked for by."""
 _SEEDS = 8  # at most are trained at further rates
 _FURTHER = {"rate_half": (0.5, "half the learning rate"), "rate_twice": (2.0, "twice the learning rate")}
 _NOT_AT_RATES = ("controls", "doses", "checkpoint", "beside", "score_at")
+
+
+def _design(factorial: Factorial) -> Design:
+    """The design of a factorial; no other study needs scipy to be planned."""
+    from evals.statistics.factorial import Design
+
+    return Design.of(factorial)
 
 
 def sheet_of(config: StudyConfig, titles: Mapping[str, str]) -> tuple[Way, ...]:
@@ -30,7 +41,7 @@ def sheet_of(config: StudyConfig, titles: Mapping[str, str]) -> tuple[Way, ...]:
             for name, (method, kind, dose) in _dosed(config).items()
         )
     if config.factorial is not None:
-        levels = {name: Design.of(config.factorial).levels(cell) for cell, name in _cells(config).items()}
+        levels = {name: _design(config.factorial).levels(cell) for cell, name in _cells(config).items()}
         levels |= {name: {} for name in config.control_methods}
         return tuple(Way(name=name, method=name, title=titles[name], levels=of) for name, of in levels.items())
     ways = []
@@ -108,7 +119,7 @@ def _with_factorial(config: StudyConfig, source: str) -> StudyConfig:
         (len(seeds) < 2, f"is given with seeds {seeds}", "2 or more"),
     )
     try:
-        Design.of(config.factorial).check(config.factorial.parts.values())
+        _design(config.factorial).check(config.factorial.parts.values())
     except NotAccepted as error:
         raise InvalidInput(source, "factorial", error.found, error.accepted) from None
     methods = {name: MethodChanges(**_of_cell(config, config.factorial, cell)) for cell, name in cells.items()}
@@ -120,7 +131,7 @@ def _cells(config: StudyConfig) -> dict[Cell, str]:
     """Name the methods that are the cells of a study's factorial: ``dapo_100200``, the first one as the method."""
     assert config.factorial is not None
     first = config.reference_method
-    cells = Design.of(config.factorial).cells
+    cells = _design(config.factorial).cells
     return {cell: f"{first}_{''.join(map(str, cell))}" if any(cell) else first for cell in cells}
 
 
@@ -133,14 +144,14 @@ def _of_cell(config: StudyConfig, factorial: Factorial, cell: Cell) -> dict[str,
         entry, training = combined(entry, level.of_entry), combined(training, level.training)
     rate = math.prod(changes.learning_rate_factor for changes in (method, *levels))
     entry = {**entry, "extends": entry.get("extends", config.reference_method)}
-    entry |= {"title": Design.of(factorial).title(cell)} if any(cell) else {}
+    entry |= {"title": _design(factorial).title(cell)} if any(cell) else {}
     entry |= {"learning_rate_factor": rate} if rate != 1.0 else {}
     return {**entry, **({"training": training} if training else {})}
 
 
 def describe(factorial: Factorial, seeds: int) -> Iterator[str]:
     """Say what a plan makes: the design, and how certain its effects will be."""
-    design = Design.of(factorial)
+    design = _design(factorial)
     yield f"factorial: {' '.join(design.describe())}"
     for order, name in ((1, "main effects"), (2, "interactions")):
         chosen = [effect.weights for effect in design.effects if len(effect.term) == order]

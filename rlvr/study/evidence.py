@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 from typing import Any
 
 from evals.core.errors import counted
 from evals.core.run_spec import VERL
+from rlvr.study.source_files import CONFIG
 from rlvr.study.study import Study
 
 _FEWEST_STEPS = 10  # of a run that shows anything
@@ -14,7 +16,33 @@ _FEWEST_STEPS = 10  # of a run that shows anything
 def notes(main: Study, study: Study) -> tuple[str, ...]:
     """The question of a study, if it says one, and what the numbers of the ``main`` one are evidence of."""
     question = study.config.question
-    return (evidence(main),) if question is None else (question, evidence(main))
+    return tuple(filter(None, (question, evidence(main), known_to_show(main))))
+
+
+def known_to_show(study: Study) -> str:
+    """What the task of a study is known to show: effects of RLVR, and orders of methods that hold on other tasks.
+
+    Nothing of a study without the first model of config/reference/families.csv (:mod:`evals.tables.families`).
+    """
+    rows, effects = (
+        list(csv.DictReader((CONFIG / "reference" / name).read_text(encoding="utf-8").splitlines()))
+        for name in ("families.csv", "phenomena.csv")
+    )
+    families = {row["family"]: row for row in rows}
+    first, *others = families
+    if first not in study.config.models or study.config.models[first].source != "from_scratch":
+        return ""
+    shares = ("decision_accuracy", "decision_accuracy_confidence_low", "decision_accuracy_confidence_high")
+    orders = [
+        "{} {:.0f} % [{:.0f}, {:.0f}]".format(other, *(100 * float(families[other][share]) for share in shares))
+        for other in others
+    ]
+    shown = sum(row["answer"] == "reproduced" for row in effects)
+    return (
+        f"Testbed: {first} shows {shown} of {len(effects)} known effects of RLVR (docs/results/phenomena.md). Pairs of "
+        f"methods that stand in its order on another task or size: {', '.join(orders)}; chance is 50 %. "
+        f"Signal to noise: {float(families[first]['signal_to_noise']):.1f} (docs/results/task_design.md)."
+    )
 
 
 def evidence(study: Study) -> str:

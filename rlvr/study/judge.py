@@ -25,6 +25,7 @@ from rlvr.methods.components import part_with
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue
 from rlvr.study.evaluation import run_study
+from rlvr.study.evidence import known_to_show
 from rlvr.study.method_pages import declared_in
 from rlvr.study.new_study import write_new_study
 from rlvr.study.source_files import CONFIG
@@ -189,7 +190,11 @@ class Judgement:
             if component.name in (*load_catalogue(), *taken):
                 message = f"its component has the name {component.name} of another method"
                 raise UserError(f"{component.file}: {message}; accepted: another name in @component")
-        Study.resolve(self.content([1]), "rlvr-bench judge")
+        self.study()
+
+    def study(self) -> Study:
+        """Resolve the study with one seed."""
+        return Study.resolve(self.content([1]), "rlvr-bench judge")
 
     def passes_checks(self) -> bool:
         """Try the component on small inputs, and print what was found; losses and aggregations have checks."""
@@ -198,7 +203,7 @@ class Judgement:
             return True
         from rlvr.methods.loss_checks import check_loss, print_findings
 
-        study = Study.resolve(self.content([1]), "rlvr-bench judge")
+        study = self.study()
         mine, other = (
             compose(study.methods[name], name, study.training[name].max_new_tokens)
             for name in (self.method, self.reference)
@@ -377,4 +382,6 @@ def judge(
     if not rows[judgement.harmful].is_harm:
         print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
     print(verdict_line(rows[judgement.method], judgement.main_table(), (time.monotonic() - started) / 60))
+    if said := known_to_show(judgement.study()):
+        print(said)
     print(judgement.directory / "report.html", flush=True)

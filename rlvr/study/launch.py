@@ -24,13 +24,13 @@ def main(arguments: list[str]) -> None:
     _give_name_and_cache()
     from snakemake import cli  # here: an interrupt is one line before the long imports too
 
-    from rlvr.study.study_file import check_config_files
+    from rlvr.study.study_file import fault_of_command
 
-    vars(cli)["print"] = _print_but_profile
     options = cli.get_argument_parser().parse_args(arguments)
     directory = Path(options.directory or ".").resolve()
+    if fault := fault_of_command(arguments):
+        sys.exit(fault)
     try:
-        check_config_files(options.configfile or ())
         with contextlib.nullcontext() if options.dryrun else only_study(directory):
             if locks := [] if options.dryrun else list((directory / ".snakemake/locks").glob("*.lock")):
                 require_no_snakemake(directory)
@@ -40,12 +40,6 @@ def main(arguments: list[str]) -> None:
             cli.main(arguments)
     except UserError as error:
         sys.exit(f"error: {error}")
-
-
-def _print_but_profile(*words: Any, **where: Any) -> None:
-    """Print what Snakemake does, but for the line that names the profile of this project."""
-    if not str(words[:1]).endswith("for setting default command line arguments.',)"):
-        print(*words, **where)
 
 
 def _give_name_and_cache() -> None:

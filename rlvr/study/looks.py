@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from logging import Logger
 from pathlib import Path
 from typing import Any
 
 from evals.core.comparisons import Looks
 from evals.core.config.sections import SeedsByLooks
-from evals.statistics.sequential import nominal_levels
 from rlvr.study.study import Study
 
 LOOKS = "looks/"
@@ -32,7 +32,7 @@ class PlannedLook:
         level_alone: the same for one comparison by itself.
         earlier: the folder of the look before, or none.
         is_due: whether something was left to decide, by the decisions that are there.
-        decisions: the bytes of its decisions' file; None where there is none.
+        is_taken: whether its own decisions were there when this was planned.
     """
 
     study: Study
@@ -42,23 +42,12 @@ class PlannedLook:
     level_alone: float
     earlier: str | None
     is_due: bool
-    decisions: bytes | None
-
-    @property
-    def is_taken(self) -> bool:
-        """Return whether its decisions were there when this was planned."""
-        return self.decisions is not None
+    is_taken: bool
 
 
 def decisions_of(folder: str) -> Path:
     """The decisions of a look."""
     return Path(f"results/{folder}decisions.json")
-
-
-def read_decisions(folder: str) -> bytes | None:
-    """The bytes of a look's decisions, if they are there."""
-    path = decisions_of(folder)
-    return path.read_bytes() if path.is_file() else None
 
 
 def look_folders(study: Study) -> list[str]:
@@ -75,7 +64,9 @@ def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
     design = study.config.seeds
     if not isinstance(design, SeedsByLooks):
         return study, {}
-    compared = [(model, method) for model in study.config.models for method in study.methods]
+    from evals.statistics.sequential import nominal_levels  # here: scipy comes with it
+
+    compared = product(study.config.models, study.methods)
     open_ = [pair for pair in compared if pair[1] != study.config.reference_method]
     levels = nominal_levels(design.looks, design.at_most, design.level / 100 / len(open_))
     levels_alone = nominal_levels(design.looks, design.at_most, _LEVEL)
@@ -83,21 +74,18 @@ def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
     looks: dict[str, PlannedLook] = {}
     of_looks = zip(look_folders(study), design.looks, levels, levels_alone, strict=True)
     for folder, seeds, level, level_alone in of_looks:
-        before = next(reversed(looks), None)
         left = open_ or list(ends)  # a look that is not due is never made
-        compared_now = _with_reference(dict.fromkeys(left, seeds), study)
-        decisions = read_decisions(folder) if open_ else None
         looks[folder] = PlannedLook(
-            study=replace(study, seeds_of=compared_now),
+            study=replace(study, seeds_of=_with_reference(dict.fromkeys(left, seeds), study)),
             seeds=seeds,
             margin=design.margin / 100,
             level=level,
             level_alone=level_alone,
-            earlier=before,
+            earlier=next(reversed(looks), None),
             is_due=bool(open_),
-            decisions=decisions,
+            is_taken=bool(open_) and decisions_of(folder).is_file(),
         )
-        if decisions is not None:
+        if looks[folder].is_taken:
             rows = Looks.read(decisions_of(folder)).last()
             decided = {key for key, look in rows.items() if look.is_decided}
             ends |= {pair: seeds for pair in open_ if pair in decided}
@@ -107,60 +95,39 @@ def plan_looks(study: Study) -> tuple[Study, dict[str, PlannedLook]]:
 
 def _with_reference(seeds: Mapping[tuple[str, str], int], study: Study) -> dict[tuple[str, str], int]:
     """Give the reference method of each model as many seeds as the method that has most of them."""
-    reference = study.config.reference_method
-    of_models: dict[str, int] = {}
+    most: dict[tuple[str, str], int] = {}
     for (model, _), count in seeds.items():
-        of_models[model] = max(of_models.get(model, 0), count)
-    return {**{(model, reference): count for model, count in of_models.items()}, **seeds}
+        pair = model, study.config.reference_method
+        most[pair] = max(most.get(pair, 0), count)
+    return {**most, **seeds}
 
 
-@dataclass(frozen=True)
-class NextLook:
-    """What is left of a study that stops when it is certain.
+def next_look(study: Study, looks: Mapping[str, PlannedLook]) -> tuple[str, dict[str, Any]] | None:
+    """Say what is left of a study that stops when it is certain; None where nothing stops early.
 
-    Attributes:
-        seeds: of the next look; None where all looks were taken.
-        comparisons: that are open by then.
-        runs: training runs up to the next look.
-        possible: training runs in all, if nothing is certain before the last look.
+    Args:
+        study: the one that is left after the looks that were taken.
+
+    Returns:
+        a line for the user, and for the progress display the seeds of the next look, if there is one, and the number of
+        jobs of each rule up to it and in all.
     """
-
-    seeds: int | None
-    comparisons: int
-    runs: int
-    possible: int
-
-    def __str__(self) -> str:
-        """A line for the user."""
-        if self.seeds is None:
-            return f"All looks are taken: {self.runs} training runs in all"
-        return (
-            f"Stops when certain: {self.runs} training runs up to the look after {self.seeds} seeds, where "
-            f"{self.comparisons} comparisons are open; at most {self.possible} training runs in all"
-        )
-
-    def jobs(self) -> dict[str, Any]:
-        """The number of jobs of each rule, up to the next look and in all, for the progress display."""
-        of_each_run = ("train", "sample", "grade")
-        planned, possible = dict.fromkeys(of_each_run, self.runs), dict.fromkeys(of_each_run, self.possible)
-        return {"seeds": self.seeds, "planned": planned, "possible": possible}
-
-
-def next_look(study: Study, looks: Mapping[str, PlannedLook]) -> NextLook | None:
-    """Count the training runs of a ``study``, the one that is left, up to the next look, and at most.
-
-    None where nothing stops early.
-    """
-    its = [look for folder, look in looks.items() if folder == f"{study.folder}{LOOKS}{look.seeds}/"]
-    if not its:
+    if not looks:
         return None
-    look = next((look for look in its if look.is_due and not look.is_taken), None)
-    possible = sum(study.seeds_of.values())
+    of_each_run = ("train", "sample", "grade")
+    possible = by_then = sum(study.seeds_of.values())
+    look = next((look for look in looks.values() if look.is_due and not look.is_taken), None)
     if look is None:
-        return NextLook(None, 0, possible, possible)
-    by_then = sum(min(count, look.seeds) for count in study.seeds_of.values())
-    compared = sum(method != study.config.reference_method for _, method in look.study.seeds_of)
-    return NextLook(look.seeds, compared, by_then, possible)
+        words = f"All looks are taken: {possible} training runs in all"
+    else:
+        by_then = sum(min(count, look.seeds) for count in study.seeds_of.values())
+        open_ = sum(method != study.config.reference_method for _, method in look.study.seeds_of)
+        words = (
+            f"Stops when certain: {by_then} training runs up to the look after {look.seeds} seeds, where {open_} "
+            f"comparisons are open; at most {possible} training runs in all"
+        )
+    planned, all_jobs = dict.fromkeys(of_each_run, by_then), dict.fromkeys(of_each_run, possible)
+    return words, {"seeds": look.seeds if look else None, "planned": planned, "possible": all_jobs}
 
 
 def announce_look(study: Study, looks: Mapping[str, PlannedLook], logger: Logger) -> None:
@@ -168,5 +135,5 @@ def announce_look(study: Study, looks: Mapping[str, PlannedLook], logger: Logger
 
     To be called when a study was planned, and again when it is planned anew after a look.
     """
-    if (look := next_look(study, looks)) is not None:
-        logger.info(str(look), extra={"look": look.jobs()})
+    if said := next_look(study, looks):
+        logger.info(said[0], extra={"look": said[1]})

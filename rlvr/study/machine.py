@@ -29,9 +29,10 @@ _PYTHONS_DIRECTORY = os.path.dirname(sys.executable)
 
 def check_machine(study: Study) -> None:
     """Check the files and the sandbox that a study needs: better said now than after the training."""
-    copies = {name: benchmark.path for name, benchmark in study.benchmarks.items()}
     sets = {"problems": study.training_settings, **study.solution_settings}
-    for name, path in [*copies.items(), *((name, settings.get("path")) for name, settings in sets.items())]:
+    copies = {name: benchmark.path for name, benchmark in study.benchmarks.items()}
+    copies |= {name: settings.get("path") for name, settings in sets.items()}
+    for name, path in copies.items():
         if path is not None and not Path(path).exists():
             raise UserError(f"{name}: path: {path}: no such file or directory")
     for name, model in study.fine_tuned_models.items():
@@ -146,15 +147,13 @@ def require_past(files: Iterable[str]) -> None:
 
     Snakemake would carry a job out, and delete its outputs, for they are older than what they were made from.
     """
-    latest = time.time() + _CLOCK_SECONDS
-    late = [Path(path) for path in files if os.path.isfile(path) and os.path.getmtime(path) > latest]
+    late = {path: path.stat().st_mtime for path in map(Path, files) if path.is_file()}
+    late = {path: written for path, written in late.items() if written > time.time() + _CLOCK_SECONDS}
     if late:
-        last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(path.stat().st_mtime for path in late)))
+        last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(late.values())))
         directories = {REPOSITORY if path.is_absolute() else Path(path.parts[0]).absolute() for path in late}
-        cure = f"find {shlex.join(map(str, sorted(directories)))} -newermt now -exec touch {{}} +"
-        complaint = (
-            f"{counted(len(late), 'file')} of the future, such as {min(late)}, up to {last}: was the clock set back?"
-        )
         raise UserError(
-            f"{complaint} Set it, or set the files' times to now, by which nothing is computed again: {cure}"
+            f"{counted(len(late), 'file')} of the future, such as {min(late)}, up to {last}: was the clock set back? "
+            "Set it, or set the files' times to now, by which nothing is computed again: "
+            f"find {shlex.join(map(str, sorted(directories)))} -newermt now -exec touch {{}} +"
         )

@@ -17,6 +17,7 @@ class Policy:
     """A policy that is evaluated under a run id of its own.
 
     Attributes:
+        study: one that has it: a policy of a name is the same in all studies.
         run: its row of the run sheet: ``tiny-dapo-s1``; after 10 steps ``tiny-dapo_step10-s1`` of the method
             ``dapo_step10``; the best one ``tiny-dapo_best-s1`` of the method ``dapo``, for best is compared with best.
         directory: where it lies, laid out as a run.
@@ -27,6 +28,7 @@ class Policy:
         chooses: whether it is such a candidate, which is evaluated on the choosing benchmark alone.
     """
 
+    study: Study
     run: Run
     directory: str
     file: str
@@ -35,17 +37,12 @@ class Policy:
     candidates: tuple[Policy, ...] = ()
     chooses: bool = False
 
-    @property
-    def is_last(self) -> bool:
-        """Whether it is the one that its run ends with."""
-        return self.directory == f"results/runs/{self.trained.run}"
-
 
 def own_policies(study: Study) -> Iterator[Policy]:
     """Yield the base models and the runs of a study."""
     for run in study.runs:
         directory = study.checkpoint(run.run)
-        yield Policy(run, directory, f"{directory}/manifest.json", run)
+        yield Policy(study, run, directory, f"{directory}/manifest.json", run)
 
 
 def earlier_policies(study: Study) -> Iterator[Policy]:
@@ -59,7 +56,7 @@ def earlier_policies(study: Study) -> Iterator[Policy]:
             identifier = f"{trained.model}-{name}-s{trained.seed}"
             run = trained.model_copy(update={"run": identifier, "method": name, "title": title})
             directory = f"results/runs/{trained.run}/checkpoints/step-{step}"
-            yield Policy(run, directory, f"{directory}.kept", trained, step)
+            yield Policy(study, run, directory, f"{directory}.kept", trained, step)
 
 
 def best_policies(study: Study) -> Iterator[Policy]:
@@ -72,6 +69,7 @@ def best_policies(study: Study) -> Iterator[Policy]:
         last = study.training[run.method].steps
         candidates = [
             Policy(
+                study,
                 run.model_copy(update={"run": f"{beginning}_choice{step}-{seed}"}),
                 directory if step == last else f"{directory}/checkpoints/step-{step}",
                 f"{directory}/candidates.kept",
@@ -83,7 +81,7 @@ def best_policies(study: Study) -> Iterator[Policy]:
         ]
         identifier = f"{beginning}_best-{seed}"
         chosen, own = run.model_copy(update={"run": identifier}), f"results/runs/{identifier}"
-        yield Policy(chosen, own, f"{own}/manifest.json", run, candidates=tuple(candidates))
+        yield Policy(study, chosen, own, f"{own}/manifest.json", run, candidates=tuple(candidates))
 
 
 def score_points(study: Study) -> dict[str, list[tuple[int, str]]]:

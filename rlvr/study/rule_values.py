@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -90,7 +91,8 @@ def by_setting(
         of_index.__signature__ = _OF_WILDCARDS  # type: ignore[attr-defined]
         return of_index
 
-    return [slot(index) for index in range(at_most)]
+    # One more than there are settings: Snakemake's record of a job then has an empty text, whatever their number is.
+    return [slot(index) for index in range(at_most + 1)]
 
 
 def setting_texts(settings: Mapping[str, Any] | Record, before: str = "") -> Iterator[str]:
@@ -100,62 +102,50 @@ def setting_texts(settings: Mapping[str, Any] | Record, before: str = "") -> Ite
         if isinstance(value, Mapping | Record) and (not isinstance(value, Mapping) or value):
             yield from setting_texts(value, f"{before}{name}.")
         else:
-            yield f"{before}{name}: {json.dumps(_plain(value), ensure_ascii=False)}"
+            yield f"{before}{name}: {json.dumps(value, ensure_ascii=False, default=_plain)}"
 
 
 def _plain(value: Any) -> Any:
+    """What JSON has of a record, of a mapping that is no dictionary, and of a path."""
     if isinstance(value, Record):
         return value.identity()
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return str(value) if isinstance(value, Path) else value
+    return dict(value) if isinstance(value, Mapping) else os.fspath(value)
 
 
 def refuse_made_otherwise(
-    workflow: Any, manifest: str, asked: Callable[[Any], Mapping[str, Any]], keys: Iterable[str] = ()
-) -> Callable[[Any, Sequence[str]], None]:
-    """Make the check that a result was made with the settings that are asked for, by the manifest beside it.
+    workflow: Any, asked: Mapping[str, Mapping[str, Any]], texts: Sequence[str], may_be_left_out: Iterable[str] = ()
+) -> None:
+    """Refuse results that were made with other settings than are asked for, by the manifests beside them.
 
     Snakemake sees a changed setting by its own record of the params of a job. Where it has none, or where another
     result was copied over the one of the record, it would keep what was made otherwise: this is a :class:`UserError`.
 
     Args:
-        manifest: the path, with wildcards in braces.
-        asked: the parameters that the manifest should have.
-        keys: of parameters that may be left out on either side, where they have their defaults.
+        asked: the path of each manifest of a job -> the parameters that it should have.
+        texts: the params of the job, by :func:`by_setting`.
+        may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
     """
-
-    def check(wildcards: Any, texts: Sequence[str]) -> None:
-        path = Path(manifest.format(**dict(wildcards.items())))
-        if not workflow.is_main_process or not path.is_file():
-            return
+    for path in filter(os.path.isfile, asked):
         recorded = _recorded_params(workflow, path)
         if recorded is not None and not {repr(text) for text in texts} <= recorded:
-            return  # Snakemake makes it again
-        wanted = dict(asked(wildcards))
-        made = read_any_manifest(path).parameters
-        known = {*wanted, *keys}
-        before = set(setting_texts({key: value for key, value in made.items() if key in known}))
-        if differences := sorted(before ^ set(setting_texts(wanted))):
-            first = ", ".join(differences[:3])
+            continue  # Snakemake makes it again
+        known = {*asked[path], *may_be_left_out}
+        made = {key: value for key, value in read_any_manifest(Path(path)).parameters.items() if key in known}
+        if differences := sorted({*setting_texts(made)} ^ {*setting_texts(asked[path])}):
             raise UserError(
-                f"{path}: was made with other settings than the study asks ({first}), and Snakemake has no record of "
-                f"it; accepted: without it, which makes it again: rm {path}"
+                f"{path}: was made with other settings than the study asks ({', '.join(differences[:3])}), and "
+                f"Snakemake has no record of it; accepted: without it, which makes it again: rm {path}"
             )
 
-    return check
 
-
-def _recorded_params(workflow: Any, path: Path) -> set[Any] | None:
+def _recorded_params(workflow: Any, path: str) -> set[Any] | None:
     """Read Snakemake's record of the params that a file was made with; None where it has none that it would compare.
 
     No public interface tells it (docs/architecture.md names the places that use Snakemake's insides).
     """
     from snakemake.io import IOFile
 
-    records, file = workflow.persistence, IOFile(str(path))
+    records, file = workflow.persistence, IOFile(path)
     version = records.record_format_version(file)
     params = None if version is None or version < _OLDEST_RECORD else records.params(file)
     return None if params is None else set(params)

@@ -16,7 +16,7 @@ from typing import Any
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import Run
 from rlvr.study.designs import RATES, at_rates
-from rlvr.study.looks import LOOKS, PlannedLook, look_folders, plan_looks, read_decisions
+from rlvr.study.looks import LOOKS, PlannedLook, decisions_of, look_folders, plan_looks
 from rlvr.study.policies import (
     BEST,
     DECODINGS,
@@ -34,7 +34,6 @@ from rlvr.study.study_file import read_extended, read_study, read_study_file
 DEFAULT_STUDY, NAMED_STUDIES = CONFIG / "config.yaml", CONFIG / "studies"
 FOLDER = rf"(?:studies/[^/]+/)?(?:{LOOKS}\d+/|{STEPS}|{BEST}|{DECODINGS}[^/]+/)?"
 """The pattern of a folder of results: a study's own, and one within it."""
-_THIS = "this study"
 _SHARED = (
     *("engine", "models", "problems", "validation", "benchmarks", "benchmark_sources", "evaluation", "checkpoint"),
     *("statistics", "execution"),
@@ -52,7 +51,7 @@ def asked_names() -> list[str]:
     return [*named_study_files(), RATES]
 
 
-def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any]) -> Study:
+def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any], is_checked: bool = False) -> Study:
     """Resolve a study of config/studies on top of the ``main`` one, of which ``content`` is the configuration.
 
     With fewer seeds there than in the file, as in the smoke study, it has fewer too.
@@ -63,21 +62,21 @@ def resolve_named_study(path: Path, main: Study, content: Mapping[str, Any]) -> 
     named = read_study_file(path, instead=content)
     if isinstance(named.get("seeds"), list):
         named["seeds"] = named["seeds"][: len(main.config.training_seeds)]
-    study = Study.resolve(named, source)
+    study = Study.resolve(named, source, is_checked)
     if not study.folder:
         raise InvalidInput(source, "folder", "is missing", "studies/NAME")
-    _check_shared(study, main, source)
+    _check_shared(study, main)
     return study
 
 
-def _check_shared(study: Study, other: Study, source: str) -> None:
+def _check_shared(study: Study, other: Study) -> None:
     """Check that two studies differ in nothing that they share."""
     for key in _SHARED:
         if key == "validation" and study.config.validation is None:
             continue  # scores along runs of its own
         if getattr(study.config, key) != getattr(other.config, key):
             accepted = f"that of {other.config.study}, which it lies beside; or no folder, and another --directory"
-            raise InvalidInput(source, key, "differs", accepted)
+            raise InvalidInput(study.source, key, "differs", accepted)
 
 
 class Studies:
@@ -85,10 +84,8 @@ class Studies:
 
     Attributes:
         main: the study that was asked for.
-        source: its file.
         by_folder: where a study's own results lie ("" or ``studies/NAME/``) -> the study.
-        sources: the same folder -> the file of the study.
-        policies: run id -> a study that has the policy, and the policy: one policy of a name for all studies.
+        policies: run id -> the policy: one of a name for all studies.
     """
 
     def __init__(
@@ -102,18 +99,17 @@ class Studies:
 
         One with a folder has to go with the study that it ``extended``, whose runs lie in the same directory.
         """
-        self._content, self.source = content, source
-        self.by_folder, self.sources = dict[str, Study](), dict[str, str]()
-        self.policies = dict[str, tuple[Study, Policy]]()
-        self._plans = dict[Any, tuple[Study, dict[str, PlannedLook]]]()
+        self._content, self._is_checked = content, is_checked
+        self.by_folder, self.policies = dict[str, Study](), dict[str, Policy]()
+        self._plans = dict[tuple[object, ...], tuple[Study, dict[str, PlannedLook]]]()
         self.main = Study.resolve(content, source, is_checked)
         if self.main.folder and extended is not None and not is_checked:
             parent = Study.resolve(extended, f"what {source} extends")
-            _check_shared(self.main, parent, source)
-            self._add(parent, parent.config.study)
-            self._add(self.main, source)
-            self.by_folder, self.sources, self.policies = {}, {}, {}
-        self._add(self.main, source)
+            _check_shared(self.main, parent)
+            self._add(parent)
+            self._add(self.main)
+            self.by_folder, self.policies = {}, {}
+        self._add(self.main)
 
     @classmethod
     def read(cls, files: Iterable[str | Path], changes: Mapping[str, Any], is_checked: bool = False) -> Studies:
@@ -143,7 +139,8 @@ class Studies:
 
     def _planned(self, folder: str) -> tuple[Study, dict[str, PlannedLook]]:
         study = self.study(folder)
-        key = (study.folder, *map(read_decisions, look_folders(study)))
+        decisions = filter(Path.is_file, map(decisions_of, look_folders(study)))
+        key: tuple[str | bytes, ...] = (study.folder, *map(Path.read_bytes, decisions))
         if key not in self._plans:
             self._plans[key] = plan_looks(study)
         return self._plans[key]
@@ -157,8 +154,8 @@ class Studies:
         looks = self.looks(folder)
         return looks[folder].study.trained_runs if folder in looks else study.runs
 
-    def policy(self, run: str) -> tuple[Study, Policy]:
-        """A policy by its run id, and a study that has it."""
+    def policy(self, run: str) -> Policy:
+        """A policy by its run id."""
         if run not in self.policies:
             self._named  # noqa: B018  resolves those of config/studies
         if run not in self.policies:
@@ -167,10 +164,9 @@ class Studies:
 
     def candidate_steps(self, run: str) -> list[int]:
         """The steps of a run, but the last one, after which the best policy is chosen among its policies."""
-        _, policy = self.policy(run)
-        row = policy.run
-        _, best = self.policy(f"{row.model}-{row.method}_best-s{row.seed}")
-        return [candidate.step for candidate in best.candidates if candidate.step and not candidate.is_last]
+        last = self.policy(run)
+        best = self.policy(f"{last.run.model}-{last.run.method}_best-s{last.run.seed}")
+        return [each.step for each in best.candidates if each.step and each.directory != last.directory]
 
     def kept_steps(self, run: str) -> list[int]:
         """The steps after which a run keeps its policy from the start.
@@ -178,15 +174,15 @@ class Studies:
         The best one is chosen among them, or its study is scored at them. Policies of the main study's runs at which
         another study alone is scored are not among them: few ask for them, and they are made again from saved states.
         """
-        study, policy = self.policy(run)
-        steps = self.candidate_steps(run) if study.config.best_checkpoint else []
-        steps += [step for step, _ in score_points(study)[policy.run.method][:-1]]
+        policy = self.policy(run)
+        steps = self.candidate_steps(run) if policy.study.config.best_checkpoint else []
+        steps += [step for step, _ in score_points(policy.study)[policy.run.method][:-1]]
         return sorted(set(steps))
 
     def priority(self, run: str) -> float:
         """The order of the training jobs: every method's first seed comes before any method's second."""
-        study, policy = self.policy(run)
-        seeds, seed = study.config.training_seeds, policy.run.seed
+        policy = self.policy(run)
+        seeds, seed = policy.study.config.training_seeds, policy.run.seed
         return 50 - seeds.index(seed) / len(seeds) if seed in seeds else 50.0
 
     # The studies of config/studies
@@ -201,18 +197,18 @@ class Studies:
     def together(self, folder: str) -> list[str]:
         """The folders that are made together: a study's, and that of the study that it names in ``beside``."""
         study = self.study(folder)
-        name, source = study.config.beside, self.sources[folder]
+        name = study.config.beside
         if name is None:
             return [folder]
         folders, refused = self._named
         others = [other for other in (*folders, *refused) if folders.get(other) != folder and other != RATES]
         if name not in others:
-            raise InvalidInput(source, "beside", f"is {name!r}", ", ".join(others))
+            raise InvalidInput(study.source, "beside", f"is {name!r}", ", ".join(others))
         other = self.study(self.folder_of(name))
         count = len(study.config.varied_methods)
         if other.config.beside is not None or len(other.config.varied_methods) != count:
             accepted = f"a study with as many methods, {count}, in the same order, and no `beside` of its own"
-            raise InvalidInput(source, "beside", f"is {name!r}", accepted)
+            raise InvalidInput(study.source, "beside", f"is {name!r}", accepted)
         return [folder, other.folder]
 
     @cached_property
@@ -223,32 +219,31 @@ class Studies:
         """
         folders, refused = dict[str, str](), dict[str, str]()
         for name, path in named_study_files().items():
-            file = f"config/studies/{path.name}"
             try:
-                study = resolve_named_study(path, self.main, self._content)
-                if other := self.by_folder.get(study.folder):
-                    if study.config != other.config:
-                        found = f"is that of {self.sources[study.folder]}"
-                        raise InvalidInput(file, "folder", found, "another folder")
-                else:
-                    self._add(study, file)
+                study = resolve_named_study(path, self.main, self._content, self._is_checked)
+                other = self.by_folder.get(study.folder)
+                if other is None:
+                    self._add(study)
+                elif study.config != other.config:
+                    raise InvalidInput(study.source, "folder", f"is that of {other.source}", "another folder")
                 folders[name] = study.folder
             except UserError as error:
                 refused[name] = str(error)
         try:
-            titles = {method: entry["title"] for method, entry in self.main.methods.items()}
-            rates = Study.resolve(at_rates(self.main.config, self._content, titles, self.source), self.source)
-            self._add(rates, f"{self.source}: snakemake rates")
+            titles, source = self.main.titles, self.main.source
+            content = at_rates(self.main.config, self._content, titles, source)
+            rates = Study.resolve(content, f"{source}: snakemake rates", self._is_checked)
+            self._add(rates)
             folders[RATES] = rates.folder
         except UserError as error:
             refused[RATES] = str(error)
         return folders, refused
 
-    def _add(self, study: Study, source: str) -> None:
+    def _add(self, study: Study) -> None:
         """Put a study beside the others; a :class:`UserError` if a name of a policy means two of them."""
         along = [*earlier_policies(study), *best_policies(study)]
         candidates = [candidate for policy in along for candidate in policy.candidates]
-        added: dict[str, tuple[Study, Policy]] = {}
+        added: dict[str, Policy] = {}
 
         @cache
         def trains_as(owner_folder: str, model: str, method: str) -> bool:
@@ -258,27 +253,29 @@ class Studies:
         for policy in chain(own_policies(study), along, candidates):
             run, trained = policy.run.run, policy.trained
             if run in added:
-                self._refuse(policy, added[run][1], source, _THIS)
-            if run in self.policies:
-                owner, other = self.policies[run]
+                _refuse(policy, added[run])
+            if other := self.policies.get(run):
                 is_same = policy.directory == other.directory
-                if not is_same or (trained.seed and not trains_as(owner.folder, trained.model, trained.method)):
-                    self._refuse(policy, other, source, self.sources[owner.folder])
-            added[run] = (study, policy)
-        self.by_folder[study.folder], self.sources[study.folder] = study, source
+                if is_same and trained.seed and not self._is_checked:
+                    is_same = trains_as(other.study.folder, trained.model, trained.method)
+                if not is_same:
+                    _refuse(policy, other)
+            added[run] = policy
+        self.by_folder[study.folder] = study
         self.policies = {**added, **self.policies}
 
-    @staticmethod
-    def _refuse(policy: Policy, other: Policy, source: str, of_other: str) -> None:
-        """Refuse a name that means another policy in ``of_other``."""
-        along, own = (other, policy) if policy.run == policy.trained else (policy, other)
-        method = own.run.method
-        if along.run == along.trained:
-            accepted = "the same changes of the catalogue's entry, or another name in one of them"
-            raise InvalidInput(source, f"methods.{method}", f"is not what {of_other} means by that name", accepted)
-        after = f"after {along.step} steps" if along.step and not along.chooses else "as `checkpoint` chooses it"
-        if own is policy or of_other == _THIS:
-            found = f"is the name of {along.trained.method} {after}, in {of_other}"
-            raise InvalidInput(source, f"methods.{method}", found, "another name")
-        found = f"gives {along.trained.method} {after} the name {method}, which is a method of {of_other}"
-        raise InvalidInput(source, "score_at", found, f"another name of the method {method}")
+
+def _refuse(policy: Policy, other: Policy) -> None:
+    """Refuse a name that means another policy in the study of the ``other`` one, or in the same study."""
+    along, own = (other, policy) if policy.run == policy.trained else (policy, other)
+    is_this, method, source = policy.study is other.study, own.run.method, policy.study.source
+    of_other = "this study" if is_this else other.study.source
+    if along.run == along.trained:
+        accepted = "the same changes of the catalogue's entry, or another name in one of them"
+        raise InvalidInput(source, f"methods.{method}", f"is not what {of_other} means by that name", accepted)
+    after = f"after {along.step} steps" if along.step and not along.chooses else "as `checkpoint` chooses it"
+    if own is policy or is_this:
+        found = f"is the name of {along.trained.method} {after}, in {of_other}"
+        raise InvalidInput(source, f"methods.{method}", found, "another name")
+    found = f"gives {along.trained.method} {after} the name {method}, which is a method of {of_other}"
+    raise InvalidInput(source, "score_at", found, f"another name of the method {method}")

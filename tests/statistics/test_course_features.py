@@ -78,7 +78,7 @@ def test_of_two_seeds_each_is_left_out_once() -> None:
     found = estimate_course(both, np.ones((1, 12), dtype=np.int64), TARGET)
     alone = [features(both.compute[[seed]], both.accuracies[[seed]], TARGET) for seed in (1, 0)]
     assert found.without_seed == pytest.approx(np.array(alone))
-    assert found.uncertain(12).seed_freedom == pytest.approx([1.0] * 5)
+    assert found.less(None, 12).seed_freedom == pytest.approx([1.0] * 5)
 
 
 def test_a_difference_of_courses_has_both_variances() -> None:
@@ -89,7 +89,7 @@ def test_a_difference_of_courses_has_both_variances() -> None:
     )
     jackknife = [3 * one.without_seed.var(axis=0), 2 * other.without_seed.var(axis=0)]
     assert one.seed_variance == pytest.approx(jackknife[0])
-    alone = one.uncertain(20)
+    alone = one.less(None, 20)
     assert alone.estimate.tolist() == one.values.tolist() and alone.problem_freedom.tolist() == [19.0] * 5
     assert alone.problem_variance == pytest.approx(one.replicates.var(axis=0, ddof=1))
     assert alone.seed_variance == pytest.approx(jackknife[0]) and alone.seed_freedom == pytest.approx([3.0] * 5)

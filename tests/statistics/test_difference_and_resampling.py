@@ -10,13 +10,7 @@ from scipy import stats
 
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
-from evals.statistics.resampling import (
-    bootstrap_differences,
-    choice_variance,
-    draw_problems,
-    holm,
-    sign_flip_p_values,
-)
+from evals.statistics.resampling import bootstrap_differences, choice_variance, draw_problems, holm, sign_flip_p_values
 
 FIXED = {"treatment_is_fixed": True, "control_is_fixed": True}
 

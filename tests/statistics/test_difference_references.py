@@ -8,12 +8,7 @@ import pytest
 from scipy import stats
 
 from evals.statistics.difference import Difference, estimate_difference, pooled
-from evals.statistics.power import (
-    Design,
-    minimum_detectable_effect,
-    problems_needed,
-    samples_needed,
-)
+from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, holm_of_known, sign_flip_p_values
 
 WEIGHTS = [1.0, 3.0]

@@ -7,7 +7,15 @@ import pytest
 from scipy.stats import binom, kendalltau
 
 from evals.statistics.difference import Difference, estimate_difference
-from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
+from evals.statistics.ranks import (
+    Means,
+    decision_accuracy,
+    inversions,
+    kendall_tau,
+    repeated_tau,
+    signal_to_noise,
+    smallest_inversion,
+)
 from evals.statistics.robust import (
     draw_seeds,
     fell_below,
@@ -205,6 +213,31 @@ def test_tau_is_that_of_kendall() -> None:
     expected = [kendalltau(a, b).statistic for a, b in zip(one, other, strict=True)]
     assert kendall_tau(one, other) == pytest.approx(np.array(expected))
     assert kendall_tau([1, 2, 3], [1, 1, 2]) == pytest.approx(2 / 3), "an equal pair counts as neither"
+
+
+def test_decision_accuracy_is_the_share_of_pairs_with_the_same_sign() -> None:
+    generator = np.random.default_rng(3)
+    study, *others = ([generator.random(4) for _ in range(6)] for _ in range(4))
+    agreed = [
+        (study[a].mean() - study[b].mean()) * (other[a].mean() - other[b].mean()) > 0
+        for other in others
+        for a, b in combinations(range(6), 2)
+    ]
+    share, (low, high) = decision_accuracy(Means.of(study), [Means.of(other) for other in others], generator, 2000)
+    assert share == pytest.approx(sum(agreed) / len(agreed)) and 0 < low < high < 1
+    certain = Means.of([[mean - 1e-6, mean + 1e-6] for mean in (0.1, 0.2, 0.3)])
+    reversed_ = Means.of([[mean - 1e-6, mean + 1e-6] for mean in (0.3, 0.2, 0.1)])
+    assert decision_accuracy(certain, [certain], generator, 100) == (1.0, (1.0, 1.0))
+    assert decision_accuracy(certain, [certain, reversed_], generator, 100) == (0.5, (0.5, 0.5))
+
+
+def test_signal_to_noise_is_the_range_of_means_over_the_pooled_deviation() -> None:
+    study = [[0.1, 0.2, 0.4], [0.5, 0.9], [0.3, 0.35, 0.3, 0.2]]
+    means = [sum(seeds) / len(seeds) for seeds in study]
+    squares = sum((score - mean) ** 2 for seeds, mean in zip(study, means, strict=True) for score in seeds)
+    expected = (max(means) - min(means)) / (squares / (9 - 3)) ** 0.5
+    assert signal_to_noise(Means.of(study)) == pytest.approx(expected)
+    assert signal_to_noise(Means.of([[0.1, 0.1], [0.2, 0.2]])) == np.inf
 
 
 def test_one_seed_is_no_order() -> None:

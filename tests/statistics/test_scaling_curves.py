@@ -73,7 +73,7 @@ def test_intervals_cover_the_known_parameters_and_equal_methods_are_not_told_apa
         courses = [course(generator), course(generator)]
         draws = draw_problems(80, generator, 100)
         one, other = (estimate_course(each, draws, TARGET) for each in courses)
-        low, high = one.uncertain(80).interval()
+        low, high = one.less(None, 80).interval()
         covered += (low <= [CEILING, *known, log_compute, 0]) & ([CEILING, *known, log_compute, 0] <= high)
         rejected += one.less(other, 80).p_values()[0] <= 0.05
     assert (covered / studies >= 0.85).all(), dict(zip(FEATURES, covered / studies, strict=True))
@@ -89,4 +89,4 @@ def test_a_lower_ceiling_is_seen_and_one_seed_has_no_interval() -> None:
     short = Course(COMPUTE[None, :4], np.full((2, 5, 80), 0.5)[:1])
     assert np.isnan(estimate_course(short, draws, TARGET).values[-1])  # two points tell nothing of the others
     alone = estimate_course(course(generator, seeds=1), draws, TARGET)
-    assert np.isnan(alone.uncertain(80).interval()[0]).all() and np.isfinite(alone.values).all()
+    assert np.isnan(alone.less(None, 80).interval()[0]).all() and np.isfinite(alone.values).all()

@@ -1,10 +1,12 @@
-"""A small fabricated study, made once: tests that change files copy it first."""
+"""A small fabricated study, made once, which tests that change files copy first; and a browser, started once."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.browser import CHROMIUM, Page, browser
 from tests.unit.synthetic_results import Study, write_small_study
 
 
@@ -19,3 +21,20 @@ def editable_study(synthetic_study: Study, tmp_path: Path) -> Study:
     """The same study to be changed by one test."""
     shutil.copytree(synthetic_study.root, tmp_path / "study")
     return Study(tmp_path / "study")
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with browser(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(chromium: Page) -> Page:
+    """An empty page, without what those of other tests asked for and complained about."""
+    chromium.call("Page.navigate", url="about:blank")
+    chromium.wait("location.href === 'about:blank'")
+    chromium.events.clear()
+    return chromium

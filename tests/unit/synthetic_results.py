@@ -1,6 +1,6 @@
 """A fabricated results/ tree in the formats of docs/architecture.md, for tests and for looking at tables and figures.
 
-``python tests/unit/synthetic_results.py DIRECTORY`` writes one to look at.
+``python -m tests.unit.synthetic_results DIRECTORY`` writes one to look at.
 """
 
 import json
@@ -17,6 +17,7 @@ from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, 
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import BASE, Run, Score
 from evals.results import Results, read_results
+from tests.artifacts import vouch_for
 
 # Method -> (title, true gain over the base model in logits).
 METHODS = {
@@ -289,15 +290,6 @@ def write_scores_file(path: Path, rows: Sequence[Mapping[str, Any]], k: int, **f
     write_json(path, {**content, **further})
     vouch_for(path, "scores", path.with_suffix(".manifest.json"))
     return path
-
-
-def vouch_for(
-    path: Path, kind: str, manifest: Path | None = None, parameters: Mapping[str, Any] = {}, identity: str = ""
-) -> None:
-    """Write the manifest of one file, by default manifest.json beside it."""
-    outputs = hash_files(path.parent, path)
-    identity = identity or fingerprint({"parameters": dict(parameters), "outputs": outputs})
-    Manifest(kind, {}, outputs, parameters, identity).write(manifest or path.with_name("manifest.json"))
 
 
 def _write_scores(

@@ -24,7 +24,7 @@ def test_a_paper_is_planned_with_the_gpus_of_its_jobs(tmp_path: Path) -> None:
     assert "hours not known: `rlvr-bench rehearse` measures a step" in said
     assert "not here yet: models." in said  # nobody has these models here
     jobs = re.findall(r"^(?:local)?rule (\w+):$", said, re.MULTILINE)
-    assert jobs.count("train") >= 4 and {"import_model", "read_training_set", "sample", "grade"} <= set(jobs)
+    assert jobs.count("train") >= 4 and {"import_model", "read_problems", "sample", "grade"} <= set(jobs)
     assert "base_model" not in jobs
     for rule, asked in {"train": "gpu=8, gres=, ray_cluster=0", "sample": "gpu=1"}.items():
         assert re.search(rf"rule {rule}:(?:\n    .*)*resources: .*\b{asked}\b", said)
@@ -39,20 +39,22 @@ def test_without_the_models_nothing_is_started(tmp_path: Path) -> None:
 def rules_of_the_workflow() -> tuple[set[str], set[str]]:
     """The rules whose jobs have a size, and those that run where Snakemake does."""
     rules = "".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
-    found = re.findall(r"^(?:rule|checkpoint) (\w+):\n((?:(?:    .*)?\n)*)", rules, re.MULTILINE)
-    jobs = {name: body for name, body in found if "    output:" in body}
+    head = r"^(?:(?:rule|checkpoint) (\w+):|use rule (\w+) as (\w+) with:.*)\n((?:(?:    .*)?\n)*)"
+    found = [(own or changed, of, body) for own, of, changed, body in re.findall(head, rules, re.MULTILINE)]
+    jobs = {name: body for name, of, body in found if of or "    output:" in body}
     assert len(jobs) > 30
+    here = {name for name, body in jobs.items() if "    localrule: True\n" in body}
     sized = {
         name for name, body in jobs.items() if re.search(r"    resources:\n(        .*\n)*        \*\*size\(", body)
     }
-    here = {name for name, body in jobs.items() if "    localrule: True\n" in body}
+    sized |= {name for name, of, _ in found if of in sized} - here
     assert sized | here == set(jobs) and not sized & here
-    return sized | set(re.findall(r"^use rule \w+ as (\w+)", rules, re.MULTILINE)), here
+    return sized, here
 
 
 def test_what_needs_a_network_runs_where_snakemake_does() -> None:
     sized, here = rules_of_the_workflow()
-    assert {"read_problems", "read_training_set", "read_solutions", "import_model", "reach_server", "track"} <= here
+    assert {"read_problems", "read_solutions", "import_model", "reach_server", "track"} <= here
     assert {"train", "sample", "grade", "base_model", "candidates", "sample_candidate", "grade_candidate"} <= sized
 
 

@@ -27,7 +27,7 @@ def test_a_published_set_is_read_and_trained_on(project: Project) -> None:
     project.run("results/runs/tiny-dapo-s1/manifest.json", config=config)
     rows = read_jsonl(project.root / "results/problems/train/problems.jsonl")
     assert [row["problem"] for row in rows] == [row["question"] for row in ROWS]
-    assert not {"read_training_set train", "train tiny-dapo-s1"} & project.planned(config)
+    assert not {"read_problems train", "train tiny-dapo-s1"} & project.planned(config)
 
     records, kept = project.root / ".snakemake/metadata", project.root / "metadata"
     records.rename(kept)  # without them Snakemake would keep the problems under any settings
@@ -41,4 +41,4 @@ def test_a_published_set_is_read_and_trained_on(project: Project) -> None:
     kept.rename(records)
 
     write_jsonl(project.root / "copy.jsonl", [*ROWS[1:], {"question": "What is 9+9?", "final_answer": "18"}])
-    assert {"read_training_set train", "train tiny-dapo-s1"} <= project.planned(config)
+    assert {"read_problems train", "train tiny-dapo-s1"} <= project.planned(config)

@@ -1,53 +1,37 @@
 """What rules ask of the studies: what is compared in a folder, and the files that stand for it.
 
-A folder is where a study's own results lie, below results/: "" or studies/NAME/, and within it looks/SEEDS/, steps/
-and best/. Named inputs and params are the arguments of the function that a rule calls (workflow/scripts/call.py);
-unnamed ones only make the job again when they change. Samples and grades by a further decoding lie in
-results/decodings/NAME/, for all studies.
+A folder is where a study's own results lie, below results/: "" or studies/NAME/, and within it looks/SEEDS/, steps/,
+best/ and decodings/NAME/. Named inputs and params are the arguments of the function that a rule calls
+(workflow/scripts/call.py); unnamed ones only make the job again when they change. Samples and grades by a further
+decoding lie in results/decodings/NAME/, for all studies.
 """
 
 from pathlib import Path
 
-from evals.audit import VERSION as AUDIT_VERSION
+from evals import audit, generation, grading
 from evals.core.comparisons import FALL
 from evals.core.config.base_models import FINE_TUNED
 from evals.core.files import canonical_json, sha256_file
 from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
-from evals.generation import VERSION as SAMPLER_VERSION
-from evals.grading import INTEGER_VERSION
-from evals.grading import VERSION as GRADER_VERSION
 from evals.grading.code import VERIFIER_VERSION
 from evals.problems.problem_set import NOT_OF_THE_CONTENT
-from evals.scores.comparison import Settings
-from rlvr.base_model import VERSION as BASE_MODEL_VERSION
-from rlvr.engines import option_versions
-from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
-from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
+from rlvr import base_model
+from rlvr.engines import local, option_versions, verl
 from rlvr.methods.component_file import component_copy
+from rlvr.study import machine
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.designs import RATES, sheet_of
 from rlvr.study.evidence import notes, own_settings
 from rlvr.study.job_sizes import devices, grading_mb, model_training_mb, sampling_mb, size, training_mb
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
 from rlvr.study.looks import announce_look
-from rlvr.study.machine import (
-    OURS,
-    check_machine,
-    files_of,
-    model_files,
-    name_environments,
-    require_container,
-    require_past,
-    set_job_environment,
-    software,
-)
 from rlvr.study.notices import print_notices
 from rlvr.study.policies import DECODINGS, score_points
 from rlvr.study.rule_values import NO_NAME, by_setting, name_targets, one_of, options, refuse_made_otherwise
-from rlvr.study.source_files import as_input, code_of, template_files
 from rlvr.study.source_files import CONFIG as CONFIG_FILES
+from rlvr.study.source_files import as_input, code_of, template_files
 from rlvr.study.studies import FOLDER, asked_names
 from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, VALIDATION
 
@@ -60,74 +44,64 @@ ORDER = f"benchmarks: {', '.join(BENCHMARKS)}"
 TRAINS = bool(STUDY.methods)
 BEST_CHOICE = CONFIG.best_checkpoint
 KEEPS_ROLLOUTS = TRAINS and MACHINE.rollouts_kept_every is not None
+DECODED_BY = {f"{DECODINGS}{name}/": decoding for name, decoding in CONFIG.evaluation.decodings.items()}
 
 with one_line_errors():
-    TRAINING, SAMPLING = software(STUDY, "training"), software(STUDY, "sampling")
-    if workflow.is_main_process:
-        check_machine(STUDY)
-        require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
-        require_past(map(str, Path("results").rglob("*manifest.json")))
+    TRAINING, SAMPLING = machine.software(STUDY, "training"), machine.software(STUDY, "sampling")
+    if not IN_JOB:
+        machine.check_machine(STUDY)
+        machine.require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
+        machine.require_past(map(str, Path("results").rglob("*manifest.json")))
         print_notices(STUDIES.left(STUDY.folder), STUDIES.looks(STUDY.folder))
-set_job_environment()
+machine.set_job_environment()
 
 
 wildcard_constraints:
     folder=FOLDER,
+    decoding=f"|{one_of(DECODED_BY)}",  # nothing: the sampling that verdicts are about
     run="[^/]+",
     model=one_of(CONFIG.models),
     benchmark=one_of(BENCHMARKS),
 
 
-def decoding_of(folder):
-    """The name of the decoding whose scores lie in a folder; None of the sampling that verdicts are about."""
-    _, found, name = folder.partition(DECODINGS)
-    return name.rstrip("/") if found else None
-
-
-def answers(decoding):
-    """The directory of the samples and grades by a decoding."""
-    return "results" if decoding is None else f"results/{DECODINGS}{decoding}"
-
-
-def study_of(folder):
-    """The whole study of a folder."""
-    with one_line_errors():
-        return STUDIES.study(folder)
-
-
-def policy(run):
-    """The checkpoint that a run id stands for."""
-    with one_line_errors():
-        return STUDIES.policy(run)[1]
-
-
-TAKEN = [name for name, look in STUDIES.looks(STUDY.folder).items() if look.is_taken]
+study_of, policy, together = map(one_line_errors(), (STUDIES.study, STUDIES.policy, STUDIES.together))
+"""The whole study of a folder; the checkpoint that a run id stands for; the folders that are made together."""
+TAKEN = [] if IN_JOB else [name for name, look in STUDIES.looks(STUDY.folder).items() if look.is_taken]
 """The looks whose decisions are known, of which the progress display has been told."""
 
 
+@one_line_errors()
 def compared(folder):
     """The runs that are compared in a folder, after the looks before it."""
-    with one_line_errors():
-        looks = STUDIES.looks(folder)
-        for name in looks:
-            if name == folder:
-                break
-            if STUDIES.looks(folder)[name].is_due:  # by the decisions of the looks before, which are there by now
-                checkpoints.look.get(folder=name)  # Snakemake asks again once its decisions are there
-                if name not in TAKEN:
-                    TAKEN.append(name)
-                    announce_look(STUDIES.left(folder), STUDIES.looks(folder), logger)
-        return STUDIES.compared(folder)
+    for name in STUDIES.looks(folder):
+        if name == folder:
+            break
+        if STUDIES.looks(folder)[name].is_due:  # by the decisions of the looks before, which are there by now
+            checkpoints.look.get(folder=name)  # Snakemake asks again once its decisions are there
+            if name not in TAKEN:
+                TAKEN.append(name)
+                announce_look(STUDIES.left(folder), STUDIES.looks(folder), logger)
+    return STUDIES.compared(folder)
 
 
-def of_runs(pattern, trained=False):
-    """Make an input function: the files of every run of the folder, or of those that were trained."""
+def answers(folder):
+    """The directory, with a slash, of the samples and grades whose scores lie in a folder."""
+    return "results/" + (folder[folder.index(DECODINGS) :] if DECODINGS in folder else "")
+
+
+def trained(folder):
+    """The ids of the trained runs that are compared in a folder."""
+    return [row.run for row in compared(folder) if row.seed is not None]
+
+
+def of_runs(pattern):
+    """Make an input function: the files of every run of the folder; those below results/runs/ of the trained ones."""
 
     def files(wildcards):
-        runs = [row.run for row in compared(wildcards.folder) if not trained or row.seed is not None]
+        is_trained = pattern.startswith("results/runs/")
+        runs = trained(wildcards.folder) if is_trained else [row.run for row in compared(wildcards.folder)]
         benchmarks = [wildcards.benchmark] if hasattr(wildcards, "benchmark") else BENCHMARKS
-        within = answers(decoding_of(wildcards.folder))
-        return expand(pattern, run=runs, b=benchmarks if "{b}" in pattern else [""], answers=within)
+        return expand(pattern, run=runs, b=[""] if is_trained else benchmarks, answers=answers(wildcards.folder))
 
     return files
 
@@ -143,17 +117,14 @@ def made(folder):
     files |= {f"results/base/{row.run.base_model}/manifest.json" for row in runs}
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
     for row in runs:
-        names, within = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS, answers(decoding_of(folder))
-        files |= set(expand(f"{within}/{{of}}/{row.run.run}/{{b}}/manifest.json", of=("samples", "grades"), b=names))
-        files |= set(expand(f"{within}/grades/{row.run.run}/{{b}}/audit.json", b=names))
-    files |= set(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
-    files |= set(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
-    files |= set(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
-    return [
-        *sorted(files),
-        f"results/{folder}runs.json",
-        *([] if folder.endswith("steps/") else [f"results/{folder}comparisons.json"]),
-    ]
+        at, names = answers(folder), [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
+        each = ("samples/{run}/{b}/manifest.json", "grades/{run}/{b}/manifest.json", "grades/{run}/{b}/audit.json")
+        files.update(expand([at + pattern for pattern in each], run=row.run.run, b=names))
+    files.update(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
+    files.update(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
+    files.update(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
+    compared_too = [] if folder.endswith("steps/") else [f"results/{folder}comparisons.json"]
+    return [*sorted(files), f"results/{folder}runs.json", *compared_too]
 
 
 onstart:
@@ -161,9 +132,13 @@ onstart:
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
 
 
-def made_by(manifest, settings, at_most, asked=None, keys=()):
-    """The settings of a rule one by one; results whose manifest has others than are ``asked`` are refused."""
-    return by_setting(settings, at_most, refuse_made_otherwise(workflow, manifest, asked or settings, keys))
+def made_by(settings, at_most, asked, may_be_left_out=()):
+    """The settings of a rule one by one. Results whose manifests have other parameters than are ``asked`` are refused.
+
+    ``asked`` gives these for each manifest of a job; some may be left out on either side, at their defaults.
+    """
+    check = lambda w, texts: refuse_made_otherwise(workflow, asked(w), texts, may_be_left_out)
+    return by_setting(settings, at_most, None if IN_JOB else check)
 
 
 # Problems
@@ -171,8 +146,11 @@ def made_by(manifest, settings, at_most, asked=None, keys=()):
 PROBLEMS = {TRAIN: STUDY.training_settings} if TRAINS else {}
 PROBLEMS |= {VALIDATION: STUDY.validation_settings} if STUDY.validation_settings else {}
 PROBLEMS |= {name: benchmark.problem_settings() for name, benchmark in STUDY.benchmarks.items()}
-DRAWN = [name for name, settings in PROBLEMS.items() if "kinds" in settings]
-READ = [name for name in PROBLEMS if name not in DRAWN and name != TRAIN]
+DRAWN = {name for name, settings in PROBLEMS.items() if "kinds" in settings}
+READ_BY = {
+    "benchmark": "evals.problems.problem_set:write_benchmark",
+    "training_set": "evals.problems.training_set:write_training_set",
+}
 TRAINED_ON = [TRAINING_PROBLEMS] if TRAINS else []
 TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.scratch_bases)
 TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solutions(model)]
@@ -180,14 +158,18 @@ TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solut
 
 def drawn(wildcards):
     """What decides drawn problems: the training problems are of the one side of the split, all others of the other."""
-    settings = {key: PROBLEMS[wildcards.set][key] for key in ("kinds", "count", "seed")}
-    return {"name": wildcards.set, "split": "train" if wildcards.set == TRAIN else "evaluation", **settings}
+    split = "train" if wildcards.set == TRAIN else "evaluation"
+    return {"name": wildcards.set, "split": split, **PROBLEMS[wildcards.set]}
 
 
-def read_by(manifest, sets):
-    """The same of problem sets that are read: their manifests have what they are, not where they lie."""
-    content = lambda w: {key: value for key, value in sets[w.set].items() if key not in NOT_OF_THE_CONTENT}
-    return made_by(manifest, lambda w: sets[w.set], 40, content)
+def read_by(directory, sets):
+    """The settings of sets that are read to a directory: their manifests have what they are, not where they lie."""
+
+    def asked(wildcards):
+        content = {key: value for key, value in sets[wildcards.set].items() if key not in NOT_OF_THE_CONTENT}
+        return {f"{directory}/{wildcards.set}/manifest.json": content}
+
+    return made_by(lambda w: sets[w.set], 40, asked)
 
 
 # Base models
@@ -195,22 +177,14 @@ def read_by(manifest, sets):
 SCRATCH, TUNED = STUDY.scratch_bases, STUDY.fine_tuned_models
 IMPORTED = {**STUDY.existing_models, **{f"{name}-pretrained": model for name, model in TUNED.items()}}
 """The models that are fetched or linked; what is fine-tuned first has the name of its result and a suffix."""
+MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
 
 
+@one_line_errors()
 def files_of_model(wildcards):
     """The files of a local model; where verl trains, a plan may be made far from them."""
-    name = wildcards.imported.removesuffix("-pretrained")
-    with one_line_errors():
-        may_be_missing = workflow.dryrun and STUDY.engine == VERL
-        return model_files(f"models.{name}", IMPORTED[wildcards.imported], may_be_missing)
-
-
-def source_of_model(wildcards):
-    """A model's directory, or its name on the Hub and the commit there."""
-    model = IMPORTED[wildcards.imported]
-    if model.path is not None:
-        return {"model": absolute_path(model.path), "revision": None}
-    return {"model": model.id, "revision": model.hub_revision}
+    name, may_be_missing = wildcards.imported.removesuffix("-pretrained"), workflow.dryrun and STUDY.engine == VERL
+    return machine.model_files(f"models.{name}", IMPORTED[wildcards.imported], may_be_missing)
 
 
 def corpus(wildcards):
@@ -219,23 +193,16 @@ def corpus(wildcards):
     return {"settings": model.corpus, "count": model.training.examples}
 
 
-def settings_of_corpus(wildcards):
-    """What decides a corpus: with the version, so that a raised one makes it again and is no other's result."""
-    return {**corpus(wildcards), "version": BASE_MODEL_VERSION}
-
-
 def parameters_of_corpus(wildcards):
     """The parameters that the manifest of a corpus has."""
     settings, count = corpus(wildcards).values()
-    return {"version": BASE_MODEL_VERSION, "count": count, **settings.to_json()}
+    parameters = {"version": base_model.VERSION, "count": count, **settings.to_json()}
+    return {f"results/base/{wildcards.model}/corpus.manifest.json": parameters}
 
 
 def from_scratch(wildcards):
     """The settings that train a base model from scratch."""
     return SCRATCH[wildcards.model].training_settings()
-
-
-MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
 
 
 def fine_tuning(wildcards):
@@ -247,22 +214,24 @@ def fine_tuning(wildcards):
 
 def parameters_of_fine_tuning(wildcards):
     """The parameters that the manifest of a fine-tuned model has."""
-    return {"source": FINE_TUNED, "version": LOCAL_ENGINE_VERSION, **fine_tuning(wildcards)}
+    parameters = {"source": FINE_TUNED, "version": local.VERSION, **fine_tuning(wildcards)}
+    return {f"results/base/{wildcards.model}/manifest.json": parameters}
 
 
 # Training
 
 BY_VERL = STUDY.engine == VERL
-LOCAL_VERSIONS = {"engine": LOCAL_ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": INTEGER_VERSION}
-VERSIONS = {"engine": VERL_ENGINE_VERSION, "grader": GRADER_VERSION} if BY_VERL else LOCAL_VERSIONS
+LOCAL_VERSIONS = {"engine": local.VERSION, "sampler": generation.VERSION, "grader": grading.INTEGER_VERSION}
+VERSIONS = {"engine": verl.VERSION, "grader": grading.VERSION} if BY_VERL else LOCAL_VERSIONS
 COMPONENTS = {component_copy(file).parent.name: str(file) for file in STUDY.component_files}
+BEST = r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME
+TRAINING_MINUTES = 2880 if BY_VERL or MACHINE.device == "cuda" else 720
 
 
+@one_line_errors()
 def spec(wildcards):
     """Everything that decides the outcome of a run: the content of its run.json."""
-    with one_line_errors():
-        study, _ = STUDIES.policy(wildcards.run)
-        return study.run_spec(wildcards.run)
+    return policy(wildcards.run).study.run_spec(wildcards.run)
 
 
 def settings_of_run(wildcards):
@@ -271,26 +240,20 @@ def settings_of_run(wildcards):
     return {**run.parameters(), "versions": VERSIONS | option_versions(run.training)}
 
 
-def of_training(wildcards):
-    """The study of a run that is trained, or along which a policy lies, and the run."""
-    study, row = STUDIES.policy(wildcards.run)
-    return study, row.trained.run
+def of_training(function):
+    """Make a resource of a training job: of the study of a run that is trained, or along which a policy lies, and the run."""
+    return lambda wildcards: function(policy(wildcards.run).study, policy(wildcards.run).trained.run)
 
 
 def on_device(name):
-    """Make the function of a resource of a training job: its nodes, GPUs and processors."""
-    return lambda wildcards: devices(*of_training(wildcards))[name]
+    """Make the function of a resource of a training job."""
+    return of_training(lambda study, run: devices(study, run)[name])
 
 
-def where_kept(name):
-    """Make the function of a resource of a job that keeps checkpoints along a run: by verl it merges what was saved."""
-    by_verl = {"nodes": 1, "gpu": 0, "gres": "", "ray_cluster": 0, "cpus_per_task": 4}
-    return by_verl[name] if BY_VERL else on_device(name)
-
-
-TRAINING_MINUTES = 2880 if BY_VERL or MACHINE.device == "cuda" else 720
-WHOLE_NODES = {"slurm_extra": on_device("slurm_extra")} if BY_VERL and MACHINE.cluster.nodes > 1 else {}
-"""Several nodes are a job's alone; other jobs keep what a profile's default-resources say by this key."""
+DEVICES = {name: on_device(name) for name in ("nodes", "gpu", "gres", "ray_cluster", "cpus_per_task")}
+# Several nodes are a job's alone; other jobs keep what a profile's default-resources say by this key.
+DEVICES |= {"slurm_extra": on_device("slurm_extra")} if BY_VERL and MACHINE.cluster.nodes > 1 else {}
+MERGING = {"nodes": 1, "gpu": 0, "gres": "", "ray_cluster": 0, "cpus_per_task": 4}
 
 
 def checkpoints_at(steps):
@@ -298,22 +261,13 @@ def checkpoints_at(steps):
     return [word for step in steps for word in ("--checkpoints-at", str(step))]
 
 
-def cluster_option(wildcards):
-    """Where verl carries a run out, as an option of the command; nothing for the local engine."""
-    study, _ = STUDIES.policy(wildcards.run)
-    return ["--cluster", canonical_json(study.cluster(wildcards.run))] if BY_VERL else []
-
-
 def machine_options(wildcards, output):
     """The options of the training command that change no result. Threads are the study's: Snakemake's depend on --cores."""
-    python = ["--python", MACHINE.training_python] if BY_VERL and MACHINE.training_python else []
-    return [
-        "--threads",
-        str(MACHINE.training_threads),
-        *options(MACHINE, Execution),
-        *python,
-        *cluster_option(wildcards),
-    ]
+    words = ["--threads", str(MACHINE.training_threads), *options(MACHINE, Execution)]
+    if BY_VERL:
+        words += ["--python", MACHINE.training_python] if MACHINE.training_python else []
+        words += ["--cluster", canonical_json(policy(wildcards.run).study.cluster(wildcards.run))]
+    return words
 
 
 def grades_of_candidates(wildcards):
@@ -327,17 +281,8 @@ def grades_of_candidates(wildcards):
 DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields} - {"backend", "dtype"}
 CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
 CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
+SAMPLES = ("samples.jsonl", "manifest.json")
 GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
-
-
-def decoding_by(wildcards):
-    """The decoding of a job that samples or grades; None of the sampling that verdicts are about."""
-    return CONFIG.evaluation.decodings[wildcards.decoding] if hasattr(wildcards, "decoding") else None
-
-
-def answers_of(wildcards):
-    """The directory of the samples and grades that a job is about."""
-    return answers(getattr(wildcards, "decoding", None))
 
 
 def evaluated_on(wildcards):
@@ -347,7 +292,7 @@ def evaluated_on(wildcards):
 
 def sampling(wildcards):
     """What decides a policy's samples on all benchmarks alike; those of a candidate are others than those that are scored."""
-    row, decoding = policy(wildcards.run), decoding_by(wildcards)
+    row, decoding = policy(wildcards.run), DECODED_BY.get(wildcards.decoding)
     settings = STUDY.sampling(row.run.model)
     if decoding is not None:
         return settings.model_copy(update={"temperature": decoding.temperature, "top_p": decoding.top_p})
@@ -356,41 +301,28 @@ def sampling(wildcards):
 
 def sampling_of(wildcards):
     """What each benchmark has of its own, by its name."""
-    row, decoding = policy(wildcards.run), decoding_by(wildcards)
-
-    def samples(name):
-        return BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name)
-
-    return {
-        name: OfBenchmark(
-            prompt=STUDY.prompt(name, row.run.model),
-            samples_per_problem=decoding.samples_per_problem if decoding else samples(name),
-        )
-        for name in evaluated_on(wildcards)
-    }
+    row, decoding = policy(wildcards.run), DECODED_BY.get(wildcards.decoding)
+    own = {}
+    for name in evaluated_on(wildcards):
+        samples = BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name)
+        samples = decoding.samples_per_problem if decoding else samples
+        own[name] = OfBenchmark(prompt=STUDY.prompt(name, row.run.model), samples_per_problem=samples)
+    return own
 
 
 def settings_of_samples(wildcards):
     """What decides the samples of a checkpoint."""
-    return {**sampling(wildcards).identity(), "of": sampling_of(wildcards), "version": SAMPLER_VERSION}
+    return {**sampling(wildcards).identity(), "of": sampling_of(wildcards), "version": generation.VERSION}
 
 
-def check_samples(wildcards, texts):
-    """Refuse samples of a policy that were made with other settings than the study asks."""
-    for name, own in sampling_of(wildcards).items():
-        asked = {**sampling(wildcards).identity(), **own.identity()}
-        asked = {key: value for key, value in asked.items() if key in DECISIVE}
-        file = f"{answers_of(wildcards)}/samples/{{run}}/{name}/manifest.json"
-        refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked, DECISIVE)(wildcards, texts)
-
-
-def check_grades(wildcards, texts):
-    """Refuse grades of a policy that were made by another grader than the study asks."""
-    for name in evaluated_on(wildcards):
-        kind, version = STUDY.grading(name)
-        asked = {"kind": kind, **({"grader_version": version} if isinstance(version, int) else {})}
-        file = f"{answers_of(wildcards)}/grades/{{run}}/{name}/manifest.json"
-        refuse_made_otherwise(workflow, file, lambda w, asked=asked: asked)(wildcards, texts)
+def parameters_of_samples(wildcards):
+    """The parameters that the manifests of samples have, of those that decide them."""
+    shared, at = sampling(wildcards).identity(), f"results/{wildcards.decoding}samples/{wildcards.run}"
+    asked = {name: {**shared, **own.identity()} for name, own in sampling_of(wildcards).items()}
+    return {
+        f"{at}/{name}/manifest.json": {key: value for key, value in settings.items() if key in DECISIVE}
+        for name, settings in asked.items()
+    }
 
 
 def sampling_command(wildcards, output):
@@ -402,8 +334,18 @@ def sampling_command(wildcards, output):
 
 def settings_of_grades(wildcards):
     """What decides the grades of a checkpoint."""
-    of_audit = {"audit": AUDIT_VERSION, "audited": CONFIG.evaluation.audited}
+    of_audit = {"audit": audit.VERSION, "audited": CONFIG.evaluation.audited}
     return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, **of_audit}
+
+
+def parameters_of_grades(wildcards):
+    """The parameters that the manifests of grades have; of programs and verifiers only the kind."""
+    asked = {}
+    for name in evaluated_on(wildcards):
+        kind, version = STUDY.grading(name)
+        file = f"results/{wildcards.decoding}grades/{wildcards.run}/{name}/manifest.json"
+        asked[file] = {"kind": kind, **({"grader_version": version} if isinstance(version, int) else {})}
+    return asked
 
 
 def verifiers(names):
@@ -411,48 +353,42 @@ def verifiers(names):
     return {name: f"results/verifiers/{name}/{VERIFIER_FILE}" for name in names if name in STUDY.verifiers}
 
 
-def is_look(wildcards):
-    """Return whether a folder is that of a look."""
-    return wildcards.folder in STUDIES.looks(wildcards.folder)
-
-
 def statistics(wildcards):
     """The statistics of a comparison: at a look its intervals have the level of the look, and controls are not named."""
     config = study_of(wildcards.folder).config
-    looks = {} if decoding_of(wildcards.folder) else STUDIES.looks(wildcards.folder)
-    look, planned = looks.get(wildcards.folder), list(looks.values())
-    stopping = {"looks": [row.seeds for row in planned], "levels": [row.level for row in planned]}
+    looks = {} if DECODINGS in wildcards.folder else STUDIES.looks(wildcards.folder)
+    look, planned, stopping = looks.get(wildcards.folder), list(looks.values()), None
+    if planned and not look:
+        stopping = {"looks": [row.seeds for row in planned], "levels": [row.level for row in planned]}
+        stopping |= {"margin": planned[0].margin, "level": config.seeds.level / 100}
     return {
         "reference_method": config.reference_method,
         "statistics": CONFIG.statistics,
         "controls": None if look else config.controls,
         "confidence": 1.0 - look.level if look else 0.95,
         **({"is_first_look": True} if look and look.earlier is None else {}),
-        "stopping": (
-            {**stopping, "margin": planned[0].margin, "level": config.seeds.level / 100}
-            if planned and not look
-            else None
-        ),
+        "stopping": stopping,
     }
 
 
 def parameters_of_comparisons(wildcards):
     """The parameters that the manifest of a comparison has."""
-    asked = statistics(wildcards)
-    settings = Settings.of(**asked)
-    names = {"seed": settings.seed, "bootstrap_resamples": settings.bootstrap_resamples}
-    names |= {"permutations": settings.permutations, "reference_method": settings.reference_method}
-    fall = {} if settings.fall == FALL else {"fall": settings.fall.to_json()}
-    return names | {"confidence": settings.confidence} | fall
+    from evals.scores.comparison import Settings  # here: with it come pandas and scipy, which a job may not need
+
+    settings = Settings.of(**statistics(wildcards))
+    names = ("seed", "bootstrap_resamples", "permutations", "reference_method", "confidence")
+    parameters = {name: getattr(settings, name) for name in names}
+    parameters |= {} if settings.fall == FALL else {"fall": settings.fall.to_json()}
+    return {f"results/{wildcards.folder}comparisons.manifest.json": parameters}
 
 
-def decisions(wildcards):
+def last_decisions(wildcards):
     """The decisions of the last look at the study of a folder; those of a look itself come later."""
-    if is_look(wildcards) or decoding_of(wildcards.folder):
+    if DECODINGS in wildcards.folder or wildcards.folder in STUDIES.looks(wildcards.folder):
         return []
     compared(wildcards.folder)
-    taken = [name for name, look in STUDIES.looks(wildcards.folder).items() if look.is_due]
-    return [f"results/{name}decisions.json" for name in taken[-1:]]
+    due = [name for name, look in STUDIES.looks(wildcards.folder).items() if look.is_due]
+    return [f"results/{name}decisions.json" for name in due[-1:]]
 
 
 def look_of(name):
@@ -463,31 +399,36 @@ def look_of(name):
 # What people look at
 
 REFERENCE = as_input(CONFIG_FILES / "reference")
-RUNS, COSTS = Path("results/runs"), Path("results/costs")
-RESULTS = {"runs": "results/{folder}runs.json", "scores": expand("results/{{folder}}scores/{b}.json", b=BENCHMARKS)}
-RESULTS |= {"comparisons": "results/{folder}comparisons.json"}
-OF_TRAINING = of_runs("results/runs/{run}/manifest.json", trained=True), of_runs(
-    "results/runs/{run}/metrics.parquet", trained=True
-)
+RUNS = Path("results/runs")
+
+
+def results_of(folder):
+    """The run sheet, scores and comparisons of a folder, as the inputs of what shows them."""
+    scores = [f"results/{folder}scores/{name}.json" for name in BENCHMARKS]
+    return {"runs": f"results/{folder}runs.json", "scores": scores, "comparisons": f"results/{folder}comparisons.json"}
+
+
+RESULTS = results_of("{folder}")
+METRICS = of_runs("results/runs/{run}/metrics.parquet")
+TRAINED = of_runs("results/runs/{run}/manifest.json")
+AUDITS = of_runs("results/grades/{run}/{b}/audit.json")
 DECODED = [
-    f"results/{{folder}}{DECODINGS}{name}/{file}.json"
-    for name in CONFIG.evaluation.decodings
+    f"results/{{folder}}{at}{file}.json"
+    for at in DECODED_BY
     for file in (*expand("scores/{b}", b=BENCHMARKS), "comparisons")
 ]
-FIRST_BASES = [
-    f"results/base/{base_name(name, model.numbers[0])}/manifest.json"
-    for name, model in STUDY.models_from_scratch.items()
-]
-SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == STUDY.models_from_scratch.keys()
-
-
+BASES = STUDY.models_from_scratch
+FIRST_BASES = [f"results/base/{base_name(name, model.numbers[0])}/manifest.json" for name, model in BASES.items()]
+SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == BASES.keys()
 SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
+DESIGNS = {RATES: "designs", "doses": "designs", "factorial": "factors"}
+"""The modules of evals.scores with the tables of designs."""
 
 
 def table(name, *more):
     """The files of a table, the first of which stands in `snakemake --report`."""
-    path, caption = f"results/{{folder}}tables/{name}", "main" if name == "main" else "table"
-    first = report(f"{path}.md", caption=f"../report/{caption}.rst", category="Tables")
+    path = f"results/{{folder}}tables/{name}"
+    first = report(f"{path}.md", caption="../report/table.rst", category="Tables")
     return [first, *(path + ending for ending in (".csv", ".tex", ".manifest.json", *more))]
 
 
@@ -512,8 +453,7 @@ def tables_of(folder):
         return [name]
     names = ["main", "audit"]
     if TRAINS:
-        names += ["by_seed", "robust", "efficiency", "paper_vs_ours"]
-        names += ["pass_at_k"] * SEVERAL_SAMPLES
+        names += ["by_seed", "robust", "efficiency", "paper_vs_ours"] + ["pass_at_k"] * SEVERAL_SAMPLES
         names += ["sizes"] * SEVERAL_SIZES + ["checkpoints"] * bool(BEST_CHOICE)
     return names
 
@@ -524,24 +464,21 @@ def figures_of(folder):
         return [] if name == RATES else [name]
     if not TRAINS:
         return ["scores"]
-    study = study_of(folder)
-    names = ["scores", "differences", "profiles", "cost_curves", "training_curves"]
-    names += ["pass_at_k"] * SEVERAL_SAMPLES
-    names += ["compute_performance"] * bool(study.validation_settings) + ["validation_curves"] * bool(BEST_CHOICE)
-    return names + own_figures(folder)
+    names = ["scores", "differences", "profiles", "cost_curves", "training_curves"] + ["pass_at_k"] * SEVERAL_SAMPLES
+    names += ["compute_performance"] * bool(study_of(folder).validation_settings)
+    return names + ["validation_curves"] * bool(BEST_CHOICE) + own_figures(folder)
 
 
 def own_figures(folder):
     """The figures that not every study has; the report shows them in a section of their own."""
-    study = study_of(folder)
     names = ["sizes"] * SEVERAL_SIZES + ["reward_curves"] * bool(folder)
-    return names + ["score_curves"] * (study.config.score_at is not None)
+    return names + ["score_curves"] * (study_of(folder).config.score_at is not None)
 
 
 def drawn_files(folder):
     """The tables and figures of a folder."""
     tables = [f"results/{folder}tables/{name}.md" for name in tables_of(folder)]
-    return tables, [f"results/{folder}figures/{name}.png" for name in figures_of(folder)]
+    return tables + [f"results/{folder}figures/{name}.png" for name in figures_of(folder)]
 
 
 def pages_of(folder):
@@ -553,43 +490,17 @@ def pages_of(folder):
     return pages + [f"results/{folder}{name}" for name in ("report.html", "tracking.json") if TRAINS]
 
 
-TABLES = {
-    "by_seed": "evals.tables.by_seed:write_by_seed_table",
-    "robust": "evals.tables.robust:write_robust_table",
-    "pass_at_k": "evals.tables.pass_at_k:write_pass_at_k_table",
-}
-TABLES_OF_TRAINING = {
-    "efficiency": "evals.tables.efficiency:write_efficiency_table",
-}
-
-
-def code_of_call(calls, name):
-    """Make the input function of the source files of one of several functions, which a wildcard names."""
-    return lambda wildcards: code_of(calls[wildcards[name]].partition(":")[0])
-
-
-def best_runs(wildcards):
-    """The best checkpoints of a folder's runs."""
-    return [row.run for row in compared(f"{wildcards.folder}best/") if row.seed is not None]
-
-
-def published_results(key):
-    """The results that stand beside published ones: papers that choose a checkpoint report the best one."""
-    return lambda w: expand(RESULTS[key], folder=f"{w.folder}best/" if BEST_CHOICE else w.folder)
-
-
-DESIGNS = {
-    RATES: "evals.scores.designs:write_rates_table",
-    "doses": "evals.scores.designs:write_doses_table",
-    "factorial": "evals.scores.factors:write_factorial_table",
-}
+def chosen(wildcards):
+    """The files that say which checkpoints of a folder's runs are the best."""
+    best = trained(f"{wildcards.folder}best/") if BEST_CHOICE else []
+    return [f"results/runs/{run}/chosen.json" for run in best]
 
 
 def design_arguments(wildcards):
     """What the table of a design is given: the sheet of the ways in which methods are trained, and the design."""
     study = study_of(wildcards.folder)
-    sheet = sheet_of(study.config, {name: entry["title"] for name, entry in study.methods.items()})
-    if wildcards.design == "factorial":
+    sheet = sheet_of(study.config, study.titles)
+    if wildcards.table == "factorial":
         return {"sheet": sheet, "factorial": study.config.factorial}
     return {"sheet": sheet, "training": RUNS, "reference_method": study.config.reference_method}
 
@@ -598,33 +509,12 @@ def reference_of(wildcards):
     """The reference method, by its title in the table of sizes."""
     study = study_of(wildcards.folder)
     name = study.config.reference_method
-    return study.methods[name]["title"] if wildcards.design == "sizes" else name
-
-
-FIGURES = {
-    "scores": "evals.figures.results:write_scores_figure",
-    "differences": "evals.figures.results:write_differences_figure",
-}
-FIGURES_OF_METHODS = {
-    "profiles": "evals.figures.results:write_profiles_figure",
-    "pass_at_k": "evals.figures.results:write_pass_at_k_figure",
-}
-FIGURES_OF_TRAINING = {
-    "cost_curves": "evals.figures.efficiency:write_cost_curves",
-    "compute_performance": "evals.figures.efficiency:write_compute_performance",
-}
-
-
-def together(wildcards):
-    """The folders of the studies that are made together."""
-    with one_line_errors():
-        return STUDIES.together(wildcards.folder)
+    return study.titles[name] if wildcards.figure == "sizes" else name
 
 
 def token_tables(wildcards):
     """The directories of token tables of responses, where somebody made them (rlvr-claims)."""
-    runs = [row.run for row in compared(wildcards.folder)]
-    directories = [f"results/claims/tokens/{run}/{wildcards.benchmark}" for run in runs]
+    directories = [f"results/claims/tokens/{row.run}/{wildcards.benchmark}" for row in compared(wildcards.folder)]
     return [directory for directory in directories if Path(directory, "tokens.parquet").is_file()]
 
 
@@ -633,9 +523,7 @@ def replays(wildcards):
 
     They are no inputs: a run that is trained again would be replayed again, for a page that shows whatever is there.
     """
-    directories = [
-        Path(f"results/claims/tokens/{row.run}") for row in compared(wildcards.folder) if row.seed is not None
-    ]
+    directories = [Path("results/claims/tokens", run) for run in trained(wildcards.folder)]
     return [directory for directory in directories if (directory / "manifest.json").is_file()]
 
 
@@ -644,13 +532,11 @@ def replays(wildcards):
 
 def everything(folder):
     """Every file of a folder: what is made up to its comparisons, and what people look at."""
-    parts = [folder]
-    parts += [f"{folder}steps/"] * (study_of(folder).config.score_at is not None)
-    parts += [f"{folder}best/"] * bool(BEST_CHOICE)
-    parts += [f"{folder}{DECODINGS}{name}/" for name in CONFIG.evaluation.decodings]
+    parts = [folder, *[f"{folder}steps/"] * (study_of(folder).config.score_at is not None)]
+    parts += [f"{folder}best/"] * bool(BEST_CHOICE) + [f"{folder}{at}" for at in DECODED_BY]
     files = [file for part in parts for file in made(part)]
     study = [] if design(folder) else [f"results/{folder}study.json"]
-    return [*files, *study, *(file for drawn in drawn_files(folder) for file in drawn), *pages_of(folder)]
+    return [*files, *study, *drawn_files(folder), *pages_of(folder)]
 
 
 OWN = STUDY.folder
@@ -659,9 +545,8 @@ OWN = STUDY.folder
 def of_study(name):
     """Make the input function of a study of config/studies, with the one that it is made together with."""
 
+    @one_line_errors()
     def files(wildcards):
-        with one_line_errors():
-            folders = STUDIES.together(STUDIES.folder_of(name))
-        return [file for folder in folders for file in everything(folder)]
+        return [file for folder in STUDIES.together(STUDIES.folder_of(name)) for file in everything(folder)]
 
     return files

@@ -2,16 +2,16 @@
 
 
 rule sample:
-    """The responses of a checkpoint to all benchmarks. Finished batches lie in state/ beside them."""
+    """The responses of a checkpoint to all benchmarks, by a decoding. Finished batches lie in state/ beside them."""
     input:
         lambda w: policy(w.run).file,
         expand("results/problems/{set}/{file}.json", set=BENCHMARKS, file=("manifest", "disjoint")),
     output:
-        expand("results/samples/{{run}}/{b}/{file}", b=BENCHMARKS, file=("samples.jsonl", "manifest.json")),
+        expand("results/{{decoding}}samples/{{run}}/{b}/{file}", b=BENCHMARKS, file=SAMPLES),
     log:
-        "results/logs/samples/{run}.log",
+        "results/logs/{decoding}samples/{run}.log",
     benchmark:
-        "results/costs/sample/{run}.tsv"
+        "results/costs/{decoding}sample/{run}.tsv"
     priority: 20
     conda:
         SAMPLING.conda
@@ -24,9 +24,9 @@ rule sample:
         tasks=0,
         cpus_per_task=MACHINE.sampling_threads,
     params:
-        *by_setting(settings_of_samples, at_most=60, check=check_samples),
+        *made_by(settings_of_samples, 30 + 2 * len(BENCHMARKS), parameters_of_samples, DECISIVE),
         python=lambda w, output: SAMPLING.python,
-        out=lambda w, output: f"{answers_of(w)}/samples/{w.run}",
+        out=lambda w, output: f"results/{w.decoding}samples/{w.run}",
         command=sampling_command,
     shell:
         "exec {params.python} -P -m rlvr sample {params.out:q} {params.command:q} > {log:q} 2>&1"
@@ -37,80 +37,50 @@ use rule sample as sample_candidate with:  # a checkpoint that the best one of i
         lambda w: policy(w.run).file,
         expand("results/problems/{set}/{file}.json", set=CHOOSING, file=("manifest", "disjoint")),
     output:
-        [f"results/samples/{{run}}/{b}/{file}" for b in CHOOSING for file in ("samples.jsonl", "manifest.json")],
+        expand("results/{{decoding}}samples/{{run}}/{b}/{file}", b=CHOOSING, file=SAMPLES),
     wildcard_constraints:
         run=CANDIDATE,
-
-
-use rule sample as sample_by_decoding with:  # by another decoding
-    output:
-        expand(
-            f"results/{DECODINGS}{{{{decoding}}}}/samples/{{{{run}}}}/{{b}}/{{file}}",
-            b=BENCHMARKS,
-            file=("samples.jsonl", "manifest.json"),
-        ),
-    log:
-        f"results/logs/{DECODINGS}{{decoding}}/samples/{{run}}.log",
-    benchmark:
-        f"results/costs/{DECODINGS}{{decoding}}/sample/{{run}}.tsv"
-    wildcard_constraints:
-        decoding=one_of(CONFIG.evaluation.decodings),
 
 
 rule grade:
     """A verdict on every response of a checkpoint to all benchmarks, and the audit of the verdicts."""
     input:
-        expand("results/samples/{{run}}/{b}/manifest.json", b=BENCHMARKS),
+        expand("results/{{decoding}}samples/{{run}}/{b}/manifest.json", b=BENCHMARKS),
         expand("results/problems/{b}/problems.jsonl", b=BENCHMARKS),
         list(verifiers(BENCHMARKS).values()),
     output:
-        expand("results/grades/{{run}}/{b}/{file}", b=BENCHMARKS, file=GRADES),
+        expand("results/{{decoding}}grades/{{run}}/{b}/{file}", b=BENCHMARKS, file=GRADES),
     log:
-        "results/logs/grades/{run}.log",
+        "results/logs/{decoding}grades/{run}.log",
     benchmark:
-        "results/costs/grade/{run}.tsv"
+        "results/costs/{decoding}grade/{run}.tsv"
     priority: 30
     threads: MACHINE.grading_workers
     resources:
         **size(grading_mb(STUDY), minutes=240),
         cpus_per_task=MACHINE.grading_workers,
     params:
-        *by_setting(settings_of_grades, at_most=60, check=check_grades),
+        *made_by(settings_of_grades, 2 + len(BENCHMARKS), parameters_of_grades),
         call="evals.audit.grade:grade_policy",
         kinds=lambda w, output: {name: STUDY.grading(name)[0] for name in evaluated_on(w)},
         verifiers=lambda w, output: verifiers(evaluated_on(w)),
         workers=lambda w, output: MACHINE.grading_workers,
         audited=lambda w, output: CONFIG.evaluation.audited,
         run=lambda w: w.run,
-        out=lambda w, output: Path(answers_of(w), "grades"),
+        out=lambda w, output: Path(f"results/{w.decoding}grades"),
     script:
         "../scripts/call.py"
 
 
 use rule grade as grade_candidate with:
     input:
-        [f"results/samples/{{run}}/{b}/manifest.json" for b in CHOOSING],
-        [f"results/problems/{b}/problems.jsonl" for b in CHOOSING],
+        expand("results/{{decoding}}samples/{{run}}/{b}/manifest.json", b=CHOOSING),
+        expand("results/problems/{b}/problems.jsonl", b=CHOOSING),
         list(verifiers(CHOOSING).values()),
     output:
-        [f"results/grades/{{run}}/{b}/{file}" for b in CHOOSING for file in GRADES],
+        expand("results/{{decoding}}grades/{{run}}/{b}/{file}", b=CHOOSING, file=GRADES),
     wildcard_constraints:
         run=CANDIDATE,
-
-
-use rule grade as grade_by_decoding with:
-    input:
-        expand(f"results/{DECODINGS}{{{{decoding}}}}/samples/{{{{run}}}}/{{b}}/manifest.json", b=BENCHMARKS),
-        expand("results/problems/{b}/problems.jsonl", b=BENCHMARKS),
-        list(verifiers(BENCHMARKS).values()),
-    output:
-        expand(f"results/{DECODINGS}{{{{decoding}}}}/grades/{{{{run}}}}/{{b}}/{{file}}", b=BENCHMARKS, file=GRADES),
-    log:
-        f"results/logs/{DECODINGS}{{decoding}}/grades/{{run}}.log",
-    benchmark:
-        f"results/costs/{DECODINGS}{{decoding}}/grade/{{run}}.tsv"
-    wildcard_constraints:
-        decoding=one_of(CONFIG.evaluation.decodings),
 
 
 ruleorder: sample_candidate > sample
@@ -121,7 +91,7 @@ rule score:
     """The scores of all runs of a folder on a benchmark."""
     input:
         code_of("evals.scores.score"),
-        of_runs("{answers}/grades/{run}/{b}/manifest.json"),
+        of_runs("{answers}grades/{run}/{b}/manifest.json"),
         runs="results/{folder}runs.json",
         disjoint="results/problems/{benchmark}/disjoint.json",
     output:
@@ -143,9 +113,9 @@ rule compare:
     """Every method of a folder beside the reference method and the base model."""
     input:
         code_of("evals.scores.comparison"),
-        of_runs("results/runs/{run}/metrics.parquet", trained=True),
+        of_runs("results/runs/{run}/metrics.parquet"),
         scores=expand("results/{{folder}}scores/{b}.json", b=BENCHMARKS),
-        decisions=decisions,
+        decisions=last_decisions,
     output:
         "results/{folder}comparisons.json",
         "results/{folder}comparisons.manifest.json",
@@ -155,7 +125,7 @@ rule compare:
         **size(8000, minutes=120),
     params:
         ORDER,
-        *made_by("results/{folder}comparisons.manifest.json", statistics, 30, parameters_of_comparisons, ["fall"]),
+        *made_by(statistics, 30, parameters_of_comparisons, ["fall"]),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
         training=Path("results/runs"),

@@ -13,7 +13,7 @@ rule base_corpus:
     resources:
         **size(8000, minutes=120),
     params:
-        *made_by("results/base/{model}/corpus.manifest.json", settings_of_corpus, 60, parameters_of_corpus),
+        *made_by(lambda w: {**corpus(w), "version": base_model.VERSION}, 60, parameters_of_corpus),
         call="rlvr.base_model.corpus:write_corpus",
         arguments=lambda w, output: corpus(w),
     script:
@@ -42,8 +42,8 @@ rule base_model:
         **size(lambda w: model_training_mb(SCRATCH[w.model], on_gpu=False), minutes=720),
         cpus_per_task=MACHINE.base_threads,
     params:
-        *made_by("results/base/{model}/manifest.json", from_scratch, 40),
-        f"version: {BASE_MODEL_VERSION}",
+        *made_by(from_scratch, 40, lambda w: {f"results/base/{w.model}/manifest.json": from_scratch(w)}),
+        f"version: {base_model.VERSION}",
         settings=lambda w, output: from_scratch(w),
         machine=lambda w, output: MACHINE,
     script:
@@ -64,8 +64,8 @@ rule import_model:
     localrule: True
     params:
         call="evals.generation.checkpoint:import_model",
-        model=lambda w: source_of_model(w)["model"],
-        revision=lambda w: source_of_model(w)["revision"],
+        model=lambda w: IMPORTED[w.imported].id or absolute_path(IMPORTED[w.imported].path),
+        revision=lambda w: IMPORTED[w.imported].hub_revision if IMPORTED[w.imported].id else None,
     script:
         "../scripts/call.py"
 
@@ -110,8 +110,8 @@ rule fine_tuned_model:
         tasks=0,
         cpus_per_task=MACHINE.training_threads,
     params:
-        *made_by("results/base/{model}/manifest.json", fine_tuning, 40, parameters_of_fine_tuning, MAY_BE_AT_DEFAULT),
-        f"version: {LOCAL_ENGINE_VERSION}",
+        *made_by(fine_tuning, 40, parameters_of_fine_tuning, MAY_BE_AT_DEFAULT),
+        f"version: {local.VERSION}",
         lambda w: f"order: {STUDY.solutions(w.model)}",  # the order of the files decides, too
         settings=lambda w, output: fine_tuning(w),
         machine=lambda w, output: MACHINE,

@@ -13,7 +13,7 @@ rule draw_problems:
     priority: 200
     localrule: True
     params:
-        *made_by("results/problems/{set}/manifest.json", drawn, 40),
+        *made_by(drawn, 40, lambda w: {f"results/problems/{w.set}/manifest.json": drawn(w)}),
         call="evals.problems.arithmetic:write_problems",
         arguments=lambda w, output: drawn(w),
     script:
@@ -21,51 +21,29 @@ rule draw_problems:
 
 
 rule read_problems:
-    """A benchmark read from the Hub or from files."""
+    """A benchmark or a published training set, read from the Hub or from files."""
     input:
-        lambda w: files_of(PROBLEMS[w.set].get("path")),
+        lambda w: machine.files_of(PROBLEMS[w.set].get("path")),
     output:
         "results/problems/{set}/manifest.json",
         "results/problems/{set}/problems.jsonl",
     log:
         "results/logs/problems/{set}.log",
     wildcard_constraints:
-        set=one_of(READ),
+        set=one_of(PROBLEMS.keys() - DRAWN),
     priority: 200
     localrule: True
     params:
-        *read_by("results/problems/{set}/manifest.json", PROBLEMS),
-        call="evals.problems.problem_set:write_benchmark",
+        *read_by("results/problems", PROBLEMS),
+        call=lambda w: READ_BY["training_set" if w.set == TRAIN else "benchmark"],
         content=lambda w, output: PROBLEMS[w.set],
     script:
         "../scripts/call.py"
 
 
-rule read_training_set:
-    """A published training set."""
+use rule read_problems as read_solutions with:  # a published set of worked solutions that a model is fine-tuned on
     input:
-        files_of(PROBLEMS.get(TRAIN, {}).get("path")),
-    output:
-        f"results/problems/{{set}}/manifest.json",
-        f"results/problems/{{set}}/problems.jsonl",
-    log:
-        "results/logs/problems/{set}.log",
-    wildcard_constraints:
-        set=one_of([TRAIN] if TRAINS and TRAIN not in DRAWN else []),
-    priority: 200
-    localrule: True
-    params:
-        *read_by("results/problems/{set}/manifest.json", PROBLEMS),
-        call="evals.problems.training_set:write_training_set",
-        content=lambda w, output: PROBLEMS[w.set],
-    script:
-        "../scripts/call.py"
-
-
-rule read_solutions:
-    """A published set of worked solutions that a model is fine-tuned on."""
-    input:
-        lambda w: files_of(STUDY.solution_settings[w.set].get("path")),
+        lambda w: machine.files_of(STUDY.solution_settings[w.set].get("path")),
     output:
         "results/solutions/{set}/manifest.json",
         "results/solutions/{set}/problems.jsonl",
@@ -73,14 +51,11 @@ rule read_solutions:
         "results/logs/solutions/{set}.log",
     wildcard_constraints:
         set=one_of(STUDY.solution_settings),
-    priority: 200
     localrule: True
     params:
-        *read_by("results/solutions/{set}/manifest.json", STUDY.solution_settings),
-        call="evals.problems.training_set:write_training_set",
+        *read_by("results/solutions", STUDY.solution_settings),
+        call=READ_BY["training_set"],
         content=lambda w, output: STUDY.solution_settings[w.set],
-    script:
-        "../scripts/call.py"
 
 
 rule try_verifier:

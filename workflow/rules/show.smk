@@ -35,11 +35,42 @@ rule run_sheet:
         "../scripts/call.py"
 
 
-rule table_main:
-    """The main table, a row a method. Costs are written with a job but are no outputs of it."""
+rule table_of_scores:
+    """A table of a folder's scores alone: of every seed, and of medians and seeds that fell. Other tables change it."""
+    input:
+        lambda w: code_of(f"evals.tables.{w.table}"),
+        **RESULTS,
+    output:
+        table("{table}"),
+    log:
+        "results/logs/{folder}tables/{table}.log",
+    wildcard_constraints:
+        table="by_seed|robust|pass_at_k",
+    localrule: True
+    params:
+        ORDER,
+        call=lambda w: f"evals.tables.{w.table}:write_{w.table}_table",
+    script:
+        "../scripts/call.py"
+
+
+use rule table_of_scores as table_of_training with:  # of what the runs recorded, too: methods at equal tokens
+    input:
+        lambda w: code_of(f"evals.tables.{w.table}"),
+        TRAINED,
+        METRICS,
+        **RESULTS,
+    wildcard_constraints:
+        table="efficiency",
+    localrule: True
+    params:
+        training=RUNS,
+
+
+use rule table_of_scores as table_main with:  # costs are written with a job but are no outputs of it
     input:
         code_of("evals.tables.main"),
-        of_runs("results/runs/{run}/metrics.parquet", trained=True),
+        METRICS,
         **RESULTS,
         decoded=DECODED,
     output:
@@ -49,61 +80,26 @@ rule table_main:
     resources:
         **size(16000, minutes=120),
     params:
-        ORDER,
         call="evals.tables.main:write_main_table",
-        costs=COSTS,
+        costs=Path("results/costs"),
         training=RUNS,
         decodings=list(CONFIG.evaluation.decodings),
         notes=lambda w: notes(STUDY, study_of(w.folder)),
-    script:
-        "../scripts/call.py"
 
 
-rule table_of_scores:
-    """A table of a folder's scores alone: of every seed, and of medians and seeds that fell."""
-    input:
-        code_of_call(TABLES, "table"),
-        **RESULTS,
-    output:
-        table("{table}"),
-    log:
-        "results/logs/{folder}tables/{table}.log",
-    wildcard_constraints:
-        table=one_of(TABLES),
-    localrule: True
-    params:
-        ORDER,
-        call=lambda w: TABLES[w.table],
-    script:
-        "../scripts/call.py"
+# Finished studies of further effects, in the directories that their files name.
+FURTHER_EFFECTS = [
+    directory
+    for directory in (Path(f"results/{name}/results") for name in ("effects", "forgetting"))
+    if (directory / "comparisons.json").exists()
+]
 
 
-rule table_of_training:
-    """A table of what the runs recorded, too: methods at equal tokens."""
-    input:
-        code_of_call(TABLES_OF_TRAINING, "table"),
-        *OF_TRAINING,
-        **RESULTS,
-    output:
-        table("{table}"),
-    log:
-        "results/logs/{folder}tables/{table}.log",
-    wildcard_constraints:
-        table=one_of(TABLES_OF_TRAINING),
-    localrule: True
-    params:
-        ORDER,
-        call=lambda w: TABLES_OF_TRAINING[w.table],
-        training=RUNS,
-    script:
-        "../scripts/call.py"
-
-
-rule table_phenomena:
-    """Known effects of RLVR, and which of them the study shows."""
+use rule table_of_scores as table_phenomena with:  # known effects of RLVR, and which of them the study shows
     input:
         code_of("evals.tables.phenomena"),
-        *OF_TRAINING,
+        TRAINED,
+        METRICS,
         **RESULTS,
         phenomena=as_input(CONFIG_FILES / "phenomena.yaml"),
         decoded=DECODED,
@@ -114,33 +110,26 @@ rule table_phenomena:
     resources:
         **size(16000, minutes=120),
     params:
-        ORDER,
         call="evals.tables.phenomena:write_phenomena_table",
         training=RUNS,
-    script:
-        "../scripts/call.py"
+        further=FURTHER_EFFECTS,
 
 
-rule table_audit:
-    """How much was not judged, and where a second grader differs."""
+use rule table_of_scores as table_audit with:  # how much was not judged, and where a second grader differs
     input:
         code_of("evals.tables.audit"),
-        audits=of_runs("results/grades/{run}/{b}/audit.json"),
-        runs="results/{folder}runs.json",
+        audits=AUDITS,
+        runs=RESULTS["runs"],
     output:
         table("audit"),
     log:
         "results/logs/{folder}tables/audit.log",
     localrule: True
     params:
-        ORDER,
         call="evals.tables.audit:write_audit_table",
-    script:
-        "../scripts/call.py"
 
 
-rule table_sizes:
-    """The verdicts on models of several sizes."""
+use rule table_of_scores as table_sizes with:  # the verdicts on models of several sizes
     input:
         code_of("evals.scores.factors"),
         **RESULTS,
@@ -151,31 +140,22 @@ rule table_sizes:
         "results/logs/{folder}tables/sizes.log",
     localrule: True
     params:
-        ORDER,
         call="evals.scores.factors:write_sizes_table",
-    script:
-        "../scripts/call.py"
 
 
-rule table_checkpoints:
-    """The best checkpoints of the runs beside the last ones."""
+use rule table_of_scores as table_checkpoints with:  # the best checkpoints of the runs beside the last ones
     input:
         code_of("evals.tables.checkpoints"),
         **RESULTS,
-        best_runs="results/{folder}best/runs.json",
-        best_scores=expand("results/{{folder}}best/scores/{b}.json", b=BENCHMARKS),
-        best_comparisons="results/{folder}best/comparisons.json",
-        choices=lambda w: expand("results/runs/{run}/chosen.json", run=best_runs(w)),
+        **{f"best_{key}": files for key, files in results_of("{folder}best/").items()},
+        choices=chosen,
     output:
         table("checkpoints"),
     log:
         "results/logs/{folder}tables/checkpoints.log",
     localrule: True
     params:
-        ORDER,
         call="evals.tables.checkpoints:write_checkpoints_table",
-    script:
-        "../scripts/call.py"
 
 
 rule table_paper_vs_ours:
@@ -183,9 +163,7 @@ rule table_paper_vs_ours:
     input:
         code_of("evals.tables.published"),
         expand("{directory}/{file}", directory=REFERENCE, file=("published.csv", "settings.yaml")),
-        runs=lambda w: published_results("runs")(w)[0],
-        scores=published_results("scores"),
-        comparisons=lambda w: published_results("comparisons")(w)[0],
+        **results_of("{folder}best/" if BEST_CHOICE else "{folder}"),  # papers that choose a checkpoint report the best
     output:
         table("paper_vs_ours"),
     log:
@@ -202,46 +180,25 @@ rule table_paper_vs_ours:
 
 
 rule table_design:
-    """The table of a design: the best of three learning rates, doses of difference between sampler and trainer, factors."""
+    """The best of three learning rates, doses of difference, factors."""
     input:
-        code_of_call(DESIGNS, "design"),
-        of_runs("results/runs/{run}/manifest.json", trained=True),
+        lambda w: code_of(f"evals.scores.{DESIGNS[w.table]}"),
+        TRAINED,
         scores=RESULTS["scores"],
     output:
-        table("{design}"),
+        table("{table}"),
     log:
-        "results/logs/{folder}tables/{design}.log",
+        "results/logs/{folder}tables/{table}.log",
     wildcard_constraints:
-        design=one_of(DESIGNS),
+        table=one_of(DESIGNS),
     resources:
         **size(16000, minutes=120),
     params:
         ORDER,
         *by_setting(lambda w: {"factorial": study_of(w.folder).config.factorial, "statistics": CONFIG.statistics}, 400),
-        call=lambda w: DESIGNS[w.design],
+        call=lambda w: f"evals.scores.{DESIGNS[w.table]}:write_{w.table}_table",
         statistics=lambda w, output: CONFIG.statistics,
         arguments=lambda w, output: design_arguments(w),
-    script:
-        "../scripts/call.py"
-
-
-rule figure_design:
-    """The figure of a design, or of several sizes of models, drawn from the CSV file of its table."""
-    input:
-        code_of("evals.figures.designs"),
-        table="results/{folder}tables/{design}.csv",
-    output:
-        figure("{design}"),
-    log:
-        "results/logs/{folder}figures/{design}.log",
-    wildcard_constraints:
-        design="doses|factorial|sizes",
-    localrule: True
-    params:
-        call="evals.figures.designs:write_design_figure",
-        name=lambda w: w.design,
-        reference=lambda w: reference_of(w),
-        margin=lambda w: getattr(study_of(w.folder).config.seeds, "margin", None),
     script:
         "../scripts/call.py"
 
@@ -256,62 +213,61 @@ rule figure_of_scores:
     log:
         "results/logs/{folder}figures/{figure}.log",
     wildcard_constraints:
-        figure=one_of(FIGURES),
+        figure="scores|differences",
     localrule: True
     params:
         ORDER,
-        call=lambda w: FIGURES[w.figure],
+        call=lambda w: f"evals.figures.results:write_{w.figure}_figure",
     script:
         "../scripts/call.py"
 
 
-rule figure_of_methods:
-    """A panel for each method: the share of its scores above each threshold; pass@k beside its base model's."""
-    input:
-        code_of("evals.figures.results"),
-        **RESULTS,
+use rule figure_of_scores as figure_of_methods with:  # a panel for each method
     output:
         figure("{figure}"),
-    log:
-        "results/logs/{folder}figures/{figure}.log",
     wildcard_constraints:
-        figure=one_of(FIGURES_OF_METHODS),
+        figure="profiles|pass_at_k",
     resources:
         **size(16000, minutes=120),
-    params:
-        ORDER,
-        call=lambda w: FIGURES_OF_METHODS[w.figure],
-    script:
-        "../scripts/call.py"
 
 
-rule figure_of_training:
-    """Rewards against tokens; validation scores against compute, with fitted ceilings."""
+use rule figure_of_scores as figure_of_training with:  # rewards by tokens; validation by compute, with fitted ceilings
     input:
         code_of("evals.figures.efficiency"),
-        *OF_TRAINING,
+        TRAINED,
+        METRICS,
         **RESULTS,
     output:
         figure("{figure}"),
-    log:
-        "results/logs/{folder}figures/{figure}.log",
     wildcard_constraints:
-        figure=one_of(FIGURES_OF_TRAINING),
+        figure="cost_curves|compute_performance",
     localrule: True
     params:
-        ORDER,
-        call=lambda w: FIGURES_OF_TRAINING[w.figure],
+        call=lambda w: f"evals.figures.efficiency:write_{w.figure}",
         training=RUNS,
-    script:
-        "../scripts/call.py"
 
 
-rule figure_training_curves:
-    """The metrics of the runs, step by step."""
+use rule figure_of_scores as figure_design with:  # drawn from the CSV file of the table of a design, or of several sizes
+    input:
+        code_of("evals.figures.designs"),
+        table="results/{folder}tables/{figure}.csv",
+    output:
+        figure("{figure}"),
+    wildcard_constraints:
+        figure="doses|factorial|sizes",
+    localrule: True
+    params:
+        call="evals.figures.designs:write_design_figure",
+        name=lambda w: w.figure,
+        reference=lambda w: reference_of(w),
+        margin=lambda w: getattr(study_of(w.folder).config.seeds, "margin", None),
+
+
+use rule figure_of_scores as figure_training_curves with:  # the metrics of the runs, step by step
     input:
         code_of("rlvr.report.curves"),
-        of_runs("results/runs/{run}/metrics.parquet", trained=True),
-        runs="results/{folder}runs.json",
+        METRICS,
+        runs=RESULTS["runs"],
     output:
         figure("training_curves"),
     log:
@@ -320,21 +276,13 @@ rule figure_training_curves:
     params:
         call="rlvr.report.curves:write_training_curves",
         training=RUNS,
-    script:
-        "../scripts/call.py"
 
 
-rule figure_reward_curves:
-    """The rewards of studies that are made together, side by side."""
+use rule figure_of_scores as figure_reward_curves with:  # of studies that are made together, side by side
     input:
         code_of("rlvr.report.curves"),
-        lambda w: [
-            f"results/runs/{row.run}/metrics.parquet"
-            for folder in together(w)
-            for row in compared(folder)
-            if row.seed is not None
-        ],
-        runs=lambda w: [f"results/{folder}runs.json" for folder in together(w)],
+        lambda w: [f"results/runs/{run}/metrics.parquet" for folder in together(w.folder) for run in trained(folder)],
+        runs=lambda w: [f"results/{folder}runs.json" for folder in together(w.folder)],
     output:
         figure("reward_curves"),
     log:
@@ -343,14 +291,11 @@ rule figure_reward_curves:
     params:
         call="rlvr.report.curves:write_reward_curves",
         training=RUNS,
-        titles=lambda w: [config.title or config.study for config in (study_of(f).config for f in together(w))],
+        titles=lambda w: [config.title or config.study for config in (study_of(f).config for f in together(w.folder))],
         reference_method=lambda w: study_of(w.folder).config.reference_method,
-    script:
-        "../scripts/call.py"
 
 
-rule figure_score_curves:
-    """The scores of the checkpoints along the runs."""
+use rule figure_of_scores as figure_score_curves with:  # the scores of the checkpoints along the runs
     input:
         code_of("rlvr.report.curves"),
         scores=expand("results/{{folder}}{part}scores/{b}.json", part=("", "steps/"), b=BENCHMARKS),
@@ -361,21 +306,15 @@ rule figure_score_curves:
         "results/logs/{folder}figures/score_curves.log",
     localrule: True
     params:
-        ORDER,
         call="rlvr.report.curves:write_score_curves",
-        points=lambda w: {
-            method: [list(point) for point in along] for method, along in score_points(study_of(w.folder)).items()
-        },
-    script:
-        "../scripts/call.py"
+        points=lambda w: {name: list(map(list, along)) for name, along in score_points(study_of(w.folder)).items()},
 
 
-rule figure_validation_curves:
-    """The scores by which best checkpoints were chosen."""
+use rule figure_of_scores as figure_validation_curves with:  # the scores by which best checkpoints were chosen
     input:
         code_of("rlvr.report.curves"),
-        choices=lambda w: expand("results/runs/{run}/chosen.json", run=best_runs(w)),
-        runs="results/{folder}runs.json",
+        choices=chosen,
+        runs=RESULTS["runs"],
     output:
         figure("validation_curves"),
     log:
@@ -383,8 +322,6 @@ rule figure_validation_curves:
     localrule: True
     params:
         call="rlvr.report.curves:write_validation_curves",
-    script:
-        "../scripts/call.py"
 
 
 rule page_responses:
@@ -395,8 +332,8 @@ rule page_responses:
         of_runs("results/samples/{run}/{b}/manifest.json"),
         of_runs("results/grades/{run}/{b}/manifest.json"),
         lambda w: [f"{directory}/tokens.parquet" for directory in token_tables(w)],
-        audits=of_runs("results/grades/{run}/{b}/audit.json"),
-        runs="results/{folder}runs.json",
+        audits=AUDITS,
+        runs=RESULTS["runs"],
     output:
         "results/{folder}responses/{benchmark}/index.html",
         "results/{folder}responses/{benchmark}/manifest.json",
@@ -422,9 +359,9 @@ rule page_rollouts:
     input:
         code_of("rlvr.report.rollouts"),
         template_files("responses"),
-        of_runs("results/runs/{run}/manifest.json", trained=True),
+        TRAINED,
         "results/problems/train/manifest.json",
-        runs="results/{folder}runs.json",
+        runs=RESULTS["runs"],
     output:
         "results/{folder}rollouts/index.html",
         "results/{folder}rollouts/manifest.json",
@@ -448,10 +385,10 @@ rule report_html:
     input:
         code_of("rlvr.report.page"),
         template_files("report"),
-        of_runs("results/runs/{run}/manifest.json", trained=True),
-        lambda w: [file for files in drawn_files(w.folder) for file in files],
+        TRAINED,
+        lambda w: drawn_files(w.folder),
         **RESULTS,
-        audits=of_runs("results/grades/{run}/{b}/audit.json"),
+        audits=AUDITS,
         study="results/{folder}study.json",
     output:
         report("results/{folder}report.html", caption="../report/report.rst", category="Study"),
@@ -477,9 +414,9 @@ rule track:
     """MLflow, made again from the files. The database is not declared: it holds other things than ours."""
     input:
         code_of("rlvr.report.mlflow.projection"),
-        of_runs("results/runs/{run}/manifest.json", trained=True),
-        lambda w: [file for files in drawn_files(w.folder) for file in files],
-        lambda w: expand("results/runs/{run}/chosen.json", run=best_runs(w) if BEST_CHOICE else []),
+        TRAINED,
+        lambda w: drawn_files(w.folder),
+        chosen,
         list(RESULTS.values()),
     output:
         "results/{folder}tracking.json",

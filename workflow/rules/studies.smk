@@ -4,7 +4,7 @@
 rule runs:
     """All runs of the study."""
     input:
-        lambda w: [f"results/runs/{row.run}/manifest.json" for row in compared(OWN) if row.seed is not None],
+        lambda w: [f"results/runs/{run}/manifest.json" for run in trained(OWN)],
 
 
 rule scores:
@@ -16,7 +16,7 @@ rule scores:
 rule tables:
     """The tables of the study."""
     input:
-        lambda w: [*made(OWN), *drawn_files(OWN)[0]],
+        lambda w: [*made(OWN), *(file for file in drawn_files(OWN) if "/tables/" in file)],
 
 
 rule phenomena:
@@ -28,7 +28,7 @@ rule phenomena:
 rule figures:
     """The figures of the study."""
     input:
-        lambda w: [*made(OWN), *drawn_files(OWN)[1]],
+        lambda w: [*made(OWN), *(file for file in drawn_files(OWN) if "/figures/" in file)],
 
 
 # A name for each file of config/studies: this is the one loop, and it makes targets alone.
@@ -42,5 +42,5 @@ for name in asked_names():
             of_study(name),
 
 
-name_environments(workflow.rules)
+machine.name_environments(workflow.rules)
 name_targets(workflow.rules, logger)

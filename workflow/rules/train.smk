@@ -35,6 +35,8 @@ rule train:
         "results/logs/runs/{run}.log",
     benchmark:
         "results/costs/train/{run}.tsv"
+    wildcard_constraints:
+        run=rf"(?!{BEST}/)[^/]+",
     priority: lambda w: STUDIES.priority(w.run)  # every method's first seed comes before any method's second
     conda:
         TRAINING.conda
@@ -42,16 +44,11 @@ rule train:
         TRAINING.container
     threads: MACHINE.training_threads
     resources:
-        **WHOLE_NODES,
-        **size(lambda w: training_mb(*of_training(w)), minutes=TRAINING_MINUTES),
-        nodes=on_device("nodes"),
-        gpu=on_device("gpu"),
-        gres=on_device("gres"),
-        ray_cluster=on_device("ray_cluster"),
-        cpus_per_task=on_device("cpus_per_task"),
+        **size(of_training(training_mb), minutes=TRAINING_MINUTES),
+        **DEVICES,
         tasks=0,  # the executor would ask for one task a GPU, where one process starts all others
     params:
-        *made_by("results/runs/{run}/manifest.json", settings_of_run, 70),
+        *made_by(settings_of_run, 70, lambda w: {f"results/runs/{w.run}/manifest.json": settings_of_run(w)}),
         content=lambda w, output: canonical_json(spec(w).to_json()),
         machine=machine_options,
         python=lambda w, output: TRAINING.python,
@@ -80,12 +77,8 @@ rule policy_at_step:
         TRAINING.container
     threads: MACHINE.training_threads
     resources:
-        **size(lambda w: training_mb(*of_training(w)), minutes=TRAINING_MINUTES),
-        nodes=where_kept("nodes"),
-        gpu=where_kept("gpu"),
-        gres=where_kept("gres"),
-        ray_cluster=where_kept("ray_cluster"),
-        cpus_per_task=where_kept("cpus_per_task"),
+        **size(of_training(training_mb), minutes=TRAINING_MINUTES),
+        **MERGING if BY_VERL else DEVICES,  # by verl it merges what was saved
         tasks=0,
     params:
         machine=machine_options,
@@ -122,7 +115,7 @@ rule best_policy:
     log:
         "results/logs/runs/{run}.log",
     wildcard_constraints:
-        run=r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME,
+        run=BEST,
     localrule: True
     params:
         call="rlvr.engines.result:choose_best",
@@ -133,6 +126,3 @@ rule best_policy:
         },
     script:
         "../scripts/call.py"
-
-
-ruleorder: best_policy > train

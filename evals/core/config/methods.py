@@ -1,14 +1,12 @@
 """The changes that a study makes of training settings and of methods, the doses that it gives them, and factorials."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
-from evals.core.config.settings import Settings
-from evals.core.errors import NotAccepted
+from evals.core.errors import refuse
 from evals.core.numbers import Count, InnerShare, Positive
-from evals.core.record import partial
+from evals.core.record import Settings, partial, setting
 from evals.core.training_settings import LocalTraining, Rounding, VerlTraining
 from evals.core.values import UNIQUE, MethodName, Name, Title
 
@@ -24,8 +22,8 @@ class MethodChanges(Settings):
 
     model_config = ConfigDict(extra="allow")
 
-    training: TrainingChanges = Field(default={}, description="training settings of this method alone")
-    learning_rate_factor: Positive = Field(default=1.0, description="factor of the learning rate, on every model")
+    training: TrainingChanges = setting("training settings of this method alone", {})
+    learning_rate_factor: Positive = setting("factor of the learning rate, on every model", 1.0)
 
     @property
     def of_entry(self) -> dict[str, Any]:
@@ -42,10 +40,10 @@ class Doses(Settings):
     Each kind has its doses from the smallest on. The names are those of the methods, `dapo_stale_4` of `dapo`.
     """
 
-    weights: Annotated[tuple[Rounding, ...], *UNIQUE] = Field(default=(), description="roundings of the weights")
-    stale: Annotated[tuple[Count, ...], *UNIQUE] = Field(default=(), description="rollout steps behind")
-    top_p: Annotated[tuple[InnerShare, ...], *UNIQUE] = Field(default=(), description="shares that are drawn from")
-    noise: Annotated[tuple[Positive, ...], *UNIQUE] = Field(default=(), description="standard deviations on logits")
+    weights: Annotated[tuple[Rounding, ...], *UNIQUE] = setting("roundings of the weights", ())
+    stale: Annotated[tuple[Count, ...], *UNIQUE] = setting("rollout steps behind", ())
+    top_p: Annotated[tuple[InnerShare, ...], *UNIQUE] = setting("shares that are drawn from", ())
+    noise: Annotated[tuple[Positive, ...], *UNIQUE] = setting("standard deviations on logits", ())
 
 
 class Level(MethodChanges):
@@ -55,15 +53,15 @@ class Level(MethodChanges):
     their order, those of a later one on top.
     """
 
-    level: Name = Field(description="its name")
+    level: Name = setting("its name")
 
 
 class Factor(Settings):
     """A factor of a factorial."""
 
-    name: Name = Field(description="its name")
-    levels: Annotated[tuple[Level, ...], Field(min_length=2)] = Field(
-        description="its levels; effects are differences to the first"
+    name: Name = setting("its name")
+    levels: Annotated[tuple[Level, ...], Field(min_length=2)] = setting(
+        "its levels; effects are differences to the first"
     )
 
 
@@ -73,42 +71,33 @@ class Factorial(Settings):
     The study has one method, which the cells change; the cell of all first levels keeps its name.
     """
 
-    factors: Annotated[tuple[Factor, ...], Field(min_length=2)] = Field(description="what is varied")
-    generators: dict[Name, Annotated[tuple[Name, ...], Field(min_length=2), *UNIQUE]] = Field(
-        default={},
-        description="a fraction of all combinations: a factor of two levels, and those whose product it is",
+    factors: Annotated[tuple[Factor, ...], Field(min_length=2)] = setting("what is varied")
+    generators: dict[Name, Annotated[tuple[Name, ...], Field(min_length=2), *UNIQUE]] = setting(
+        "a fraction of all combinations: a factor of two levels, and those whose product it is", {}
     )
-    excluded: tuple[Annotated[dict[Name, Name], Field(min_length=2)], ...] = Field(
-        default=(), description="combinations that no method can have, as factor: level"
+    excluded: tuple[Annotated[dict[Name, Name], Field(min_length=2)], ...] = setting(
+        "combinations that no method can have, as factor: level", ()
     )
-    parts: dict[Title, dict[Name, Name]] = Field(
-        default={},
-        description="combinations of levels by title, whose difference is divided among the factors",
+    parts: dict[Title, dict[Name, Name]] = setting(
+        "combinations of levels by title, whose difference is divided among the factors", {}
     )
 
-    @model_validator(mode="after")
-    def _check_names(self) -> "Factorial":
+    def check_whole(self) -> None:
         levels: dict[str, list[str]] = {}
         for factor in self.factors:
-            key, names = f"factors.{factor.name}", [level.level for level in factor.levels]
-            if factor.name in levels or len(set(names)) < len(names):
-                raise NotAccepted("is given twice, or has a level twice", "each name once", key)
+            names = [level.level for level in factor.levels]
+            is_twice, key = factor.name in levels or len(set(names)) < len(names), f"factors.{factor.name}"
+            refuse(is_twice, "is given twice, or has a level twice", "each name once", key)
             levels[factor.name] = names
-        of_two = [name for name, names in levels.items() if len(names) == 2 and name not in self.generators]
+        of_two = {name: names for name, names in levels.items() if len(names) == 2 and name not in self.generators}
         for name, members in self.generators.items():
-            if len(levels.get(name, ())) != 2 or not set(members) <= set(of_two):
-                accepted = f"a factor of two levels, and two or more of {', '.join(of_two)}"
-                raise NotAccepted(f"is {', '.join(members)}", accepted, f"generators.{name}")
-        for key, combinations in (("excluded", self.excluded), ("parts", self.parts.values())):
-            for combination in combinations:
-                self._check_levels(key, combination, levels)
-        return self
-
-    @staticmethod
-    def _check_levels(key: str, combination: Mapping[str, str], levels: Mapping[str, list[str]]) -> None:
-        for name, level in combination.items():
-            if level not in levels.get(name, ()):
-                accepted = "; ".join(f"{name}: {', '.join(names)}" for name, names in levels.items())
-                raise NotAccepted(f"has {name}: {level}", accepted, key)
-        if all(level == levels[name][0] for name, level in combination.items()):
-            raise NotAccepted("has the first level of every factor that it names", "a level that is not", key)
+            is_other = len(levels.get(name, ())) != 2 or not of_two.keys() >= {*members}
+            accepted = f"a factor of two levels, and two or more of {', '.join(of_two)}"
+            refuse(is_other, f"is {', '.join(members)}", accepted, f"generators.{name}")
+        known = "; ".join(f"{name}: {', '.join(names)}" for name, names in levels.items())
+        combinations = [("excluded", one) for one in self.excluded] + [("parts", one) for one in self.parts.values()]
+        for key, combination in combinations:
+            for name, level in combination.items():
+                refuse(level not in levels.get(name, ()), f"has {name}: {level}", known, key)
+            is_first = all(level == levels[name][0] for name, level in combination.items())
+            refuse(is_first, "has the first level of every factor that it names", "a level that is not", key)

@@ -1,15 +1,16 @@
-"""Benchmarks (config/benchmarks/*.yaml) and published training sets (config/datasets/*.yaml)."""
+"""Benchmarks (config/benchmarks/*.yaml), published training sets (config/datasets/*.yaml), and the tables of both."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
-from evals.core.config.settings import Settings
-from evals.core.config.source_table import SelectedRows, SourceTable
-from evals.core.errors import InvalidInput, NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index
-from evals.core.record import ExtensibleRecord
+from evals.core.errors import InvalidInput, refuse
+from evals.core.files import sha256_bytes
+from evals.core.numbers import Count, Index, Several
+from evals.core.record import Record, Settings, setting
 from evals.core.records import ProblemKind
 from evals.core.values import UNIQUE, Commit, Matching, Name, Prompt, Repository, Sha256, Text, Title
 
@@ -21,36 +22,85 @@ Kinds = Annotated[tuple[ProblemKind, ...], Field(min_length=1)]
 
 def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None:
     """Check that problems with several right answers are not graded by the one that they have."""
-    if verifier is None and any(kind.family == "program" for kind in kinds):
-        raise NotAccepted("lacks verifier, which problems of family program need (config/verifiers/program.py)")
+    for kind in kinds:
+        lacks, name = verifier is None and kind.family in ("program", "countdown"), kind.family
+        refuse(lacks, f"lacks verifier, which problems of family {name} need (config/verifiers/{name}.py)")
 
 
 Verifier = Annotated[
     Text | None,
     Field(
-        description="a Python file that grades or gives the rewards, relative to the repository "
-        "(docs/your_verifier.md); a study's comes before a training set's"
+        description="a Python file that grades or gives the rewards (docs/your_verifier.md); a study's comes before a "
+        "training set's"
     ),
 ]
+
+
+class SelectedRows(Settings):
+    """The rows of a source that a set consists of, by the value of one column."""
+
+    column: Text = setting("the column")
+    among: Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE] | None = setting("the values that are taken", None)
+    first: Text | None = setting("the first value that is taken, such as a date, 2024-08-01", None)
+    last: Text | None = setting("the last value that is taken, compared as text", None)
+    tenths: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(min_length=1), *UNIQUE] | None = setting(
+        "tenths of the rows, by a hash of the letters of the value", None
+    )
+    drawn: Count | None = setting("so many of the rows, those of the smallest SHA-256 of the value", None)
+
+    def check_whole(self) -> None:
+        ways = [self.among, self.first if self.last is None else self.last, self.tenths, self.drawn]
+        accepted = "with among, with tenths, with drawn, or with first, last or both"
+        refuse(ways.count(None) != 3, f"selects column {self.column}", accepted)
+
+    def select(self, rows: Iterable[dict[str, Any]], where: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows that belong to the set, in their order; ``where`` names the source in messages."""
+        if self.drawn is None:
+            yield from (row for row in rows if self._takes(row[self.column], where))
+            return
+        hashed = ((sha256_bytes(str(row[self.column]).encode("utf-8")), number, row) for number, row in enumerate(rows))
+        drawn = heapq.nsmallest(self.drawn, hashed, key=itemgetter(0, 1))
+        yield from (row for _, _, row in sorted(drawn, key=itemgetter(1)))
+
+    def _takes(self, value: Any, where: str) -> bool:
+        text = str(value)
+        if self.among is not None:
+            return text in self.among
+        if self.tenths is not None:
+            letters = "".join(filter(str.isalpha, text.casefold()))
+            if not letters:
+                accepted = "values with letters, which rows.tenths needs"
+                raise InvalidInput(where, f"column {self.column}", "has a value without letters", accepted)
+            return int(sha256_bytes(letters.encode("utf-8")), 16) % 10 in self.tenths
+        return (self.first is None or text >= self.first) and (self.last is None or text[: len(self.last)] <= self.last)
+
+
+class SourceTable(Record):
+    """The table that problems are read from; the values of a study's benchmark or training set."""
+
+    name: Text  # of the benchmark or training set, for messages and ids
+    repository: Repository | None = None  # of the Hugging Face Hub; None where there is only a file
+    revision: Commit | None = None  # a commit on the Hub; None is its newest
+    configuration: Text | None = None
+    split: Text = "train"
+    files: tuple[str, ...] = ()
+    path: Text | None = None  # a file, or a directory with a copy of the repository, to read instead of the Hub
+    rows: SelectedRows | None = None  # those that are taken; None takes all
 
 
 class PublishedSet(Settings):
     """A published training set (docs/benchmarks.md)."""
 
-    source: Name = Field(description="name of a file in config/datasets")
-    path: Text | None = Field(
-        default=None, description="a local copy instead of the Hub: a JSON lines file or a directory"
-    )
-    exclude: Annotated[tuple[str, ...], *UNIQUE] | None = Field(
-        default=None, description="ids of problems to leave out"
-    )
+    source: Name = setting("name of a file in config/datasets")
+    path: Text | None = setting("a local copy: a JSON lines file or a directory", None)
+    exclude: Annotated[tuple[str, ...], *UNIQUE] | None = setting("ids of problems to leave out", None)
 
 
 class Prompts(Settings):
     """A prompt for either kind of model."""
 
-    base: Prompt = Field(description="for a model that continues text")
-    chat: Prompt = Field(description="the user's turn for a model with a chat template")
+    base: Prompt = setting("for a model that continues text")
+    chat: Prompt = setting("the user's turn for a model with a chat template")
 
 
 AnyPrompt = Annotated[
@@ -62,24 +112,20 @@ AnyPrompt = Annotated[
 class Columns(Settings):
     """The columns of a benchmark's source; a dot leads into a nested column."""
 
-    id: str | None = Field(description="the problem's id; null takes a hash of its text")
-    problem: str = Field(description="the problem's text")
-    answer: str | None = Field(description="the reference answer; null where options or tests decide")
-    options: str | Annotated[tuple[str, ...], Field(min_length=2, max_length=10)] | None = Field(
-        default=None,
-        description="options of multiple choice: one column with a list, or several, the right one first",
+    id: str | None = setting("the problem's id; null takes a hash of its text")
+    problem: str = setting("the problem's text")
+    answer: str | None = setting("the reference answer; null where options or tests decide")
+    options: str | Annotated[tuple[str, ...], Field(min_length=2, max_length=10)] | None = setting(
+        "options of multiple choice: one column with a list, or several, the right one first", None
     )
-    tests: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
-        default=None, description="the tests of a program, with grader code"
+    tests: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = setting(
+        "the tests of a program, with grader code", None
     )
-    entry_point: str | None = Field(default=None, description="the name of the function to write, with grader code")
-    examples: str | None = Field(default=None, description="tests that the prompt shows, with grader code")
-    topic: str | None = Field(
-        default=None,
-        description="the problem's topic, a cluster in intervals and tests",
-    )
-    starter: str | None = Field(default=None, description="the beginning of the program, with grader code")
-    metadata: str | None = Field(default=None, description="further data of the tests, with grader code")
+    entry_point: str | None = setting("the name of the function to write, with grader code", None)
+    examples: str | None = setting("tests that the prompt shows, with grader code", None)
+    topic: str | None = setting("the problem's topic, a cluster in intervals and tests", None)
+    starter: str | None = setting("the beginning of the program, with grader code", None)
+    metadata: str | None = setting("further data of the tests, with grader code", None)
 
 
 ReleaseName = Literal["gsm8k", "gsm8k_steps", "svamp", "olympiadbench", "mawps"]
@@ -90,88 +136,82 @@ _AS_RELEASED = "columns of the source, or the name of the release whose rows it 
 class Exclusion(Settings):
     """A problem that is left out."""
 
-    id: str | int = Field(description="the problem")
-    answer: str = Field(description="the answer that is wrong")
-    reason: Text = Field(description="why it is wrong")
+    id: str | int = setting("the problem")
+    answer: str = setting("the answer that is wrong")
+    reason: Text = setting("why it is wrong")
 
 
 class _Benchmark(Settings):
     """The keys of every benchmark."""
 
-    title: Title = Field(description="the name in tables and figures")
-    description: str | None = Field(default=None, description="for people")
-    licence: str = Field(description="licence of the problems")
-    count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
-    prompt: AnyPrompt = Field(description="text with {problem} in it once, or one each for base and chat models")
+    title: Title = setting("the name in tables and figures")
+    description: str | None = setting("for people", None)
+    licence: str = setting("licence of the problems")
+    count: Several = setting("number of problems of the source")
+    prompt: AnyPrompt = setting("text with {problem} in it once, or one each for base and chat models")
     verifier: Verifier = None
-    extraction: Literal["marked", "last_statement"] = Field(
-        default="marked",
-        description="what counts as the answer: what is marked; or else what the last sentence with a number or "
-        "formula states (docs/grading.md)",
+    extraction: Literal["marked", "last_statement"] = setting(
+        "what counts as the answer: what is marked; or else what the last sentence with a number or formula states "
+        "(docs/grading.md)",
+        "marked",
     )
-    max_new_tokens: Count = Field(
-        default=4096,
-        description="longest response in tokens by `rlvr-bench eval`",
-    )
+    max_new_tokens: Count = setting("longest response in tokens by `rlvr-bench eval`", 4096)
 
-    @model_validator(mode="after")
-    def _check_extraction(self) -> Self:
+    def check_whole(self) -> None:
+        super().check_whole()
         grader = "a verifier" if self.verifier is not None else f"grader {getattr(self, 'grader', 'math')}"
-        if self.extraction != "marked" and grader != "grader math":
-            raise NotAccepted(f"is {self.extraction!r} beside {grader}", "marked, or grader math", "extraction")
-        return self
+        is_other, found = (
+            self.extraction != "marked" and grader != "grader math",
+            f"is {self.extraction!r} beside {grader}",
+        )
+        refuse(is_other, found, "marked, or grader math", "extraction")
 
 
 class GeneratedBenchmark(_Benchmark, ProblemKind):
     """A benchmark that is drawn from a seed."""
 
-    source: Literal["generated"] = Field(description="drawn from the seed")
-    seed: Index = Field(description="decides which problems are drawn")
+    source: Literal["generated"] = setting("drawn from the seed")
+    seed: Index = setting("decides which problems are drawn")
 
-    @model_validator(mode="after")
-    def _check_verifier(self) -> Self:
+    def check_whole(self) -> None:
+        super().check_whole()
         require_verifier([self], self.verifier)
-        return self
 
     @property
     def kind(self) -> dict[str, Any]:
-        """Family and length of its problems."""
         return {"family": self.family, "operands": self.operands}
 
 
 class _Reading(Settings):
     """The keys that decide how the rows of a source become problems, wherever it is."""
 
-    count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
-    sha256: Sha256 | None = Field(description="SHA-256 of the resulting problems.jsonl; null if unknown")
-    gated: bool = Field(description="whether the texts must not be written anywhere")
-    grader: Literal["math", "choice", "code"] = Field(description="how responses are graded (docs/grading.md)")
-    tests_format: Literal["evalplus", "livecodebench", "own"] | None = Field(
-        default=None, description="form of the tests; required with grader code"
+    count: Several = setting("number of problems of the source")
+    sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if unknown")
+    gated: bool = setting("whether the texts may be written nowhere")
+    grader: Literal["math", "choice", "code"] = setting("how responses are graded (docs/grading.md)")
+    tests_format: Literal["evalplus", "livecodebench", "own"] | None = setting(
+        "form of the tests; required with grader code", None
     )
-    boxed_answer: bool | None = Field(default=None, description="whether the answer is the last box of its column")
-    repairs: Annotated[tuple[Literal["dollars", "integer", "e_notation", "python"], ...], *UNIQUE] | None = Field(
-        default=None, description="repairs of the form of the reference answers"
+    boxed_answer: bool | None = setting("whether the answer is the last box of its column", None)
+    repairs: Annotated[tuple[Literal["dollars", "integer", "e_notation", "python"], ...], *UNIQUE] | None = setting(
+        "repairs of the form of the reference answers", None
     )
-    option_seed: Index | None = Field(
-        default=None, description="decides the order of the options; required with grader choice"
-    )
-    exclude: tuple[Exclusion, ...] | None = Field(default=None, description="problems that are left out")
+    option_seed: Index | None = setting("decides the order of the options; required with grader choice", None)
+    exclude: tuple[Exclusion, ...] | None = setting("problems that are left out", None)
 
-    @model_validator(mode="after")
-    def _check_grader(self) -> Self:
-        if self.gated and self.grader != "choice":
-            raise NotAccepted(f"is {self.grader!r} of a gated benchmark", "choice", "grader")
+    def check_whole(self) -> None:
+        super().check_whole()
+        found = f"is {self.grader!r} of a gated benchmark"
+        refuse(self.gated and self.grader != "choice", found, "choice", "grader")
         for grader, key in (("choice", "option_seed"), ("code", "tests_format")):
-            if self.grader == grader and getattr(self, key) is None:
-                raise NotAccepted(f"lacks {key}, which grader {grader} needs")
-        return self
+            lacks = self.grader == grader and getattr(self, key) is None
+            refuse(lacks, f"lacks {key}, which grader {grader} needs")
 
 
 class BenchmarkProblems(_Reading, SourceTable):
     """Everything that decides a benchmark's problems."""
 
-    count: Annotated[int, Field(ge=2), BOUNDED] | None = None  # type: ignore[assignment]
+    count: Several | None = None  # type: ignore[assignment]
     sha256: Sha256 | None = None
     gated: bool = False
     columns: Columns | ReleaseName | None = None
@@ -180,131 +220,115 @@ class BenchmarkProblems(_Reading, SourceTable):
 class ReadBenchmark(_Reading, _Benchmark):
     """The keys of every benchmark that is read from the Hugging Face Hub or from a file."""
 
-    samples_per_problem: Count = Field(description="usual k for a set of this size, for readers")
+    samples_per_problem: Count = setting("usual k for a set of this size, for readers")
 
-    @model_validator(mode="after")
-    def _check_verifier(self) -> Self:
-        if self.verifier is not None and self.grader != "math":
-            raise NotAccepted(f"is given beside grader {self.grader}", "none, or grader math", "verifier")
-        return self
+    def check_whole(self) -> None:
+        super().check_whole()
+        is_other = self.verifier is not None and self.grader != "math"
+        refuse(is_other, f"is given beside grader {self.grader}", "none, or grader math", "verifier")
 
 
 class HubBenchmark(ReadBenchmark):
     """A benchmark of the Hugging Face Hub."""
 
-    source: Literal["hub"] = Field(description="read from the Hugging Face Hub, or from the study's local copy")
-    repository: Repository = Field(description="repository on the Hub")
-    revision: Commit | None = Field(description="a commit; null takes the newest")
-    configuration: Text | None = Field(default=None, description="the repository's configuration")
-    split: Text = Field(description="the repository's split")
-    files: Annotated[tuple[_JsonLines, ...], Field(min_length=1)] | None = Field(
-        default=None, description="JSON lines files to read instead of a split"
+    source: Literal["hub"] = setting("read from the Hugging Face Hub, or from the study's local copy")
+    repository: Repository = setting("repository on the Hub")
+    revision: Commit | None = setting("a commit; null takes the newest")
+    configuration: Text | None = setting("the repository's configuration", None)
+    split: Text = setting("the repository's split")
+    files: Annotated[tuple[_JsonLines, ...], Field(min_length=1)] | None = setting(
+        "JSON lines files in place of a split", None
     )
-    rows: SelectedRows | None = Field(
-        default=None, description="the rows that are taken (default all); a local file is taken whole"
-    )
-    columns: Columns | ReleaseName = Field(description=_AS_RELEASED)
+    rows: SelectedRows | None = setting("the rows that are taken; default all", None)
+    columns: Columns | ReleaseName = setting(_AS_RELEASED)
 
 
 class FileBenchmark(ReadBenchmark):
     """A benchmark of a file: JSON lines, JSON, CSV, TSV or Parquet, or a file of a release."""
 
-    source: Literal["path"] = Field(description="read from a file")
-    licence: str = Field(default="not said", description="licence of the problems")
-    count: Annotated[int, Field(ge=2), BOUNDED] | None = Field(  # type: ignore[assignment]
-        default=None, description="number of problems of the file; null for any"
+    source: Literal["path"] = setting("read from a file")
+    licence: str = setting("licence of the problems", "not said")
+    count: Several | None = setting(  # type: ignore[assignment]
+        "number of problems of the file; null for any", None
     )
-    sha256: Sha256 | None = Field(default=None, description="SHA-256 of the resulting problems.jsonl; null for any")
-    gated: bool = Field(default=False, description="whether the texts must not be written anywhere")
-    samples_per_problem: Count = Field(default=4, description="usual k for a set of this size, for readers")
-    path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
-    rows: SelectedRows | None = Field(
-        default=None, description="the rows of a release's file that are taken; default all"
-    )
-    columns: Columns | ReleaseName | None = Field(default=None, description=_AS_RELEASED)
+    sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null for any", None)
+    gated: bool = setting("whether the texts may be written nowhere", False)
+    samples_per_problem: Count = setting("usual k for a set of this size, for readers", 4)
+    path: Text = setting("the file, relative to the repository (docs/benchmarks.md)")
+    rows: SelectedRows | None = setting("the rows of a release's file that are taken; default all", None)
+    columns: Columns | ReleaseName | None = setting(_AS_RELEASED, None)
 
-    @model_validator(mode="after")
-    def _check_rows(self) -> Self:
-        if self.rows is not None and not isinstance(self.columns, str):
-            raise NotAccepted(
-                "selects rows of a file in the project's form", "rows with the columns of a release", "rows"
-            )
-        return self
+    def check_whole(self) -> None:
+        super().check_whole()
+        found, accepted = "selects rows of a file in the project's form", "rows with the columns of a release"
+        refuse(self.rows is not None and not isinstance(self.columns, str), found, accepted, "rows")
 
 
 Benchmark = GeneratedBenchmark | HubBenchmark | FileBenchmark
 
 
-class _Source(ExtensibleRecord):
-    """The key of a benchmark that says which others it has."""
-
-    source: Literal["generated", "hub", "path"]
-
-
 def parse_benchmark(content: Any, source: str) -> Benchmark:
     """Read the content of a benchmark's file."""
-    if isinstance(content, dict) and "source" not in content:
-        raise InvalidInput(source, "", "lacks source", "generated, hub, path")
     kinds: dict[str, type[Benchmark]] = {GENERATED: GeneratedBenchmark, "hub": HubBenchmark, "path": FileBenchmark}
-    return kinds[_Source.parse(content, source).source].parse(content, source)
+    given = content if isinstance(content, dict) else {"source": GENERATED}  # each refuses what is no mapping
+    if given.get("source") not in [*kinds]:
+        key, found = ("source", f"is {given['source']!r}") if "source" in given else ("", "lacks source")
+        raise InvalidInput(source, key, found, ", ".join(kinds))
+    return kinds[given["source"]].parse(content, source)
 
 
 class TrainingColumns(Settings):
     """The columns of a training set's source; a dot leads into a nested column."""
 
-    id: str | None = Field(description="the row's id; null takes a hash of the problem's text")
-    problem: str = Field(description="the problem's text")
-    answer: str = Field(description="the reference answer")
+    id: str | None = setting("the row's id; null takes a hash of the problem's text")
+    problem: str = setting("the problem's text")
+    answer: str = setting("the reference answer")
 
 
 class Counts(Settings):
     """The numbers of rows that remain after each step of reading; null where a number is not known."""
 
-    rows: Count | None = Field(description="rows of the source, without those that a release leaves out")
-    distinct_rows: Count | None = Field(description="different rows")
-    distinct_texts: Count | None = Field(description="different texts")
-    distinct_problems: Count | None = Field(description="different problems, without prefix and suffix")
-    kept: Count | None = Field(description="problems without those of several answers")
+    rows: Count | None = setting("rows of the source, without those that a release leaves out")
+    distinct_rows: Count | None = setting("different rows")
+    distinct_texts: Count | None = setting("different texts")
+    distinct_problems: Count | None = setting("different problems, without prefix and suffix")
+    kept: Count | None = setting("problems without those of several answers")
 
 
 class _TrainingReading(Settings):
     """The keys that decide how the rows of a published set become training problems."""
 
-    columns: TrainingColumns | ReleaseName = Field(description=_AS_RELEASED)
-    prefix: str = Field(description="text before every problem, which the study's prompt replaces")
-    suffix: str = Field(description="text after every problem, which is taken off")
-    counts: Counts = Field(description="what reading has to find")
-    conflicts: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] | None = Field(
-        description="ids of rows with one problem and several answers, which are left out; null if unknown"
+    columns: TrainingColumns | ReleaseName = setting(_AS_RELEASED)
+    prefix: str = setting("text before every problem, which the study's prompt replaces")
+    suffix: str = setting("text after every problem, which is taken off")
+    counts: Counts = setting("what reading has to find")
+    conflicts: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] | None = setting(
+        "ids of rows with one problem and several answers, which are left out; null if unknown"
     )
-    sha256: Sha256 | None = Field(description="SHA-256 of the resulting problems.jsonl; null if unknown")
+    sha256: Sha256 | None = setting("SHA-256 of the resulting problems.jsonl; null if unknown")
 
 
 class _PublishedSet(Settings):
     """A published set of training problems: its name, and its place on the Hub."""
 
-    title: Title = Field(description="the name for people")
-    description: str | None = Field(default=None, description="for people")
-    repository: Repository | None = Field(
-        default=None, description="OWNER/NAME on the Hugging Face Hub; without it, local files alone"
-    )
-    revision: Commit | None = Field(default=None, description="a commit")
-    configuration: Text | None = Field(default=None, description="the repository's configuration")
-    split: Text | None = Field(default=None, description="the repository's split")
-    rows: SelectedRows | None = Field(default=None, description="the rows that are taken; without it all")
+    title: Title = setting("the name for people")
+    description: str | None = setting("for people", None)
+    repository: Repository | None = setting("OWNER/NAME on the Hugging Face Hub; without it, local files alone", None)
+    revision: Commit | None = setting("a commit", None)
+    configuration: Text | None = setting("the repository's configuration", None)
+    split: Text | None = setting("the repository's split", None)
+    rows: SelectedRows | None = setting("the rows that are taken; without it all", None)
 
-    @model_validator(mode="after")
-    def _check_place(self) -> Self:
-        given = {key for key in ("repository", "revision", "split") if getattr(self, key) is not None}
-        if given and len(given) < 3:
-            raise NotAccepted(f"has {', '.join(sorted(given))} alone", "repository, revision and split, or none")
-        return self
+    def check_whole(self) -> None:
+        super().check_whole()
+        given = [key for key in ("repository", "revision", "split") if getattr(self, key) is not None]
+        refuse(0 < len(given) < 3, f"has {', '.join(given)} alone", "repository, revision and split, or none")
 
 
 class TrainingSet(_TrainingReading, _PublishedSet):
     """A published training set."""
 
-    licence: str = Field(description="licence of the problems")
+    licence: str = setting("licence of the problems")
     verifier: Verifier = None
 
 

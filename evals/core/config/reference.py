@@ -1,5 +1,6 @@
 """The reference of all configuration keys (docs/configuration.md) and JSON schemas for editors, from the records."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -48,8 +49,7 @@ def _of_extending_study(study: Schema) -> Schema:
     """
     sections = ("Evaluation", "Statistics", "StudyExecution", "Machines", PARTIAL)
     definitions = {
-        name: _with_nulls(_without(schema, "required")) if name.startswith(sections) else schema
-        for name, schema in study["$defs"].items()
+        name: _with_nulls(schema) if name.startswith(sections) else schema for name, schema in study["$defs"].items()
     }
     models = study["properties"]["models"]
     extending = {"type": "object", "required": ["extends"], "properties": {"extends": {"type": "string"}}}
@@ -59,23 +59,17 @@ def _of_extending_study(study: Schema) -> Schema:
 
 
 def _with_nulls(schema: Schema) -> Schema:
+    """A mapping that needs no key, and may have null for each."""
     keys = {name: {"anyOf": [field, {"type": "null"}]} for name, field in schema["properties"].items()}
-    return {**schema, "properties": keys}
-
-
-def _without(schema: Schema, key: str) -> Schema:
-    return {name: value for name, value in schema.items() if name != key}
+    return {**{name: value for name, value in schema.items() if name != "required"}, "properties": keys}
 
 
 def reference_page() -> str:
     """Write the page: keys, accepted values and meanings of every mapping of every kind of file."""
-    lines = [_HEAD]
-    schemas = editor_schemas()
-    written: dict[str, str] = {}
+    lines, schemas, written = [_HEAD], editor_schemas(), dict[str, str]()
     for name, (title, _) in _FILES.items():
-        schema = schemas[name]
         lines.append(f"## {title}\n")
-        lines += _sections(schema, schema.get("$defs", {}), f"a {name.replace('_', ' ')}", written)
+        lines += _sections(schemas[name], schemas[name].get("$defs", {}), f"a {name.replace('_', ' ')}", written)
     return "\n".join(lines)
 
 
@@ -106,8 +100,7 @@ def _sections(root: Schema, definitions: dict[str, Schema], file: str, written: 
             place = f"`{key_path}`{form} of {file}" if key_path else file + _form(mapping, others)
             if key_path:
                 yield f"### `{key_path}`{form}\n"
-            # Without the attributes, which have lines of their own.
-            text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].partition("Attributes:")[0].strip())
+            text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].strip())
             yield text.replace("``", "`").replace("\n\n", "\n") + "\n"
             repeated: dict[str, list[str]] = {}
             for key, field in mapping["properties"].items():
@@ -130,17 +123,13 @@ def _sections(root: Schema, definitions: dict[str, Schema], file: str, written: 
 
 def _line(key: str, field: Schema, is_required: bool, known: list[str]) -> str:
     """Write the line of a key: accepted values, what it is if it is left out, and the meaning."""
-    value = f"the keys of `{known[0]}`" if known else _value(field if is_required else _not_null(field))
+    # Null says no more than that a key may be left out.
+    branches = [branch for branch in field.get("anyOf", []) if is_required or branch != {"type": "null"}]
+    value = f"the keys of `{known[0]}`" if known else _value({**field, "anyOf": branches} if branches else field)
     accepted = ", ".join(filter(None, [value, _default(field)]))
     name = f"**`{key}`**" if is_required else f"`{key}`"
     meaning = field.get("description", "")
     return ": ".join(filter(None, [f"- {name} ({accepted})", "" if meaning == value else meaning]))
-
-
-def _not_null(schema: Schema) -> Schema:
-    """A schema without null, which says no more than that a key may be left out."""
-    branches = [branch for branch in schema.get("anyOf", []) if branch != {"type": "null"}]
-    return {**schema, "anyOf": branches} if branches else schema
 
 
 def _default(schema: Schema) -> str:
@@ -148,8 +137,7 @@ def _default(schema: Schema) -> str:
     value = schema.get("default")
     if value is None or value == [] or isinstance(value, dict):
         return ""
-    shown = f"{value:g}" if isinstance(value, float) else str(value)
-    return f"default {shown.lower() if isinstance(value, bool) else shown}"
+    return f"default {value:g}" if isinstance(value, float) else f"default {json.dumps(value)}".replace('"', "")
 
 
 def _form(mapping: Schema, others: list[Schema]) -> str:
@@ -157,23 +145,13 @@ def _form(mapping: Schema, others: list[Schema]) -> str:
     if not others:
         return ""
     chosen = [f"`{key}: {field['const']}`" for key, field in mapping["properties"].items() if "const" in field]
-    own_keys = [
-        f"`{key}`" for key in mapping.get("required", ()) if all(key not in other["properties"] for other in others)
-    ]
-    return f" with {[*chosen, *own_keys][0]}"
-
-
-def _branches(schema: Schema) -> list[Schema]:
-    """List the schemas of which a value has to fit one."""
-    branches: list[Schema] = schema.get("oneOf") or schema.get("anyOf") or []
-    return branches
+    of_others = {key for other in others for key in other["properties"]}
+    return f" with {[*chosen, *(f'`{key}`' for key in mapping.get('required', ()) if key not in of_others)][0]}"
 
 
 def _mappings(schema: Schema, definitions: dict[str, Schema]) -> Iterator[Schema]:
-    """Yield the mappings that a schema allows."""
-    if "$ref" in schema:
-        yield from _mappings(definitions[_name(schema)], definitions)
-    for branch in _branches(schema):
+    branches = [definitions[_name(schema)]] if "$ref" in schema else schema.get("oneOf") or schema.get("anyOf") or ()
+    for branch in branches:
         yield from _mappings(branch, definitions)
     if "properties" in schema:
         yield schema
@@ -183,7 +161,7 @@ def _nested(key_path: str, schema: Schema) -> Iterator[tuple[str, str]]:
     """Yield the mappings inside a key: where they stand, and the name of their definition."""
     if "$ref" in schema:
         yield key_path, _name(schema)
-    for branch in _branches(schema):
+    for branch in schema.get("oneOf") or schema.get("anyOf") or ():
         yield from _nested(key_path, branch)
     if isinstance(schema.get("items"), dict):
         yield from _nested(f"{key_path}[]", schema["items"])
@@ -202,7 +180,6 @@ def _name(reference: Schema) -> str:
 
 
 def _value(schema: Schema) -> str:
-    """Say which values a key accepts."""
     if "$ref" in schema or "oneOf" in schema:
         kinds = [branch for branch in schema.get("oneOf", [schema]) if "$ref" not in branch]
         return " or ".join(dict.fromkeys([*(_value(branch) for branch in kinds), "mapping"]))

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, write_bytes, write_text
@@ -31,6 +33,7 @@ from rlvr_board.comparability import Setup, differing, setup_of
 _COLUMNS = ("Method", "Versus ", "Verdict", "MDE", "Contrast", "Fell", "Seeds", "Tokens", "CPU")
 _PAGE = "index.html"
 _KIND = "RLVR Bench board"
+_RESPONSES = "number of each method's seeds whose responses are shown"
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,18 @@ class Row:
     setup: Setup
 
 
-def write_board(results: Sequence[Path], out: Path, seeds: int = 0) -> list[str]:
-    """Write the pages of finished studies; the same studies give the same bytes.
+def write_board(
+    results: Sequence[Path], out: Path, responses: Annotated[int, Option(help=_RESPONSES, min=0)] = 0
+) -> list[str]:
+    """Write a board of finished studies: static pages that need no network and no server.
+
+    Every study is checked first, as by verify; one that was altered is refused by name, and nothing is written. Methods
+    stand in one table where task, model, budget and reference method are the same; elsewhere the page says in what they
+    are not comparable. Each study has a page with its curves and its file. The same studies give the same bytes.
 
     Args:
         results: directories of studies, or their results/.
-        out: directory of the pages, new or a board.
-        seeds: number of each method's seeds whose responses are shown.
+        out: directory of the pages: a new one, or a board to replace.
 
     Returns:
         A line for each study, and one for the board.
@@ -98,9 +106,9 @@ def write_board(results: Sequence[Path], out: Path, seeds: int = 0) -> list[str]
         built = Path(temporary, "board")
         write_text(built / _PAGE, _board_page(entries, rows))
         for entry in entries:
-            write_text(built / entry.address, _entry_page(entry, has_responses=seeds > 0))
-            for name in entry.results.benchmarks if seeds else ():
-                _write_responses(entry, name, seeds, built / entry.name / "responses" / name)
+            write_text(built / entry.address, _entry_page(entry, has_responses=responses > 0))
+            for name in entry.results.benchmarks if responses else ():
+                _write_responses(entry, name, responses, built / entry.name / "responses" / name)
             write_text(built / entry.name / "study.json", _json(entry.study))
             for name, source in entry.components.items():
                 write_bytes(built / entry.name / name, source)
@@ -264,8 +272,8 @@ def _write_responses(entry: Entry, benchmark: str, seeds: int, directory: Path) 
         raise UserError(f"{entry.directory}: has the name {hostile[0]!r}; accepted: letters, digits, '.', '_' and '-'")
     audits = [entry.directory / "grades" / run / benchmark / "audit.json" for run in runs]
     pages: dict[str, Any] = {"benchmarks": entry.results.benchmarks, "report": "../../index.html", "seeds": seeds}
-    said = {"created": entry.made, "root_hash": entry.root_hash}
-    write_responses_page(benchmark, entry.sheet, audits, entry.directory, directory / _PAGE, **pages, **said)
+    pages |= {"created": entry.made, "root_hash": entry.root_hash}
+    write_responses_page(benchmark, entry.sheet, audits, entry.directory, directory / _PAGE, **pages)
     (directory / "manifest.json").unlink()  # names the place where the studies lie
 
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from pydantic import Field
+from typer import Option
 
 from evals.core.errors import InvalidInput, UserError, counted
 from evals.core.files import write_text
@@ -27,6 +28,9 @@ from rlvr_board.site import read_finished
 _PORTABLE = "on every "
 """The beginning of what a manifest says of a training whose bytes do not depend on the machine."""
 _FALSE_SHARE = 0.1
+Cores = Annotated[
+    int | None, Option(help="number of cores for all jobs together; default: all", min=1, show_default=False)
+]
 FileName = Annotated[str, Matching(r"[A-Za-z0-9_-]+\.py", "the name of a Python file")]
 
 
@@ -96,29 +100,41 @@ def _cell(run: str, benchmarks: Sequence[str], results: Path) -> Cell:
     return Cell(fingerprint=manifest.fingerprint, files=files)
 
 
-def write_submission(directory: Path, addresses: Sequence[str], out: Path) -> list[str]:
-    """Write the file of a finished study; returns a line that says so."""
-    submission = submission_of(directory, addresses)
+def write_submission(study: Path, out: Path, address: Sequence[str] = ()) -> list[str]:
+    """Write the small file by which a study is submitted to a board: configuration, table, and hashes of every run.
+
+    The study is checked first, as by verify. Its runs must have the same bytes on every machine: engine local, on a
+    CPU, in float32.
+
+    Args:
+        study: directory of a finished study, or its results/.
+        out: file to write.
+        address: where the results can be had; may be given several times.
+    """
+    submission = submission_of(study, address)
     write_text(out, json.dumps(submission.to_json(), indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     return [f"{out}: {counted(len(submission.cells), 'cell')}, root hash {submission.root_hash}"]
 
 
-def replay(study: Path, count: int, seed: str, cores: int | None = None) -> Iterator[str]:
-    """Make some cells of a study again from nothing, and compare their bytes; yields what was found, line by line.
+def replay(study: Path, seed: str, cells: int = 5, cores: Cores = None) -> Iterator[str]:
+    """Make some runs of a study again from nothing, and compare their bytes with those that the study names.
+
+    Problems, base model, training run, samples and grades are made by the study's configuration and this version of
+    the code, in a temporary directory. The command says how likely such a replay is to find a false run. A difference
+    ends with status 2.
 
     Args:
         study: directory of a finished study, or the file of a submission.
-        count: number of cells.
-        seed: text that decides which cells, such as the hash of a commit that was made after the study.
-        cores: for all jobs together; None for all of the machine.
+        seed: text that draws the cells, such as the hash of a commit made after the study.
+        cells: number of training runs to make again.
 
     Raises:
         UserError: a cell has other bytes, or cannot be made again.
     """
     submission = submission_of(study) if study.is_dir() else Submission.read(study)
-    if not 0 < count <= len(submission.cells):
-        raise InvalidInput("--cells", "", f"is {count}", f"1 to {len(submission.cells)}, the cells of the study")
-    chosen = draw_cells(list(submission.cells), count, seed)
+    if not 0 < cells <= len(submission.cells):
+        raise InvalidInput("--cells", "", f"is {cells}", f"1 to {len(submission.cells)}, the cells of the study")
+    chosen = draw_cells(list(submission.cells), cells, seed)
     with TemporaryDirectory(prefix="replay-") as temporary:
         made = _make_again(submission, chosen, Path(temporary), cores)
     faults = []
@@ -126,9 +142,9 @@ def replay(study: Path, count: int, seed: str, cores: int | None = None) -> Iter
         fault = difference(submission.cells[run], made[run])
         yield f"{run}: {fault or 'the same bytes in ' + counted(len(made[run].files), 'file')}"
         faults += [f"{run}: {fault}"] if fault else []
-    yield odds(len(submission.cells), count)
+    yield odds(len(submission.cells), cells)
     if faults:
-        raise UserError(f"not what the study says: {len(faults)} of {counted(count, 'cell')}: {faults[0]}")
+        raise UserError(f"not what the study says: {len(faults)} of {counted(cells, 'cell')}: {faults[0]}")
 
 
 def draw_cells(cells: Sequence[str], count: int, seed: str) -> list[str]:

@@ -10,10 +10,10 @@ from evals.core.files import read_json
 from evals.core.sampling import SamplingMachine
 from evals.generation import arithmetic
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Paths, RunFile, Words
+from rlvr.cli.options import RunFile, Words
 from rlvr.engines.train_run import is_portable
 from rlvr_claims.checkpoint_contrast import Rollouts
-from rlvr_claims.claims.base import claim_names
+from rlvr_claims.claims.inputs import Inputs
 
 commands = Commands(help="Measure papers' claims about single tokens: replay, probe, compare; decode with two models.")
 app = Commands()
@@ -24,13 +24,6 @@ Device = Annotated[Literal["cpu", "cuda"], Option(help="device to run on")]
 Steps = Annotated[list[int], Option(help="rollout steps, from 1; default: all that were kept")]
 Threads = Annotated[int, Option(help="number of threads for torch; for a run, as many as in its training")]
 Workers = Annotated[int, Option(help="number of grading processes")]
-_COMPARISON = "directory made by `compare`, of any two checkpoints: for " + " and ".join(
-    claim_names(of_checkpoints=True)
-)
-_BASE_COMPARISON = (
-    "the same checkpoints compared on the base model's samples, --comparison on the trained one's: adds what tells the "
-    "two apart (update_direction)"
-)
 
 
 @commands.add("replay")
@@ -108,38 +101,16 @@ def contrast(
 
 @commands.add("measure")
 def measure(
-    claim: Annotated[str, Argument(help=f"of the papers: {', '.join(claim_names())}")],
+    claim: Annotated[str, Argument(help="one of the papers', such as token_flipping; README.md has their table")],
     out: Annotated[Path, Option(help="path of the findings without their ending")],
     figure: Annotated[Path, Option(help="path of the figure without its ending")],
-    tables: Annotated[Paths, Option(help="directories made by `replay`")] = [],
-    comparison: Annotated[Path | None, Option(help=_COMPARISON)] = None,
-    base_comparison: Annotated[Path | None, Option(help=_BASE_COMPARISON)] = None,
-    contrast_tables: Annotated[Paths, Option(help="as --tables, for runs of DelTA")] = [],
-    steps: Steps = [],
-    results: Annotated[Path, Option(help="results/, where runs, samples and grades lie")] = Path("results"),
-    runs: Annotated[Words, Option(help="further runs, whose metrics are read")] = [],
-    benchmarks: Annotated[Words, Option(help="benchmarks whose evaluation is used")] = [],
-    benchmark_problems: Annotated[
-        int | None, Option(min=1, help="number of problems of the benchmark to sample, from its first; default: all")
-    ] = None,
+    inputs: Inputs,
     threads: Threads = 1,
 ) -> None:
     """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
     arithmetic.set_up(threads)
     from rlvr_claims.claims.claim import measure_claim
-    from rlvr_claims.claims.inputs import Inputs
 
-    inputs = Inputs(
-        tables=tables,
-        weighting_tables=contrast_tables,
-        steps=steps or None,
-        results=results,
-        runs=runs,
-        benchmarks=benchmarks,
-        benchmark_problems=benchmark_problems,
-        comparison=comparison,
-        base_comparison=base_comparison,
-    )
     measure_claim(claim, inputs, out, figure)
 
 

@@ -170,7 +170,11 @@ def compare_checkpoints(
     identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
     error = out / "top_error.json"
     with single_writer(out, "compares into this directory", 0.0):
-        _forget_other_parts(out / "parts", identity)
+        mark = out / "parts/identity.json"
+        if not mark.is_file() or read_json(mark) != identity:  # finished parts are of another comparison
+            for path in mark.parent.glob("*.parquet"):
+                path.unlink()
+            write_json(mark, identity)
         batches = torch.arange(len(rows)).split(batch_size)
         paths = [out / "parts" / f"{number:08d}.parquet" for number in range(len(batches))]
         if not all(path.is_file() for path in paths):
@@ -204,10 +208,9 @@ def compare_checkpoints(
         Manifest(COMPARISON_KIND, inputs, hash_files(out, *outputs), parameters, identity).write(out / "manifest.json")
     if top is not None:
         errors = read_json(error)
-        where = f"mean error in nats over {errors['tokens']} tokens of the first batch"
-        rounding = ((name, values) for name, values in errors["columns"].items() if not name.endswith("log_prob"))
         words = "{} {mean_error:.2g} (largest {largest_error:.2g}, its mean {mean:.2g})"
-        print(f"--top {top}: {where}: {', '.join(words.format(name, **values) for name, values in rounding)}")
+        found = [words.format(name, **of) for name, of in errors["columns"].items() if not name.endswith("log_prob")]
+        print(f"--top {top}: mean error in nats over {errors['tokens']} tokens of the first batch: {', '.join(found)}")
 
 
 def _read_rewards(grades: Path, samples: Path, rows: _Rows) -> dict[tuple[Any, int], float]:
@@ -269,15 +272,6 @@ def _tokens(
             flush=True,
         )
     return TokenBatch([prompts[row["problem_id"]] for row in rows], responses)
-
-
-def _forget_other_parts(parts: Path, identity: str) -> None:
-    """Delete finished parts of another comparison."""
-    mark = parts / "identity.json"
-    if not mark.is_file() or read_json(mark) != identity:
-        for path in parts.glob("*.parquet"):
-            path.unlink()
-        write_json(mark, identity)
 
 
 def _frame(numbers: Mapping[str, Tensor], tokens: TokenBatch, rows: _Rows, tokenizer: Any) -> pd.DataFrame:

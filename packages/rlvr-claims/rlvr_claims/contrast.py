@@ -6,7 +6,7 @@ differ cannot be told apart by any number of seeds; random token weights show ho
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,44 +40,35 @@ class Direction:
     norm_ratio: float
 
 
+Entries = Mapping[str, Mapping[str, Any]]
+"""Resolved entries of the catalogue, by name."""
+
+
 def write_contrast(
-    run_file: Path,
-    methods: Mapping[str, Mapping[str, Any]],
-    steps: Sequence[int],
-    out: Path,
-    device: str,
-    grading_workers: int,
+    run_file: Path, methods: Entries, steps: Sequence[int], out: Path, device: str, grading_workers: int
 ) -> pd.DataFrame:
     """Write ``contrast.parquet`` and ``manifest.json`` to ``out``; returns a row for each step and method.
 
     The training of ``run_file`` is carried out in memory, whether the run is finished or not, beyond a step with which
-    it stopped early too, and its own method is the reference. ``methods`` are resolved entries of the catalogue by
-    name. Of a method with another batching the advantage, the token weights and the loss are compared, on the run's own
-    mini-batch. If the run's selection leaves rollouts of a group out, an advantage other than the run's is that of the
-    rest of the group.
+    it stopped early too, and its own method is the reference. Of a method with another batching the advantage, the
+    token weights and the loss are compared, on the run's own mini-batch. If the run's selection leaves rollouts of a
+    group out, an advantage other than the run's is that of the rest of the group.
 
     Raises:
         UserError: the run has no such step, or an input is missing, damaged or not accepted.
     """
     run = LocalRun.read(run_file)
-    wanted = steps_of(run, steps)
-    longest = run.training.max_new_tokens
-    composed = {name: compose(entry, f"method {name}", longest) for name, entry in methods.items()}
     kinds = {run.base / "manifest.json": "base_model", run.problems / "manifest.json": "problems"}
     for path, kind in kinds.items():
         verify_outputs(path, kind)
-    inputs = {str(path): sha256_file(path) for path in kinds}
-    out.mkdir(parents=True, exist_ok=True)
-    learner = Learner(run, device)
-    parameters = {"run": run.parameters(), "steps": wanted, "methods": dict(methods), "version": CONTRAST_VERSION}
-    return _write(angles_along(learner, composed, wanted, grading_workers), inputs, parameters, out)
+    return _write(run, methods, steps, kinds, {"run": run.parameters()}, out, device, grading_workers)
 
 
 def write_checkpoint_contrast(
     model: Path,
     problems: Path,
     reference: str,
-    methods: Mapping[str, Mapping[str, Any]],
+    methods: Entries,
     steps: Sequence[int],
     rollouts: Rollouts,
     out: Path,
@@ -91,34 +82,31 @@ def write_checkpoint_contrast(
     Raises:
         UserError: a file is missing or not accepted, or a number is out of range.
     """
-    longest = rollouts.max_new_tokens
-    composed = {name: compose(entry, f"method {name}", longest) for name, entry in methods.items()}
     out.mkdir(parents=True, exist_ok=True)
+    parameters = {"rollouts": asdict(rollouts), "reference": reference}
     with tempfile.TemporaryDirectory(dir=out) as scratch:
-        entry = methods[reference]
-        run = checkpoint_run(model, problems, reference, entry, max(steps, default=1), rollouts, Path(scratch))
-        wanted = steps_of(run, steps)
-        learner = Learner(run, device)
-        inputs = {str(path): sha256_file(path) for path in (problems, *checkpoint_files(model))}
-        parameters = {"rollouts": asdict(rollouts), "reference": reference, "steps": wanted, "methods": dict(methods)}
-        frame = angles_along(learner, composed, wanted, grading_workers)
-    return _write(frame, inputs, parameters | {"version": CONTRAST_VERSION}, out)
+        longest = max(steps, default=1)
+        run = checkpoint_run(model, problems, reference, methods[reference], longest, rollouts, Path(scratch))
+        inputs = problems, *checkpoint_files(model)
+        return _write(run, methods, steps, inputs, parameters, out, device, grading_workers)
 
 
-def _write(frame: pd.DataFrame, inputs: Mapping[str, str], parameters: Mapping[str, Any], out: Path) -> pd.DataFrame:
-    write_parquet(out / "contrast.parquet", frame)
-    identity = fingerprint({"parameters": parameters, "inputs": sorted(inputs.values())})
-    outputs = hash_files(out, out / "contrast.parquet")
-    Manifest("contrast", inputs, outputs, parameters, identity).write(out / "manifest.json")
-    return frame
-
-
-def angles_along(
-    learner: Learner, methods: Mapping[str, Method], steps: Sequence[int], grading_workers: int
+def _write(
+    run: LocalRun,
+    methods: Entries,
+    steps: Sequence[int],
+    inputs: Iterable[Path],
+    parameters: Mapping[str, Any],
+    out: Path,
+    device: str,
+    grading_workers: int,
 ) -> pd.DataFrame:
-    """The angles of :func:`directions_along`, a row for each step and method, with the state of the policy then."""
+    """Train, and write the angles: a row for each step and method, with the state of the policy then."""
+    wanted, longest = steps_of(run, steps), run.training.max_new_tokens
+    composed = {name: compose(entry, f"method {name}", longest) for name, entry in methods.items()}
+    hashes = {str(path): sha256_file(path) for path in inputs}
     rows = []
-    for step, prepared, directions in directions_along(learner, methods, steps, grading_workers):
+    for step, prepared, directions in directions_along(Learner(run, device), composed, wanted, grading_workers):
         entropies = prepared.batch.entropies[prepared.batch.response_mask]
         state = {
             "reward": float(prepared.rewards.mean()),
@@ -126,11 +114,14 @@ def angles_along(
             "entropy": float(entropies.mean()),
             "share_above_0_7_nats": float((entropies > 0.7).float().mean()),
         }
-        rows += [
-            {"step": step, "method": name, "degrees": direction.degrees, "norm_ratio": direction.norm_ratio, **state}
-            for name, direction in directions.items()
-        ]
-    return pd.DataFrame(rows)
+        rows += [{"step": step, "method": name, **vars(found), **state} for name, found in directions.items()]
+    frame = pd.DataFrame(rows)
+    write_parquet(out / "contrast.parquet", frame)
+    parameters = {**parameters, "steps": wanted, "methods": dict(methods), "version": CONTRAST_VERSION}
+    identity = fingerprint({"parameters": parameters, "inputs": sorted(hashes.values())})
+    outputs = hash_files(out, out / "contrast.parquet")
+    Manifest("contrast", hashes, outputs, parameters, identity).write(out / "manifest.json")
+    return frame
 
 
 def directions_along(

@@ -4,8 +4,7 @@ A run is a function of its run.json, its base model and its problems, so it need
 replayed, and every replayed step must have the metrics that the run wrote down. The run's files are not changed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +28,6 @@ from rlvr_claims import TABLE_VERSIONS
 from rlvr_claims.policy import Rollout, policy_of, snapshot_directory
 
 
-@dataclass(frozen=True)
-class ReplayedStep:
-    """One step of the replay, the first of which is 1."""
-
-    step: int
-    prepared: PreparedStep  # the rollout batch and its weights, before the optimizer steps
-    weights_before: dict[str, Tensor]  # the model's parameters before the optimizer steps
-    update_log_probs: Tensor  # [B, T] under the policy that the token's own optimizer step started from
-    slopes: Tensor  # [B, T], the derivatives of the sum of the token losses with respect to them
-    new_log_probs: Tensor  # [B, T] after all optimizer steps
-    displacements: Tensor | None  # [N] by all of them, of passes in float32; None where the run's passes are
-    metrics: dict[str, float]
-
-
 def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: str, grading_workers: int) -> None:
     """Write ``tokens.parquet``, a snapshot for each of ``steps`` and ``manifest.json`` to ``out``.
 
@@ -60,12 +45,18 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
     tables, files = [], [out / "tokens.parquet"]
     progress = Progress(out, f"tokens of {run.run}", wanted[-1], 0)
     learner = Learner(run, device)
-    for replayed in replay(learner, wanted, grading_workers):
-        require_same_step(run.run, {**replayed.metrics, "step": replayed.step}, metrics[replayed.step])
-        progress.report(replayed.step)
-        if replayed.step in wanted:
-            tables.append(_token_rows(run.run, replayed, learner.token_text))
-            files += _write_snapshot(snapshot_directory(out, replayed.step), replayed)
+    with GradingPool(grading_workers, verifier=run.verifier_file) as pool:
+        for step in range(1, wanted[-1] + 1):
+            prepared, before = learner.prepare(pool), dict[str, Tensor]()
+            if step in wanted:
+                before = {name: value.detach().clone() for name, value in learner.model.weights().items()}
+            learner.updater.observer = _look if step in wanted else None
+            learner.position.metrics.append(learner.update(prepared))
+            require_same_step(run.run, {**learner.position.metrics[-1], "step": step}, metrics[step])
+            progress.report(step)
+            if step in wanted:
+                tables.append(_token_rows(learner, step, prepared, before))
+                files += _write_snapshot(snapshot_directory(out, step), prepared, before)
     write_parquet(out / "tokens.parquet", pd.concat(tables, ignore_index=True))
     parameters = {"run": run.parameters(), "steps": wanted, "version": TABLE_VERSIONS[run.dtype]}
     identity = fingerprint({"parameters": parameters, "run": recorded.fingerprint})
@@ -80,31 +71,6 @@ def steps_of(run: LocalRun, steps: Sequence[int]) -> list[int]:
     if not wanted or wanted[0] < 1 or wanted[-1] > run.training.steps:
         raise InvalidInput("--steps", "", f"are {wanted}", f"1 to {run.training.steps}, the steps of {run.run}")
     return wanted
-
-
-def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) -> Iterator[ReplayedStep]:
-    """Yield the learner's steps up to the last one wanted; records and weights are kept of the wanted ones alone."""
-    training = learner.run.training
-    with GradingPool(grading_workers, verifier=learner.run.verifier_file) as pool:
-        while learner.position.step < max(wanted):
-            step = learner.position.step + 1
-            prepared = learner.prepare(pool)
-            kept = step in wanted
-            before = {name: value.detach().clone() for name, value in learner.model.weights().items()} if kept else {}
-            new = prepared.batch.old_log_probs
-            learner.updater.observer = _look if kept else None
-            metrics = learner.update(prepared)
-            learner.position.metrics.append(metrics)
-            moved = None
-            if kept:
-                tokens = prepared.rollouts.tokens
-                size, most_tokens = training.micro_batch_size, training.scored_tokens
-                packed = score_in_chunks(learner.model, tokens, training.temperature, size, most_tokens=most_tokens)[0]
-                new = unpack(packed, prepared.batch.response_mask)
-                if learner.run.dtype != "float32":
-                    moved = _displacements(learner, before, tokens)
-            updater = learner.updater
-            yield ReplayedStep(step, prepared, before, updater.log_probs, updater.slopes, new, moved, metrics)
 
 
 def _look(mini_batch: int) -> None:
@@ -125,33 +91,39 @@ def _displacements(learner: Learner, before: Mapping[str, Tensor], tokens: Token
     return log_probs(learner.model.weights()) - log_probs(before)
 
 
-def _token_rows(run: str, replayed: ReplayedStep, text: Callable[[int], str]) -> pd.DataFrame:
-    """The table's rows of one step, rollout by rollout; ``text`` gives each token's text."""
-    prepared, batch = replayed.prepared, replayed.prepared.batch
-    step = StepRollouts(run, replayed.step, prepared.problems, prepared.rewards, batch, prepared.weights)
-    rows = token_rows(step, text)
+def _token_rows(learner: Learner, step: int, prepared: PreparedStep, before: Mapping[str, Tensor]) -> pd.DataFrame:
+    """The table's rows of one step, rollout by rollout; the weights were ``before``, and the update is made."""
+    training, batch, tokens = learner.run.training, prepared.batch, prepared.rollouts.tokens
     mask = batch.response_mask.cpu()
+    rows = token_rows(
+        StepRollouts(learner.run.run, step, prepared.problems, prepared.rewards, batch, prepared.weights),
+        learner.token_text,
+    )
 
     def packed(values: Tensor) -> np.ndarray:
         return np.asarray(values.detach().cpu()[mask])
 
+    size, most_tokens = training.micro_batch_size, training.scored_tokens
+    after = score_in_chunks(learner.model, tokens, training.temperature, size, most_tokens=most_tokens)[0]
     weighted = packed(batch.advantages[:, None] * prepared.weights)
-    old, update = packed(batch.old_log_probs), packed(replayed.update_log_probs)
+    # [B, T] under the policy that the token's own optimizer step started from; the slopes are by these.
+    old, update = packed(batch.old_log_probs), packed(learner.updater.log_probs)
     with np.errstate(divide="ignore", invalid="ignore"):
         # At ratio 1 every loss here has slope -A w: the gate is what is left of it, 0 for a token that is stopped.
-        gate = np.where(weighted == 0, np.nan, -packed(replayed.slopes) / weighted)
+        gate = np.where(weighted == 0, np.nan, -packed(learner.updater.slopes) / weighted)
     ratio = np.exp(np.clip(update - old, -20, 20))
-    if replayed.displacements is not None:
-        rows[DISPLACEMENT] = replayed.displacements.cpu().numpy()
-    return completed(rows.assign(new_log_prob=packed(replayed.new_log_probs), ratio=ratio, gate=gate))
+    if learner.run.dtype != "float32":
+        rows[DISPLACEMENT] = _displacements(learner, before, tokens).cpu().numpy()
+    new = packed(unpack(after, batch.response_mask))
+    return completed(rows.assign(new_log_prob=new, ratio=ratio, gate=gate))
 
 
-def _write_snapshot(directory: Path, replayed: ReplayedStep) -> list[Path]:
+def _write_snapshot(directory: Path, prepared: PreparedStep, before: Mapping[str, Tensor]) -> list[Path]:
     """Write the weights before the step and its rollouts; returns the files."""
     weights, rollouts = directory / "weights.safetensors", directory / "rollouts.jsonl"
-    batch, tokens = replayed.prepared.batch, replayed.prepared.rollouts.tokens
-    save_tensors(weights, replayed.weights_before)
-    values = zip(replayed.prepared.problems, batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
+    groups, tokens = prepared.batch.group_ids.tolist(), prepared.rollouts.tokens
+    save_tensors(weights, before)
+    values = zip(prepared.problems, groups, tokens.prompts, tokens.responses, strict=True)
     rows = [
         Rollout(problem=name, group=group, prompt=[*prompt], response=[*response])
         for name, group, prompt, response in values

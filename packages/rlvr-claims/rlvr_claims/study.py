@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from evals.core.comparisons import Claim
 from evals.core.config.problem_sets import GeneratedBenchmark
@@ -17,7 +18,7 @@ from evals.core.records import Run
 from evals.core.sampling import OfBenchmark, Sampling
 from evals.core.yaml_file import read_yaml
 from evals.generation.backend import BACKENDS
-from evals.grading.verdict import CODE, VERIFIER, Kind
+from evals.grading.verdict import Kind
 from rlvr.study.studies import Studies
 from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, Study
 from rlvr_claims import TABLE_VERSIONS
@@ -33,14 +34,6 @@ _TITLES = {
     "extrapolation_base": "{}: extrapolation, base driving",
     "extrapolation_trained": "{}: extrapolation, trained driving",
 }
-_OPTIONS = {
-    Need.TOKEN_TABLES: "--tables",
-    Need.WEIGHTING_TABLES: "--contrast-tables",
-    Need.COMPARED_RUNS: "--runs",
-    Need.SELECTED_RUNS: "--runs",
-    Need.BENCHMARK: "--benchmarks",
-}
-"""The needs that a claim is given by an option of `measure`."""
 
 
 def read_file(path: Path) -> tuple[ClaimsFile, Path, Studies]:
@@ -78,10 +71,9 @@ class MeasuredRuns:
             raise InvalidInput("", "claims", "are of rollouts of the trainer's own sampler", "none with vLLM's")
         model, seeds = next(iter(study.config.models)), study.config.training_seeds[: settings.seeds]
         for key in ("method", "weighting_method"):
-            method = getattr(settings, key)
-            if method is not None and method not in study.methods:
-                raise InvalidInput("", f"claims.{key}", f"is {method!r}", ", ".join(study.methods))
-            if method is not None:
+            if (method := getattr(settings, key)) is not None:
+                if method not in study.methods:
+                    raise InvalidInput("", f"claims.{key}", f"is {method!r}", ", ".join(study.methods))
                 last = study.run_spec(f"{model}-{method}-s{seeds[0]}").training.least_steps
                 if max(settings.steps) > last:
                     raise InvalidInput("", "claims.steps", f"are {list(settings.steps)}", f"1 to {last}")
@@ -94,19 +86,18 @@ class MeasuredRuns:
             found = f"is {settings.benchmark}, which has extraction last_statement"
             raise InvalidInput("", "claims.benchmark", found, "a benchmark with extraction marked")
         names = {Need.BENCHMARK: [settings.benchmark]}
-        for need in Need:
-            if need.key and need is not Need.BENCHMARK:
-                named = getattr(settings, need.key)
-                methods = [named] if isinstance(named, str) else named or ()
-                names[need] = [f"{model}-{method}-s{seed}" for method in methods for seed in seeds]
-                for run in names[need]:
-                    self.policy(run, f"claims.{need.key}")
+        for need in (need for need in Need if need.key and need is not Need.BENCHMARK):
+            named = getattr(settings, need.key)
+            methods = [named] if isinstance(named, str) else named or ()
+            names[need] = [f"{model}-{method}-s{seed}" for method in methods for seed in seeds]
+            for run in names[need]:
+                self.policy(run, f"claims.{need.key}")
         return names
 
     def policy(self, run: str, key: str = "") -> tuple[str, str]:
         """The directory of a run, or of a checkpoint that a run kept, and the file that stands for it."""
         try:
-            policy = self.studies.policy(run)[1]
+            policy = self.studies.policy(run)
         except UserError:
             raise InvalidInput("", key, f"no study has the run {run}", "methods of some study") from None
         return policy.directory, policy.file
@@ -118,7 +109,7 @@ class MeasuredRuns:
 
     def table_version(self, run: str) -> int:
         """The version of a run's token table and probes."""
-        return TABLE_VERSIONS[self.studies.policy(run)[0].resolved_run(run).get("dtype", "float32")]
+        return TABLE_VERSIONS[self.studies.policy(run).study.resolved_run(run).get("dtype", "float32")]
 
     @cached_property
     def token_pages(self) -> list[str]:
@@ -159,8 +150,8 @@ class MeasuredRuns:
                 names = [f"{TOKENS}/{run}" for run in names]
             elif need in (Need.COMPARED_RUNS, Need.SELECTED_RUNS):
                 names = [self.policy(run)[0].removeprefix("results/runs/") for run in names]
-            if need in _OPTIONS:
-                values.setdefault(_OPTIONS[need], []).extend(names)
+            if need.option:
+                values.setdefault(need.option, []).extend(names)
         if Need.BENCHMARK in _needs(claim) and self.settings.benchmark_problems is not None:
             values["--benchmark-problems"] = [str(self.settings.benchmark_problems)]
         return [word for option, names in values.items() if names for word in (option, *names)]
@@ -171,8 +162,7 @@ def _needs(claim: str) -> list[Need]:
     return [need for need in Need if need in declared.needs | declared.uses]
 
 
-@dataclass(frozen=True)
-class DecodedRun:
+class DecodedRun(NamedTuple):
     """A row of the table for one seed: both models decode by a scheme (:data:`rlvr_claims.decoding.SCHEMES`).
 
     The method of ``run`` is the reference method's with the scheme's name behind it; ``trained`` has the trained model.
@@ -224,13 +214,11 @@ class DecodedModels:
     def decoded(self) -> dict[str, DecodedRun]:
         """Run id -> run that both models decode together."""
         rows = dict[str, DecodedRun]()
-        for scheme in SCHEMES:
-            for trained in self.trained:
-                method, title = f"{trained.method}_{scheme}", _TITLES[scheme].format(trained.title)
-                name = f"{trained.model}-{method}-s{trained.seed}"
-                rows[name] = DecodedRun(
-                    trained.model_copy(update={"run": name, "method": method, "title": title}), trained, scheme
-                )
+        for scheme, trained in product(SCHEMES, self.trained):
+            method, title = f"{trained.method}_{scheme}", _TITLES[scheme].format(trained.title)
+            name = f"{trained.model}-{method}-s{trained.seed}"
+            run = trained.model_copy(update={"run": name, "method": method, "title": title})
+            rows[name] = DecodedRun(run, trained, scheme)
         return rows
 
     @cached_property
@@ -350,23 +338,14 @@ class DecodedModels:
         assert problems is not None, "a study with methods has problems"
         return OfBenchmark(prompt=problems.prompt, samples_per_problem=self.study.config.evaluation.samples_per_problem)
 
-    def grading(self, benchmark: str) -> str:
-        """The form in which a benchmark's responses are read."""
-        grader = self.study.benchmarks[benchmark].grader
-        if benchmark in self.study.verifiers:
-            return VERIFIER
-        if grader in (CODE, Kind.CHOICE):
-            return CODE if grader == CODE else Kind.CHOICE.value
-        return (Kind.LAST_STATEMENT if benchmark in self.study.by_last_statement else Kind.COMPLETION).value
-
     @property
     def choosing_kind(self) -> str:
-        """The same of the problems that thresholds are chosen on."""
-        return self.grading(self.taken.benchmark) if self.taken else Kind.COMPLETION.value
+        """The form in which the answers to the problems are read that thresholds are chosen on."""
+        return self.study.grading(self.taken.benchmark)[0] if self.taken else Kind.COMPLETION.value
 
     def _may_be_chosen_on(self, benchmark: str) -> bool:
         """Return whether a sweep can grade a benchmark, and its problems can be written as a set of their own."""
-        return self.grading(benchmark) in _KINDS and not self._is_gated(benchmark)
+        return self.study.grading(benchmark)[0] in _KINDS and not self._is_gated(benchmark)
 
     def _is_gated(self, benchmark: str) -> bool:
         return bool(getattr(self.study.benchmarks[benchmark].entry, "gated", False))

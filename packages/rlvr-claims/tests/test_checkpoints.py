@@ -23,7 +23,7 @@ from rlvr_claims.claims.findings import (
 )
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.token_flipping import TokenFlippingOfCheckpoints
-from rlvr_claims.claims.update_direction import UpdateDirectionOfCheckpoints, by_problem
+from rlvr_claims.claims.update_direction import UpdateDirectionOfCheckpoints
 from tests.claims.checkpoint_pair import main, make_pair
 
 BY_HAND = {
@@ -96,7 +96,7 @@ def test_moved_tokens_and_their_probability_by_hand(tmp_path: Path) -> None:
     moved, correlation = findings.measurements
     assert (moved.estimate, moved.units) == (pytest.approx((4 / 6 + 4 / 6 + 1) / 3), 3)
     # Ranks of |difference| 1 3 6 5 2 4 against those of the probability, 6 4 1 2 5 3; one token has no rank.
-    values = by_problem(findings.series, "correlation with probability")
+    values = UpdateDirectionOfCheckpoints().values(findings.series)["correlation with probability"]
     expected = 1 - 6 * ((1 - 6) ** 2 + (3 - 4) ** 2 + (6 - 1) ** 2 + (5 - 2) ** 2 + (2 - 5) ** 2 + (4 - 3) ** 2) / 210
     assert values["one"] == pytest.approx(expected)
     assert correlation.units == 2

@@ -11,7 +11,7 @@ import pytest
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.run_spec import LocalRun
-from rlvr_claims.claims.base import CLAIMS, Need, claim_names, claims_left_out, find_claim, measurable_claims
+from rlvr_claims.claims.base import Need, all_claims, claim_names, claims_left_out, find_claim, measurable_claims
 from rlvr_claims.claims.claim import Claim, load_claim
 from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Summary, write_table
 from rlvr_claims.claims.inputs import Inputs
@@ -28,7 +28,7 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
     write_jsonl(trained_run.parents[2] / "problems" / "small" / "problems.jsonl", problems[:3])
     cut: dict[str, list[str]] = {}
     for claim in claim_names():
-        arguments = ["--tables", str(token_table), "--contrast-tables", str(token_table)]
+        arguments = ["--tables", str(token_table), "--weighting-tables", str(token_table)]
         arguments += ["--results", str(trained_run.parents[2]), "--runs", "tiny-dapo-s1", "--benchmarks", "small"]
         arguments += ["--benchmark-problems", "2"]
         arguments += ["--out", str(tmp_path / claim), "--figure", str(tmp_path / "figures" / claim)]
@@ -68,10 +68,13 @@ def test_a_missing_table_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_every_declared_claim_has_its_class() -> None:
-    assert len({(each.name, each.of_checkpoints) for each in CLAIMS}) == len(CLAIMS)
-    for declaration in CLAIMS:
+    assert len({(each.name, each.of_checkpoints) for each in all_claims()}) == len(all_claims())
+    for declaration in all_claims():
         claim = load_claim(declaration)
-        assert isinstance(claim, Claim) and claim.method
+        assert isinstance(claim, Claim) and claim.declared is declaration
+        for statement in declaration.measured:
+            for words in (declaration.method, statement.claim, statement.quantity, statement.of, statement.less):
+                assert "{" not in claim.say(words)
         number = claim_names().index(declaration.name) + 1
         assert (sys.modules[type(claim).__module__].__doc__ or "").startswith(f"Claim {number}: ")
         assert declaration.title and declaration.paper and declaration.needs
@@ -79,7 +82,7 @@ def test_every_declared_claim_has_its_class() -> None:
 
 def test_every_claim_has_a_row_in_the_documentation() -> None:
     text = (Path(__file__).resolve().parents[1] / "README.md").read_text()
-    for declaration in CLAIMS:
+    for declaration in all_claims():
         assert re.search(rf"^\| `{declaration.name}` .*{declaration.paper}", text, re.MULTILINE), declaration.name
 
 

@@ -45,8 +45,8 @@ def test_the_shipped_runs_make_three_objectives_two_batchings_and_two_rates() ->
     runs = {}
     for method in methods:
         name = f"tiny-{method}-s1"
-        study, policy = studies.policy(name)
-        content = study.resolved_run(policy.trained.run)
+        policy = studies.policy(name)
+        content = policy.study.resolved_run(policy.trained.run)
         if policy.step is not None:
             content["training"]["steps"] = policy.step
         runs[name] = _run(content)
@@ -68,8 +68,8 @@ def _run(content: Any) -> RunMetrics:
 def test_a_run_is_the_beginning_of_one_that_has_only_more_steps() -> None:
     """Another seed, rate or method is another run; of three lengths the longest is what the others begin."""
     studies = Studies(read_study_file(CONFIG / "sharpening.yaml"), "sharpening.yaml")
-    content = studies.policy("tiny-grpo_long-s1")[0].resolved_run("tiny-grpo_long-s1")
-    other = studies.policy("tiny-gspo_long-s1")[0].resolved_run("tiny-gspo_long-s1")
+    content = studies.policy("tiny-grpo_long-s1").study.resolved_run("tiny-grpo_long-s1")
+    other = studies.policy("tiny-gspo_long-s1").study.resolved_run("tiny-gspo_long-s1")
 
     def with_steps(steps: int, **changes: Any) -> RunMetrics:
         return _run(

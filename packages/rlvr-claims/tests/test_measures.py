@@ -19,7 +19,6 @@ from rlvr_claims.claims.cancellation_filter import (
 from rlvr_claims.claims.delta_coefficients import DeltaCoefficients, class_enrichment, end_weights
 from rlvr_claims.claims.findings import (
     CONTRADICTED,
-    NO_RESULTS,
     NOT_MEASURED,
     SUPPORTED,
     UNDECIDED,
@@ -76,9 +75,13 @@ def test_statements_about_results_are_not_measured_in_texts_that_have_none(value
         ]
         measured = list(claim().measurements(pd.DataFrame(rows)))
         (result,) = [each for each in measured if "results" in each.statement]
-        assert (result.verdict == NOT_MEASURED) == math.isnan(value) == (result.quantity == NO_RESULTS)
+        assert (
+            (result.verdict == NOT_MEASURED)
+            == math.isnan(value)
+            == (result.quantity == "no token is of the class result")
+        )
         notes = summary_table([Summary(title="A", method="", measurements=tuple(measured))]).notes
-        assert (f"Not measured: {result.statement}: {NO_RESULTS}." in notes) == math.isnan(value)
+        assert (f"Not measured: {result.statement}: no token is of the class result." in notes) == math.isnan(value)
         assert any("format" in each.statement and each.verdict != NOT_MEASURED for each in measured)
 
 

@@ -8,7 +8,7 @@ import pytest
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs
 from rlvr_claims.claims.findings import Measurement, Summary, measure, summary_table
-from rlvr_claims.pages import write_claims_page
+from rlvr_claims.pages import write_claims
 from tests.stages import status
 
 SVG = "<svg xmlns='http://www.w3.org/2000/svg'></svg>"
@@ -39,7 +39,7 @@ def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings
     rollouts.write_text("<html></html>")
     out = tmp_path / "claims.html"
     left_out = ["Third claim: needs <this>", "Fourth claim: needs that"]
-    write_claims_page(findings, tmp_path, ["N & M."], out, "mine", [rollouts], left_out)
+    write_claims(findings, tmp_path, ["N & M."], out, "mine", [rollouts], left_out)
     page = out.read_text()
     assert "on the model of the study mine" in page and 'href="report.html"' in page
     assert "Not measured: Third claim: needs &lt;this&gt;." in page and "Not measured: Fourth claim" in page
@@ -66,5 +66,5 @@ def test_a_figure_that_is_not_there_is_one_line(
     findings: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "two.svg").unlink()
-    assert status(write_claims_page, findings, tmp_path, ["N."], tmp_path / "p.html", "s") == 2
+    assert status(write_claims, findings, tmp_path, ["N."], tmp_path / "p.html", "s") == 2
     assert capsys.readouterr().err == f"error: {tmp_path / 'two.svg'}: no such file\n"

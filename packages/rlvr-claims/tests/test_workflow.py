@@ -47,7 +47,7 @@ def texts(project: Project, directory: str) -> list[str]:
 
 def test_looking_inside_a_finished_study_trains_nothing(smoke_study: Project) -> None:
     rules = planned(smoke_study, file_of(smoke_study, claims=CLAIMS), "claims")
-    assert rules == {"token_table", "probes", "token_page", "claim", "claims_table", "claims_page"}
+    assert rules == {"token_table", "probes", "token_page", "claim", "claims_page"}
 
 
 def test_what_is_missing_is_trained_by_the_study_s_own_rules(project_copy: Project) -> None:
@@ -76,7 +76,7 @@ def test_the_table_the_figure_and_a_changed_gamma(smoke_study: Project) -> None:
     assert not scored & set(texts(smoke_study, "claims/decoding/problems"))
     assert planned(smoke_study, file, "decoding") == set()
     again = planned(smoke_study, file_of(smoke_study, decoding={**SMALL, "gammas": [0.4]}), "decoding")
-    assert {"sweep", "choose_thresholds", "decode", "decoding_table", "replaced_tokens"} <= again
+    assert {"sweep", "choose_thresholds", "decode", "compare_decoded", "decoding_page"} <= again
     assert not again & {"train", "sample", "grade", "base_model", "choosing_problems"}
     cooler = smoke_study.changed_config({"evaluation.temperature": 0.5})
     assert {"sweep", "decode"} <= planned(smoke_study, file_of(smoke_study, str(cooler), decoding=SMALL), "decoding")

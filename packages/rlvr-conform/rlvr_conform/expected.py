@@ -1,38 +1,15 @@
 """The paper's loss of a mini-batch, and its gradient, from the slow references."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from rlvr_conform import loss_references as first
-from rlvr_conform import off_policy_references as further
-from rlvr_conform.loss_references import Batch, Mode, Reference, Rows, Token
+from rlvr_conform import off_policy_references
+from rlvr_conform.loss_references import REFERENCES, Batch, Mode, Rows, Token
 
-REFERENCES: dict[str, Callable[[Any, Batch], Reference]] = {
-    "clipped": first.clipped,
-    "reinforce": first.reinforce,
-    "cispo": first.cispo,
-    "sapo": first.sapo,
-    "grpo_fix": first.grpo_fix,
-    "gspo": first.gspo,
-    "gspo_token": first.gspo_token,
-    "gmpo": first.gmpo,
-    "dfpo": first.dfpo,
-    "fipo": first.fipo,
-    "kl_cov": first.kl_cov,
-    "clip_cov": first.clip_cov_with_all_drawn,
-    "dppo_tv": partial(further.dppo, further.total_variation),
-    "dppo_kl": partial(further.dppo, further.binary_kl),
-    "ipo": further.ipo,
-    "m2po": further.m2po,
-    "topr": further.topr,
-    "dro": further.dro,
-    "vespo": further.vespo,
-}
-"""The reference of each loss, by its name."""
+__all__ = ["REFERENCES", "Objective", "off_policy_references"]
 
 
 @dataclass(frozen=True)

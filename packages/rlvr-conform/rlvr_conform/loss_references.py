@@ -5,11 +5,14 @@ respect to its log-probability. ``loss`` is whatever has the loss's hyper-parame
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Token = tuple[int, int]
-Reference = dict[Token, tuple[float, float]]
+Slope = tuple[float, float]
+"""A token's loss, and the derivative of the summed token losses by its log-probability."""
+Reference = dict[Token, Slope]
 Rows = list[list[float]]
 Mode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "prompt-mean"]
 """The ways in which token losses become the loss of a mini-batch."""
@@ -74,6 +77,22 @@ class Batch:
         return [1 / (sequences * (constant or 1.0))] * len(self.lengths)
 
 
+REFERENCES: dict[str, Callable[[Any, Batch], Reference]] = {}
+"""The reference of each loss, by its name: that of the function."""
+
+
+def by_batch(reference: Callable[[Any, Batch], Reference]) -> Callable[[Any, Batch], Reference]:
+    """Declare the reference of a loss."""
+    REFERENCES[reference.__name__] = reference
+    return reference
+
+
+def by_token(of_token: Callable[[Any, Batch, int, int], Slope]) -> Callable[[Any, Batch, int, int], Slope]:
+    """Declare the reference of a loss whose tokens are computed one by one."""
+    REFERENCES[of_token.__name__] = lambda loss, batch: {(i, t): of_token(loss, batch, i, t) for i, t in batch.tokens}
+    return of_token
+
+
 def surrogate(ratio: float, advantage: float, low: float, high: float, dual: float | None) -> tuple[float, float]:
     """Compute PPO's clipped loss and its derivative with respect to the ratio."""
     if advantage > 0 and ratio > 1 + high:
@@ -85,43 +104,39 @@ def surrogate(ratio: float, advantage: float, low: float, high: float, dual: flo
     return -advantage * ratio, -advantage
 
 
-def cispo(loss: Any, batch: Batch) -> Reference:
+@by_token
+def cispo(loss: Any, batch: Batch, i: int, t: int) -> Slope:
     """Compute -sg[clip(r)] A log pi: the weight has no gradient."""
-    result = {}
-    for i, t in batch.tokens:
-        weight = min(max(math.exp(batch.limited(i, t)), 1 - loss.epsilon_low), 1 + loss.epsilon_high)
-        coefficient = -weight * batch.advantage[i][t]
-        result[i, t] = (coefficient * batch.new[i][t], coefficient)
-    return result
+    weight = min(max(math.exp(batch.limited(i, t)), 1 - loss.epsilon_low), 1 + loss.epsilon_high)
+    coefficient = -weight * batch.advantage[i][t]
+    return coefficient * batch.new[i][t], coefficient
 
 
-def reinforce(loss: Any, batch: Batch) -> Reference:
+@by_token
+def reinforce(loss: Any, batch: Batch, i: int, t: int) -> Slope:
     """Compute -A log pi."""
-    return {(i, t): (-batch.advantage[i][t] * batch.new[i][t], -batch.advantage[i][t]) for i, t in batch.tokens}
+    return -batch.advantage[i][t] * batch.new[i][t], -batch.advantage[i][t]
 
 
-def grpo_fix(loss: Any, batch: Batch) -> Reference:
+@by_token
+def grpo_fix(loss: Any, batch: Batch, i: int, t: int) -> Slope:
     """Compute -clip(r) A: no gradient outside the range, on either side."""
-    result = {}
-    for i, t in batch.tokens:
-        ratio = math.exp(batch.limited(i, t))
-        inside = 1 - loss.epsilon_low <= ratio <= 1 + loss.epsilon_high
-        kept = min(max(ratio, 1 - loss.epsilon_low), 1 + loss.epsilon_high)
-        result[i, t] = (-batch.advantage[i][t] * kept, -batch.advantage[i][t] * ratio if inside else 0.0)
-    return result
+    ratio = math.exp(batch.limited(i, t))
+    inside = 1 - loss.epsilon_low <= ratio <= 1 + loss.epsilon_high
+    kept = min(max(ratio, 1 - loss.epsilon_low), 1 + loss.epsilon_high)
+    return -batch.advantage[i][t] * kept, -batch.advantage[i][t] * ratio if inside else 0.0
 
 
-def gspo_token(loss: Any, batch: Batch) -> Reference:
+@by_token
+def gspo_token(loss: Any, batch: Batch, i: int, t: int) -> Slope:
     """Compute PPO's loss of the response's mean ratio, whose gradient passes through each token alone."""
-    result = {}
-    for i, t in batch.tokens:
-        mean = batch.mean_delta(i)
-        ratio = math.exp(min(mean, 10.0))
-        value, slope = surrogate(ratio, batch.advantage[i][t], loss.epsilon_low, loss.epsilon_high, None)
-        result[i, t] = (value, slope * ratio if mean <= 10 else 0.0)
-    return result
+    mean = batch.mean_delta(i)
+    ratio = math.exp(min(mean, 10.0))
+    value, slope = surrogate(ratio, batch.advantage[i][t], loss.epsilon_low, loss.epsilon_high, None)
+    return value, slope * ratio if mean <= 10 else 0.0
 
 
+@by_batch
 def gmpo(loss: Any, batch: Batch) -> Reference:
     """Compute -A times the geometric mean of clipped ratios."""
     result = {}
@@ -154,6 +169,7 @@ def future_weight(loss: Any, batch: Batch, i: int, t: int) -> float:
     return weight
 
 
+@by_batch
 def fipo(loss: Any, batch: Batch) -> Reference:
     """Compute DAPO's loss on f_t A; responses with more than one token over the dual clip are dropped."""
 
@@ -178,6 +194,7 @@ def fipo(loss: Any, batch: Batch) -> Reference:
     return result
 
 
+@by_batch
 def dfpo(loss: Any, batch: Batch) -> Reference:
     """Compute -w A of the group's transformed weights."""
     present = [i for i, length in enumerate(batch.lengths) if length]
@@ -209,6 +226,7 @@ def covariances(batch: Batch) -> dict[Token, float]:
     return {(i, t): (batch.advantage[i][t] - mean_advantage) * (batch.new[i][t] - mean_log_prob) for i, t in tokens}
 
 
+@by_batch
 def kl_cov(loss: Any, batch: Batch) -> Reference:
     """Compute -r A, plus a penalty of the tokens with the largest covariances."""
     ranked = sorted(covariances(batch).items(), key=lambda item: -item[1])
@@ -225,7 +243,8 @@ def kl_cov(loss: Any, batch: Batch) -> Reference:
     return result
 
 
-def clip_cov_with_all_drawn(loss: Any, batch: Batch) -> Reference:
+@by_batch
+def clip_cov(loss: Any, batch: Batch) -> Reference:
     """Compute Clip-Cov with clip_fraction 1: every eligible token is drawn, so that nothing is random."""
     covariance = covariances(batch)
     result = {}
@@ -239,29 +258,26 @@ def clip_cov_with_all_drawn(loss: Any, batch: Batch) -> Reference:
     return result
 
 
-def clipped(loss: Any, batch: Batch) -> Reference:
+@by_token
+def clipped(loss: Any, batch: Batch, i: int, t: int) -> Slope:
     """Compute PPO's clipped loss of each token's own ratio."""
-    result = {}
-    for i, t in batch.tokens:
-        ratio, moves = math.exp(batch.limited(i, t)), batch.moves(i, t)
-        value, slope = surrogate(ratio, batch.advantage[i][t], loss.epsilon_low, loss.epsilon_high, loss.dual_clip)
-        result[i, t] = (value, slope * ratio * moves)
-    return result
+    ratio, moves = math.exp(batch.limited(i, t)), batch.moves(i, t)
+    value, slope = surrogate(ratio, batch.advantage[i][t], loss.epsilon_low, loss.epsilon_high, loss.dual_clip)
+    return value, slope * ratio * moves
 
 
-def sapo(loss: Any, batch: Batch) -> Reference:
+@by_token
+def sapo(loss: Any, batch: Batch, i: int, t: int) -> Slope:
     """Compute -(4 / tau) sigmoid(tau (r - 1)) A."""
-    result = {}
-    for i, t in batch.tokens:
-        ratio, advantage = math.exp(batch.limited(i, t)), batch.advantage[i][t]
-        tau = loss.tau_positive if advantage > 0 else loss.tau_negative
-        exponent = -tau * (ratio - 1)
-        gate = 1 / (1 + math.exp(exponent)) if exponent < 700 else 0.0
-        moves = batch.moves(i, t)
-        result[i, t] = (-advantage * 4 / tau * gate, -advantage * 4 * gate * (1 - gate) * ratio * moves)
-    return result
+    ratio, advantage = math.exp(batch.limited(i, t)), batch.advantage[i][t]
+    tau = loss.tau_positive if advantage > 0 else loss.tau_negative
+    exponent = -tau * (ratio - 1)
+    gate = 1 / (1 + math.exp(exponent)) if exponent < 700 else 0.0
+    moves = batch.moves(i, t)
+    return -advantage * 4 / tau * gate, -advantage * 4 * gate * (1 - gate) * ratio * moves
 
 
+@by_batch
 def gspo(loss: Any, batch: Batch) -> Reference:
     """Compute PPO's loss of the mean ratio; every token's depends on all log-probabilities of its response."""
     result: Reference = {}

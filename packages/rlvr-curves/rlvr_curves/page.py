@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -12,7 +12,7 @@ from evals.core.errors import UserError
 from evals.figures import style
 from evals.figures.fitting import legend_below
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import Column, Table, interval_columns, make_table, markdown, table_frame, write_table
 from rlvr.report.html import embedded, write_page
 from rlvr_curves.compare import Fit, Methods, methods_of
 from rlvr_curves.names import NAMES, SHOWN, Name
@@ -30,34 +30,51 @@ _NONE = numbers.NOTHING
 _FEW, _MANY = 3, 10**6  # names that are not read, in the terminal and on the page
 
 
-def write_curves(words: Sequence[str], axis: str, reference: str | None, names: str, out: Path) -> list[Table]:
-    """Read runs; write figure, tables and page into a directory, and return the tables."""
-    runs = read_runs(words, names)
-    methods = methods_of(runs, axis)
+def write_curves(
+    runs: Sequence[str],
+    axis: Literal["steps", "tokens", "seconds"] = "steps",
+    reference: str | None = None,
+    names: str = "",
+    out: Path = Path("curves"),
+) -> list[str]:
+    """Draw and compare runs of TRL, verl and other trainers, from the files that they or their trackers wrote.
+
+    Rewards, lengths, entropies, divergences and clip fractions over one axis, with bands over seeds; the ceiling and
+    efficiency of every method where its rewards bend; and its reward against the reference's where it has seeds.
+
+    Args:
+        runs: METHOD=PATH each: a file, a directory or a quoted pattern; runs of one method are its seeds.
+        axis: what all curves are drawn over.
+        reference: method that the others are compared with; default: the first.
+        names: names of your own metrics, such as reward=rewards/accuracy/mean,step=iteration.
+        out: directory for index.html, the figure and the tables.
+    """
+    read = read_runs(runs, names)
+    methods = methods_of(read, axis)
     if reference is not None and reference not in methods.runs:
         raise UserError(f"--reference: {reference} is no method; accepted: {', '.join(methods.runs)}")
     reference = reference or next(iter(methods.runs))
-    inputs = [file for run in runs for file in run.files]
+    inputs = [file for run in read for file in run.files]
     columns = comparison_columns(methods, reference)
     title = f"Rewards after {methods.end:.6g} {methods.unit}"
     tables = [
         make_table("comparison", title, columns, list(methods.runs), _notes(methods)),
         fit_table(methods),
-        runs_table(runs, _FEW),
-        names_table(runs, [row for row in names_of(runs) if _users(row, runs)]),
+        runs_table(read, _FEW),
+        names_table(read, [row for row in names_of(read) if _users(row, read)]),
     ]
     style.write_figure("curves", partial(draw, methods), out / "curves", inputs, axis=methods.axis)
     write_table(out / "comparison", tables, table_frame(columns, list(methods.runs)), inputs, {"axis": methods.axis})
     drawing = out / "curves.svg"
     caption = f"Over {methods.unit}: the mean of a method's seeds, and a band from the lowest to the highest."
     figure = ("curves", embedded(drawing), f"Curves over {methods.unit}", caption)
-    shown = [*tables[:2], runs_table(runs, _MANY), names_table(runs, names_of(runs))]
+    shown = [*tables[:2], runs_table(read, _MANY), names_table(read, names_of(read))]
     sections: list[dict[str, Any]] = [{"heading": "Curves", "figure": figure}]
     sections += [{"heading": table.title, "tables": [table]} for table in shown]
     title = f"Runs of {', '.join(methods.runs)}"
     content: dict[str, Any] = {"title": title, "explanation": None, "sections": sections}
     write_page("curves.html.jinja", out / "index.html", [*inputs, drawing], [], "rlvr_curves", **content)
-    return tables
+    return markdown(tables).splitlines()
 
 
 def _notes(methods: Methods) -> list[str]:

@@ -72,7 +72,8 @@ class Viewed:
             longest = training.max_new_tokens
             generator = generator_for("rewards", learner.run.seed, learner.position.step)
             of_rollouts = (prepared.rewards, rollouts.group_ids, rollouts.lengths, longest)
-            advantages = method.advantages(*of_rollouts, None, penalties, generator)
+            texts = [case.prediction for case in rollouts.cases]
+            advantages = method.advantages(*of_rollouts, None, penalties, generator, texts)
             advantages = advantages.to(batch.response_mask.device)
         coefficient = _entropy_coefficient(method, learner, prepared)
         seed, step = learner.run.seed, learner.position.step

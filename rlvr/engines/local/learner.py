@@ -187,7 +187,8 @@ class Learner(RunInProgress):
             penalties = torch.cat(penalty_parts) if penalty_parts else None
             longest = training.max_new_tokens
             generator = generator_for("rewards", self.run.seed, position.step)
-            advantages = method.advantages(rewards, groups, lengths, longest, counted, penalties, generator)
+            of_rollouts, texts = (rewards, groups, lengths, longest), [case.prediction for case in rollouts.cases]
+            advantages = method.advantages(*of_rollouts, counted, penalties, generator, texts)
             unjudged = count_unjudged(verdict.reason for verdict in verdicts)
             kept = None
             if method.selection is not None:

@@ -137,7 +137,7 @@ class PolicyLoss(Component, ABC):
     default_aggregation: ClassVar[Mode] = "token-mean"  # the paper's, used where a catalogue entry names none
 
     @classmethod
-    def parameters(cls) -> dict[str, Parameter]:
+    def parameters(cls) -> Mapping[str, Parameter]:
         """Describe the loss's hyper-parameters, and the method's aggregation."""
         of_method = parameters_of(Aggregation)
         mode = replace(of_method["mode"], type=ModeOrFile, default=cls.default_aggregation)

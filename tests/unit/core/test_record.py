@@ -75,7 +75,12 @@ def study(**changes: Any) -> dict[str, Any]:
         ({"training__stepz": 3}, "training", "unknown key stepz", "steps, learning_rate, device"),
         ({"training__steps": None}, "training", "lacks steps", ""),
         ({"training__steps": None, "training__learning_rate": None}, "training", "lacks steps, learning_rate", ""),
-        ({"training__steps": None, "training__stepz": 3}, "training", "unknown key stepz", "steps, learning_rate"),
+        (
+            {"training__steps": None, "training__stepz": 3},
+            "training",
+            "unknown key stepz",
+            "steps, learning_rate, device",
+        ),
         ({"training__steps": 13}, "training", "steps is 13", "another number"),
         ({"training": [1]}, "training", "is [1]", "a mapping"),
         ({"models__tiny__layers": None}, "models.tiny", "lacks layers", ""),

@@ -21,7 +21,7 @@ from rlvr.engines.local.policy import token_log_probs
 from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
 from rlvr.engines.unjudged import COUNTED, training_rewards
-from rlvr.methods.advantages import GRPO, RandomRewards
+from rlvr.methods.advantages import GRPO, FlippedRewards, MajorityVote, RandomRewards
 from rlvr.methods.aggregation import Mode
 from rlvr.methods.method import compose
 from rlvr.methods.selections import DynamicSampling
@@ -232,3 +232,44 @@ def test_a_training_counts_passes_over_its_problems(make_run: MakeRun, tmp_path:
     assert parameters["adam_beta2"] == 0.95 and not {"adam_beta1", "adam_epsilon"} & parameters.keys()
     with pytest.raises(InvalidInput, match="adam_beta1"):
         make_run({"adam_beta1": 1.0})
+
+
+def test_a_majority_is_that_of_the_last_boxes_of_a_group() -> None:
+    said = [
+        "so \\boxed{1} or \\boxed{3}",
+        "\\boxed{ 3}",
+        "\\boxed{1}",
+        "none",
+        "\\boxed{3}",
+        "\\boxed{7}",
+        "\\boxed{8}",
+        "no",
+    ]
+    groups = torch.tensor([5, 5, 5, 5, 2, 2, 2, 9])
+    shaped = MajorityVote().of_texts(torch.zeros(8), groups, said)
+    assert shaped.tolist() == [1, 1, 0, 0, 1, 0, 0, 0], "of 3, 7 and 8, one each, the first; nothing where none is said"
+
+
+def test_a_training_on_majority_votes_takes_them_from_the_texts(make_run: Callable[..., LocalRun]) -> None:
+    changes = {"reward_shaping": {"name": "majority_vote"}}
+    entry = resolve_method("dapo", changes, load_catalogue(), "test")
+    learner = Learner(make_run({"prompts_per_step": 8, "samples_per_prompt": 8}, method=entry), "cpu")
+    with GradingPool(workers=1) as pool:
+        prepared = learner.prepare(pool)
+    rollouts, texts = prepared.rollouts, [case.prediction for case in prepared.rollouts.cases]
+    votes = MajorityVote().of_texts(prepared.rewards, rollouts.group_ids, texts)
+    assert not torch.equal(votes, prepared.rewards) and 0 < float(votes.mean()) < 1
+    torch.testing.assert_close(prepared.batch.advantages, GRPO()(votes, rollouts.group_ids, rollouts.lengths))
+    of_rollouts = prepared.rewards, rollouts.group_ids, rollouts.lengths, 16
+    counted = rollouts.group_ids != 3
+    left = compose(entry, "dapo", 16).advantages(*of_rollouts, counted, texts=texts)
+    torch.testing.assert_close(left[counted], prepared.batch.advantages[counted])
+    with pytest.raises(ValueError, match="texts"):
+        compose(entry, "dapo", 16).advantages(*of_rollouts)
+
+
+def test_flipped_rewards_are_flipped_as_often_as_asked() -> None:
+    rewards = torch.tensor([0.0, 1.0]).repeat(5000)
+    flipped = FlippedRewards(0.4)(rewards, rewards, 1, generator_for("rewards", 1, 0))
+    assert float((flipped != rewards).double().mean()) == pytest.approx(0.4, abs=0.02)
+    assert set(flipped.tolist()) == {0.0, 1.0}

@@ -1,6 +1,5 @@
 """Rollouts that a training keeps: what they say, that keeping them changes nothing, and that a kill does not either."""
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from rlvr.engines.result import checkpoint_directory, choose_best
 from rlvr.engines.rollouts import chosen_rollouts, is_kept, kept_steps
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.tokens.table import read_token_table
+from tests.artifacts import write_rows
 from tests.unit.engine.conftest import MakeRun, checkpoint_hash
 
 KEEPING = Execution(checkpoint_interval=3, lock_wait_seconds=1, rollouts_kept_every=2)
@@ -133,17 +133,13 @@ def policy(directory: Path, content: str, steps: int) -> None:
 
 def grades(directory: Path, correct: int, samples: int = 2) -> str:
     """Grades of 2 problems, so many of whose samples are correct."""
-    directory.mkdir(parents=True)
     rows = []
     for number in range(2 * samples):
         right = number < correct
         reason, answer = ("match", "1") if right else ("mismatch", "2")
         place = {"problem_id": number // samples, "sample": number % samples}
         rows.append({**place, "correct": right, "answer": answer, "reason": reason})
-    (directory / "grades.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    outputs = hash_files(directory, directory / "grades.jsonl")
-    Manifest("grades", {}, outputs, {}, "g").write(directory / "manifest.json")
-    return str(directory)
+    return str(write_rows(directory / "grades.jsonl", "grades", rows))
 
 
 @pytest.fixture

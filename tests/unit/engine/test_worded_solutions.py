@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from evals.core.config.base_models import Skipping, Wording
+from evals.core.config.base_models import Corpus, Searching, Skipping, Wording
 from evals.core.errors import InvalidInput
 from evals.core.records import ProblemKind
-from evals.problems.arithmetic import Worded, answer, exact, split_of
+from evals.problems.arithmetic import LIST_FUNCTIONS, Lists, Worded, answer, exact, split_of
 from rlvr.base_model import worded_solutions
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import UNKNOWN, build_word_tokenizer
@@ -205,3 +205,41 @@ def test_a_wrong_fact_makes_the_last_digit_wrong_alone() -> None:
         for left, step, result in re.findall(r"Then (\d\d)( \w+ \d) gives (\d\d)\.", row["solution"]):
             right = solved({"problem": f"with {left}{step}"})
             assert right // 10 == int(result) // 10 and right != int(result)
+
+
+def test_a_search_ends_with_the_right_expression_or_gives_up_as_often_as_asked() -> None:
+    kinds, flaws = [ProblemKind(family="countdown", operands=5)], FlawedArithmetic((0.0,), (1.0,), 0.5, 1)
+    searching = Searching.parse({"give_up": [0.0, 0.5, 1.0]}, "x")
+    lengths: Counter[int] = Counter()
+    for row in draw_corpus(kinds, 2000, 1, flaws, searching=searching):
+        *attempts, last = row["solution"].split("\n")
+        target = row["problem"].split()[1]
+        assert [attempt.endswith(f"={target} yes") for attempt in attempts[:-1]] == [False] * (len(attempts) - 1)
+        assert attempts[-1].endswith("yes") == attempts[-1].removesuffix(" yes").endswith(f"={target}")
+        expression = re.sub(r"=\d\d", "", attempts[-1].split()[0])
+        assert last == f"\\boxed{{{expression}}}" and len(set(attempts)) == len(attempts)
+        lengths[len(attempts)] += not attempts[-1].endswith("yes")
+    assert set(lengths) <= {1, 2, 3} and lengths[1] == 0 and lengths[2] == pytest.approx(lengths[3], rel=0.2)
+
+
+def test_functions_of_lists_are_skipped_by_their_shares_and_their_results_are_right() -> None:
+    kinds, flaws = [ProblemKind(family="lists", operands=5)], FlawedArithmetic((0.9,), (1.0,), 0.5, 1)
+    rows = list(draw_corpus(kinds, 500, 1, flaws, skipping=Skipping.parse({"shares": [0.0, 1.0]}, "x")))
+    followed = Counter(name for row in rows for name in re.findall(r" ([a-z]+)(?= [a-z]+ (?!\d))", row["solution"]))
+    assert len([name for name in followed if name in LIST_FUNCTIONS]) == 4, "every other function is always skipped"
+    for row in rows:
+        first, *names = re.findall(r"with (\d+)|, (\w+)", row["problem"])
+        value = int(first[0])
+        for _, name in names:
+            value = Lists.after(value, name, 0)
+        assert row["solution"].endswith(f"\\boxed{{{value}}}.")
+
+
+@pytest.mark.parametrize(
+    ("family", "key"), [("lists", "skipping"), ("countdown", "searching"), ("hundreds", "skipping")]
+)
+def test_a_corpus_says_how_solutions_of_its_families_are_written(family: str, key: str) -> None:
+    flaws = {"error_rates": [0.0], "shares": [1.0], "misconception_share": 0.5}
+    with pytest.raises(InvalidInput) as caught:
+        Corpus.parse({"seed": 1, "kinds": [{"family": family, "operands": 3}], **flaws}, "study.yaml")
+    assert caught.value.key == key

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from evals.core.files import write_jsonl
-from evals.core.manifest import Manifest, hash_files
 from evals.generation.settings import EvaluationSettings
+from tests.artifacts import write_rows
 from tests.random_model import save_random_model
 
 
@@ -22,11 +21,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write_problems(directory: Path, texts: Sequence[str]) -> Path:
     """A problem set with these texts, whose answers are all 1."""
     rows = [{"id": f"p{number}", "problem": text, "answer": "1"} for number, text in enumerate(texts)]
-    write_jsonl(directory / "problems.jsonl", rows)
-    Manifest("problems", {}, hash_files(directory, directory / "problems.jsonl"), {}, "x").write(
-        directory / "manifest.json"
-    )
-    return directory
+    return write_rows(directory / "problems.jsonl", "problems", rows)
 
 
 def settings_of(**given: Any) -> EvaluationSettings:

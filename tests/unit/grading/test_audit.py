@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from evals.audit.run import SecondGrader
-from evals.core.files import read_json, write_jsonl
-from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.files import read_json, read_jsonl, write_jsonl
+from evals.core.manifest import verify_outputs
 from evals.core.records import Run
 from evals.grading.verdict import Kind, Reason
 from evals.tables.audit import audit_tables, read_audits
 from tests import stages
+from tests.artifacts import write_rows
 
 PROBLEMS = [{"id": "p1", "problem": "?", "answer": "7"}, {"id": "p2", "problem": "?", "answer": "1/2"}]
 TEXTS = [
@@ -37,11 +38,9 @@ def write_samples(root: Path, kind: str, texts: list[tuple[str, str, str]], **ex
         numbers[problem] = numbers.get(problem, -1) + 1
         identity = {"problem_id": problem, "sample": numbers[problem]}
         rows.append({**identity, "text": text, "tokens": 3, "finish_reason": finish, **extra})
-    directory = root / "samples/r/b"
-    write_jsonl(directory / "samples.jsonl", rows)
-    hashes = hash_files(directory, directory / "samples.jsonl")
-    Manifest("samples", {}, hashes, {}, "f").write(directory / "manifest.json")
-    stages.grade(directory / "samples.jsonl", root / "problems.jsonl", root / "grades/r/b", kind)
+    samples = root / "samples/r/b/samples.jsonl"
+    write_rows(samples, "samples", rows)
+    stages.grade(samples, root / "problems.jsonl", root / "grades/r/b", kind)
 
 
 def audit(root: Path) -> int:
@@ -105,11 +104,8 @@ def test_a_share_of_the_easy_texts_and_all_others_are_asked_about(tmp_path: Path
 
 def test_grades_of_other_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_samples(tmp_path, "completion", TEXTS)
-    directory = tmp_path / "samples/r/b"
-    (directory / "samples.jsonl").write_text((directory / "samples.jsonl").read_text().replace("8", "9"))
-    Manifest("samples", {}, hash_files(directory, directory / "samples.jsonl"), {}, "f").write(
-        directory / "manifest.json"
-    )
+    samples = tmp_path / "samples/r/b/samples.jsonl"
+    write_rows(samples, "samples", [row | {"text": row["text"].replace("8", "9")} for row in read_jsonl(samples)])
     capsys.readouterr()
     assert audit(tmp_path) == 2
     error = capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The two commands: lines in, lines out; samples in, grades out."""
 
+import io
 import json
 import subprocess
 import sys
@@ -9,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
+from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading import CHOICE_VERSION, VERSION
 from rlvr.study.study import Study
 from tests import stages
+from tests.commands import run_command
 
 PROBLEMS = [
     {"id": "p1", "problem": "?", "answer": "7", "family": "f"},
@@ -66,12 +68,15 @@ def test_lines_in_lines_out() -> None:
         ('{"id": 1, "pred": "3", "gold": "3", "truncated": 1}', "line 2: truncated: is 1; accepted: true or false"),
     ],
 )
-def test_a_malformed_line_is_named_and_nothing_is_graded(line: str, message: str) -> None:
-    result = run('{"id": 0, "pred": "1", "gold": "1"}\n' + line + "\n")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: standard input: ")
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
+def test_a_malformed_line_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, message: str
+) -> None:
+    lines = io.BytesIO(f'{{"id": 0, "pred": "1", "gold": "1"}}\n{line}\n'.encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
+    assert run_command("grade") == 2
+    said, error = capsys.readouterr()
+    assert said == "" and error.count("\n") == 1, "nothing is graded"
+    assert error.startswith("error: standard input: ") and message in error
 
 
 @pytest.fixture
@@ -82,18 +87,12 @@ def study(tmp_path: Path) -> Path:
 
 
 def write(root: Path, problems: list[dict[str, Any]], samples: list[dict[str, Any]]) -> None:
-    (root / "problems").mkdir(exist_ok=True)
-    (root / "samples").mkdir(exist_ok=True)
     write_jsonl(root / "problems/problems.jsonl", problems)
     path = root / "samples/samples.jsonl"
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in samples))
-    Manifest(
-        kind="samples",
-        inputs={"problems/problems.jsonl": sha256_file(root / "problems/problems.jsonl")},
-        outputs=hash_files(root / "samples", path),
-        parameters={},
-        fingerprint=fingerprint({}),
-    ).write(root / "samples/manifest.json")
+    inputs = {"problems/problems.jsonl": sha256_file(root / "problems/problems.jsonl")}
+    Manifest("samples", inputs, hash_files(path.parent, path), {}, "f").write(path.with_name("manifest.json"))
 
 
 def grade(root: Path, **more: Any) -> int:

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
-from evals.core.manifest import Manifest, hash_files
 from evals.grading import Case, GradingPool
 from evals.grading.code import sandbox
 from evals.grading.code import tests as files_of_tests
@@ -28,6 +27,7 @@ from evals.grading.code.sandboxed import values
 from evals.grading.verdict import Reason
 from evals.problems.problem_set import write_benchmark
 from rlvr.study.source_files import REPOSITORY
+from tests.artifacts import write_rows
 
 FENCE = "```"
 
@@ -207,12 +207,8 @@ def code_samples(root: Path, problems: Path) -> Path:
         for number, text in enumerate(texts)
     ]
     rows[3]["finish_reason"] = "length"
-    directory = root / "results/samples/r/squares"
-    write_jsonl(directory / "samples.jsonl", rows)
-    hashes = hash_files(directory, directory / "samples.jsonl")
-    inputs = {str(problems / "problems.jsonl"): hash_files(problems, problems / "problems.jsonl")["problems.jsonl"]}
-    Manifest("samples", inputs, hashes, {}, "f").write(directory / "manifest.json")
-    return directory / "samples.jsonl"
+    samples = root / "results/samples/r/squares/samples.jsonl"
+    return write_rows(samples, "samples", rows, problems / "problems.jsonl")
 
 
 def grade_command(root: Path, problems: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,8 @@ from torch import Tensor
 from rlvr.methods.losses.base import Tokens
 from rlvr.methods.rollout_batch import RolloutBatch
 
+Five = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
 
 @dataclass(frozen=True)
 class LossInputs:
@@ -26,10 +28,10 @@ class LossInputs:
 
     def cast(self, dtype: torch.dtype) -> LossInputs:
         """The same values in another floating type."""
-        values = (each.to(dtype) for each in (self.log_probs, self.old_log_probs, self.advantages))
-        return LossInputs(*values, self.response_mask, self.group_ids)
+        old, advantages = self.old_log_probs.to(dtype), self.advantages.to(dtype)
+        return LossInputs(self.log_probs.to(dtype), old, advantages, self.response_mask, self.group_ids)
 
-    def part(self, rows: Any = slice(None), log_probs: Tensor | None = None) -> tuple[Any, ...]:
+    def part(self, rows: Any = slice(None), log_probs: Tensor | None = None) -> Five:
         """The five of some rollouts, with other log-probabilities of all rollouts if given."""
         log_probs = self.log_probs if log_probs is None else log_probs
         others = self.old_log_probs[rows], self.advantages[rows], self.response_mask[rows], self.group_ids[rows]

@@ -22,6 +22,7 @@ from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import compose
 from rlvr.methods.parameters import component, hyper_parameter
 from rlvr.study.catalogue import load_catalogue
+from tests.unit.methods.conftest import LossInputs
 
 LOSSES = components()["loss"]
 
@@ -261,7 +262,7 @@ def test_the_mean_over_prompts_is_of_each_ones_token_mean() -> None:
 def test_micro_batches_add_up_to_the_mini_batch(
     draw_loss_inputs: Callable[..., Any], seed: int, cuts: list[int], mode: Mode
 ) -> None:
-    inputs = draw_loss_inputs(seed)
+    inputs: LossInputs = draw_loss_inputs(seed)
     aggregated = aggregation(mode, 9.0)
     normaliser = Normaliser.of(inputs.response_mask, inputs.group_ids)
     for loss in (Clipped(), GSPO()):

@@ -21,6 +21,7 @@ from rlvr.methods.losses.trust_regions import DPPOTV, IPO
 from rlvr.methods.method import Method
 from rlvr.methods.reference_kl import LossTerm, RewardTerm
 from rlvr_conform.expected import divergence
+from tests.unit.methods.conftest import LossInputs
 
 CORRECTIONS: list[Any] = [
     Truncated(cap=1.3),
@@ -155,7 +156,7 @@ def reference_of(inputs: Any, seed: int, spread: float) -> torch.Tensor:
 @pytest.mark.parametrize("spread", [0.0, 0.3, 50.0])
 def test_the_loss_term_is_its_reference(term: LossTerm, spread: float, draw_loss_inputs: Callable[..., Any]) -> None:
     """Value and gradient of the mini-batch, in one piece and in micro-batches, beside the plain loss's."""
-    inputs = draw_loss_inputs(2, spread)
+    inputs: LossInputs = draw_loss_inputs(2, spread)
     reference, mask = reference_of(inputs, 9, spread), inputs.response_mask
     plain, normaliser = inputs.log_probs.clone().requires_grad_(), Normaliser.of(mask)
     method = method_with(kl=term)

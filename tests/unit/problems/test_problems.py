@@ -11,11 +11,12 @@ import pytest
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
-from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
 from evals.grading import Case, GradingPool
 from evals.problems.arithmetic import (
     FAMILIES,
+    Countdown,
+    Lists,
     Program,
     answer,
     as_rows,
@@ -29,6 +30,7 @@ from evals.problems.arithmetic import (
 from evals.problems.disjoint import Evaluated, MaskedTexts, check_disjoint, masked_words
 from evals.problems.problem_set import load, render_prompt
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+from tests.artifacts import write_rows
 
 
 def solve_independently(statement: str) -> int:
@@ -63,7 +65,10 @@ def solve_independently(statement: str) -> int:
     return total % 10
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family != Program.family])
+_NOT_OF_DIGITS = (Program.family, Lists.family, Countdown.family)
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in _NOT_OF_DIGITS])
 @pytest.mark.parametrize("operands", [2, 5, 16])
 def test_answers_follow_from_the_statement_and_the_worked_solution(family: str, operands: int) -> None:
     generator = random.Random(operands)
@@ -77,6 +82,37 @@ def test_answers_follow_from_the_statement_and_the_worked_solution(family: str, 
         for line in solution.split("\n")[:-1]:
             left, operator, right, result = re.search(r"(\d+)([+*-])(\d)=(\d+)$", line).groups()  # type: ignore[union-attr]
             assert operation(int(left), operator, int(right)) == int(result)
+
+
+def test_functions_of_lists_are_applied_one_after_the_other() -> None:
+    by_hand = Lists(3149, tuple((name, 0) for name in ("reverse", "rotate", "swap", "double")), 0, 0)
+    assert by_hand.statement == "Start with 3149, reverse, rotate, swap, double."
+    assert worked_solution(by_hand, by_hand.after).split("\n") == [
+        *("3149 reverse=9413", "9413 rotate=4139", "4139 swap=1439", "1439 double=1431", "\\boxed{1431}")
+    ]
+    assert [Lists.after(9142, name, 0) for name in ("raise", "lower", "mirror", "sort")] == [1253, 8931, 1968, 1249]
+    drawn = [Lists.draw(4, random.Random(seed)) for seed in range(200)]
+    assert all(re.fullmatch(r"[1-9]{4}", str(answer(problem))) for problem in drawn)
+
+
+def test_countdown_takes_every_expression_of_its_digits_and_no_other() -> None:
+    by_hand = Countdown((3, 9, 5), 42)
+    assert by_hand.statement == "Make 42 from 3, 9, 5." and answer(by_hand) == 42
+    assert worked_solution(by_hand, exact) == "9+5=14*3=42\n\\boxed{9+5*3}"
+    right = ("\\boxed{9*5-3}", "\\boxed{9+5*3}", "no\n\\boxed{5*9-3}", "\\boxed{3} \\boxed{9*5-3}")
+    wrong = (
+        *("\\boxed{42}", "9*5-3", "", "\\boxed{9*5}", "\\boxed{9*5-3-3+3}", "\\boxed{9*5-2}", "\\boxed{9+5-3}"),
+        *("\\boxed{9*5-3} \\boxed{42}", "\\boxed{3-9*5}", "\\boxed{9*5-3=42}", "\\boxed{__import__('os')}"),
+    )
+    cases = [(text, by_hand, text in right) for text in (*right, *wrong)]
+    drawn = [Countdown.draw(operands, random.Random(operands)) for operands in (2, 3, 4, 6) for _ in range(5)]
+    cases += [(worked_solution(problem, exact), problem, True) for problem in drawn]
+    with GradingPool(1, 60.0, verifier=Path(__file__).parents[3] / "config/verifiers/countdown.py") as pool:
+        verdicts = pool.grade(Case(text, "", problem={"problem": problem.statement}) for text, problem, _ in cases)
+    assert [case for case, verdict in zip(cases, verdicts, strict=True) if verdict.correct != case[2]] == []
+    for problem in drawn:
+        for worked, expression, result in problem.attempts:
+            assert int(worked[-2:]) == result and re.findall(r"[+*-]", worked) == re.findall(r"[+*-]", expression)
 
 
 def test_programs_are_run_on_every_digit() -> None:
@@ -260,9 +296,7 @@ def test_near_copies_are_listed_and_end_nothing(tmp_path: Path, capsys: pytest.C
     changed = AN_EVALUATED_PROBLEM.replace("9", "11").replace("2 hours", "three hours")
     texts = {"a": (AN_EVALUATED_PROBLEM, "x"), "b": (changed, "x"), "g": (TETRAHEDRON, "chain")}
     rows = [{"id": key, "problem": text, "answer": "2", "family": family} for key, (text, family) in texts.items()]
-    write_jsonl(tmp_path / "b" / "problems.jsonl", rows)
-    outputs = hash_files(tmp_path / "b", tmp_path / "b" / "problems.jsonl")
-    Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
+    write_rows(tmp_path / "b" / "problems.jsonl", "problems", rows)
     other = AN_EVALUATED_PROBLEM
     for old, new in (("$9$", "$12$"), ("$t$ minutes", "$5$ hours"), ("his way", "the way"), ("him 2", "him 4")):
         other = other.replace(old, new)
@@ -284,9 +318,7 @@ def test_named_problems_are_not_drawn_and_the_order_stays() -> None:
 
 def test_a_real_benchmark_is_compared_nearly_word_for_word_though_it_has_a_family(tmp_path: Path) -> None:
     rows = [{"id": "aime_2024-1", "problem": AN_EVALUATED_PROBLEM, "answer": "204", "family": "aime_2024"}]
-    write_jsonl(tmp_path / "b" / "problems.jsonl", rows)
-    outputs = hash_files(tmp_path / "b", tmp_path / "b" / "problems.jsonl")
-    Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
+    write_rows(tmp_path / "b" / "problems.jsonl", "problems", rows)
     write_jsonl(tmp_path / "train.jsonl", [{"id": "t", "problem": "Solve this. " + AN_EVALUATED_PROBLEM}])
     with pytest.raises(UserError, match="problem aime_2024-1 is nearly"):
         check_disjoint(tmp_path / "b", tmp_path / "disjoint.json", [tmp_path / "train.jsonl"])

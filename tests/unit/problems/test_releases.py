@@ -32,6 +32,7 @@ from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks, training_settings
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
+from tests.artifacts import write_rows
 from tests.stages import grade, sample_benchmark, status
 
 REAL = Path(__file__).parents[4] / "shared/data/word_problems"
@@ -299,8 +300,7 @@ def test_nothing_that_is_written_or_said_holds_a_text_or_the_token(
         for problem in load(problems).problems
         for number, text in enumerate(copying)
     ]
-    write_jsonl(samples, rows)
-    Manifest("samples", {}, hash_files(samples.parent, samples), {}, "f").write(samples.parent / "manifest.json")
+    write_rows(samples, "samples", rows)
     grade(samples, problems / "problems.jsonl", results / "grades", "choice")
     shutil.rmtree(tmp_path / "cache")
     (source / "train.jsonl").write_text(json.dumps({"Question": f"other {SECRET}"}) + "\n")

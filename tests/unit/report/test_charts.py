@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,10 @@ import pandas as pd
 import pytest
 
 from rlvr.report.charts import charts
-from tests.browser import CHROMIUM, browser
+from tests.browser import Page
 from tests.unit.report.test_report import make_report, with_figures
 from tests.unit.synthetic_results import Study
 
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 METHODS = ("Base model", "GRPO", "DAPO", "DelTA")
 
 
@@ -96,52 +94,51 @@ def test_a_point_is_how_often_a_method_and_the_reference_solve_a_problem(synthet
     assert base is None and xs == pytest.approx(shares["base"], rel=1e-3)
 
 
-@needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["desktop light", "phone dark"])
-def test_a_reader_uses_the_curves(editable_study: Study, tmp_path: Path, width: int, dark: bool) -> None:
+def test_a_reader_uses_the_curves(editable_study: Study, page: Page, width: int, dark: bool) -> None:
     study = with_figures(editable_study)
     assert make_report(study) == 0
     rewards = metric_of(study, "delta", "reward_mean")
-    with browser(tmp_path / "chromium") as page:
-        page.open((study.root / "report.html").as_uri(), width, 800, dark)
-        lines = "document.querySelectorAll('#curves path[data-method]').length"
-        assert page.value(lines) == 3, "the base model has no training"
-        page.click("#curves .drawing svg")  # in the middle; values are those of the nearest step
-        said = page.text("#curves .legend button:nth-child(4)").strip()
-        middle = rewards.iloc[len(rewards) // 2 - 1 : len(rewards) // 2 + 1]
-        assert said.startswith("DelTA ")
-        values = [float(each) for each in re.findall(r"[\d.]+", said)]
-        assert any(
-            values == pytest.approx([row.mean(), row.min(), row.max()], rel=5e-3) for _, row in middle.iterrows()
-        ), (said, middle)
-        assert page.value("document.querySelectorAll('#curves circle').length") == 3
-        page.press("Escape")
-        assert page.value("document.querySelectorAll('#curves circle').length") == 0
-        page.press("ArrowRight")
-        said = page.text("#curves .legend button:nth-child(4)")
-        assert float(re.findall(r"[\d.]+", said)[0]) == pytest.approx(rewards.iloc[0].mean(), rel=5e-3)
-        page.click("#curves .legend button:nth-child(2)")
-        assert page.value(lines) == 2
-        assert page.value("document.querySelector('#curves .legend button:nth-child(2)').ariaPressed") == "false"
-        page.click("#curves .controls button:nth-of-type(2)")  # none
-        assert page.value(lines) == 0
-        page.click("#curves .controls button:nth-of-type(1)")
-        choice = "document.querySelector('#curves select')"
-        name = "pass@k, chain_3"
-        page.value(f"{choice}.value = [...{choice}.options].find((each) => each.text === '{name}').value, 0")
-        page.value(f"{choice}.dispatchEvent(new Event('change')), 0")
-        assert page.value(lines) == 4 and page.text("#curves .axis") == "pass@k, %"
-        name = "chain_3, against DAPO"
-        page.value(f"{choice}.value = [...{choice}.options].find((each) => each.text === '{name}').value, 0")
-        page.value(f"{choice}.dispatchEvent(new Event('change')), 0")
-        assert page.value(lines) == 1, "points of all methods would cover one another"
-        xs, ys = views_of(study)[name]["lines"][1]
-        above = sum(y > x for x, y in zip(xs, ys, strict=True))
-        assert f": {above} problems above the diagonal" in page.text("#curves .axis")
-        page.click("#curves .drawing svg")
-        page.press("ArrowRight")
-        found = re.search(r"problem (\d+), ", page.value("document.querySelector('#curves svg[role]').textContent"))
-        said = page.text("#curves .legend button:nth-child(2)").split()[-1]
-        assert found and float(said) == pytest.approx(ys[int(found[1]) - 1], abs=0.5)
-        assert page.value("document.documentElement.scrollWidth") == width, "nothing is wider than the window"
-        assert page.complaints() == []
+    page.open((study.root / "report.html").as_uri(), width, 800, dark)
+    lines = "document.querySelectorAll('#curves path[data-method]').length"
+    assert page.value(lines) == 3, "the base model has no training"
+    page.click("#curves .drawing svg")  # in the middle; values are those of the nearest step
+    said = page.text("#curves .legend button:nth-child(4)").strip()
+    middle = rewards.iloc[len(rewards) // 2 - 1 : len(rewards) // 2 + 1]
+    assert said.startswith("DelTA ")
+    values = [float(each) for each in re.findall(r"[\d.]+", said)]
+    assert any(values == pytest.approx([row.mean(), row.min(), row.max()], rel=5e-3) for _, row in middle.iterrows()), (
+        said,
+        middle,
+    )
+    assert page.value("document.querySelectorAll('#curves circle').length") == 3
+    page.press("Escape")
+    assert page.value("document.querySelectorAll('#curves circle').length") == 0
+    page.press("ArrowRight")
+    said = page.text("#curves .legend button:nth-child(4)")
+    assert float(re.findall(r"[\d.]+", said)[0]) == pytest.approx(rewards.iloc[0].mean(), rel=5e-3)
+    page.click("#curves .legend button:nth-child(2)")
+    assert page.value(lines) == 2
+    assert page.value("document.querySelector('#curves .legend button:nth-child(2)').ariaPressed") == "false"
+    page.click("#curves .controls button:nth-of-type(2)")  # none
+    assert page.value(lines) == 0
+    page.click("#curves .controls button:nth-of-type(1)")
+    choice = "document.querySelector('#curves select')"
+    name = "pass@k, chain_3"
+    page.value(f"{choice}.value = [...{choice}.options].find((each) => each.text === '{name}').value, 0")
+    page.value(f"{choice}.dispatchEvent(new Event('change')), 0")
+    assert page.value(lines) == 4 and page.text("#curves .axis") == "pass@k, %"
+    name = "chain_3, against DAPO"
+    page.value(f"{choice}.value = [...{choice}.options].find((each) => each.text === '{name}').value, 0")
+    page.value(f"{choice}.dispatchEvent(new Event('change')), 0")
+    assert page.value(lines) == 1, "points of all methods would cover one another"
+    xs, ys = views_of(study)[name]["lines"][1]
+    above = sum(y > x for x, y in zip(xs, ys, strict=True))
+    assert f": {above} problems above the diagonal" in page.text("#curves .axis")
+    page.click("#curves .drawing svg")
+    page.press("ArrowRight")
+    found = re.search(r"problem (\d+), ", page.value("document.querySelector('#curves svg[role]').textContent"))
+    said = page.text("#curves .legend button:nth-child(2)").split()[-1]
+    assert found and float(said) == pytest.approx(ys[int(found[1]) - 1], abs=0.5)
+    assert page.value("document.documentElement.scrollWidth") == width, "nothing is wider than the window"
+    assert page.complaints() == []

@@ -189,7 +189,7 @@ def test_each_figure_has_its_manifest(synthetic_study: Study, runs: list[Run], t
         write_json(path, _choice(run, {"4": 0.5}).to_json())
     write_training_curves(sheet, training, tmp_path / "training_curves")
     write_reward_curves([sheet], ["Study"], "dapo", training, tmp_path / "reward_curves")
-    write_score_curves([sheet], scores, {"dapo": [[40, "dapo"]]}, tmp_path / "score_curves")
+    write_score_curves([sheet], scores, {"dapo": [(40, "dapo")]}, tmp_path / "score_curves")
     write_validation_curves(sheet, choices, tmp_path / "validation_curves")
     metrics = [training / run.run / "metrics.parquet" for run in trained]
     read = {"training": metrics, "reward": metrics, "score": scores, "validation": choices}

@@ -1,7 +1,7 @@
 """The pages of responses, and the way to them from the report: in a browser, as a reader goes it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,11 @@ from evals.core.manifest import verify_outputs
 from rlvr.report import viewer
 from rlvr.report.responses import write_responses_page
 from rlvr.tokens.table import COMPARISON_COLUMNS
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import Page
 from tests.stages import status
 from tests.unit.report.test_report import make_report, with_figures
 from tests.unit.synthetic_results import Study
 
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 HOSTILE = "<img src=x onerror=alert(1)> \\boxed{7}"
 
 
@@ -46,12 +45,6 @@ def study(editable_study: Study) -> Study:
     return with_figures(editable_study)
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with browser(tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
-
-
 def test_responses_may_be_empty(editable_study: Study) -> None:
     path = editable_study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl"
     rows = [{**row, "text": ""} for row in rows_of(editable_study, "samples", "tiny-delta-s1")]
@@ -59,12 +52,10 @@ def test_responses_may_be_empty(editable_study: Study) -> None:
     assert make_page(editable_study) == 0
 
 
-@needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["desktop light", "phone dark"])
 def test_a_reader_goes_from_a_score_to_a_response_and_back(study: Study, page: Page, width: int, dark: bool) -> None:
     assert make_page(study) == 0 and make_page(study, "nested_sums") == 0
     assert make_report(study) == 0
-    page.events.clear()
     page.open((study.root / "report.html").as_uri(), width, 800, dark)
     assert page.value("document.documentElement.scrollWidth") == width, "nothing is wider than the window"
     delta = rows_of(study, "grades", "tiny-delta-s1")
@@ -103,10 +94,8 @@ def test_a_reader_goes_from_a_score_to_a_response_and_back(study: Study, page: P
     assert page.complaints() == []
 
 
-@needs_browser
 def test_keys_filters_and_search_choose_what_is_shown(study: Study, page: Page) -> None:
     assert make_page(study) == 0
-    page.events.clear()
     page.open(f"{out(study).as_uri()}#run=tiny-delta-s1&problem=chain_3-000")
     page.wait("document.querySelector('#cell article')")
     assert page.value("document.querySelectorAll('#cell article')[1].querySelector('pre').innerText") == HOSTILE
@@ -153,7 +142,6 @@ def choose(page: Page, name: str, value: str) -> None:
     page.value(f"{field}.dispatchEvent(new Event('change')), 0")
 
 
-@needs_browser
 def test_tokens_are_coloured_where_two_checkpoints_were_compared(study: Study, page: Page) -> None:
     directory = study.root / "tokens/tiny-delta-s1/chain_3"
     directory.mkdir(parents=True)
@@ -192,7 +180,6 @@ def test_grades_of_other_samples_are_one_line(study: Study, capsys: pytest.Captu
     assert "grades.jsonl: has not the samples in their order" in error and error.count("\n") == 1
 
 
-@needs_browser
 def test_tables_of_the_report_are_sorted_by_a_click(study: Study, page: Page) -> None:
     assert make_report(study) == 0
     page.open((study.root / "report.html").as_uri())

@@ -3,7 +3,7 @@
 import base64
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from evals.core.manifest import read_manifest, verify_outputs
 from rlvr.engines.rollouts import KIND, ROLLOUT_COLUMNS, rollout_directory
 from rlvr.report.rollouts import write_rollouts_page
 from rlvr.tokens.table import REPLAY_COLUMNS
-from tests.browser import Page, browser
+from tests.artifacts import vouch_for
+from tests.browser import Page
 from tests.stages import status
 from tests.unit.report.test_report import make_report, with_figures
-from tests.unit.report.test_responses import choose, needs_browser
-from tests.unit.synthetic_results import Study, vouch_for
+from tests.unit.report.test_responses import choose
+from tests.unit.synthetic_results import Study
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LONGEST = 6
@@ -75,12 +76,6 @@ def study(editable_study: Study) -> Study:
     return with_figures(editable_study)
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with browser(tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
-
-
 def heads(page: Page) -> list[str]:
     return list(page.value("[...document.querySelectorAll('#heat thead th')].map((e) => e.innerText)"))
 
@@ -94,11 +89,9 @@ def colours(page: Page) -> list[str]:
     return list(page.value(f"[...{tokens}].map((e) => e.className)"))
 
 
-@needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["desktop light", "phone dark"])
 def test_a_reader_goes_from_the_report_to_a_rollout_and_back(study: Study, page: Page, width: int, dark: bool) -> None:
     assert make_page(study) == 0 and make_report(study, rollouts="rollouts/index.html") == 0
-    page.events.clear()
     page.open((study.root / "report.html").as_uri(), width, 800, dark)
     page.click('nav a[href="rollouts/index.html"]')
     page.wait("document.body.dataset.ready")
@@ -134,10 +127,8 @@ def test_a_reader_goes_from_the_report_to_a_rollout_and_back(study: Study, page:
     assert page.complaints() == []
 
 
-@needs_browser
 def test_rollouts_are_ordered_filtered_and_coloured_by_what_was_recorded(study: Study, page: Page) -> None:
     assert make_page(study) == 0
-    page.events.clear()
     page.open(f"{out(study).as_uri()}#run=tiny-dapo-s1&step=4&problem=train-003")
     page.wait("document.querySelector('#cell article')")
     assert page.text("#cell h2") == "DAPO on train-003, step 4"
@@ -193,7 +184,6 @@ def test_the_change_by_passes_in_float32_is_called_so(study: Study) -> None:
         assert f'"log-prob change {title}"' in zlib.decompress(base64.b64decode(found[1])).decode()
 
 
-@needs_browser
 def test_a_replayed_step_has_what_the_update_did(study: Study, page: Page) -> None:
     directory = replay(study, rows_of("tiny-grpo-s1", 2, REPLAY_COLUMNS, [0]))
     assert make_page(study, directory) == 0
@@ -209,10 +199,8 @@ def test_a_replayed_step_has_what_the_update_did(study: Study, page: Page) -> No
     assert page.value("document.getElementById('step').options.length") == 2
 
 
-@needs_browser
 def test_a_study_without_kept_rollouts_says_so(synthetic_study: Study, page: Page, tmp_path: Path) -> None:
     write_rollouts_page(synthetic_study.runs_file, synthetic_study.results, tmp_path / "rollouts/index.html")
-    page.events.clear()
     page.open((tmp_path / "rollouts/index.html").as_uri())
     page.wait("document.body.dataset.ready")
     assert page.text("#summary").startswith("No training run of this study has kept rollouts")

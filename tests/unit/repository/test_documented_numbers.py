@@ -6,7 +6,7 @@ Numbers that were measured are not here; pages name the command that made them.
 import itertools
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -16,18 +16,16 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from evals.core.comparisons import FALL
 from evals.core.yaml_file import read_yaml
-from evals.grading.code.run import CANDIDATE, CASE
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_word_tokenizer
-from rlvr.study.evaluation import Distribution
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[3]
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-MIB, GIB = 1024**2, 1024**3
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+TABLE = read_yaml(Path(__file__).with_name("documented_numbers.yaml"))
 
 
 @cache
@@ -35,10 +33,14 @@ def study(name: str) -> Study:
     return Study.read(ROOT / "config" / name)
 
 
-def constant(name: str) -> Any:
-    """``evals.core.manifest:SCHEMA``."""
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)
+def named(reference: str) -> Any:
+    """What ``evals.core.manifest:SCHEMA``, or ``smoke.yaml:config.seeds`` of a study, names."""
+    place, _, way = reference.partition(":")
+    value: Any = {"pyproject.toml": PROJECT}.get(place)
+    value = value or (study(place) if place.endswith(".yaml") else import_module(place))
+    for step in way.split("."):
+        value = value[step] if isinstance(value, Mapping) and step in value else getattr(value, step)
+    return value
 
 
 def seeds_of_named_studies() -> set[int]:
@@ -85,46 +87,7 @@ def of_the_study(name: str) -> dict[str, Any]:
     }
 
 
-OF_THE_DEFAULT_STUDY = {
-    "README.md": [
-        "trains {methods} methods with up to {seeds} seeds",
-        "avg@{k} over {benchmarks} benchmarks of {problems} problems",
-        "interval lies within {margin} points",
-        "{bases} base models",
-    ],
-    "docs/tokens.md": [
-        "rollouts_kept_every: {kept}",
-        "of its first step and of every {kept}th",
-    ],
-}
-OF_THE_SHARPENING_STUDY = {
-    "config/README.md": [
-        "with {more_seeds} seeds of every method",
-        "Their policies after {first} and {second} of {long_steps} steps are scored too",
-    ],
-    "docs/faq.md": ["that of `config/sharpening.yaml` with {more_seeds} seeds"],
-    "docs/results/studies.md": [
-        "{methods} methods, three of them controls, {steps} rollout steps",
-        "after {looks} seeds, with a margin of {margin} points",
-        "continues it to {seeds} seeds of every method",
-        "these {all_problems} problems",
-        "`config/thorough.yaml` has {more_seeds} seeds",
-        "with whole groups, {long_steps} steps each",
-        "{named_seeds} to {more_named_seeds} seeds, and both controls",
-    ],
-    "docs/results/task_design.md": [
-        "the {benchmarks} benchmarks of {problems} problems with {k} samples",
-        "(docs/results/studies.md), {seeds} seeds each",
-        "{updates} optimizer steps per rollout batch**, each on {in_mini_batch} rollouts",
-        "learning rate is {rate}:",
-        "all methods at {rate}",
-        "Care multiplies the error rate of the way by {care}, haste by {haste}",
-        "{usual} of ten are the usual one",
-        "(family `worded`, {shortest} to {longest} digits)",
-    ],
-}
-PAGES = [("config.yaml", page, said) for page, said in OF_THE_DEFAULT_STUDY.items()]
-PAGES += [("sharpening.yaml", page, said) for page, said in OF_THE_SHARPENING_STUDY.items()]
+PAGES = [(name, page, said) for name, pages in TABLE["studies"].items() for page, said in pages.items()]
 
 
 @pytest.mark.parametrize(("name", "page", "said"), PAGES, ids=[f"{name} {page}" for name, page, _ in PAGES])
@@ -134,99 +97,12 @@ def test_a_study_is_described_as_it_is(name: str, page: str, said: list[str]) ->
     require(page, [(statement, [facts[fact] for fact in names[statement]]) for statement in names])
 
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-CONSTANTS: dict[str, dict[str, Any]] = {
-    "README.md": {"Python {} with venv": PROJECT["tool"]["mypy"]["python_version"]},
-    "CONTRIBUTING.md": {"form: {} columns": PROJECT["tool"]["ruff"]["line-length"]},
-    "docs/evaluation.md": {
-        "only if at least {} problems have a success": "evals.statistics.interval:MINIMUM_INFORMATIVE_PROBLEMS",
-        "multiplied by 1 + {} / N": "evals.statistics.interval:_HIDDEN_TAIL",
-        "null if fewer than {} problems differ": "evals.scores.comparison:MINIMUM_DIFFERING_PROBLEMS",
-        "accuracies are compared: {} or more each": "evals.scores.printed:FEWEST_UNEQUAL_SAMPLES",
-        "| {} steps, the middles of equal parts": "rlvr.study.contrast:DEFAULT_STEPS",
-        "max_t R_t - R_end >= max({},": FALL.points / 100,
-        "a tenth of the steps (at least {})": "evals.statistics.robust:_SHORTEST_WINDOW",
-    },
-    "docs/grading.md": {
-        "(seconds of processor time per comparison, {})": int(constant("evals.grading.pool:DEFAULT_TIME_LIMIT")),
-        "(MiB per worker, {})": f"{constant('evals.grading.pool:DEFAULT_MEMORY_LIMIT') // MIB}",
-        "exactly or to {} digits": "evals.grading.symbolic:PRECISION",
-        "at least {} decimals **and** {} significant": (
-            constant("evals.grading.exact:ROUNDED_DECIMALS"),
-            constant("evals.grading.exact:ROUNDED_DIGITS"),
-        ),
-        "names the first {} disagreements": "evals.audit.run:DISAGREEMENTS_LISTED",
-        "longer than {} characters or nested deeper than {} are": (
-            constant("evals.grading.normalisation:MAX_LENGTH"),
-            constant("evals.grading.normalisation:MAX_DEPTH"),
-        ),
-        "the last {} characters are read first": "evals.grading.multiple_choice:_TAIL",
-        "itself {} seconds after its limit": "evals.grading.workers:_BACKSTOP",
-        "{} times as much wall-clock time is": "evals.grading.verdict:WALL_CLOCK",
-        "{} s for all calls of a problem and {} s for each case": (CANDIDATE.cpu, CASE.cpu),
-        "; {} times as much wall-clock time; {} GiB of": (
-            constant("evals.grading.verdict:WALL_CLOCK"),
-            CANDIDATE.memory // GIB,
-        ),
-        "`/tmp` of {} MiB and {} files": (
-            CANDIDATE.disk // MIB,
-            str(constant("evals.grading.code.sandbox:MOST_FILES")),
-        ),
-        "one process of {} threads": CANDIDATE.processes,
-    },
-    "docs/your_verifier.md": {
-        "{} s of processor time for a response": int(constant("evals.grading.pool:DEFAULT_TIME_LIMIT")),
-        "({} s of wall-clock time)": int(
-            constant("evals.grading.pool:DEFAULT_TIME_LIMIT") * constant("evals.grading.verdict:WALL_CLOCK")
-        ),
-        "time), {} GiB of memory": constant("evals.grading.pool:DEFAULT_MEMORY_LIMIT") // GIB,
-        "more than {} responses, and more than a tenth": "evals.grading.code.verifier:ALLOWED_FAILURES",
-        "(at most {} characters)": "evals.grading.verdict:_MAX_ANSWER_KEPT",
-    },
-    "docs/benchmarks.md": {
-        "{}, {} and the largest `max_new_tokens`": tuple(
-            Distribution.model_fields[key].default for key in ("temperature", "top_p")
-        ),
-        "double up to {} s": int(constant("evals.generation.server_backend:_LONGEST_PAUSE_SECONDS")),
-        "{} % of the problem's runs of {} words": (
-            round(100 * constant("evals.problems.disjoint:NEARLY_ALL")),
-            constant("evals.problems.disjoint:RUN_LENGTH"),
-        ),
-        "runs the {} mathematics sets": len(study("real_benchmarks.yaml").benchmarks),
-        "({} problems, ": sum(
-            each.entry.count - len(each.entry.exclude or ())
-            for each in study("real_benchmarks.yaml").benchmarks.values()
-        ),
-        "{} samples of {} tokens each)": (
-            study("real_benchmarks.yaml").config.evaluation.samples_per_problem,
-            study("real_benchmarks.yaml").config.evaluation.max_new_tokens,
-        ),
-    },
-    "config/README.md": {"{} real benchmarks from local files": len(study("real_benchmarks.yaml").benchmarks)},
-    "docs/other_tools.md": {"unpacks to more than {} GiB": constant("evals.logs.unpacking:MOST_BYTES") // GIB},
-    "docs/real_model.md": {
-        "a model of more than {} MiB": constant("rlvr.engines.local.memory:SMALL") // MIB,
-        "at most 2^{} numbers": constant("rlvr.engines.local.policy:LOGITS_AT_ONCE").bit_length() - 1,
-    },
-    "docs/faq.md": {"the first response to {} problems": "rlvr.report.mlflow.projection:PROBLEMS_IN_TABLE"},
-    "docs/paper_scale.md": {
-        "{} steps, as few rollouts": "rlvr.study.rehearsal:STEPS",
-        "over the ranks ({} or more)": constant("rlvr.study.rehearsal:_LEAST_ROLLOUTS"),
-    },
-    "docs/results/paper_settings.md": {
-        "every {} steps by AIME 2025 avg@{}": (
-            study("papers/delta.yaml").config.best_checkpoint.every,
-            study("papers/delta.yaml").config.best_checkpoint.k,
-        ),
-    },
-}
-
-
-@pytest.mark.parametrize("page", CONSTANTS)
+@pytest.mark.parametrize("page", TABLE["limits"])
 def test_limits_and_defaults_are_those_of_the_code(page: str) -> None:
     statements = []
-    for statement, named in CONSTANTS[page].items():
-        value = constant(named) if isinstance(named, str) and ":" in named else named
+    for statement, expression in TABLE["limits"][page].items():
+        words = re.sub(r"[\w./]+:[\w.-]+", lambda found: f"named({found[0]!r})", expression)
+        value = eval(words, {"named": named, "MIB": 1024**2, "GIB": 1024**3})
         statements.append((statement, value if isinstance(value, tuple) else (value,)))
     require(page, statements)
 

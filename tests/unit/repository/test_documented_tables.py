@@ -119,7 +119,6 @@ SOURCES, MORE_SOURCES = "## Sources of the published values", "### The Cancellat
         (SOURCES, 3, "directions", "qwen3_8b_base"),
         (MORE_SOURCES, 0, "cancellation", "qwen2_5_math_7b"),
         (MORE_SOURCES, 0, "cancellation", "qwen3_4b_base"),
-        (MORE_SOURCES, 1, "cancellation_conditions", "qwen3_32b"),
     ],
 )
 def test_settings_on_the_page_are_those_of_the_study(table: str, column: int, file: str, model: str) -> None:

@@ -1,6 +1,5 @@
 """One study to a directory: a living one is named and left alone, a dead one's lock is removed."""
 
-import inspect
 import os
 import shlex
 import signal
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import snakemake.cli
 
 from evals.core.errors import UserError
 from rlvr.runs.job import SNAKEMAKE as SNAKEMAKE_VARIABLE
@@ -22,14 +20,6 @@ LAUNCH = [sys.executable, "-m", "rlvr.study.launch", "--"]
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 PATIENCE_SECONDS = 600  # only a hanging process takes as long
 Start = Callable[[list[str]], "subprocess.Popen[str]"]
-
-
-def test_snakemakes_line_about_the_profile_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    end = "for setting default command line arguments."
-    assert end in inspect.getsource(snakemake.cli)
-    launch._print_but_profile(f"Using workflow specific profile profiles/default {end}", file=sys.stderr)
-    launch._print_but_profile("Unlocked.", file=sys.stderr)
-    assert capsys.readouterr().err == "Unlocked.\n"
 
 
 def heed_interrupts() -> None:

@@ -12,8 +12,8 @@ from scipy import stats
 
 from evals.core.files import write_parquet
 from evals.core.manifest import read_manifest
+from tests.artifacts import vouch_for
 from tests.unit.scores.test_compare_command import Counts, compare, rows_of, study, write_scores
-from tests.unit.synthetic_results import vouch_for
 
 STEPS = (2, 5, 8)
 

@@ -19,8 +19,9 @@ from evals.scores.comparison import Settings, write_comparisons
 from evals.scores.designs import write_doses_table, write_rates_table
 from evals.scores.factors import write_factorial_table, write_sizes_table
 from evals.statistics.factorial import Design
+from tests.artifacts import vouch_for
 from tests.unit.scores.test_compare_command import SAMPLES, write_scores
-from tests.unit.synthetic_results import score_row, vouch_for, write_scores_file
+from tests.unit.synthetic_results import score_row, write_scores_file
 
 TITLES = {"dapo": "DAPO", "tis": "Token TIS", "half": "Half the steps"}
 DOSES = {"stale_4": ("stale", "4"), "stale_1": ("stale", "1"), "noise_0_1": ("noise", "0.1")}

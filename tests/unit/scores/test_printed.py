@@ -16,8 +16,8 @@ from evals.core.records import Grade
 from evals.scores.score import grades_by_problem, measure
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed
+from tests.artifacts import vouch_for
 from tests.commands import rlvr_bench
-from tests.unit.synthetic_results import vouch_for
 
 main = rlvr_bench()
 

@@ -20,8 +20,8 @@ from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import Cost
 from evals.tables.main import main_tables
 from evals.tables.robust import robust_table
+from tests.artifacts import vouch_for
 from tests.stages import status
-from tests.unit.synthetic_results import vouch_for
 
 RUNS: list[dict[str, Any]] = [
     {"run": "tiny-base", "model": "tiny", "method": "base", "seed": None, "title": "Base"},

@@ -44,7 +44,7 @@ def test_the_best_policies_stand_in_a_folder_of_their_own(studies: Studies, jobs
 def test_a_best_policy_is_chosen_by_samples_of_their_own(studies: Studies, jobs: dict[str, Job]) -> None:
     choices = {str(step): f"results/grades/tiny-dapo_choice{step}-s1/chain_3" for step in (2, 4)}
     assert jobs["best_policy tiny-dapo_best-s1"].params["candidates"] == choices
-    chosen, last = (studies.policy(f"tiny-dapo_choice{step}-s1")[1] for step in (2, 4))
+    chosen, last = (studies.policy(f"tiny-dapo_choice{step}-s1") for step in (2, 4))
     assert chosen.directory == "results/runs/tiny-dapo-s1/checkpoints/step-2"
     assert last.directory == "results/runs/tiny-dapo-s1"
     assert chosen.file == "results/runs/tiny-dapo-s1/candidates.kept"
@@ -62,6 +62,13 @@ def test_nothing_of_the_study_itself_changes(jobs: dict[str, Job]) -> None:
     assert {name.split()[0] for name in remade(before, jobs)} == shown
     added = {name for name in jobs.keys() - before.keys() if name.endswith(("checkpoints", "curves"))}
     assert added == {"table_checkpoints", "figure_validation_curves"}
+
+
+def test_a_best_policy_is_no_run_that_snakemake_tries_to_train(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs_of(smoke(checkpoint=BEST))
+    assert "KeyError" not in caplog.text + "".join(capfd.readouterr())
 
 
 def test_the_scores_that_decided_are_drawn_and_projected(studies: Studies, jobs: dict[str, Job]) -> None:

@@ -10,10 +10,10 @@ from jsonschema import Draft202012Validator
 
 from evals.core.config.problem_sets import TrainingSet, parse_benchmark
 from evals.core.config.reference import editor_schemas, reference_page
-from evals.core.config.settings import Settings
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.files import canonical_json
+from evals.core.record import Settings
 from evals.core.yaml_file import read_yaml
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file

@@ -7,9 +7,8 @@ import pytest
 
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import LocalRun, VerlRun
-from rlvr.study.contrast import spread
 from rlvr.study.studies import Studies
-from rlvr.study.study import Study
+from rlvr.study.study import Study, spread
 from rlvr.study.study_file import read_study_file
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -94,7 +93,7 @@ def test_studies_with_other_references_share_runs(tmp_path: Path, monkeypatch: p
     found = {
         method: study.run_spec(f"tiny-{method}-s1").to_json()["contrast"]["reference_method"]
         for method in ("dapo", "grpo", "sapo", "rloo")
-        for study in [studies.policy(f"tiny-{method}-s1")[0]]
+        for study in [studies.policy(f"tiny-{method}-s1").study]
     }
     # Runs of the main study are measured against its reference method, others against that of the first that has them.
     assert found == {"dapo": "dapo", "grpo": "dapo", "sapo": "grpo", "rloo": "grpo"}

@@ -1,5 +1,6 @@
 """The plan of a study: which jobs Snakemake makes of it, from what, and what a change makes again."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from evals.core.records import conditions_of
 from evals.core.yaml_file import read_yaml
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study import benchmarks, notices
-from rlvr.study.evidence import evidence, own_settings
+from rlvr.study.evidence import evidence, known_to_show, own_settings
 from rlvr.study.job_sizes import devices, sampling_mb, size, training_mb
 from rlvr.study.machine import OURS, check_machine, model_files, software
 from rlvr.study.source_files import REPOSITORY, code_of
@@ -255,6 +256,15 @@ def test_a_study_of_models_says_which_they_are_and_that_nothing_was_trained() ->
     assert titles == ["Qwen3-8B-Base (one)", "other"]  # they name the models by themselves
     sentence = evidence(studies.main)
     assert "Qwen3-8B-Base; other" in sentence and "without training" in sentence and "scratch" not in sentence
+
+
+def test_a_study_of_the_default_task_says_what_that_is_known_to_show() -> None:
+    said = known_to_show(Study.read(CONFIG / "config.yaml"))
+    page = (CONFIG.parent / "docs/results/phenomena.md").read_text(encoding="utf-8")
+    (counted,) = re.findall(r"shows\s+(\d+ of \d+) ", page)
+    assert said.startswith(f"Testbed: skips shows {counted} known effects of RLVR")
+    assert re.search(r"lists \d+ % \[\d+, \d+\]", said) and re.search(r"Signal to noise: \d+\.\d", said)
+    assert known_to_show(Study.read(CONFIG / "sharpening.yaml")) == ""
 
 
 def test_weights_of_benchmarks_are_checked() -> None:

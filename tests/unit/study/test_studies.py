@@ -51,9 +51,9 @@ def test_every_named_study_can_be_run_beside_the_shipped_studies(name: str) -> N
     for study in studies.by_folder.values():
         assert len(study.config.training_seeds) <= len(studies.main.config.training_seeds)
         for run in study.trained_runs:
-            owner, policy = studies.policy(run.run)
+            policy = studies.policy(run.run)
             assert policy.directory == f"results/runs/{run.run}"
-            same = owner.resolved_run(run.run) | {"contrast": None}
+            same = policy.study.resolved_run(run.run) | {"contrast": None}
             assert study.resolved_run(run.run) | {"contrast": None} == same
 
 
@@ -73,7 +73,7 @@ def test_another_meaning_of_a_name_blocks_the_studies_that_use_it(change: dict[s
     message = refused(studies)["ablations"]
     assert message.startswith("config/studies/ablations.yaml: methods.delta: ") and "mine.yaml" in message
     assert "\n" not in message
-    assert studies.policy("tiny-delta-s1")[0] is studies.main
+    assert studies.policy("tiny-delta-s1").study is studies.main
     assert not any(run.startswith("tiny-delta_refinements_2") for run in studies.policies)
 
 

@@ -1,5 +1,6 @@
 """From configuration to resolved runs: what is accepted, what is refused and how, what identifies a run."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from evals.core.errors import InvalidInput, UserError
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
-from rlvr.study.study_file import check_config_files, read_study, read_study_file
+from rlvr.study.study_file import fault_of_command, read_study, read_study_file
 from tests.unit.study.planned import replaced, study_with
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
@@ -240,5 +241,5 @@ def test_extends_stands_in_a_file_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["scores", "."])
 def test_what_is_no_file_for_snakemake_is_told_in_a_line(directory: Path, name: str) -> None:
     """``snakemake --configfile FILE scores``: Snakemake takes the target for a second file."""
-    with pytest.raises(UserError, match=r"no such file; --configfile takes every word|Is a directory"):
-        check_config_files([directory / "whole.yaml", directory / name])
+    fault = fault_of_command(["--configfile", str(directory / "whole.yaml"), str(directory / name)])
+    assert re.match(r"error: .*(no such file; --configfile takes every word|Is a directory)", fault)

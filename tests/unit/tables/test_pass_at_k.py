@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from evals.core.errors import UserError
 from evals.core.files import read_json, write_json, write_parquet
@@ -22,8 +24,10 @@ from evals.tables.phenomena import (
     gain,
     metric_change,
     metric_ratio,
+    pass_at_k_difference,
     read_phenomena,
     spread_of_seeds,
+    weights_unchanged,
     write_phenomena_table,
 )
 from rlvr.study.source_files import CONFIG
@@ -154,6 +158,40 @@ def test_every_row_says_what_it_measures_or_what_is_lacking() -> None:
         assert row.statistic is None or row.reproduced or row.in_part
 
 
+def test_weights_are_compared_as_bfloat16_rounds_them(evidence: Evidence, tmp_path: Path) -> None:
+    row = evidence.results.condition("dapo")
+    assert row is not None
+    base = torch.linspace(-3, 3, 1000)
+    shares = []
+    for number, run in enumerate(row.runs):
+        ours = base + 0.002 * (1 + number) * torch.sin(torch.arange(1000))
+        shares.append(float((ours.bfloat16() == base.bfloat16()).double().mean()))
+        for directory, weights in ((tmp_path / "runs" / run.run, ours), (tmp_path / "base" / run.base_model, base)):
+            (directory / "checkpoint").mkdir(parents=True, exist_ok=True)
+            save_file({"w": weights}, directory / "checkpoint" / "model.safetensors")
+    estimate = weights_unchanged(Evidence(evidence.results, None, tmp_path / "runs"), "dapo")
+    assert estimate is not None and estimate[0] == pytest.approx(np.mean(shares)) and 0 < estimate[0] < 1
+
+
+def test_pass_at_k_is_compared_seed_by_seed(evidence: Evidence) -> None:
+    results, k = evidence.results, evidence.results.samples_per_problem
+    rows = [results.condition(name) for name in ("delta", "dapo")]
+    scores = [
+        [
+            np.mean(
+                [np.mean(np.array(results.scores[run.run, name].correct_counts) > 0) for name in results.benchmarks]
+            )
+            for run in row.runs
+        ]
+        for row in rows
+        if row is not None
+    ]
+    estimate = pass_at_k_difference(evidence, "delta", "dapo")
+    assert k > 1 and estimate is not None
+    assert estimate[0] == pytest.approx(100 * np.mean(np.subtract(*scores)))
+    assert pass_at_k_difference(evidence, "delta", "nobody") is None
+
+
 def test_statistics_of_runs_are_over_seeds_of_the_same_number(evidence: Evidence) -> None:
     change = metric_change(evidence, "entropy", "dapo")
     assert change is not None and change[0] == pytest.approx(0.5)
@@ -185,7 +223,7 @@ def test_differences_and_spreads_are_those_of_the_study(evidence: Evidence) -> N
         ((2.0, (1.0, 3.0)), "in part"),
         ((0.5, (0.4, 0.6)), "not"),
         ((math.inf, (math.inf, math.inf)), "not"),
-        (None, "not measured: the study lacks the methods"),
+        (None, "not measured: no runs (config/effects.yaml and config/forgetting.yaml have them)"),
     ],
 )
 def test_the_whole_interval_reproduces(estimate: tuple[float, tuple[float, float]] | None, said: str) -> None:

@@ -10,12 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from evals.core.files import read_jsonl
-from tests.browser import CHROMIUM, PATIENCE_SECONDS, Page, browser
+from tests.browser import CHROMIUM, PATIENCE_SECONDS, Page
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import shown as runs_of
 
@@ -42,12 +41,6 @@ def addresses(projected: Study, tmp_path_factory: pytest.TempPathFactory) -> Ite
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    with browser(tmp_path / "chromium") as opened:
-        yield opened
 
 
 def test_curves_are_means_and_bars_equal_the_table(projected: Study, addresses: dict[str, str], page: Page) -> None:

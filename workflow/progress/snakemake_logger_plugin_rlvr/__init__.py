@@ -93,14 +93,6 @@ class Study:
         return [words, *[f"then up to {more['train']} training runs{time_of_all} if nothing is certain"] * bool(more)]
 
 
-def _tells_of_memory(log: str) -> bool:
-    """Return whether a log of Slurm says that the memory of a job ran out, which not every cluster's status does."""
-    try:
-        return "slurm_logs" in log and _MEMORY_RAN_OUT.search(Path(log).read_text(errors="replace")) is not None
-    except OSError:
-        return False
-
-
 def duration(seconds: float) -> str:
     """``42 s``, ``3 min 20 s``, ``2 h 5 min``: no more digits than a person wants."""
     minutes, rest = divmod(round(seconds), 60)
@@ -206,13 +198,17 @@ class LogHandler(LogHandlerBase):
         command = (values["shellcmd"] or "").strip()
         end = ["", *(f", {end}" for text, end in self._exits.items() if command in text)][-1]
         end = _KILLED if "SIGKILL" in end or end.endswith(" 137") else end
-        if status := _STATUS.search(values.get("rule_msg") or ""):
-            name = "OUT_OF_MEMORY" if any(map(_tells_of_memory, values["log"])) else status[1]
-            end = f", {name}: {_ENDS[name].format(rule=values['rule_name'])}" if name in _ENDS else end
+        logs = dict[str, str]()
         for log in values["log"]:
             with contextlib.suppress(OSError):
-                last = ["empty", *filter(str.strip, Path(log).read_text(errors="replace").splitlines())][-1].strip()
-                return f"{end}: {''.join(filter(str.isprintable, last))} (log: {os.path.relpath(log, self._typed_in)})"
+                logs[log] = Path(log).read_text(errors="replace")
+        if status := _STATUS.search(values.get("rule_msg") or ""):  # not every cluster has one for memory
+            ran_out = any("slurm_logs" in log and _MEMORY_RAN_OUT.search(text) for log, text in logs.items())
+            name = "OUT_OF_MEMORY" if ran_out else status[1]
+            end = f", {name}: {_ENDS[name].format(rule=values['rule_name'])}" if name in _ENDS else end
+        for log, text in logs.items():
+            last = ["empty", *filter(str.strip, text.splitlines())][-1].strip()
+            return f"{end}: {''.join(filter(str.isprintable, last))} (log: {os.path.relpath(log, self._typed_in)})"
         return f"{end}: {' '.join(command.split())}"
 
     def _rows(self, now: float) -> list[tuple[float | None, str]]:

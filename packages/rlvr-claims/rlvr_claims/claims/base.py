@@ -1,13 +1,23 @@
-"""The claims of the papers and what each is measured on, which planning reads without importing torch."""
+"""The claims of the papers as ``claims.yaml`` declares them, which planning reads without importing torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from evals.core.errors import InvalidInput, UserError
+from evals.core.record import Record
+from evals.core.yaml_file import read_yaml
+
+FILE = Path(__file__).with_name("claims.yaml")
+UPDATES = "updates (run, step)"
+"""The usual unit. An update moves its tokens together, so single tokens are no independent evidence."""
+Direction = Literal["above", "below"]
 
 
 class Need(Enum):
@@ -18,7 +28,7 @@ class Need(Enum):
 
     TOKEN_TABLES = ("method", "--tables", "token tables of a method, with the policies before their steps")
     PROBES = ("method", "", "probing updates of these tables, which lie beside them")
-    WEIGHTING_TABLES = ("weighting_method", "--contrast-tables", "token tables of a method that weighs tokens")
+    WEIGHTING_TABLES = ("weighting_method", "--weighting-tables", "token tables of a method that weighs tokens")
     COMPARED_RUNS = ("compared", "--runs", "runs whose training and checkpoints are compared")
     SELECTED_RUNS = ("selected", "--runs", "runs that train on the tokens of highest and of lowest weight")
     BENCHMARK = ("benchmark", "--benchmarks", "a benchmark on which base and trained model are compared")
@@ -29,21 +39,38 @@ class Need(Enum):
         self.key, self.option, self.words = key, option, words
 
 
+Needs = Annotated[frozenset[Need], BeforeValidator(lambda names: frozenset(Need[name.upper()] for name in names))]
+
+
 def lacking(needs: Set[Need]) -> str:
     """Say what a file's `claims` have to name for ``needs``."""
     return "needs " + ", and ".join(f"claims.{need.key} ({need.words})" for need in Need if need in needs)
 
 
-@dataclass(frozen=True)
-class Declaration:
-    """A claim of a paper, and the class that measures it."""
+class Statement(Record):
+    """A number that a claim says something about, or that stands beside it."""
 
-    name: str  # of its module, which is imported when it is measured
-    measured_by: str  # class of the module
-    title: str  # heading
-    paper: str  # arXiv identifier
-    needs: Set[Need]  # inputs without which the claim cannot be measured
-    uses: Set[Need] = frozenset()  # inputs that add measurements
+    claim: str = ""  # the sentence that the verdict answers; empty where nothing is claimed
+    quantity: str
+    of: str  # the name of the number, of those that the claim's class has of each unit
+    less: str = ""  # the name of the one that is taken off
+    side: Direction = "above"
+    null: float = 0.0
+    otherwise: str | None = None  # why there may be no number; empty: no line then
+
+
+class Declaration(Record):
+    """A claim of a paper; ``claims.yaml`` says what the fields hold."""
+
+    name: str
+    title: str
+    paper: str
+    needs: Needs
+    uses: Needs = frozenset()
+    unit: str = UPDATES
+    finding: str = ""
+    method: str
+    measured: tuple[Statement, ...] = ()
 
     @property
     def of_checkpoints(self) -> bool:
@@ -51,69 +78,20 @@ class Declaration:
         return Need.COMPARISON in self.needs
 
 
-_OF_UPDATES = {Need.TOKEN_TABLES, Need.PROBES}
-_OF_BENCHMARK = {Need.TOKEN_TABLES, Need.BENCHMARK}
-_OF_COMPARISON = {Need.COMPARISON}
-CLAIMS = (
-    Declaration("token_flipping", "TokenFlipping", "Token flipping", "2605.08666", _OF_UPDATES),
-    Declaration("coupling_kernel", "CouplingKernel", "Coupling kernel", "2605.08666", _OF_UPDATES),
-    Declaration("masking_effect", "MaskingEffect", "Masking effect", "2605.08666", _OF_UPDATES),
-    Declaration("output_layer_proxy", "OutputLayerProxy", "Output-layer proxy", "2605.08666", _OF_UPDATES),
-    Declaration("cancellation_filter", "CancellationFilter", "Cancellation as a filter", "2605.08666", _OF_UPDATES),
-    Declaration("token_value", "TokenValue", "Counterfactual token value", "2605.08666", _OF_UPDATES),
-    Declaration(
-        "delta_coefficients",
-        "DeltaCoefficients",
-        "DelTA's coefficients",
-        "2605.21467",
-        {Need.WEIGHTING_TABLES},
-        {Need.SELECTED_RUNS},
-    ),
-    Declaration("update_direction", "UpdateDirection", "Direction of the update", "2603.22117", _OF_BENCHMARK),
-    Declaration(
-        "learning_tax",
-        "LearningTax",
-        "Learning tax, drift, entropy collapse",
-        "2604.13088",
-        {Need.TOKEN_TABLES, Need.COMPARED_RUNS},
-    ),
-    Declaration("gradient_mass", "GradientMass", "Gradient by probability", "2603.22117", {Need.TOKEN_TABLES}),
-    Declaration(
-        "tabular_extrapolation",
-        "TabularExtrapolation",
-        "Extrapolation of a tabular policy",
-        "2603.22117",
-        {Need.TOKEN_TABLES},
-    ),
-    Declaration(
-        "sampling_settings",
-        "SamplingSettings",
-        "Sampling settings",
-        "2605.08666",
-        _OF_BENCHMARK,
-        {Need.WEIGHTING_TABLES},
-    ),
-    Declaration("token_flipping", "TokenFlippingOfCheckpoints", "Token flipping", "2605.08666", _OF_COMPARISON),
-    Declaration(
-        "update_direction",
-        "UpdateDirectionOfCheckpoints",
-        "Direction of the update",
-        "2603.22117",
-        {Need.COMPARISON},
-        {Need.BASE_COMPARISON},
-    ),
-)
-"""All claims in the order of their table; those that two checkpoints are enough for come last."""
+@cache
+def all_claims() -> list[Declaration]:
+    """Read the claims."""
+    return [Declaration.parse(entry, str(FILE), f"[{number}]") for number, entry in enumerate(read_yaml(FILE))]
 
 
 def claim_names(of_checkpoints: bool = False) -> list[str]:
     """Return the names of the claims about a study's runs, or of those about two checkpoints, in order."""
-    return [claim.name for claim in CLAIMS if claim.of_checkpoints == of_checkpoints]
+    return [claim.name for claim in all_claims() if claim.of_checkpoints == of_checkpoints]
 
 
 def find_claim(name: str, of_checkpoints: bool = False) -> Declaration:
     """Find a claim about a study's runs, or about two checkpoints; UserError if there is no such claim."""
-    fitting = {claim.name: claim for claim in CLAIMS if claim.of_checkpoints == of_checkpoints}
+    fitting = {claim.name: claim for claim in all_claims() if claim.of_checkpoints == of_checkpoints}
     if name in fitting:
         return fitting[name]
     if of_checkpoints and name in claim_names():
@@ -126,13 +104,12 @@ def find_claim(name: str, of_checkpoints: bool = False) -> Declaration:
 
 def measurable_claims(settings: Mapping[str, Any]) -> list[str]:
     """Return the names of the claims whose needs a file's `claims` meet, in order."""
-    return [claim.name for claim in CLAIMS if claim.needs <= _met(settings)]
+    return [claim.name for claim in all_claims() if claim.needs <= _met(settings)]
 
 
 def claims_left_out(settings: Mapping[str, Any]) -> list[str]:
     """Name the other claims about a study's runs, each with what it needs."""
-    of_runs = [claim for claim in CLAIMS if not claim.of_checkpoints]
-    missing = {claim.title: claim.needs - _met(settings) for claim in of_runs}
+    missing = {claim.title: claim.needs - _met(settings) for claim in all_claims() if not claim.of_checkpoints}
     return [f"{title}: {lacking(needs)}" for title, needs in missing.items() if needs]
 
 

@@ -6,7 +6,7 @@ the log-probability of rollout i. If all rollouts overlap by the same rho, the c
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from evals.core.random import generator_for
-from evals.tables.numbers import rounded
 from rlvr.tokens.table import CLASSES
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import NO_RESULTS, Findings, Measurement, beside, by_unit, measure, points, unmeasured
+from rlvr_claims.claims.findings import Findings, by_name
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import SERIES, Estimates, Layout, Level, panel
 from rlvr_claims.measures import flips
@@ -42,49 +41,14 @@ class CancellationFilter(Claim):
             for quantity, name, value in (*_norms(snapshot), *_classes(snapshot, probed)):
                 yield {**snapshot.identity, "quantity": quantity, "name": name, "value": value}
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        def values(quantity: str, name: str) -> pd.Series:
-            return by_unit(series, quantity=quantity, name=name)
-
-        whole, form = values(_RATIO, "whole group"), values("filtered", "format")
-        yield measure(
-            "Rewarded and punished rollouts take away from each other",
-            "cross terms of opposed pairs over self term, whole groups",
-            values(_RATIO, "opposed pairs"),
-            direction="below",
-        )
-        yield measure(
-            "Whole groups cancel more than they add up",
-            "cross term over self term, whole groups",
-            whole,
-            direction="below",
-        )
-        yield measure(
-            "Groups that are cut in half cancel less",
-            "cross over self, halves less whole groups",
-            values(_RATIO, "half a group") - whole,
-        )
-        yield measure(
-            "Rewarded rollouts alone add up",
-            "cross over self, rewarded rollouts of a group",
-            values(_RATIO, "rewarded only"),
-        )
-        yield measure(
-            "Rewarded rollouts alone boost format that joint training leaves",
-            "boosted fraction of format tokens, rewarded only less joint",
-            form,
-        )
-        statement, results = "That is more so for format than for results", values("filtered", "result")
-        if results.notna().any():
-            words = "boosted fraction, rewarded only less joint, format less results"
-            yield measure(statement, words, form - results)
-        else:
-            yield unmeasured(statement, NO_RESULTS)
-        yield beside("mean cosine of two rollouts' gradients", values(_RATIO, "overlap"))
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        return by_name(series, "quantity", "name")
 
     def panels(self, findings: Findings) -> Layout:
+        found = by_name(findings.series, "quantity", "name")
+
         def values(quantity: str, names: tuple[str, ...]) -> dict[str, pd.Series]:
-            return {name: by_unit(findings.series, quantity=quantity, name=name) for name in names}
+            return {name: found[f"{quantity}, {name}"] for name in names}
 
         classes = (
             Estimates(values(quantity, CLASSES), colour, marker, quantity, shift)
@@ -103,25 +67,6 @@ class CancellationFilter(Claim):
                 panel("Tokens of rewarded rollouts", *classes, x=boosted, level=True),
             ]
         ]
-
-    def title(self, findings: Findings) -> str:
-        opposed, whole, _, _, form = findings.measurements[:5]
-        by_opposed, by_all = (rounded(share.estimate, "+.0%") for share in (opposed, whole))
-        return (
-            f"Opposed rollouts add {by_opposed} of the self term to an update's squared length, all pairs "
-            f"{by_all}; rewarded rollouts alone boost {points(form.estimate)} of the format tokens than "
-            "joint updates"
-        )
-
-    method = (
-        f"Of each kept step up to {_GROUPS} groups with both answers were drawn. Of each of their rollouts the "
-        "gradient of its summed log-probability was taken over all parameters, and the squared length of the "
-        f"advantage-weighted sum split into self and cross terms: for whole groups, for {_HALVES} random halves of "
-        "each (ratio of the sums), and for the rewarded rollouts alone. With advantages that sum to 0, some "
-        "cancellation follows from any overlap that all rollouts share; the mean cosine says how much there is. By "
-        "class of token: the boosted fraction in rewarded rollouts after one SGD step on all tokens, and after one "
-        "of the same size on those of positive advantage."
-    )
 
 
 def _norms(snapshot: PolicySnapshot) -> list[tuple[str, str, float]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -16,17 +18,26 @@ from evals.core.files import write_json, write_parquet
 from evals.core.manifest import write_output_manifest
 from evals.figures.style import new_figure, set_title, write_figure
 from rlvr_claims.claims.base import Declaration, find_claim
-from rlvr_claims.claims.findings import NOT_MEASURED, Findings, Measurement, Summary
+from rlvr_claims.claims.findings import NOT_MEASURED, Estimate, Findings, Measurement, Summary, measure, unmeasured
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import Layout, draw_panels
 
+_OF_CHECKPOINTS = "OfCheckpoints"
+
 
 class Claim(ABC):
-    """A claim of a paper, measured and drawn."""
+    """A claim of a paper, measured and drawn; its texts and measurements are declared under its module's name."""
 
-    method: ClassVar[str]  # paragraph on what is done, and what it leaves open
     size: ClassVar[tuple[float, float]]  # width and height of the figure in inches
     columns: ClassVar[tuple[str, ...] | None] = None  # columns of the series; None for all keys of the rows
+
+    @property
+    def declared(self) -> Declaration:
+        return find_claim(type(self).__module__.rpartition(".")[2], type(self).__name__.endswith(_OF_CHECKPOINTS))
+
+    def say(self, words: str, *estimates: Estimate) -> str:
+        """Fill in the constants of the claim's module, and estimates."""
+        return words.format(*estimates, **vars(sys.modules[type(self).__module__]))
 
     def measure(self, inputs: Inputs) -> Findings:
         series = pd.DataFrame(list(self.rows(inputs)), columns=self.columns and list(self.columns))
@@ -36,23 +47,35 @@ class Claim(ABC):
     def rows(self, inputs: Inputs) -> Iterable[dict[str, Any]]:
         """Return the rows of the series."""
 
-    @abstractmethod
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        """Return the numbers that the declared measurements name: of each unit one, NaN for none."""
+        raise NotImplementedError
+
     def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         """Yield the measurements of the series, in the order of the table."""
+        values, declared, none = self.values(series), self.declared, pd.Series(dtype=float)
+        for each in declared.measured:
+            numbers = values.get(self.say(each.of), none)
+            numbers = numbers - values.get(self.say(each.less), none) if each.less else numbers
+            if each.otherwise is None or not np.isnan(numbers).all():
+                words = self.say(each.claim), self.say(each.quantity)
+                yield measure(*words, numbers, declared.unit, each.null, each.side if each.claim else None)
+            elif each.otherwise:
+                yield unmeasured(each.claim, each.otherwise)
 
     @abstractmethod
     def panels(self, findings: Findings) -> Layout:
         """Return the lines of panels of the figure."""
 
-    @abstractmethod
     def title(self, findings: Findings) -> str:
         """Say what was found in a sentence, the title of the figure."""
+        return self.say(self.declared.finding, *(Estimate(each.estimate) for each in findings.measurements))
 
 
 def load_claim(declaration: Declaration) -> Claim:
     """Import the class that measures a claim."""
-    module = importlib.import_module(f"{__package__}.{declaration.name}")
-    return cast("Claim", getattr(module, declaration.measured_by)())
+    name = declaration.name.title().replace("_", "") + (_OF_CHECKPOINTS if declaration.of_checkpoints else "")
+    return cast("Claim", getattr(importlib.import_module(f"{__package__}.{declaration.name}"), name)())
 
 
 def measure_claim(name: str, inputs: Inputs, out: Path, figure: Path) -> None:
@@ -63,7 +86,8 @@ def measure_claim(name: str, inputs: Inputs, out: Path, figure: Path) -> None:
     findings = claim.measure(inputs)
     series = out.with_name(f"{out.name}.parquet")
     write_parquet(series, findings.series)
-    summary = Summary(title=declaration.title, method=claim.method, measurements=tuple(findings.measurements))
+    method, measurements = claim.say(declaration.method), tuple(findings.measurements)
+    summary = Summary(title=declaration.title, method=method, measurements=measurements)
     write_json(out.with_name(f"{out.name}.json"), summary.to_json())
     write_output_manifest("findings", out, (".json", ".parquet"), inputs.files(), {"claim": name})
     write_figure(name, lambda: draw_claim(claim, findings), figure, [series])

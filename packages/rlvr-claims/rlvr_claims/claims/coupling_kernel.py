@@ -1,6 +1,6 @@
 """Claim 2: through the output layer, uncertain occurrences of the same token move each other most."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from evals.core.random import generator_for
-from evals.tables.numbers import rounded
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import Findings, Measurement, by_unit, measure
+from rlvr_claims.claims.findings import Findings, by_name
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import SERIES, Estimates, Layout, Level, Panel, panel
 from rlvr_claims.measures import rank_correlation
@@ -46,36 +45,10 @@ class CouplingKernel(Claim):
             correlation = rank_correlation(first_order[moved].numpy(), joint[moved].numpy())
             yield {**snapshot.identity, "bin": "all", "pairs": "prediction", "kernel": correlation}
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        def values(bin_: str, pairs: str, factor: str) -> pd.Series:
-            return by_unit(series, factor, bin=bin_, pairs=pairs).dropna()
-
-        yield measure(
-            "Occurrences of the same token couple more than different tokens do",
-            "mean kernel over same-token less different-token pairs",
-            values("all", "same token", "kernel") - values("all", "different tokens", "kernel"),
-        )
-        yield measure(
-            "Of the same token, uncertain occurrences have the larger distribution factor",
-            f"mean distribution factor, both p in {_LOW} less both p in {_HIGH}",
-            values(_LOW, "same token", "distribution") - values(_HIGH, "same token", "distribution"),
-        )
-        yield measure(
-            "Different uncertain tokens push each other down",
-            f"mean kernel over different-token pairs, both p in {_LOW}",
-            values(_LOW, "different tokens", "kernel"),
-            direction="below",
-        )
-        yield measure(
-            "The representation factor is positive, so that the distribution factor decides the sign",
-            "mean representation factor over different-token pairs",
-            values("all", "different tokens", "representation"),
-        )
-        yield measure(
-            "The kernel predicts how a full update orders the tokens",
-            "rank correlation of its first-order displacement and that of full SGD",
-            values("all", "prediction", "kernel"),
-        )
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        factors = ("kernel", "distribution", "representation")
+        long = series.melt(["unit", "bin", "pairs"], factors, "factor").dropna()
+        return by_name(long, "factor", "bin", "pairs")
 
     def panels(self, findings: Findings) -> Layout:
         titles = {
@@ -85,8 +58,10 @@ class CouplingKernel(Claim):
         }
         bins = {name.replace(" to ", "\nto "): name for name in _BINS}
 
+        found = self.values(findings.series)
+
         def estimates(factor: str, pairs: str, *style: Any) -> Estimates:
-            values = {words: by_unit(findings.series, factor, pairs=pairs, bin=name) for words, name in bins.items()}
+            values = {words: found.get(f"{factor}, {name}, {pairs}", []) for words, name in bins.items()}
             return Estimates(values, *style)
 
         def of_factor(factor: str, title: str) -> Panel:
@@ -95,21 +70,6 @@ class CouplingKernel(Claim):
             return panel(title, same, other, Level(0), x="probability of both tokens", y="mean over pairs")
 
         return [[of_factor(factor, title) for factor, title in titles.items()]]
-
-    def title(self, findings: Findings) -> str:
-        same, confidence = findings.measurements[:2]
-        return (
-            f"Pairs of the same token couple by {rounded(same.estimate, '+.2g')} more than pairs of different tokens, "
-            f"and uncertain ones have a distribution factor larger by {rounded(confidence.estimate, '+.2g')}"
-        )
-
-    method = (
-        "Of each kept step at most 150 tokens were drawn from each bin of probability, and the kernel of the "
-        "language-model head (inner products of its gradients of two tokens' log-probabilities, in float64, over "
-        "the whole vocabulary) was taken over all pairs of a bin. The identity with autograd's gradients is a "
-        "test. The mean over all pairs weighs the bins alike, so it is no mean over the tokens of a batch, most of "
-        "which are nearly certain here."
-    )
 
 
 def _pair_rows(view: HeadView, name: str, chosen: Tensor) -> Iterator[dict[str, Any]]:

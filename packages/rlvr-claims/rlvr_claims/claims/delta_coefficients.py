@@ -1,7 +1,7 @@
 """Claim 7: DelTA's coefficients are high where tokens tell rewarded from punished rollouts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,13 @@ import pandas as pd
 
 from evals.grading import GradingPool
 from rlvr.tokens.table import CLASSES
+from rlvr_claims import counterfactual
 from rlvr_claims.claims.base import Need, lacking
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import NO_RESULTS, Findings, Measurement, beside, measure, points, select, unmeasured
+from rlvr_claims.claims.findings import Estimate, Findings, Measurement, by_name, measure, select, unmeasured
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, Estimates, Histogram, Layout, Level, Words, panel
-from rlvr_claims.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
+from rlvr_claims.counterfactual import SIDES
 from rlvr_claims.measures import FloatArray, rank_correlation
 from rlvr_claims.policy import PolicySnapshot
 
@@ -43,39 +44,8 @@ class DeltaCoefficients(Claim):
                 yield from value_rows(snapshot, pool)
                 print(f"{snapshot.unit}: valued", flush=True)
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        def values(quantity: str) -> pd.Series:
-            return series[series["quantity"] == quantity]["value"]
-
-        ends = f"share among the {_ENDS:.0%} of highest weight less that among the {_ENDS:.0%} of lowest"
-        correlation = "rank correlation of weight and"
-        results = values("enrichment result")
-        statement = "High coefficients stand on results, where rollouts part"
-        if results.notna().any():
-            yield measure(statement, f"results: {ends}", results)
-        else:
-            yield unmeasured(statement, NO_RESULTS)
-        yield measure(
-            "Low coefficients stand on format, which rollouts share",
-            f"format: {ends}",
-            values("enrichment format"),
-            direction="below",
-        )
-        yield measure("Coefficients go with uncertainty", f"{correlation} entropy", values("correlation with entropy"))
-        yield measure(
-            "High coefficients stand on tokens that are worth more, in rewarded rollouts",
-            f"{correlation} counterfactual value, rewarded rollouts",
-            values("correlation with value rewarded"),
-        )
-        yield measure(
-            "High coefficients stand on tokens that are worth less, in punished rollouts",
-            f"{correlation} counterfactual value, punished rollouts",
-            values("correlation with value punished"),
-            direction="below",
-        )
-        yield beside(f"{correlation} 1 - p", values("correlation with 1 - p"))
-        yield beside("mean weight of rewarded less that of punished rollouts", values("mean positive less negative"))
-        yield beside("standard deviation of the weights", values("deviation"))
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        return by_name(series, "quantity")
 
     def panels(self, findings: Findings) -> Layout:
         def values(quantity: str) -> pd.Series:
@@ -103,20 +73,8 @@ class DeltaCoefficients(Claim):
         ]
 
     def title(self, findings: Findings) -> str:
-        form, result = (
-            beside("", select(findings.series, quantity=f"enrichment {name}")["value"]) for name in ("format", "result")
-        )
-        sentence = f"Format makes up {points(form.estimate)} of DelTA's highest coefficients than of its lowest"
-        return f"{sentence}, results {points(result.estimate)}" if result.units else sentence
-
-    method = (
-        "The weights that DelTA gave each token (normalised to mean 1) at the kept steps of its runs, tokens of "
-        "advantage 0 aside. Tokens are classed by their place in a worked line: operands, operators, the result "
-        "after `=`, the answer in the box, and format. Counterfactual values are as in the claim about them, of up "
-        f"to {PLACES_PER_SIDE} tokens of either side with probability below {MAX_PROBABILITY:g} and {SAMPLES} "
-        "continuations with and without each; their sampling error makes these correlations smaller than those of "
-        "exact values would be. The rewards are means over the last ten rollout steps."
-    )
+        result = findings.measurements[0]
+        return super().title(findings) + (f", results {Estimate(result.estimate):points}" if result.units else "")
 
 
 def _selection(inputs: Inputs) -> Iterator[Measurement]:
@@ -170,7 +128,7 @@ def _rows(snapshot: PolicySnapshot) -> Iterator[dict[str, Any]]:
 
 def value_rows(snapshot: PolicySnapshot, pool: GradingPool) -> Iterator[dict[str, Any]]:
     """Correlate weight and counterfactual value on either side, and average values by thirds of the weight."""
-    valued = value_tokens(snapshot, pool)
+    valued = counterfactual.value_tokens(snapshot, pool)
     chosen = [row for row, _ in valued]
     weights, sides = (snapshot.column(name).numpy()[chosen] for name in ("weight", "side"))
     values = np.array([value.value for _, value in valued])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,13 +16,11 @@ from evals.core.manifest import write_output_manifest
 from evals.core.record import Record
 from evals.statistics.interval import t_interval
 from evals.tables.layout import Table, csv_text, markdown
-from evals.tables.numbers import rounded
+from evals.tables.numbers import NOTHING, rounded
+from rlvr_claims.claims.base import UPDATES, Direction
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported here", "contradicted here", "not distinguishable"
 NOT_MEASURED = "not measured"
-NO_RESULTS = "no token is of the class result"
-UPDATES = "updates (run, step)"
-"""The usual unit. An update moves its tokens together, so single tokens are no independent evidence."""
 TITLE = "The papers' claims on this study's model"
 EXPLANATION = (
     f'Verdicts are of the interval: `{SUPPORTED}` if it lies on the claim\'s side of "no effect", `{CONTRADICTED}` '
@@ -31,7 +29,6 @@ EXPLANATION = (
 )
 _HEADER = ("Claim", "Measured", "Estimate", "95 % interval", "No effect", "n", "Verdict")
 _VERDICTS = (SUPPORTED, CONTRADICTED, UNDECIDED)
-Direction = Literal["above", "below"]
 Number = Annotated[
     float,
     BeforeValidator(lambda value: math.nan if value is None else value),
@@ -61,11 +58,17 @@ class Measurement(Record):
         """The interval's answer to the statement; empty where nothing is claimed."""
         if self.direction is None:
             return NOT_MEASURED if self.statement else ""
-        sign = 1.0 if self.direction == "above" else -1.0
-        low, high = sorted((sign * (self.low - self.null), sign * (self.high - self.null)))
-        if math.isnan(low) or math.isnan(high):
-            return UNDECIDED
-        return SUPPORTED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
+        above, below = (SUPPORTED, CONTRADICTED) if self.direction == "above" else (CONTRADICTED, SUPPORTED)
+        return above if self.low > self.null else below if self.high < self.null else UNDECIDED
+
+
+class Estimate(float):
+    """A number in a sentence, without a minus before zero; formats are Python's, ``points`` (a share) and ``pp``."""
+
+    def __format__(self, form: str) -> str:
+        if form == "points":
+            return f"{abs(100 * self):.0f} points {'more' if self > 0 else 'less'}"
+        return rounded(100 * float(self), "+.0f") if form == "pp" else rounded(float(self), form)
 
 
 def measure(
@@ -95,9 +98,9 @@ def measure(
     )
 
 
-def beside(quantity: str, values: Iterable[float], unit: str = UPDATES, null: float = 0.0) -> Measurement:
+def beside(quantity: str, values: Iterable[float], unit: str = UPDATES) -> Measurement:
     """Return a measurement that nothing is claimed of."""
-    return measure("", quantity, values, unit, null, direction=None)
+    return measure("", quantity, values, unit, direction=None)
 
 
 def unmeasured(statement: str, because: str) -> Measurement:
@@ -127,9 +130,12 @@ def select(series: pd.DataFrame, **wanted: object) -> pd.DataFrame:
     return series
 
 
-def by_unit(series: pd.DataFrame, column: str = "value", **wanted: object) -> pd.Series:
-    """Return a column of the rows that :func:`select` chooses, by their unit."""
-    return select(series, **wanted).set_index("unit")[column]
+def by_name(series: pd.DataFrame, *names: str, value: str = "value", unit: str = "unit") -> dict[str, pd.Series]:
+    """Gather the numbers of each unit, by the cells of the columns ``names`` joined by commas."""
+    of_rows = series[list(names)].agg(", ".join, axis=1)
+    rows = pd.DataFrame({"name": of_rows, "unit": series[unit], "value": series[value]})
+    table = rows.drop_duplicates(["name", "unit"]).pivot(index="unit", columns="name", values="value")
+    return {str(name): numbers for name, numbers in table.reindex(rows["unit"].unique()).items()}
 
 
 class Summary(Record):
@@ -142,19 +148,12 @@ class Summary(Record):
     def table(self, number: int) -> Table:
         """Lay out every measurement of the claim, the ``number``-th."""
         rows = []
-        for measurement in self.measurements:
-            interval = (
-                f"[{_number(measurement.low)}, {_number(measurement.high)}]" if not math.isnan(measurement.low) else "–"
-            )
-            null = _number(measurement.null) if measurement.direction else "–"
-            numbers = (_number(measurement.estimate), interval, null, f"{measurement.units} {measurement.unit}")
-            rows.append((measurement.statement or "–", measurement.quantity, *numbers, measurement.verdict or "–"))
+        for each in self.measurements:
+            interval = f"[{_number(each.low)}, {_number(each.high)}]" if not math.isnan(each.low) else NOTHING
+            null = _number(each.null) if each.direction else NOTHING
+            numbers = (_number(each.estimate), interval, null, f"{each.units} {each.unit}")
+            rows.append((each.statement or NOTHING, each.quantity, *numbers, each.verdict or NOTHING))
         return Table("claim", f"{number}. {self.title}", _HEADER, tuple(rows))
-
-
-def points(difference: float) -> str:
-    """Return a difference of shares in words."""
-    return f"{abs(100 * difference):.0f} points {'more' if difference > 0 else 'less'}"
 
 
 def read_summaries(paths: Iterable[Path]) -> dict[str, Summary]:
@@ -189,30 +188,21 @@ def summary_table(claims: Collection[Summary], left_out: Sequence[str] = ()) -> 
 
     ``left_out`` are claims that were not measured, each with what it needs.
     """
-    verdicts = [[measurement.verdict for measurement in claim.measurements] for claim in claims]
-    counts = [[of_claim.count(verdict) for verdict in _VERDICTS] for of_claim in verdicts]
-    titles = [*(f"{number}. {claim.title}" for number, claim in enumerate(claims, start=1)), "All"]
-    totals = [sum(column) for column in zip(*counts, strict=True)]
-    rows = tuple((title, *map(str, of_claim)) for title, of_claim in zip(titles, [*counts, totals], strict=True))
-    against = [
-        measurement.statement
-        for of_claim in claims
-        for measurement in of_claim.measurements
-        if measurement.verdict == CONTRADICTED
-    ]
-    note = f"Contradicted here: {'; '.join(against) if against else 'none'}."
-    every = [measurement for of_claim in claims for measurement in of_claim.measurements]
-    lacking = [
-        f"{measurement.statement}: {measurement.quantity}"
-        for measurement in every
-        if measurement.verdict == NOT_MEASURED
-    ]
-    notes = (note, *(f"Not measured: {measurement}." for measurement in (*left_out, *lacking)))
-    return Table("verdicts", "Statements by verdict", ("Claim", *_VERDICTS), rows, notes)
+    every = [each for claim in claims for each in claim.measurements]
+    counted = [(f"{number}. {claim.title}", claim.measurements) for number, claim in enumerate(claims, start=1)]
+    rows = []
+    for title, measurements in (*counted, ("All", every)):
+        verdicts = [each.verdict for each in measurements]
+        rows.append((title, *(str(verdicts.count(verdict)) for verdict in _VERDICTS)))
+    against = [each.statement for each in every if each.verdict == CONTRADICTED]
+    missing = [f"{each.statement}: {each.quantity}" for each in every if each.verdict == NOT_MEASURED]
+    notes = [f"Contradicted here: {'; '.join(against) or 'none'}."]
+    notes += [f"Not measured: {measurement}." for measurement in (*left_out, *missing)]
+    return Table("verdicts", "Statements by verdict", ("Claim", *_VERDICTS), tuple(rows), tuple(notes))
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else rounded(value, ".3g")
+    return NOTHING if math.isnan(value) else rounded(value, ".3g")
 
 
 def _markdown_lines(table: Table) -> list[str]:

@@ -1,6 +1,6 @@
 """Claim 10: unlikely tokens have most of the gradient, whose size is 2 |A| (1 - p) in the logits (lemma 3.1)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import Findings, Measurement, beside, by_unit, measure, select
+from rlvr_claims.claims.findings import Findings, by_name, select
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, QUIET, SERIES, Layout, Means, panel
 from rlvr_claims.counterfactual import SIDES
@@ -31,24 +31,8 @@ class GradientMass(Claim):
             for quantity, place, value in shares(snapshot):
                 yield {**snapshot.identity, "quantity": quantity, "place": place, "value": value}
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        def unlikely(quantity: str) -> pd.Series:
-            return by_unit(series, quantity=f"unlikely, {quantity}")
-
-        for name, words in (("logits", "the gradient in the logits (L1)"), ("head", "the gradient of the head")):
-            yield measure(
-                f"Unlikely tokens have most of {words}",
-                f"share of tokens of probability below {UNLIKELY:g}",
-                unlikely(name),
-                null=0.5,
-            )
-            yield measure(
-                f"Unlikely tokens have more of {words} than of the tokens",
-                f"share of tokens of probability below {UNLIKELY:g}, less their share of the tokens",
-                unlikely(name) - unlikely("tokens"),
-            )
-        yield beside(f"share of the tokens of probability below {UNLIKELY:g}", unlikely("tokens"))
-        yield beside("share of punished rollouts in the gradient in the logits", by_unit(series, quantity="punished"))
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        return by_name(series[series["quantity"].str.startswith(("unlikely", "punished"))], "quantity")
 
     def panels(self, findings: Findings) -> Layout:
         def means(quantity: str, *style: Any) -> Means:
@@ -66,20 +50,6 @@ class GradientMass(Claim):
         )
         by_side = panel("Gradient in the logits by side", *sides, **words)
         return [[panel("Tokens and gradient by probability", *whole, **words), by_side]]
-
-    def title(self, findings: Findings) -> str:
-        first, tokens = findings.measurements[0], findings.measurements[4]
-        return (
-            f"Tokens of probability below {UNLIKELY:g} are {tokens.estimate:.0%} of the tokens and have "
-            f"{first.estimate:.0%} of the gradient in the logits"
-        )
-
-    method = (
-        "Of the tokens with an advantage other than 0 at each kept step, at ratio 1: the L1 norm of a token's gradient "
-        "with respect to the logits, 2 |A w| (1 - p), and the Frobenius norm of its gradient with respect to the "
-        "language-model head, |A w| |e_y - p| |h| / T. Shares are of the sums of these norms over the tokens, so "
-        "nothing cancels. Clipping is left out; the token table's gate says what it stops."
-    )
 
 
 def shares(snapshot: PolicySnapshot) -> Iterator[tuple[str, float, float]]:

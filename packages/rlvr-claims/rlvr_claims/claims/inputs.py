@@ -1,11 +1,13 @@
-"""The files that claims are measured on."""
+"""The files that claims are measured on; nothing is imported for them before it is read."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
+from typer import Option
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_parquet
@@ -13,12 +15,16 @@ from evals.core.manifest import verify_outputs
 from evals.core.record import read_rows
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
-from rlvr.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, read_comparison
 from rlvr_claims.claims.base import Declaration, Need
-from rlvr_claims.policy import PolicySnapshot, read_snapshots
-from rlvr_claims.probes import Probed, read_probes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rlvr_claims.policy import PolicySnapshot
+    from rlvr_claims.probes import Probed
 
 _LAST = 10  # rollout steps at the end of a run over which its reward and entropy are averaged; half of a shorter run
+_PROBLEMS_HELP = "number of problems of the benchmark to sample, from its first; default: all"
 
 
 @dataclass(frozen=True)
@@ -37,35 +43,36 @@ class RunMetrics:
 class Inputs:
     """The files that claims are measured on: what :class:`Need` describes.
 
-    ``tables`` and ``weighting_tables`` are directories of token tables, the comparisons those of comparisons of two
-    checkpoints; ``runs`` are ids. ``steps`` are the kept ones to measure, None for all; ``benchmark_problems`` is how
-    many problems of the benchmark are sampled, likewise.
+    Attributes:
+        tables: directories made by `replay`.
+        weighting_tables: as --tables, for runs of DelTA.
+        steps: rollout steps, from 1; default: all that were kept.
+        results: results/, where runs, samples and grades lie.
+        runs: further runs, whose metrics are read.
+        benchmarks: benchmarks whose evaluation is used.
+        comparison: directory made by `compare`, of any two checkpoints: for token_flipping and update_direction.
+        base_comparison: the same checkpoints compared on the base model's samples, --comparison on the trained one's:
+            adds what tells the two apart (update_direction).
     """
 
     tables: Sequence[Path] = ()
     weighting_tables: Sequence[Path] = ()
-    steps: Sequence[int] | None = None
+    steps: Sequence[int] = ()
     results: Path = Path("results")
     runs: Sequence[str] = ()
     benchmarks: Sequence[str] = ()
-    benchmark_problems: int | None = None
+    benchmark_problems: Annotated[int | None, Option(help=_PROBLEMS_HELP, min=1)] = None
     comparison: Path | None = None
     base_comparison: Path | None = None
 
     def check(self, claim: Declaration) -> None:
         """Raise InvalidInput if anything is missing that ``claim`` needs, or given that contradicts it."""
-        given = {
-            Need.TOKEN_TABLES: self.tables,
-            Need.WEIGHTING_TABLES: self.weighting_tables,
-            Need.COMPARED_RUNS: self.runs,
-            Need.BENCHMARK: self.benchmarks,
-            Need.COMPARISON: self.comparison,
-        }
-        if missing := [need.option for need, value in given.items() if need in claim.needs and not value]:
+        options = [need.option for need in Need if need in claim.needs and need.option]
+        if missing := [option for option in options if not getattr(self, option[2:].replace("-", "_"))]:
             raise InvalidInput(claim.name, "", f"lacks {', '.join(missing)}")
-        of_runs = {need.option: value for need, value in given.items() if need is not Need.COMPARISON}
-        for option, value in {**of_runs, "--steps": self.steps}.items():
-            if value and claim.of_checkpoints:
+        for name in ("tables", "weighting_tables", "runs", "benchmarks", "steps"):
+            if getattr(self, name) and claim.of_checkpoints:
+                option = f"--{name.replace('_', '-')}"
                 raise InvalidInput(option, "", "is for replayed runs", "with --tables")
         if self.base_comparison and Need.BASE_COMPARISON not in claim.uses:
             raise InvalidInput("--base-comparison", "", f"is given for {claim.name}", "update_direction --comparison")
@@ -81,12 +88,17 @@ class Inputs:
 
     def snapshots(self, need: Need = Need.TOKEN_TABLES) -> list[PolicySnapshot]:
         """Read the snapshots of ``tables`` or, for that need, of ``weighting_tables``."""
+        from rlvr_claims.policy import read_snapshots
+
         tables = self.weighting_tables if need is Need.WEIGHTING_TABLES else self.tables
         return [snapshot for directory in tables for snapshot in read_snapshots(directory, self.steps)]
 
     @property
     def probed(self) -> Iterator[tuple[PolicySnapshot, Probed]]:
         """The snapshots of ``tables`` with their probes."""
+        from rlvr_claims.policy import read_snapshots
+        from rlvr_claims.probes import read_probes
+
         for directory in self.tables:
             snapshots = read_snapshots(directory, self.steps)
             yield from zip(snapshots, read_probes(directory, snapshots), strict=True)
@@ -120,6 +132,8 @@ class Inputs:
 
 def _verified_tokens(directory: Path) -> tuple[pd.DataFrame, list[Any]]:
     """The numbers of a comparison, and the identity of its pair of models."""
+    from rlvr.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, read_comparison
+
     manifest = verify_outputs(directory / "manifest.json", COMPARISON_KIND)
     weights = [digest for name, digest in manifest.inputs.items() if name.endswith(".safetensors")]
     columns = [name for name in (*COMPARISON_COLUMNS, "reward") if name != "text"]

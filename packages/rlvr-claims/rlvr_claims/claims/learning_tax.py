@@ -14,8 +14,9 @@ from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.policy import load_policy
+from rlvr_claims.claims.base import Direction
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import Direction, Findings, Measurement, beside, measure, select, unmeasured
+from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select, unmeasured
 from rlvr_claims.claims.inputs import Inputs, RunMetrics
 from rlvr_claims.claims.panels import SERIES, Estimates, Layout, Means, Panel, panel
 from rlvr_claims.probes import log_probs_of
@@ -212,20 +213,6 @@ class LearningTax(Claim):
         drifts = select(findings.series, quantity="drift").groupby(_CONDITION)["value"].mean().sort_values()
         least, most = (f"{', '.join(drifts.index[end])} ({2 ** drifts.iloc[end]:.2f} nats)" for end in (0, -1))
         return f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
-
-    method = (
-        "Of every compared run: mean reward and entropy over the last ten rollout steps (half of a shorter run), "
-        "and how far the log-odds of format tokens (`=`, line ends, the box and its end) moved between base model "
-        "and final checkpoint, on the rollouts of the first step looked into. Of the right ones among these, "
-        "solutions, the log-probability of the whole response was compared as well. Reward at equal tokens is the mean "
-        "over the later half of the rollout steps that were paid by as many generated tokens as the cheapest run took "
-        "in all. A run that differs from another one in its number of steps alone is the beginning of it, and its "
-        "checkpoint is a point of that one's drift over training. A contrast is the mean over all pairs of runs that "
-        "differ in one thing and share objective, batching, learning rate and seed otherwise: a seed gives both runs "
-        "of a pair the same order of problems and nothing else. Its interval is over pairs, so it holds the spread "
-        "between objectives too; drifts are compared by their logarithm. With three seeds a condition only large "
-        "differences can be told apart."
-    )
 
 
 def solution_changes(before: Tensor, after: Tensor, rollout_of: Tensor, right: Tensor) -> Tensor:

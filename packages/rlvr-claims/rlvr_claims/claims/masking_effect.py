@@ -16,7 +16,7 @@ from torch import Tensor
 from evals.core.random import generator_for
 from rlvr.engines.local.policy import token_log_probs
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select
+from rlvr_claims.claims.findings import Findings, select
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import SERIES, Dots, Estimates, Layout, Level, Means, panel
 from rlvr_claims.measures import rank_correlation
@@ -30,7 +30,6 @@ _FROM, _TO = 4, 16  # sizes that are compared
 _PROGRESSIVE = ("random", "both")  # the sets that are masked progressively under full-parameter updates too
 _LOW_CONFIDENCE = 0.9  # probability below which a token is of low confidence
 _CANDIDATES, _FULL_CANDIDATES = 60, 10
-_UNIT = "updates (run, step) with candidates"
 _LINEAR_BELOW = 1e-3  # nats; effects are drawn on a scale that is logarithmic beyond
 _MODES = ("head only", "full parameters")
 Masked = tuple[str, int]  # name of a set, and the number of its tokens that are masked
@@ -68,37 +67,18 @@ class MaskingEffect(Claim):
                         numbers = {"masked": len(masked), "candidate": candidate, "effect": effect, "dose": dose}
                         yield {**snapshot.identity, "mode": mode, "set": key[0], **numbers}
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        progressive, series = series, select(series, masked=_SIZE)
-        means = series.assign(rate=series["effect"] > 0).groupby(["mode", "set", "unit"])[["rate", "effect"]].mean()
-
-        def of(mode: str, name: str, column: str = "rate") -> pd.Series:
-            return means.query("mode == @mode and set == @name").droplevel(["mode", "set"])[column]
-
-        for mode in _MODES:
-            statement = f"Uncertain occurrences of the same token boost a token more often than random ones do ({mode})"
-            rates = of(mode, "both") - of(mode, "random")
-            yield measure(statement, "boost rate, both less random", rates, _UNIT)
-            statement = f"Occurrences of the same token do so at any confidence ({mode})"
-            rates = of(mode, "same token") - of(mode, "random")
-            yield measure(statement, "boost rate, same token less random", rates, _UNIT)
-            boosts = of(mode, "both", "effect") - of(mode, "random", "effect")
-            yield measure(f"They boost it by more ({mode})", "mean boost in nats, both less random", boosts, _UNIT)
-        doses = [
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        of_size = select(series, masked=_SIZE)
+        means = of_size.assign(rate=of_size["effect"] > 0).groupby(["mode", "set", "unit"])[["rate", "effect"]].mean()
+        values: dict[str, Any] = {
+            f"{column}, {mode}, {name}": means[column].get((mode, name), pd.Series(dtype=float))
+            for column, mode, name in product(means, _MODES, SETS)
+        }
+        values["correlation"] = [
             rank_correlation(group["dose"].to_numpy(), group["effect"].to_numpy())
-            for _, group in series[series["mode"] == "full parameters"].groupby("unit")
+            for _, group in select(of_size, mode=_MODES[1]).groupby("unit")
         ]
-        statement = "The stronger the coupling, the larger the boost under the full update"
-        yield measure(statement, "rank correlation of dose (kernel) and effect, full parameters", doses, _UNIT)
-        for mode in _MODES:
-            yield measure(
-                f"The more uncertain occurrences of the same token are masked, the more of its boost goes ({mode})",
-                f"mean boost in nats, {_TO} masked less {_FROM} of them, candidates that have so many",
-                growth(select(progressive, mode=mode, set="both")),
-                _UNIT,
-            )
-        for mode, name in product(_MODES, SETS):
-            yield beside(f"boost rate, {name}, {mode}", of(mode, name), _UNIT, null=0.5)
+        return values | {f"growth, {mode}": growth(select(series, mode=mode, set="both")) for mode in _MODES}
 
     def panels(self, findings: Findings) -> Layout:
         measured = {measurement.quantity: measurement for measurement in findings.measurements}
@@ -128,26 +108,6 @@ class MaskingEffect(Claim):
                 panel("Progressive masking", *progressive, Level(0), **masked),
             ]
         ]
-
-    def title(self, findings: Findings) -> str:
-        measured = {measurement.quantity: measurement for measurement in findings.measurements}
-        both, chance = (measured[f"boost rate, {name}, full parameters"] for name in ("both", "random"))
-        return (
-            f"Masked sets of uncertain same tokens boosted {both.estimate:.0%} of the candidates under the full "
-            f"update, random sets {chance.estimate:.0%}"
-        )
-
-    method = (
-        f"Candidates are tokens of punished rollouts with probability below {_LOW_CONFIDENCE:g} (at most "
-        f"{_CANDIDATES} an update, {_FULL_CANDIDATES} of them for full-parameter updates). From the loss of one SGD "
-        f"step {_SIZE} tokens of rewarded rollouts were taken out: random ones, the candidate's own token at "
-        "any confidence, low-confidence ones of any token, or both. The effect is the candidate's log-probability "
-        "after the full step less that after the masked step, so a positive one means that the masked tokens "
-        "boosted it. Candidates for which a set could not be filled are left out, and updates without candidates "
-        "with them; which tokens the paper took as candidates is not known. Progressive masking takes the first 1, 2, "
-        f"4 ... {_SIZES[-1]} tokens of one random order of a set out, as far as it has so many; its "
-        "curve is of the candidates that have them all."
-    )
 
 
 def _candidates(snapshot: PolicySnapshot) -> dict[int, dict[Masked, Tensor]]:

@@ -1,16 +1,15 @@
 """Claim 4: the update of the output layer alone moves most tokens the way that the full update does."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from torch import Tensor
 
-from evals.tables.numbers import rounded
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import Direction, Findings, Measurement, measure, select
+from rlvr_claims.claims.findings import Findings, by_name, select
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import SERIES, Layout, Means, panel
 
@@ -33,17 +32,8 @@ class OutputLayerProxy(Claim):
                 agreement = sign_agreement(probed.displacements[first], probed.displacements[second], _THRESHOLD)
                 yield {**snapshot.identity, "pair": pair, **vars(agreement)}
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        claimed = (
-            "The output layer alone tells the direction that most tokens move in",
-            "It tells more than the shares of boosted tokens do",
-        )
-        for pair, rows in series.groupby("pair", sort=False):
-            most, more = claimed if pair == next(iter(_PAIRS)) else ("", "")
-            direction: Direction | None = "above" if most else None
-            excess = rows["observed"] - rows["expected"]
-            yield measure(most, f"sign agreement, {pair}", rows["observed"], null=0.5, direction=direction)
-            yield measure(more, f"sign agreement less chance agreement, {pair}", excess, direction=direction)
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        return by_name(series.melt(["unit", "pair"], ["observed", "expected"], "share"), "share", "pair")
 
     def panels(self, findings: Findings) -> Layout:
         marks = []
@@ -52,22 +42,6 @@ class OutputLayerProxy(Claim):
             marks.append(Means(rows, "step", "observed", colour, pair))
             marks.append(Means(rows, "step", "expected", colour, f"{pair}: by chance", "s", ":"))
         return [[panel("", *marks, x="rollout step", y="fraction of moved tokens", ylim=(0, 1))]]
-
-    def title(self, findings: Findings) -> str:
-        observed, excess = findings.measurements[:2]
-        return (
-            f"Output layer alone and full update agree on the direction of {observed.estimate:.0%} of the tokens, "
-            f"{rounded(100 * excess.estimate, '+.0f')} points beside chance"
-        )
-
-    method = (
-        "On the rollouts and the policy of each kept step, one step of plain SGD was made on all parameters, and "
-        "one of the same size on the language-model head alone (an embedding that is tied to it stayed). "
-        f"Counted are tokens that both move by more than {_THRESHOLD:g} nats. Chance agreement is that of two "
-        "updates with the same shares of boosted tokens. `First order` is the sum over the coupling kernel. The "
-        "run's own update is AdamW with its moments over all mini-batches, so it differs in more than the layers "
-        "that it moves."
-    )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.figures.style import MARKERS
-from evals.generation.backend import BackendSettings, load_backend
+from evals.generation.backend import Backend, BackendSettings, load_backend
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
@@ -125,12 +125,12 @@ class SamplingSettings(Claim):
         gains = [gain.estimate for gain in findings.measurements[: len(SETTINGS)]]
         return f"Training gains {100 * min(gains):.0f} to {100 * max(gains):.0f} points, by the sampling setting"
 
-    method = (
-        "Base model and final checkpoints of the kept runs answered the benchmark under four settings, "
-        f"{SAMPLES} samples a problem, with the same random numbers for every model and setting. Values are means over "
-        "runs, and the interval is over problems, so it holds no spread between seeds. The paper's four settings are "
-        "lost but for one, which is inferred (0.6 and 0.95); the other three are the training's own, what several of "
-        "the papers evaluate with, and a lower temperature alone."
+
+def load_local(models: Sequence[Checkpoint], run: LocalRun, sampling: SamplingParameters) -> Backend:
+    """Load the study's own sampler of one model, or of two that decode together, in float32 on the CPU."""
+    ends = list(end_tokens(models[0], run.prompt_form, run.chat_template_kwargs))
+    return load_backend(
+        "local", models, BackendSettings("float32", "cpu", models[0].context_length(None), ends, sampling)
     )
 
 
@@ -138,16 +138,8 @@ def accuracy_by_problem(
     checkpoint: Path, run: LocalRun, problems: Sequence[Problem], sampling: SamplingParameters, pool: GradingPool
 ) -> list[float]:
     """Return the share of right answers to each problem."""
-    model = Checkpoint(checkpoint)
-    settings = BackendSettings(
-        "float32",
-        "cpu",
-        model.context_length(None),
-        list(end_tokens(model, run.prompt_form, run.chat_template_kwargs)),
-        sampling,
-    )
-    requests = requests_for(run, problems, "settings")
-    responses = load_backend("local", [model], settings).generate(requests)
+    model, requests = Checkpoint(checkpoint), requests_for(run, problems, "settings")
+    responses = load_local([model], run, sampling).generate(requests)
     return accuracies(model.tokenizer, problems, requests, responses, pool)
 
 

@@ -5,14 +5,14 @@ probability by exp(step size x reward) and a constant, so to extrapolate is to t
 fall, and stays only where all responses have one reward.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select
+from rlvr_claims.claims.findings import Findings, by_name, select
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import SERIES, Layout, Level, Means, panel
 from rlvr_claims.measures import FloatArray
@@ -99,20 +99,10 @@ class TabularExtrapolation(Claim):
                     names = {"update": update, "extrapolated": way, "gamma": gamma}
                     yield {**snapshot.identity, **names, "gain": float(np.mean(gains)), "least": min(gains)}
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        for update in _UPDATES:
-            for way in (WHOLE, BY_TOKEN):
-                rows = select(series, update=update, extrapolated=way, gamma=_COMPARED_AT)
-                quantity = f"expected reward at gamma {_COMPARED_AT:g} less that of the trained policy"
-                if (update, way) == (NATURAL, WHOLE):
-                    yield measure(
-                        "Extrapolation of whole responses raises the expected reward (natural gradient)",
-                        quantity,
-                        rows["gain"],
-                    )
-                    yield beside("smallest gain of a prompt", rows["least"])
-                else:
-                    yield beside(f"{quantity} ({update}, {way})", rows["gain"])
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        rows = select(series, gamma=_COMPARED_AT)
+        least = select(rows, update=NATURAL, extrapolated=WHOLE)["least"]
+        return {"least": least, **by_name(rows, "update", "extrapolated", value="gain")}
 
     def panels(self, findings: Findings) -> Layout:
         marks = []
@@ -121,19 +111,6 @@ class TabularExtrapolation(Claim):
                 rows = select(findings.series, update=update, extrapolated=way)
                 marks.append(Means(rows, "gamma", "gain", colour, f"{update}, {way}", marker, line))
         return [[panel("Past the trained policy", *marks, Level(0), x="gamma", y="gain in expected reward")]]
-
-    def title(self, findings: Findings) -> str:
-        gained = findings.measurements[0].estimate
-        return f"Extrapolation by gamma {_COMPARED_AT:g} gains {gained:.3f} expected reward after natural gradients"
-
-    method = (
-        "The different responses to a prompt at a kept step are the arms of a tabular softmax policy, which begins "
-        "with their probabilities under the run's policy, made to sum to 1. Prompts whose responses all have one "
-        f"reward are left out. The table was trained by {_STEPS} exact steps of size {_STEP_SIZE:g}, and expectations "
-        "are sums over all arms: nothing is sampled. Extrapolation of whole responses is the theorem's; token by token "
-        "it is what decoding does, of which the theorem says nothing, as of plain policy gradients. The theorem is "
-        "given here in our words: the updates are natural gradients of the logits."
-    )
 
 
 def arms_of(snapshot: PolicySnapshot) -> list[tuple[Responses, FloatArray, FloatArray]]:

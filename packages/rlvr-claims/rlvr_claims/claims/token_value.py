@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from evals.grading import GradingPool
-from evals.tables.numbers import rounded
 from rlvr.methods.method import compose
+from rlvr_claims import counterfactual
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select
+from rlvr_claims.claims.findings import Findings, select
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, SERIES, Estimates, Layout, Level, Means, Panel, panel
-from rlvr_claims.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
+from rlvr_claims.counterfactual import SIDES
 from rlvr_claims.policy import PolicySnapshot, numbers_within_groups
 from rlvr_claims.probes import Probed, ascend, log_probs_of, restored, score_gradient, stepped
 
@@ -106,7 +106,6 @@ _THRESHOLD = 1e-5
 _TOP_ENTROPY = 0.4
 _TOP_ENTROPIES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 _MOST_VALUED = 0.25
-_COMPARED_AFTER = 4
 
 
 class TokenValue(Claim):
@@ -118,7 +117,7 @@ class TokenValue(Claim):
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         with GradingPool(workers=1) as pool:
             for snapshot, probed in inputs.probed:
-                valued = value_tokens(snapshot, pool)
+                valued = counterfactual.value_tokens(snapshot, pool)
                 compositions = compositions_of(snapshot)
                 moved = all_displacements(snapshot, probed, compositions) if valued else {}
                 for token, value in valued:
@@ -135,85 +134,25 @@ class TokenValue(Claim):
                     }
                 print(f"{snapshot.unit}: valued", flush=True)
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
         ranks = series.groupby("unit")["entropy"].rank(pct=True, ascending=False)
         top, rest = series[ranks <= _TOP_ENTROPY], series[ranks > _TOP_ENTROPY]
         comparable = top["unit"].nunique() == rest["unit"].nunique()
-        difference = "gap in value, boosted less suppressed"
-        for side, name in SIDES.items():
-            yield measure(
-                f"Boosted tokens are worth more than suppressed ones in {name} rollouts",
-                f"{difference}, {name} rollouts, as trained (accuracy)",
-                _gaps(series[series["side"] == side], "as_trained"),
-            )
-        yield measure(
-            "The gap is larger among the uncertain",
-            f"{difference}, top {_TOP_ENTROPY:.0%} by entropy less the rest, as trained",
-            _gaps(top, "as_trained") - _gaps(rest, "as_trained") if comparable else [],
-        )
-        peak = gaps_of_top(series, _TOP_ENTROPY)
-        peak, joint, smallest = gaps_of_top(series, _TOP_ENTROPY), _gaps(series, "joint"), OF_BATCHES[0]
-        top_words, part = f"top {_TOP_ENTROPY:.0%} by entropy", f"1/{PARTS_OF_BATCH[0]} of them"
-        of_group, repeated = f"group_of_{GROUP_SIZES[0]}", f"repeated_{_COMPARED_AFTER}"
-        for statement, quantity, treated, control in (
-            (
-                f"The gap is larger in the {top_words} than at their most uncertain end",
-                f"{difference}, {top_words} less top 10%, as trained",
-                peak,
-                gaps_of_top(series, 0.1),
-            ),
-            (
-                f"The gap is larger in the {top_words} than over all",
-                f"{difference}, {top_words} less top 100%, as trained",
-                peak,
-                gaps_of_top(series, 1.0),
-            ),
-            (
-                "The gap grows with the number of prompts in a batch",
-                f"{difference}, one SGD step on all prompts less one on {part}",
-                joint,
-                _gaps(series, smallest),
-            ),
-            (
-                "Larger batches boost more of the most valued tokens",
-                f"share boosted of the top {_MOST_VALUED:.0%} by value, all prompts less {part}, one SGD step",
-                shares_boosted(series, "joint"),
-                shares_boosted(series, smallest),
-            ),
-            *(
-                (
-                    f"The gap is smaller where rewards are {name}",
-                    f"{difference}, one SGD step on groups of {name} rewards less one on balanced groups",
-                    _gaps_of_composition(series, name),
-                    _gaps_of_composition(series, "balanced"),
-                )
-                for name in ("sparse", "saturated")
-            ),
-            (
-                "The gap grows with the number of rollouts in a group",
-                f"{difference}, groups of all rollouts less groups of {GROUP_SIZES[0]}, one SGD step",
-                joint,
-                _gaps(series, of_group),
-            ),
-            (
-                "The gap grows over repeated updates on one batch",
-                f"{difference}, {_COMPARED_AFTER} SGD steps less one",
-                _gaps(series, repeated),
-                joint,
-            ),
-        ):
-            yield measure(
-                statement, quantity, treated - control, direction="below" if "smaller" in statement else "above"
-            )
-        yield beside(
-            f"mean standard error of one token's value, {SAMPLES} continuations on either side",
-            series.groupby("unit")["standard_error"].mean(),
-        )
-        yield beside(
-            "standard error of one update's gap, as trained, from sampled continuations alone",
-            [sampling_error(rows, "as_trained") for _, rows in series.groupby("unit")],
-        )
-        yield beside(f"{difference}, as trained, all tokens", _gaps(series, "as_trained"))
+        by_unit = series.groupby("unit")
+        return {
+            **{name: _gaps(series[series["side"] == side], "as_trained") for side, name in SIDES.items()},
+            "uncertain": _gaps(top, "as_trained") if comparable else np.array([]),
+            "certain": _gaps(rest, "as_trained") if comparable else np.array([]),
+            "peak": gaps_of_top(series, _TOP_ENTROPY),
+            "most uncertain": gaps_of_top(series, 0.1),
+            "all of top": gaps_of_top(series, 1.0),
+            **{update: _gaps(series, update) for update in UPDATES},
+            "share boosted, joint": shares_boosted(series, "joint"),
+            "share boosted, part": shares_boosted(series, OF_BATCHES[0]),
+            **{name: _gaps_of_composition(series, name) for name in COMPOSITIONS},
+            "standard error": by_unit["standard_error"].mean(),
+            "standard error of the gap": [sampling_error(rows, "as_trained") for _, rows in by_unit],
+        }
 
     def panels(self, findings: Findings) -> Layout:
         series, moved = findings.series, list[Estimates]()
@@ -243,30 +182,6 @@ class TokenValue(Claim):
                 gaps("Gap over repeated updates", "SGD steps on one batch", {"1": every} | repeats),
             ],
         ]
-
-    def title(self, findings: Findings) -> str:
-        rewarded, punished = findings.measurements[:2]
-        return (
-            f"Boosted tokens are worth {rounded(rewarded.estimate, '+.2f')} more accuracy than suppressed ones in "
-            f"rewarded rollouts, {rounded(punished.estimate, '+.2f')} in punished ones"
-        )
-
-    method = (
-        f"Of each kept step up to {PLACES_PER_SIDE} tokens of either side with probability below "
-        f"{MAX_PROBABILITY:g} were drawn. From each, {SAMPLES} continuations were sampled after the token and "
-        f"{SAMPLES} before it, graded by the training's grader; the token's value is the difference of the two "
-        "accuracies over one minus its probability, hence against its alternatives. Tokens count as boosted or "
-        f"suppressed beyond {_THRESHOLD:g} nats under the run's own update. The gap's interval is over updates and "
-        "so holds the sampling error of the values. The budget: the standard error of a value is at most sqrt(1 / "
-        "2N) / (1 - p) with N continuations on either side; the last rows say what it was, what of it is left in "
-        "the gap of one update, and the gap itself. For smaller groups the advantages were computed anew from the "
-        "first rollouts of each group, and one SGD step was made of the size of the joint probe; for repeated "
-        "updates such steps were made on one batch. For smaller batches the prompts were cut in order into equal "
-        "parts, each made its own step on its own token mean, and every token counts under that of its part; so it is "
-        f"with groups by their rewards: sparse up to {SPARSE_UP_TO:.0%} right, saturated from {SATURATED_FROM:.0%}, "
-        "and balanced between. Entropy ranks the valued tokens of an update, whose most certain ones are left out, "
-        "so the top 100% here are fewer than all tokens."
-    )
 
 
 def gap(rows: pd.DataFrame, update: str) -> float:

@@ -15,26 +15,23 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.figures.style import MARKERS
-from evals.generation.backend import BackendSettings, load_backend
-from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.generation.request import Response
 from evals.grading import GradingPool
 from rlvr.engines.local.policy import TokenBatch, load_policy
 from rlvr_claims.claims.claim import Claim
-from rlvr_claims.claims.findings import Findings, Measurement, beside, measure, select
+from rlvr_claims.claims.findings import Findings, select
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.panels import NEGATIVE, POSITIVE, SERIES, Histogram, Layout, Level, Means, Panel, panel
-from rlvr_claims.claims.sampling_settings import SAMPLES, accuracies, requests_for
+from rlvr_claims.claims.sampling_settings import SAMPLES, accuracies, load_local, requests_for
 from rlvr_claims.compare import ModelPair
 from rlvr_claims.decoding.draw import PairDraw
 from rlvr_claims.decoding.settings import DRIVERS, Decoding
 from rlvr_claims.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
-from rlvr_claims.settings import Criterion
+from rlvr_claims.settings import USUAL, Criterion
 
 _COMPARED_AT = 0.03
 """The fraction of tokens replaced at which criteria are compared: small enough that the choice of tokens matters."""
-_UNIT = "problems"
 _OVER_LINES: dict[str, Any] = {"fontsize": 7, "frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 
 
@@ -51,30 +48,15 @@ class UpdateDirection(Claim):
                     yield {"run": run.run, **row}
                 print(f"{run.run}: compared with its base model", flush=True)
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        def replaced_by(criterion: Criterion) -> pd.Series:
-            return by_problem(series, "accuracy replaced", criterion=criterion, fraction=_COMPARED_AT)
-
-        by_difference = replaced_by("log_prob_difference")
-        at = f"accuracy at {_COMPARED_AT:.0%} replaced"
-        yield from _direction_measurements(series)
-        for criterion in CRITERIA[1:]:
-            yield measure(
-                f"Replacing by the log-prob difference gains more than by {criterion}",
-                f"{at}, log_prob_difference less {criterion}",
-                by_difference - replaced_by(criterion),
-                _UNIT,
-            )
-        for name in ("base", "trained"):
-            yield beside(f"accuracy of the {name} model alone", by_problem(series, f"accuracy {name}"), _UNIT)
-        yield beside(f"{at} by the log-prob difference", by_difference, _UNIT)
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        return _by_name(series)
 
     def panels(self, findings: Findings) -> Layout:
         series = findings.series
         replaced = select(series, quantity="accuracy replaced")
         means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
         curves, levels = list[Means](), list[Level]()
-        for criterion, colour, marker in zip(CRITERIA, SERIES, MARKERS, strict=False):
+        for criterion, colour, marker in zip(USUAL, SERIES, MARKERS, strict=False):
             rows = select(means, criterion=criterion)
             rows = rows.assign(replaced=rows.groupby("fraction")["replaced"].transform("mean"))
             curves.append(Means(rows, "replaced", "value", colour, criterion.replace("_", " "), marker))
@@ -85,24 +67,6 @@ class UpdateDirection(Claim):
         differences, spread, relation = _direction_panels(series)
         return [[differences, spread], [relation, panel("Base model with tokens replaced", *curves, *levels, **axes)]]
 
-    def title(self, findings: Findings) -> str:
-        base, trained, by_difference = (measurement.estimate for measurement in findings.measurements[-3:])
-        return (
-            f"Replacing {_COMPARED_AT:.0%} of the base model's tokens by the log-prob difference gives "
-            f"{by_difference:.2f} accuracy; base model {base:.2f}, trained model {trained:.2f}"
-        )
-
-    method = (
-        f"Base model and final checkpoint of each run answered the benchmark, {SAMPLES} samples a problem, and both "
-        "models gave every token of both models' responses a log-probability, an entropy and the KL divergence "
-        "between their distributions, over the whole vocabulary. Then the base model decoded, and where a "
-        "criterion fired the trained model drew the token again. Thresholds are quantiles of the criterion on the "
-        "base model's own responses to the same problems, so that each criterion replaces about the same fraction; "
-        "the figure shows the fraction that it did replace. No threshold was chosen by accuracy. Values are means "
-        "over runs, the interval is over problems, so it holds no spread between seeds. The lemma on gradient "
-        "norms is a test."
-    )
-
 
 class UpdateDirectionOfCheckpoints(Claim):
     """The update direction between any two checkpoints, on the tokens of given responses, without replacement."""
@@ -112,59 +76,19 @@ class UpdateDirectionOfCheckpoints(Claim):
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         return direction_rows(inputs.compared_tokens())
 
-    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
-        return _direction_measurements(series)
+    def values(self, series: pd.DataFrame) -> Mapping[Any, Any]:
+        return _by_name(series)
 
     def panels(self, findings: Findings) -> Layout:
         return [_direction_panels(findings.series)]
 
-    def title(self, findings: Findings) -> str:
-        moved, correlation = findings.measurements[:2]
-        return (
-            f"{moved.estimate:.0%} of the tokens moved by more than {MOVED:g} nats; how far a token moved and its "
-            f"probability have a rank correlation of {correlation.estimate:.2f}"
-        )
 
-    method = (
-        "Two checkpoints read the same responses and gave every token a log-probability, an entropy and the KL "
-        "divergence between their distributions; where the base model's own responses were compared too, both are "
-        "pooled, and what tells them apart is measured. The interval is over problems: it holds the spread between "
-        "problems and none between trainings, of which a pair is one. Selective replacement, which needs both "
-        "models to sample, is not part of this; decoding with two models makes its curves for the same "
-        "pair."
-    )
-
-
-def by_problem(series: pd.DataFrame, quantity: str, **wanted: object) -> pd.Series:
-    """Average a quantity for each problem, of the rows that have the ``wanted`` values."""
-    return select(series, quantity=quantity, **wanted).groupby("problem")["value"].mean()
-
-
-def _direction_measurements(series: pd.DataFrame) -> Iterator[Measurement]:
-    """Few tokens move, unlikely ones most, and where both models' responses are there, the direction separates them."""
-    difference = by_problem(series, "separation difference")
-    yield measure(
-        "Training leaves most tokens where they are",
-        f"fraction of tokens moved by more than {MOVED:g} nats",
-        by_problem(series, "moved fraction"),
-        _UNIT,
-        null=0.5,
-        direction="below",
-    )
-    yield measure(
-        "Unlikely tokens move most",
-        "rank correlation of |log-prob difference| and the base model's probability",
-        by_problem(series, "correlation with probability"),
-        _UNIT,
-        direction="below",
-    )
-    for name in ("KL", "entropy") if len(difference) else ():
-        yield measure(
-            f"The direction tells the two models' responses apart better than {name}",
-            f"|AUC - 1/2| of the log-prob difference less that of {name}",
-            difference - by_problem(series, f"separation {name}"),
-            _UNIT,
-        )
+def _by_name(series: pd.DataFrame) -> dict[str, pd.Series]:
+    """Each quantity by problem, its mean over runs; of replacement at the fraction compared, by criterion."""
+    replaced = select(series, quantity="accuracy replaced", fraction=_COMPARED_AT)
+    alone = series[(series["problem"] != "") & (series["criterion"] == "")]
+    names = [*alone.groupby("quantity"), *((f"replaced {name}", rows) for name, rows in replaced.groupby("criterion"))]
+    return {str(name): rows.groupby("problem")["value"].mean() for name, rows in names}
 
 
 def _direction_panels(series: pd.DataFrame) -> list[Panel]:
@@ -193,7 +117,6 @@ def _direction_panels(series: pd.DataFrame) -> list[Panel]:
 
 
 FRACTIONS = (0.01, 0.03, 0.1, 0.3)
-CRITERIA: tuple[Criterion, ...] = ("log_prob_difference", "kl_trained_base", "entropy", "assistant_entropy", "random")
 _PROBABILITY_BINS = 10
 _HISTOGRAMS = {
     "difference": np.linspace(-3, 3, 61),
@@ -217,14 +140,7 @@ def benchmark_rows(
     problem_of = [problem for problem in problems for _ in range(SAMPLES)]
     pair = Checkpoint(base), Checkpoint(trained)
     sampling = SamplingParameters(max_new_tokens=training.max_new_tokens, temperature=training.temperature)
-    settings = BackendSettings(
-        "float32",
-        "cpu",
-        pair[0].context_length(None),
-        list(end_tokens(pair[0], run.prompt_form, run.chat_template_kwargs)),
-        sampling,
-    )
-    backend = load_backend("local", pair, settings)
+    backend = load_local(pair, run, sampling)
     policies = [load_policy(response, "cpu") for response in pair]
     models = ModelPair(policies[0], policies[1], training.temperature)
 
@@ -232,8 +148,8 @@ def benchmark_rows(
         return backend.generate(requests, partial(PairDraw, decoding, sampling))
 
     def by_problem(responses: Sequence[Response]) -> Iterator[tuple[str, float]]:
-        for problem, mean in zip(problems, accuracies(tokenizer, problems, requests, responses, pool), strict=True):
-            yield str(problem.id), mean
+        shares = accuracies(tokenizer, problems, requests, responses, pool)
+        return zip((str(problem.id) for problem in problems), shares, strict=True)
 
     def tokens_of(responses: Sequence[Response]) -> pd.DataFrame:
         batch = TokenBatch(
@@ -249,7 +165,7 @@ def benchmark_rows(
             yield _row(f"accuracy {name}", value, problem)
     tokens: dict[str, pd.DataFrame] = {name: tokens_of(responses) for name, responses in alone.items()}
     yield from direction_rows(tokens)
-    for criterion, fraction in product(CRITERIA, FRACTIONS):
+    for criterion, fraction in product(USUAL, FRACTIONS):
         tau = _threshold(criterion, tokens["base"], fraction)
         made = sample(Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau))
         replaced = sum(response.replaced or 0 for response in made) / sum(len(response.tokens) for response in made)

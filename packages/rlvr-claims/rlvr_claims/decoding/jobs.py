@@ -1,13 +1,12 @@
 """The long jobs of decoding. Code paths of arithmetic are chosen before numpy and torch are imported."""
 
-import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from evals.core.errors import InvalidInput
-from evals.core.files import read_jsonl, sha256_file
+from evals.core.files import read_jsonl, sha256_file, write_json
 from evals.core.manifest import verify_outputs
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.generation.settings import EvaluationSettings
@@ -25,25 +24,17 @@ def sweep(
     kind: str,
     out: Path,
 ) -> None:
-    """Sample and grade the ways of decoding of a grid, what is missing of them.
+    """Sample and grade the ways of decoding of a grid, what is missing of them, into ``out``.
 
-    Args:
-        models: directories of the base and of the trained model.
-        problems: directory of the problems that thresholds are chosen on.
-        sampling: settings of the models.
-        benchmark: those of the problems.
-        machine: where it is done.
-        grid: the ways of decoding.
-        kind: how answers are read.
-        out: directory of ``sweep.json``.
+    ``models`` are directories of the base and of the trained model, ``problems`` is that of the problems that
+    thresholds are chosen on, with settings of their own in ``benchmark``; ``kind`` is how answers are read.
     """
     settings = EvaluationSettings.of(sampling, benchmark, machine)
     settings.choose_code_paths()
     from evals.core.single_writer import single_writer
     from evals.grading.pool import GradingPool
     from evals.grading.verdict import Kind
-    from rlvr_claims.decoding.pair import read_pair
-    from rlvr_claims.decoding.sweep import sample_grid
+    from rlvr_claims.decoding.sweep import read_pair, sample_grid
 
     with single_writer(out / ".writer", "sweeps into this directory"), GradingPool(1) as pool:
         sample_grid(read_pair(*models, settings.dtype), problems, settings, grid, Kind(kind), pool, out)
@@ -57,67 +48,27 @@ def decode(
     decoding: Decoding | tuple[Path, str],
     out: Path,
 ) -> None:
-    """Sample two models together on benchmarks, what is missing of it.
+    """Sample two models together on benchmarks, what is missing of it, each into a directory of its name in ``out``.
 
-    Args:
-        models: directories of the base and of the trained model.
-        sampling: settings of the models.
-        benchmarks: directory of problems -> settings of its own.
-        machine: where it is done.
-        decoding: the way of decoding; or the file of chosen ones and a scheme, for a run of the sweeps.
-        out: gets a directory for each benchmark.
+    ``benchmarks`` is directory of problems -> settings of its own; ``decoding`` the way of decoding, or for a run of
+    the sweeps the file of chosen ones and a scheme.
     """
     settings = {problems: EvaluationSettings.of(sampling, own, machine) for problems, own in benchmarks.items()}
     first = next(iter(settings.values()))
     first.choose_code_paths()
     from evals.generation.evaluate import sample_benchmarks
-    from rlvr_claims.decoding.pair import identities, pair_draw, read_pair
+    from rlvr_claims.decoding.draw import PairDraw
     from rlvr_claims.decoding.settings import chosen_decoding
+    from rlvr_claims.decoding.sweep import identities, read_pair
 
     way = decoding if isinstance(decoding, Decoding) else chosen_decoding(*decoding, models[1].name)
     pair = read_pair(*models, first.dtype)
     parameters = {**identities(pair), "decoding": way.to_json()}
-    sample_benchmarks(pair, settings, out, partial(pair_draw, way, first), parameters)
-
-
-def grade(
-    samples: Path, problems: Path, kinds: Mapping[str, str], verifiers: Mapping[str, Path], workers: int, out: Path
-) -> None:
-    """Grade and audit samples on several benchmarks, each in a directory of its name.
-
-    Args:
-        samples: directory of the samples.
-        problems: directory of the problem sets.
-        kinds: benchmark -> how its responses are read.
-        verifiers: benchmark -> a user's function that grades it.
-        workers: processes that grade.
-        out: directory of the grades.
-    """
-    from evals.audit.run import SecondGrader, write_audit
-    from evals.core.single_writer import single_writer
-    from evals.grading.grade_file import grade_file
-    from evals.grading.pool import GradingPool
-
-    with ExitStack() as held:
-        held.enter_context(single_writer(out / ".writer", "grades into this directory"))
-        second = held.enter_context(SecondGrader(workers))
-        pools: dict[Path | None, GradingPool] = {}
-        for name, kind in kinds.items():
-            verifier, texts = verifiers.get(name), problems / name / "problems.jsonl"
-            if verifier not in pools:
-                pools[verifier] = held.enter_context(GradingPool(workers, verifier=verifier))
-            reasons = grade_file(samples / name / "samples.jsonl", texts, out / name, pools[verifier], kind)
-            write_audit(samples / name, out / name, texts, out / name / "audit.json", second)
-            print(f"{out / name}: {reasons.total()} samples graded", file=sys.stderr)
+    sample_benchmarks(pair, settings, out, partial(PairDraw, way, first), parameters)
 
 
 def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
-    """Take the first problems of a benchmark as a set of their own, such as one to choose settings on.
-
-    Args:
-        benchmark: directory of the benchmark's problems.
-        count: how many; default: all.
-    """
+    """Take the first ``count`` problems of a benchmark, or all, as a set of their own to choose settings on."""
     manifest, path = verify_outputs(benchmark / "manifest.json", "problems"), benchmark / "problems.jsonl"
     if manifest.parameters.get("gated", False) or len(manifest.outputs) > 1:
         complaint = "is gated" if manifest.parameters.get("gated", False) else "has tests beside its problems"
@@ -128,3 +79,20 @@ def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
     taken, source = rows[:count], sha256_file(path)
     content = {"name": out.name, "taken_from": source, "count": len(taken)}
     write_problem_set(out, taken, content, {str(path): source}, {"rows": len(taken)})
+
+
+def compare_decoded(
+    runs: Sequence[Mapping[str, Any]], grades: Mapping[str, Sequence[Path]], settings: Mapping[str, Any], out: Path
+) -> None:
+    """Score and compare base models, trained models, and both together; the run sheet and scores lie beside ``out``.
+
+    ``grades`` is benchmark -> directories of the grades of all ``runs``, the rows of the sheet.
+    """
+    from evals.scores.comparison import compare_study
+    from evals.scores.score import write_scores
+
+    sheet, scores = out.with_name("runs.json"), {name: out.with_name("scores") / f"{name}.json" for name in grades}
+    write_json(sheet, runs)
+    for name, path in scores.items():
+        write_scores(name, grades[name], sheet, path, Path(f"results/problems/{name}/disjoint.json"))
+    compare_study(list(scores.values()), [], settings, None, out)

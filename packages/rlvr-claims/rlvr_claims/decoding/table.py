@@ -12,7 +12,7 @@ from evals.core.record import read_rows
 from evals.core.records import BASE, Condition, Sample
 from evals.results import Results
 from evals.statistics.average import Average
-from evals.tables import layout, numbers
+from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame
 from evals.tables.main import average_text, by_benchmark_table, compared_columns, difference_text
 from rlvr_claims.decoding import SCHEMES
@@ -45,12 +45,6 @@ class DecodingRow:
         if self.choice is None or scheme_in(self.condition.method) == "replacement":
             return numbers.NOTHING
         return f"{self.choice.gamma:g}"
-
-
-def write_table(results: Results, chosen: Path, samples: Path, notes: Sequence[str], out: Path) -> None:
-    """Write base, trained and both together, compared."""
-    tables, frame, files = decoding_tables(results, chosen, samples, notes)
-    layout.write_table(out, tables, frame, [*results.sources, chosen, *files], {"notes": list(notes)})
 
 
 def decoding_tables(

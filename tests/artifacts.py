@@ -1,0 +1,29 @@
+"""Files with the manifest that a stage would write beside them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evals.core.files import fingerprint, sha256_file, write_jsonl
+from evals.core.manifest import Manifest, hash_files
+
+
+def vouch_for(
+    path: Path,
+    kind: str,
+    manifest: Path | None = None,
+    parameters: Mapping[str, Any] = {},
+    identity: str = "",
+    inputs: Iterable[Path] = (),
+) -> Path:
+    """Write the manifest of one file, by default manifest.json beside it; return the directory of the file."""
+    outputs, made_from = hash_files(path.parent, path), {str(file): sha256_file(file) for file in inputs}
+    identity = identity or fingerprint({"parameters": dict(parameters), "outputs": outputs})
+    Manifest(kind, made_from, outputs, parameters, identity).write(manifest or path.with_name("manifest.json"))
+    return path.parent
+
+
+def write_rows(path: Path, kind: str, rows: Iterable[Mapping[str, Any]], *inputs: Path) -> Path:
+    """Write JSON lines, made from the files ``inputs``, with their manifest; return the directory of both."""
+    write_jsonl(path, rows)
+    return vouch_for(path, kind, inputs=inputs)
