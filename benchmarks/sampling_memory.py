@@ -20,11 +20,10 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
-from evals.generation.backend import Backend
+from evals.generation.backend import Backend, Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_plan
 from evals.generation.plan import SamplePlan
-from evals.generation.request import Request, Response
 from evals.generation.settings import EvaluationSettings
 
 

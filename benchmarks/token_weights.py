@@ -20,9 +20,15 @@ import torch
 from torch import Tensor
 
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.token_weights.base import TokenWeights
 from rlvr.methods.token_weights.delta import DelTA, LambdaSelection, WithinSide
-from rlvr.methods.token_weights.token_rules import Dominate, ForkingTokens, LowProbability, Perplexity, RandomLambda
+from rlvr.methods.token_weights.token_rules import (
+    Dominate,
+    ForkingTokens,
+    LowProbability,
+    Perplexity,
+    RandomLambda,
+    TokenWeights,
+)
 
 WEIGHTINGS: dict[str, TokenWeights] = {
     "delta": DelTA(),

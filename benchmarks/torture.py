@@ -33,7 +33,7 @@ import psutil
 
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_bytes, sha256_file, write_json
-from evals.trace.directory import verify
+from evals.trace.commands import verify
 from rlvr.study.launch import HELD_BY
 
 REPOSITORY = Path(__file__).resolve().parents[1]

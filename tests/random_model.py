@@ -4,8 +4,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
+from rlvr.base_model.train import build_tokenizer, initial_model
 from rlvr.runs.state import save_checkpoint
 
 ARCHITECTURE = {

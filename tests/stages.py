@@ -51,7 +51,7 @@ def grade(
 
 def audit(samples: Path, grades: Path, problems: Path, out: Path, share: float = 1.0) -> None:
     """Audit a directory of grades."""
-    from evals.audit.run import SecondGrader, write_audit
+    from evals.audit.grade import SecondGrader, write_audit
 
     with SecondGrader(1) as second:
         write_audit(samples, grades, problems, out, second, share)

@@ -15,7 +15,7 @@ from evals.generation.architecture import DecoderConfig
 from evals.generation.checkpoint import import_model
 from evals.grading.verdict import Reason, Verdict
 from evals.problems.arithmetic import write_problems
-from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.train import build_tokenizer
 from rlvr.methods.components import composition
 from rlvr.study.catalogue import load_catalogue, resolve_method
 

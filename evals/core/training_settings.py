@@ -117,7 +117,9 @@ class TrainingSettings(Record):
     adam_epsilon: Positive = setting("what AdamW adds to the root of the square", 1e-8)
     gradient_clip: Positive = setting("largest norm of the gradient")
     lora: Lora | None = setting("low-rank adapters in place of all weights (docs/real_model.md)", None)
-    early_stop: EarlyStop | None = setting("end of a run whose mean reward no longer rises (docs/evaluation.md)", None)
+    early_stop: EarlyStop | None = setting(
+        "end of a run whose mean reward no longer rises; tables/main.md names such runs", None
+    )
     unjudged: Literal["wrong", "left_out"] = setting(
         "worth of a response that could not be judged: `wrong`, or `left_out` of every mean (docs/grading.md)", "wrong"
     )

@@ -81,19 +81,11 @@ class Rotation:
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The architecture's numbers.
-
-    Attributes:
-        feed_forward: channels within a feed-forward layer.
-        query_key_norms: whether queries and keys are normalised, with weights of their own.
-        projection_bias: whether the products that make queries, keys and values add a bias.
-        output_bias: whether that of the attention's output does.
-        feed_forward_bias: whether those of the feed-forward layers do.
-    """
+    """The architecture's numbers."""
 
     vocabulary: int
     hidden: int
-    feed_forward: int
+    feed_forward: int  # channels within a feed-forward layer
     layers: int
     heads: int
     key_value_heads: int
@@ -102,10 +94,10 @@ class DecoderConfig:
     rotation: Rotation
     context_length: int
     tied_embeddings: bool
-    query_key_norms: bool
-    projection_bias: bool
-    output_bias: bool
-    feed_forward_bias: bool
+    query_key_norms: bool  # whether queries and keys are normalised, with weights of their own
+    projection_bias: bool  # whether the products that make queries, keys and values add a bias
+    output_bias: bool  # whether that of the attention's output does
+    feed_forward_bias: bool  # whether those of the feed-forward layers do
 
     @classmethod
     def from_json(cls, config: Mapping[str, Any], source: str) -> DecoderConfig:

@@ -103,14 +103,6 @@ def _add_product_in_place(total: Tensor, first: Tensor, second: Tensor, *, beta:
     return total.add_(_product(first, second), alpha=alpha)
 
 
-def _times_vector(matrix: Tensor, vector: Tensor) -> Tensor:
-    return _product(matrix, vector[:, None])[:, 0]
-
-
-def _dot(first: Tensor, second: Tensor) -> Tensor:
-    return _product(first[None], second[:, None])[0, 0]
-
-
 def _root(values: Tensor) -> Tensor:
     return _root_in_place(values.clone()) if _is_numpys(values) else values.pow(0.5)
 
@@ -140,8 +132,8 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "baddbmm": _add_product,
     "addmm_": _add_product_in_place,
     "baddbmm_": _add_product_in_place,
-    "mv": _times_vector,
-    "dot": _dot,
+    "mv": lambda matrix, vector: _product(matrix, vector[:, None])[:, 0],
+    "dot": lambda first, second: _product(first[None], second[:, None])[0, 0],
     "sqrt": _root,
     "sqrt_": _root_in_place,
 }

@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from evals.generation.architecture import DecoderConfig
-from evals.generation.gradients import attend_causally, computed_again, normalise, pick
-from evals.generation.packing import Packing
+from evals.generation.gradients import Packing, attend_causally, computed_again, normalise, pick
 
 _LONGEST_SCORES = 8
 """Sequence length over head dimension up to which all scores are held: in float32 they take no more than the rest."""

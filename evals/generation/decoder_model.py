@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from evals.generation.architecture import DecoderConfig
+from evals.generation.backend import Response
 from evals.generation.decoder import Decoder
-from evals.generation.request import Response
 from evals.generation.sampler import sample
 
 DECODER = "batched decoder"
@@ -24,7 +24,8 @@ DECODER = "batched decoder"
 class DecoderModel:
     """A model whose weights can be trained: leaves of the graph, under the names of a Hugging Face checkpoint."""
 
-    padded = False
+    padded = False  # whether a pass computes every sequence at the length of its longest one
+    backend = DECODER
 
     def __init__(
         self,
@@ -37,18 +38,16 @@ class DecoderModel:
     ) -> None:
         """Take the weights, in float32; passes compute in ``dtype``, and may compute layers again for the gradient.
 
-        ``share_prompts``: see :class:`evals.generation.packing.Packing`.
+        ``share_prompts``: see :class:`evals.generation.gradients.Packing`.
         """
         self.config, self.dtype, self.head_dtype = config, dtype, head_dtype
         self._again, self._share_prompts = gradient_checkpointing, share_prompts
         self._weights = {name: weight.requires_grad_() for name, weight in weights.items() if name in config.shapes}
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The weights and their names."""
         return iter(self._weights.items())
 
     def parameters(self) -> Iterator[Tensor]:
-        """The weights, in the same order."""
         return iter(self._weights.values())
 
     @property
@@ -58,7 +57,6 @@ class DecoderModel:
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return self.head_weight.device
 
     def weights(self) -> Mapping[str, Tensor]:
@@ -69,11 +67,6 @@ class DecoderModel:
         """The sampler's decoder, of use until the weights change."""
         weights = {name: weight.detach() for name, weight in self._weights.items()}
         return Decoder(self.config, weights, self.dtype, self.head_dtype)
-
-    @property
-    def backend(self) -> str:
-        """The name, for manifests, of what computes the model."""
-        return DECODER
 
     def sampler(self) -> Callable[..., list[list[Response]]]:
         """Return the sampler, of use until the weights change (:func:`evals.generation.sampler.sample`)."""

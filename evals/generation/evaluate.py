@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import os
+import resource
 import time
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.core.files import sha256_bytes, write_jsonl
+from evals.core import arithmetic
+from evals.core.errors import UserError
+from evals.core.files import canonical_json, sha256_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
 from evals.core.records import FinishReason, Sample
 from evals.core.single_writer import single_writer
-from evals.generation.backend import BACKENDS, TOKENS_BETWEEN_SIGNS, Backend
+from evals.generation.backend import BACKENDS, TOKENS_BETWEEN_SIGNS, Backend, Response
 from evals.generation.chat import encoded_again, ends_in_words
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.finished import FinishedSamples
 from evals.generation.plan import SamplePlan, make_plan
-from evals.generation.request import Response
 from evals.generation.served import NOT_PROMISED
 from evals.generation.settings import EvaluationSettings
 from evals.generation.thinking import graded_text
 
 if TYPE_CHECKING:
-    from evals.generation.request import Draws
+    from evals.generation.backend import Draws
 
 
 TOKEN_IDS = "token_ids"
@@ -201,3 +206,109 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
             **details,
         },
     ).write(out / "manifest.json")
+
+
+Key = tuple[str | int, int]
+"""The id of a problem, and the number of a sample."""
+
+_LINES_IN_MEMORY = 4
+
+
+class FinishedSamples:
+    """The finished samples of one plan, in an append-only file that survives a kill at any moment.
+
+    A line has the samples that were finished together, compressed: a finished file is there for a larger k alone. The
+    texts stay on the disk: in memory is only where they are.
+    The file lies in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier
+    samples outlive a job, a larger k and a deleted output. Each line has that name too: one without it, or with
+    another, as of a file that was copied here, is refused.
+
+    Attributes:
+        seconds: what the samples took, in all processes that made them.
+        peak_memory_bytes: the largest resident set of these processes.
+        threads: what these processes kept to.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = path = directory / "samples.jsonl"
+        directory.mkdir(parents=True, exist_ok=True)
+        self.seconds, self.peak_memory_bytes = 0.0, 0
+        self.threads = set[int]()
+        self._places: dict[Key, tuple[int, int]] = {}  # offset of the line in the file, in bytes; row in that line
+        self._line_at = lru_cache(_LINES_IN_MEMORY)(self._read_line)
+        if not path.exists():
+            return
+        whole = 0
+        for start, end, line in _read_lines(path):
+            if line.get("plan") != directory.name:
+                raise UserError(f"{path}: has samples of another plan; delete the file to sample its problems again")
+            self._enter(start, line, [Sample.parse(row, str(path)) for row in json.loads(_text_of(line))])
+            whole = end
+        if whole < path.stat().st_size:
+            os.truncate(path, whole)  # a kill in the middle of a line: its samples are made again
+
+    def _enter(self, start: int, line: Mapping[str, Any], samples: Sequence[Sample]) -> None:
+        for row, sample in enumerate(samples):
+            self._places[sample.problem_id, sample.sample] = start, row
+        self.seconds += line["seconds"]
+        self.peak_memory_bytes = max(self.peak_memory_bytes, line["peak_memory_bytes"])
+        self.threads.add(line["threads"])
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._places
+
+    def __getitem__(self, key: Key) -> Sample:
+        start, row = self._places[key]
+        return Sample.parse(self._line_at(start)[row], str(self._path))
+
+    def _read_line(self, start: int) -> Sequence[Mapping[str, Any]]:
+        with open(self._path, "rb") as file:
+            file.seek(start)
+            rows: Sequence[Mapping[str, Any]] = json.loads(_text_of(json.loads(file.readline())))
+            return rows
+
+    def append(self, samples: Sequence[Sample], seconds: float) -> None:
+        """Add samples that finished together and took so many seconds, on the disk when this returns."""
+        text = canonical_json([sample.to_json() for sample in samples]).encode("utf-8")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        packed = b64encode(zlib.compress(text)).decode("ascii")
+        line = {"packed": packed, "sha256": sha256_bytes(text), "seconds": round(seconds, 6), "peak_memory_bytes": peak}
+        line["plan"] = self._path.parent.name
+        line["threads"] = arithmetic.describe().get("threads", 0)
+        try:
+            with open(self._path, "ab") as file:
+                start = file.tell()
+                file.write(f"{canonical_json(line)}\n".encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise UserError(f"{self._path}: cannot be written: {error.strerror or error}") from error
+        self._enter(start, line, samples)
+
+
+def _text_of(line: Mapping[str, Any]) -> bytes:
+    """The samples of a line as JSON; lines of an earlier version have them uncompressed."""
+    if "rows" in line:
+        return canonical_json(line["rows"]).encode("utf-8")
+    return zlib.decompress(b64decode(line["packed"]))
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Read each line of a file with the places of its start and end; an unfinished last line is left out."""
+    start = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                content = json.loads(line)
+                intact = content["sha256"] == sha256_bytes(_text_of(content))
+            except (ValueError, KeyError, TypeError, zlib.error):
+                intact = False
+            if not intact:
+                raise UserError(f"{path}: line {number} is damaged; delete the file to sample its problems again")
+            yield start, start + len(line), content
+            start += len(line)

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import LOCAL_DTYPES
 from evals.generation.architecture import UnknownArchitecture
-from evals.generation.backend import Backend, BackendSettings
+from evals.generation.backend import Backend, BackendSettings, Draws, Request, Response
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.request import Draws, Request, Response
 from evals.generation.sampler import decode_in_step, own_draws
 
 

@@ -11,11 +11,10 @@ from typing import Any, Self
 from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.generation import VERSION, arithmetic
-from evals.generation.backend import Backend, BackendSettings, engine_version, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, engine_version, load_backend
 from evals.generation.chat import apply_chat_template, end_tokens, taught_end
 from evals.generation.checkpoint import UNLIMITED, Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
-from evals.generation.request import Request
 from evals.generation.settings import DECISIVE, EvaluationSettings, Turn
 from evals.problems.problem_set import load
 

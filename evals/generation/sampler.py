@@ -18,8 +18,8 @@ from torch import Tensor
 
 from evals.core.errors import UserError
 from evals.core.sampling import SamplingParameters
+from evals.generation.backend import Draw, Draws, Response
 from evals.generation.decoder import Decoder, KeyValueCache
-from evals.generation.request import Draw, Draws, Response
 
 _KEPT_SHARE = 0.8
 """Share of running rows below which those that have ended leave the batch."""
@@ -106,13 +106,8 @@ def sample(
 ) -> list[list[Response]]:
     """Sample several responses to every prompt, in the order of ``identities``.
 
-    Args:
-        decoder: the model.
-        prompts: token ids, one list per prompt.
-        identities: for every prompt, one name per sample wanted; the name alone determines the sample's random numbers.
-        parameters: lengths, temperature, top-p.
-        end_tokens: the tokens that end a response.
-        draws: makes the rule that tokens are drawn by; None draws them as :class:`OwnDraw`.
+    These are, for every prompt, one name per sample wanted; the name alone determines the sample's random numbers.
+    ``draws`` makes the rule that tokens are drawn by; None draws them as :class:`OwnDraw`.
     """
     longest = max(map(len, prompts)) + parameters.max_new_tokens
     if longest > decoder.config.context_length:

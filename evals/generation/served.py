@@ -22,21 +22,6 @@ NOT_PROMISED = (
 
 def write_service(service: Service, out: Path) -> None:
     """Ask a server whether it has a model, and write down where it is: ``server.json`` and a manifest."""
-    said = _models_of(service)
-    if service.model not in said:
-        known = ", ".join(said)[:500] or "no model"
-        raise UserError(f"{service.base_url}: has no model {service.model!r}; accepted: {known}")
-    path = out / "server.json"
-    write_json(path, service.to_json())
-    parameters = {"source": "server", "model": service.model}
-    details = {"address": service.base_url, "said": said[service.model]}
-    Manifest("base_model", {}, hash_files(out, path), parameters, fingerprint(parameters), details).write(
-        out / "manifest.json"
-    )
-
-
-def _models_of(service: Service) -> dict[str, Mapping[str, Any]]:
-    """What the server says of its models, by their names."""
     import asyncio
 
     import httpx
@@ -52,9 +37,18 @@ def _models_of(service: Service) -> dict[str, Mapping[str, Any]]:
     try:
         said: dict[str, Mapping[str, Any]] = {str(model["id"]): dict(model) for model in asyncio.run(asked())["data"]}
         fingerprint(said)  # what no manifest can hold, such as NaN, is no answer
-        return said
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{service.base_url}: cannot be asked for its models ({type(error).__name__}: {first_line(error)}); "
             "accepted: the address of a server with OpenAI's interface, such as http://127.0.0.1:8000/v1"
         ) from None
+    if service.model not in said:
+        known = ", ".join(said)[:500] or "no model"
+        raise UserError(f"{service.base_url}: has no model {service.model!r}; accepted: {known}")
+    path = out / "server.json"
+    write_json(path, service.to_json())
+    parameters = {"source": "server", "model": service.model}
+    details = {"address": service.base_url, "said": said[service.model]}
+    Manifest("base_model", {}, hash_files(out, path), parameters, fingerprint(parameters), details).write(
+        out / "manifest.json"
+    )

@@ -26,12 +26,11 @@ from evals.core.numbers import Index
 from evals.core.random import stream_seed
 from evals.core.record import ExtensibleRecord
 from evals.core.run_spec import Service
-from evals.generation.backend import Backend, BackendSettings
+from evals.generation.backend import Backend, BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint, ServedModel
-from evals.generation.request import Request, Response
 
 if TYPE_CHECKING:
-    from evals.generation.request import Draws
+    from evals.generation.backend import Draws
 
 PATIENCE_SECONDS = 1800.0
 """A server that answers no request for so long is given up: to start and to load a large model takes minutes."""
@@ -90,11 +89,12 @@ class ServerBackend(Backend):
 
     async def _answer(self, client: httpx.AsyncClient, request: Request) -> Response:
         pause, timeouts, failures, unanswered = _FIRST_PAUSE_SECONDS, 0, 0, 0
+        path = "chat/completions" if "messages" in request.body else "completions"
         while True:
             await asyncio.sleep(max(0.0, self._paused_until - time.monotonic()))
             asked_at = time.monotonic()
             try:
-                answer = await ask(client, self._service, endpoint(request.body), self._body(request))
+                answer = await ask(client, self._service, path, self._body(request))
                 if answer.status_code not in _BUSY and answer.status_code < _FAILED:
                     self._last_answer = time.monotonic()
                     read = _read(answer, self._service, request.max_new_tokens)
@@ -156,11 +156,6 @@ async def _close(client: httpx.AsyncClient, unanswered: Iterable[asyncio.Task[Re
     await asyncio.gather(*unanswered, return_exceptions=True)
     await client.aclose()
     await asyncio.get_running_loop().shutdown_asyncgens()  # of answers that could not be unpacked
-
-
-def endpoint(body: Mapping[str, Any]) -> str:
-    """The path below the address that a request's body belongs to."""
-    return "chat/completions" if "messages" in body else "completions"
 
 
 def make_client(service: Service) -> httpx.AsyncClient:

@@ -25,7 +25,13 @@ class GradedText(NamedTuple):
 def graded_text(tokenizer: Tokenizer, prompt: Sequence[int], response: Sequence[int]) -> GradedText:
     """Turn the tokens of a response, and of its prompt, into what graders see of them."""
     opening = tokenizer.decode(list(prompt[-_TAIL:]), skip_special_tokens=False)
-    return GradedText(_text(tokenizer, response), opens_thinking(opening))
+    tags, parts, start = _special_tags(tokenizer), list[str](), 0
+    for index, token in enumerate(response):
+        if token in tags:
+            parts += [tokenizer.decode(list(response[start:index]), skip_special_tokens=True), tags[token]]
+            start = index + 1
+    text = "".join([*parts, tokenizer.decode(list(response[start:]), skip_special_tokens=True)])
+    return GradedText(text, opens_thinking(opening))
 
 
 def case_of(
@@ -39,19 +45,6 @@ def case_of(
     """Make the case that is graded of a response's tokens; a user's verifier needs the row of the ``problem`` too."""
     text, in_thinking = graded_text(tokenizer, prompt, response)
     return Case(text, gold, truncated=not finished, in_thinking=in_thinking, problem=problem)
-
-
-def _text(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
-    tags = _special_tags(tokenizer)
-    if not any(token in tags for token in tokens):
-        return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
-    parts: list[str] = []
-    start = 0
-    for index, token in enumerate(tokens):
-        if token in tags:
-            parts += [tokenizer.decode(list(tokens[start:index]), skip_special_tokens=True), tags[token]]
-            start = index + 1
-    return "".join([*parts, tokenizer.decode(list(tokens[start:]), skip_special_tokens=True)])
 
 
 @lru_cache(maxsize=8)

@@ -18,9 +18,17 @@ from transformers import __version__ as transformers_version
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import TOKENS_BETWEEN_SIGNS, Backend, BackendSettings, in_order
+from evals.generation.backend import (
+    TOKENS_BETWEEN_SIGNS,
+    Backend,
+    BackendSettings,
+    Draw,
+    Draws,
+    Request,
+    Response,
+    in_order,
+)
 from evals.generation.checkpoint import Checkpoint, refuse_incomplete, say_left_over
-from evals.generation.request import Draw, Draws, Request, Response
 from evals.generation.sampler import as_responses, in_batches, own_draws
 
 
@@ -98,16 +106,6 @@ def sample_by_model(
     return in_batches(identities, parameters, device, draws, answer)
 
 
-def append_to_cache(model: Module, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Any:
-    """Append ``tokens`` [B, T] to the cache, by default a new one; the output has it, and the last token's logits.
-
-    Models that cannot do less compute those of all T. ``mask`` [B, L] is of all tokens, ``positions`` [B, T] of these.
-    """
-    keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-    inputs = {"input_ids": tokens, "attention_mask": mask, "position_ids": positions}
-    return model(**inputs, use_cache=True, past_key_values=cache, **keep)
-
-
 @torch.inference_mode()
 def generate_in_step(
     models: Sequence[Module], requests: Sequence[Request], end_tokens: Tensor, draw: Draw
@@ -131,9 +129,14 @@ def generate_in_step(
     lengths = torch.zeros_like(limits)
     finished = torch.zeros(len(requests), dtype=torch.bool, device=device)
     caches: list[Any] = [None] * len(models)
+    # Some models can compute the logits of the last token alone.
+    can_leave_out = ("logits_to_keep" in inspect.signature(model.forward).parameters for model in models)
+    last = [{"logits_to_keep": 1} if can else {} for can in can_leave_out]
     for step in range(longest):
+        inputs = {"input_ids": tokens, "attention_mask": mask, "position_ids": positions, "use_cache": True}
         outputs = [
-            append_to_cache(model, tokens, mask, positions, cache) for model, cache in zip(models, caches, strict=True)
+            model(**inputs, past_key_values=cache, **one)
+            for model, cache, one in zip(models, caches, last, strict=True)
         ]
         caches = [output.past_key_values for output in outputs]
         running = (~finished & (limits > step)).nonzero()[:, 0]

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from evals.core.errors import UserError, first_line
 from evals.core.random import stream_seed
-from evals.generation.backend import Backend, BackendSettings
+from evals.generation.backend import Backend, BackendSettings, Draws, Request, Response
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.request import Draws, Request, Response
 
 _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",

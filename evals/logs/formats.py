@@ -7,8 +7,8 @@ from typing import Any
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import parse_json, read_json, read_lines, reading
 from evals.logs import documents, rows
+from evals.logs.documents import read_zstandard
 from evals.logs.response import Log
-from evals.logs.unpacking import read_zstandard
 
 ACCEPTED = (
     "grades and samples of this project, samples_*.jsonl of lm-eval-harness, .eval and JSON logs of inspect_ai, "
@@ -48,7 +48,9 @@ def read_logs(path: Path, columns: Mapping[str, str]) -> list[Log]:
     if columns and path.is_file():
         logs = rows.read_table(path, columns)
     elif path.is_dir():
-        logs = documents.read_matharena(path, [(file, _document(file)) for file in _problem_files(path)])
+        files = _problem_files(path)
+        read = (read_zstandard(file) if file.suffix == ".zst" else read_json(file) for file in files)
+        logs = documents.read_matharena(path, list(zip(files, read, strict=True)))
     else:
         logs = _detected(path)
     if not logs or not all(log.responses for log in logs):
@@ -59,10 +61,6 @@ def read_logs(path: Path, columns: Mapping[str, str]) -> list[Log]:
 def _problem_files(directory: Path) -> list[Path]:
     files = {path.name.partition(".")[0]: path for pattern in _MATHARENA_FILES for path in directory.glob(pattern)}
     return [files[name] for name in sorted(files, key=lambda name: (len(name), name))]
-
-
-def _document(path: Path) -> Any:
-    return read_zstandard(path) if path.suffix == ".zst" else read_json(path)
 
 
 def _detected(path: Path) -> list[Log]:

@@ -20,38 +20,24 @@ _WORDS = {"c": 1.0, "i": 0.0, "n": 0.0, "p": 0.5, "true": 1.0, "false": 0.0}
 
 @dataclass(frozen=True)
 class Judgement:
-    """The value of one of a tool's scores for a response.
+    """The value of one of a tool's scores for a response."""
 
-    Attributes:
-        value: as it stands in the log.
-        answer: the answer that the tool took from the text; empty where it found none, None where the log does not
-            say.
-        samples: the number of samples that the value is the mean of.
-    """
-
-    value: Any
-    answer: str | None = None
-    samples: int = 1
+    value: Any  # as it stands in the log
+    answer: str | None = None  # that the tool took from the text; empty: it found none, None: the log does not say
+    samples: int = 1  # the number of samples that the value is the mean of
 
 
 @dataclass(frozen=True)
 class Response:
-    """The texts that a policy gave to a problem and that are judged together, usually one.
-
-    Attributes:
-        judgements: name of a score -> what it says.
-        gold: the reference answer.
-        tokens, ends: lengths of the texts and how they ended, in their order; empty where the log does not say.
-        prompt: what the model was given, as far as the log says; it may end in the opening of thinking.
-    """
+    """The texts that a policy gave to a problem and that are judged together, usually one."""
 
     problem_id: str
-    judgements: Mapping[str, Judgement]
+    judgements: Mapping[str, Judgement]  # name of a score -> what it says
     texts: Sequence[str] = ()
-    gold: str | None = None
-    tokens: Sequence[int] = ()
-    ends: Sequence[FinishReason | None] = ()
-    prompt: str = ""
+    gold: str | None = None  # the reference answer
+    tokens: Sequence[int] = ()  # lengths of the texts in their order; empty where the log does not say
+    ends: Sequence[FinishReason | None] = ()  # how they ended, likewise
+    prompt: str = ""  # as far as the log says; it may end in the opening of thinking
 
 
 @dataclass(frozen=True)
@@ -71,17 +57,11 @@ class Log:
 
 @dataclass(frozen=True)
 class Judging:
-    """The choice among the verdicts of a log.
+    """The choice among the verdicts of a log."""
 
-    Attributes:
-        score: the one of a log's scores that says what is correct; its beginning up to a comma will do.
-        correct_from: take a score from this value on as correct; without it only 0 and 1 are accepted.
-        regrade: grade the texts of other tools' logs with our grader, against the answers in the log.
-    """
-
-    score: str | None = None
-    correct_from: float | None = None
-    regrade: bool = False
+    score: str | None = None  # of a log's scores the one that says what is correct; its beginning up to a comma will do
+    correct_from: float | None = None  # a score from this value on is correct; without it only 0 and 1 are accepted
+    regrade: bool = False  # grade the texts of other tools' logs with our grader, against the answers in the log
 
     def grades_here(self, log: Log) -> bool:
         """Return whether our grader is asked, as it is too where a log has texts alone."""

@@ -57,6 +57,12 @@ class _LmEvalRow(_OpenRecord):
             prompt = next(iter(prompt.values() if isinstance(prompt, Mapping) else prompt))
         return prompt if isinstance(prompt, str) else ""
 
+    @property
+    def filtered(self) -> str | None:
+        """The answer that a filter took from the text; None without a filter, whose result is the text."""
+        answer = self.filtered_resps[0] if self.filter != "none" and self.filtered_resps else None
+        return ("" if answer == "[invalid]" else answer) if isinstance(answer, str) else None
+
 
 def read_lm_eval(path: Path) -> list[Log]:
     """Read the samples of a task; a score is named as in lm-eval's own tables, ``exact_match,strict-match``.
@@ -75,19 +81,13 @@ def read_lm_eval(path: Path) -> list[Log]:
         first, judgements = rows[0], {}
         for row in rows:
             for name in row.numbers() if row.metrics is None else row.metrics:
-                judgements[f"{name},{row.filter}"] = Judgement(row.value(name), _filtered(row))
+                judgements[f"{name},{row.filter}"] = Judgement(row.value(name), row.filtered)
         texts = first.resps[0] if first.resps and isinstance(first.resps[0], list) else []
         texts = [text for text in texts if isinstance(text, str)]  # those of multiple choice are log-probabilities
         gold = None if first.target is None else str(first.target)
         responses.append(Response(problem, judgements, texts, gold, prompt=first.prompt))
     named = re.fullmatch(r"samples_(.+?)_\d{4}-\d\d-\d\dT.*", path.stem)
     return [Log(path, path.absolute().parent.name, named[1] if named else path.stem, responses)]
-
-
-def _filtered(row: _LmEvalRow) -> str | None:
-    """The answer that a filter took from the text; None without a filter, whose result is the text."""
-    answer = row.filtered_resps[0] if row.filter != "none" and row.filtered_resps else None
-    return ("" if answer == "[invalid]" else answer) if isinstance(answer, str) else None
 
 
 # verl: {step}.jsonl of trainer.validation_data_dir, a row for each response.

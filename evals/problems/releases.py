@@ -28,19 +28,13 @@ _ROUNDING = Fraction(1, 10**6)
 
 @dataclass(frozen=True)
 class Release:
-    """The form of a release's rows.
+    """The form of a release's rows."""
 
-    Attributes:
-        columns: those that are read.
-        read: makes ``problem``, ``answer`` and what there is of ``id`` and ``solution`` of a row; None leaves it out.
-        has_ids: whether its rows have an ``id``.
-        has_solutions: whether they have a ``solution``.
-    """
-
-    columns: Sequence[str]
+    columns: Sequence[str]  # those that are read
     read: Callable[[Mapping[str, Any]], Row | None]
-    has_ids: bool = False
-    has_solutions: bool = False
+    """Makes ``problem``, ``answer`` and what there is of ``id`` and ``solution`` of a row; None leaves it out."""
+    has_ids: bool = False  # whether its rows have an ``id``
+    has_solutions: bool = False  # whether they have a ``solution``
 
     def rows(self, rows: Sequence[Mapping[str, Any]], where: str) -> list[Row]:
         """The rows in the project's form, in their order; InvalidInput names one that is not of the release's form."""

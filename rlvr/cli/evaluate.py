@@ -168,7 +168,7 @@ def audit(
     Paths are those of score; nothing is written. Where the graders differ, the first samples are listed.
     """
     from evals.audit import second_grader
-    from evals.audit.run import GradedSamples, SecondGrader, audit_run
+    from evals.audit.grade import GradedSamples, SecondGrader, audit_run
     from evals.core.records import extraction_note
     from evals.grading.verdict import Kind
     from evals.scores.printed import print_rows
@@ -185,8 +185,8 @@ def audit(
     print_rows(printed.form, rows, table, "audits")
 
 
-commands.call("trace", "evals.trace.rows:trace", ["files"], {"faults_only": "faults", "as_json": "json"})
-commands.call("verify", "evals.trace.directory:verify", ["directory"], {"as_json": "json"})
+commands.call("trace", "evals.trace.commands:trace", ["files"], {"faults_only": "faults", "as_json": "json"})
+commands.call("verify", "evals.trace.commands:verify", ["directory"], {"as_json": "json"})
 
 
 @commands.add("eval")

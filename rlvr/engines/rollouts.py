@@ -41,23 +41,14 @@ _FOLDER, _PREFIX = "rollouts", "step-"
 
 @dataclass(frozen=True)
 class StepRollouts:
-    """The B rollouts that a step of a training learns from, as they are before its update.
+    """The B rollouts that a step of a training learns from, as they are before its update."""
 
-    Attributes:
-        run: name of the training.
-        step: from 1.
-        problems: id of each rollout's problem.
-        rewards: [B].
-        batch: what the weights were computed from.
-        weights: [B, T], of the tokens; anything at padding.
-    """
-
-    run: str
-    step: int
-    problems: Sequence[str]
-    rewards: Tensor
-    batch: RolloutBatch
-    weights: Tensor
+    run: str  # name of the training
+    step: int  # from 1
+    problems: Sequence[str]  # id of each rollout's problem
+    rewards: Tensor  # [B]
+    batch: RolloutBatch  # what the weights were computed from
+    weights: Tensor  # [B, T], of the tokens; anything at padding
 
 
 def is_kept(step: int, every: int | None) -> bool:
@@ -109,13 +100,7 @@ def chosen_rollouts(batch: RolloutBatch, most_tokens: int) -> list[int]:
 
 
 def token_rows(step: StepRollouts, text: Callable[[int], str], chosen: Sequence[int] | None = None) -> pd.DataFrame:
-    """Make the rows of a step's rollouts, rollout by rollout.
-
-    Args:
-        step: the rollouts.
-        text: of a token.
-        chosen: those whose rows are made; default: all.
-    """
+    """Make the rows of a step's rollouts, or of the ``chosen`` ones, in their order; ``text`` is that of a token."""
     batch = step.batch
     mask, groups = batch.response_mask.cpu(), batch.group_ids.cpu().numpy()
     if chosen is not None:
@@ -149,14 +134,7 @@ def token_rows(step: StepRollouts, text: Callable[[int], str], chosen: Sequence[
 
 
 def keep_rollouts(run_directory: Path, training: str, step: StepRollouts, text: Callable[[int], str]) -> None:
-    """Write the rollouts of a step, at most ``MOST_TOKENS``.
-
-    Args:
-        run_directory: of the training.
-        training: its fingerprint, or the beginning of it.
-        step: the rollouts.
-        text: of a token.
-    """
+    """Write a step's rollouts, at most ``MOST_TOKENS``; ``training`` is its fingerprint, or the beginning of it."""
     chosen = chosen_rollouts(step.batch, MOST_TOKENS)
     rows = token_rows(step, text, chosen)
     directory = rollout_directory(run_directory, step.step)

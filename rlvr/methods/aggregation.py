@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import SerializeAsAny, WrapValidator, model_validator
 
 from evals.core.lazy_torch import torch
 from evals.core.record import Record
-from rlvr.methods.components import AGGREGATION, part_checker
+from rlvr.methods.components import AGGREGATION, checked_part
 from rlvr.methods.parameters import Component, hyper_parameter
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class TokenShares(Component, ABC):
 
 
 AnyAggregation = Aggregation | TokenShares
-ModeOrFile: Any = Annotated[Mode, SerializeAsAny(), WrapValidator(part_checker(AGGREGATION))]  # type: ignore[type-arg]
+ModeOrFile: Any = Annotated[Mode, SerializeAsAny(), WrapValidator(partial(checked_part, AGGREGATION))]  # type: ignore[type-arg]
 """What a catalogue entry's loss may say of the aggregation: a mode, or what names a component in a file."""
 
 

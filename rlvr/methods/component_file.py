@@ -36,7 +36,15 @@ def read_component(kind: str, file: str, name: str) -> type[Component]:
 
 def components_in(path: Path) -> Mapping[str, Mapping[str, type[Component]]]:
     """Import a file, and list its components: kind -> name -> class."""
-    return _components_of(read_source(path), str(path))
+    source = read_source(path)
+    digest = sha256(source).hexdigest()
+    if digest not in _FILES:
+        declared: dict[str, dict[str, type[Component]]] = {}
+        for component in components_of(_module(source, str(path), f"rlvr_component_{digest[:16]}")):
+            _require_complete(component, str(path))
+            declared.setdefault(component.kind, {})[component.name] = component
+        _FILES[digest] = declared
+    return _FILES[digest]
 
 
 def read_source(path: Path) -> bytes:
@@ -81,17 +89,6 @@ class _Loader(ExecutionLoader):
 
 _FILES: dict[str, Mapping[str, Mapping[str, type[Component]]]] = {}
 """What was imported, by the digest of its bytes: a copy of a file has the same classes."""
-
-
-def _components_of(source: bytes, path: str) -> Mapping[str, Mapping[str, type[Component]]]:
-    digest = sha256(source).hexdigest()
-    if digest not in _FILES:
-        declared: dict[str, dict[str, type[Component]]] = {}
-        for component in components_of(_module(source, path, f"rlvr_component_{digest[:16]}")):
-            _require_complete(component, path)
-            declared.setdefault(component.kind, {})[component.name] = component
-        _FILES[digest] = declared
-    return _FILES[digest]
 
 
 def _require_complete(component: type[Component], path: str) -> None:

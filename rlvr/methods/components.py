@@ -1,6 +1,6 @@
 """The components that exist. Their modules are imported to find them, which loads no torch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 from importlib import import_module
 from pkgutil import walk_packages
@@ -67,7 +67,7 @@ def composition() -> type[Record]:
         of_package = Annotated[union[tuple(records)], Field(discriminator="name")] if len(records) > 1 else records[0]
         annotated: Any = Annotated
         as_any = SerializeAsAny()  # type: ignore[type-arg]
-        of_kind = annotated[of_package, as_any, WrapValidator(part_checker(kind))]
+        of_kind = annotated[of_package, as_any, WrapValidator(partial(checked_part, kind))]
         return (Optional[of_kind], None) if kind in OPTIONAL_KINDS else (of_kind, ...)  # noqa: UP045 (a value)
 
     batching = {kind: of(kind) for kind in BATCHING_KINDS}
@@ -76,12 +76,8 @@ def composition() -> type[Record]:
     return create_model("Composition", __base__=Record, **fields)
 
 
-def part_checker(kind: str) -> Callable[[Any, ValidatorFunctionWrapHandler], Any]:
-    """Make what checks a part of an entry by the record of its component, which a file of the user's may declare."""
-    return partial(_checked_part, kind)
-
-
-def _checked_part(kind: str, part: Any, of_package: ValidatorFunctionWrapHandler) -> Any:
+def checked_part(kind: str, part: Any, of_package: ValidatorFunctionWrapHandler) -> Any:
+    """Check a part of an entry by the record of its component, which a file of the user's may declare."""
     if not isinstance(part, Mapping) or "file" not in part:
         return of_package(part)
     if "name" not in part:

@@ -47,54 +47,43 @@ class Fault(Exception):
     """What a check found on one input: words, and the batch if it is another one than the check was given."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """A mini-batch that a loss is tried on."""
+def _draw(size: tuple[int, int, int], seed: int, spread: float = 0.3) -> Tokens:
+    """Draw a mini-batch in float64 whose log-ratios have the standard deviation ``spread``."""
+    groups, of_group, longest = size
+    rollouts, generator = groups * of_group, torch.Generator().manual_seed(seed)
 
-    tokens: Tokens
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    @classmethod
-    def draw(cls, size: tuple[int, int, int], seed: int, spread: float = 0.3) -> Batch:
-        """Draw a mini-batch in float64 whose log-ratios have the standard deviation ``spread``."""
-        groups, of_group, longest = size
-        rollouts, generator = groups * of_group, torch.Generator().manual_seed(seed)
+    old = -0.2 - normal(rollouts, longest).abs()
+    lengths = torch.randint(1, longest + 1, (rollouts,), generator=generator)
+    lengths[0] = longest
+    advantages = normal(rollouts, 1).expand(-1, longest).clone()
+    mask = torch.arange(longest) < lengths[:, None]
+    group_ids = torch.arange(groups).repeat_interleave(of_group)
+    drawn = old + spread * normal(rollouts, longest)
+    return Tokens(drawn, old, advantages, mask, group_ids, torch.Generator())
 
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        old = -0.2 - normal(rollouts, longest).abs()
-        lengths = torch.randint(1, longest + 1, (rollouts,), generator=generator)
-        lengths[0] = longest
-        advantages = normal(rollouts, 1).expand(-1, longest).clone()
-        mask = torch.arange(longest) < lengths[:, None]
-        group_ids = torch.arange(groups).repeat_interleave(of_group)
-        drawn = old + spread * normal(rollouts, longest)
-        return cls(Tokens(drawn, old, advantages, mask, group_ids, torch.Generator()))
+def _part(whole: Tokens, rows: Tensor | None = None) -> Tokens:
+    """The tokens of some rollouts, or of all, as a micro-batch."""
+    chosen = torch.arange(len(whole.mask)) if rows is None else rows
+    tensors = {name: getattr(whole, name)[chosen] for name in (*_GIVEN, "mask", "group_ids")}
+    return Tokens(**tensors, generator=torch.Generator().manual_seed(0))
 
-    def part(self, rows: Tensor) -> Tokens:
-        """The tokens of some rollouts, as a micro-batch."""
-        whole = self.tokens
-        tensors = {name: getattr(whole, name)[rows] for name in (*_GIVEN, "mask", "group_ids")}
-        return Tokens(**tensors, generator=torch.Generator().manual_seed(0))
 
-    def of(self, log_probs: Tensor) -> Batch:
-        """The same mini-batch under another current policy."""
-        return Batch(replace(self.tokens, given_log_probs=log_probs))
+def _shown(whole: Tokens) -> str:
+    def rows(values: Tensor) -> list[list[float]]:
+        return [[round(float(x), 3) for x in row[on]] for row, on in zip(values, whole.mask, strict=True)]
 
-    def __str__(self) -> str:
-        def rows(values: Tensor) -> str:
-            cut = [[round(float(x), 3) for x in row[on]] for row, on in zip(values, whole.mask, strict=True)]
-            return str(cut)
-
-        whole = self.tokens
-        parts = {
-            "log_probs": rows(whole.given_log_probs),
-            "old_log_probs": rows(whole.given_old_log_probs),
-            "advantages": [round(float(x), 3) for x in whole.given_advantages[:, 0]],
-            "group_ids": whole.group_ids.tolist(),
-        }
-        padded = f", padded to {whole.mask.shape[1]} tokens" if not bool(whole.mask.all()) else ""
-        return ", ".join(f"{name} {values}" for name, values in parts.items()) + padded
+    parts = {
+        "log_probs": rows(whole.given_log_probs),
+        "old_log_probs": rows(whole.given_old_log_probs),
+        "advantages": [round(float(x), 3) for x in whole.given_advantages[:, 0]],
+        "group_ids": whole.group_ids.tolist(),
+    }
+    padded = f", padded to {whole.mask.shape[1]} tokens" if not bool(whole.mask.all()) else ""
+    return ", ".join(f"{name} {values}" for name, values in parts.items()) + padded
 
 
 @dataclass(frozen=True)
@@ -108,22 +97,20 @@ class TriedLoss:
         """Compute token losses and metrics [B, T]."""
         return self.loss.of(tokens, self.aggregation)
 
-    def total(self, batch: Batch, parts: Sequence[Tensor]) -> Tensor:
+    def total(self, batch: Tokens, parts: Sequence[Tensor]) -> Tensor:
         """Compute the loss [] of a mini-batch that is cut into micro-batches."""
-        normaliser = Normaliser.of(batch.tokens.mask, batch.tokens.group_ids)
+        normaliser = Normaliser.of(batch.mask, batch.group_ids)
         losses = []
         for rows in parts:
-            tokens = batch.part(rows)
+            tokens = _part(batch, rows)
             losses.append(self.aggregation(self.values(tokens)[0], tokens.mask, normaliser, tokens.group_ids))
         return torch.stack(losses).sum()
 
-    def gradient(self, batch: Batch, parts: Sequence[Tensor] | None = None) -> Tensor:
+    def gradient(self, batch: Tokens, parts: Sequence[Tensor] | None = None) -> Tensor:
         """Compute the gradient [B, T] of that loss by the log-probs."""
-        log_probs = batch.tokens.given_log_probs.clone().requires_grad_()
-        total = self.total(batch.of(log_probs), parts or [torch.arange(len(log_probs))])
-        if not total.requires_grad:
-            raise Fault("the loss does not depend on the current policy's log-probs")
-        (gradient,) = torch.autograd.grad(total, log_probs, allow_unused=True)
+        log_probs = batch.given_log_probs.clone().requires_grad_()
+        total = self.total(replace(batch, given_log_probs=log_probs), parts or [torch.arange(len(log_probs))])
+        gradient = torch.autograd.grad(total, log_probs, allow_unused=True)[0] if total.requires_grad else None
         if gradient is None:
             raise Fault("the loss does not depend on the current policy's log-probs")
         return gradient
@@ -155,7 +142,7 @@ def check_loss(loss: PolicyLoss, aggregation: AnyAggregation, beside: Mapping[st
 
 def _time(tried: TriedLoss, others: Mapping[str, TriedLoss]) -> Finding:
     """Measure a call with its gradient, for 64 rollouts of up to 256 tokens: the least of three times."""
-    batch, words = Batch.draw((8, 8, 256), 0), list[str]()
+    batch, words = _draw((8, 8, 256), 0), list[str]()
     for name, loss in {"a call with its gradient takes": tried, **others}.items():
         seconds = []
         for _ in range(3):
@@ -166,18 +153,18 @@ def _time(tried: TriedLoss, others: Mapping[str, TriedLoss]) -> Finding:
     return Finding("time", "note", ", ".join(words))
 
 
-def _first_fault(name: str, check: Callable[[TriedLoss, Batch], None], tried: TriedLoss) -> Finding:
+def _first_fault(name: str, check: Callable[[TriedLoss, Tokens], None], tried: TriedLoss) -> Finding:
     spread = _EXTREME if check is _extremes else 0.3
     for size in _SIZES:
         for seed in range(_DRAWS):
-            batch = Batch.draw(size, seed, spread)
+            batch = _draw(size, seed, spread)
             try:
                 check(tried, batch)
             except Fault as fault:
                 words, shown = (*fault.args, batch)[:2]
-                return Finding(name, "fails", words, str(shown))
+                return Finding(name, "fails", words, _shown(shown))
             except Exception as error:
-                return Finding(name, "fails", _in_words(error), str(batch))
+                return Finding(name, "fails", _in_words(error), _shown(batch))
     return Finding(name, "holds")
 
 
@@ -189,8 +176,8 @@ def _same(one: Tensor, other: Tensor, tolerance: float = 1e-9) -> bool:
     return torch.allclose(one, other, rtol=tolerance, atol=tolerance * 1e-2, equal_nan=True)
 
 
-def _shapes(tried: TriedLoss, batch: Batch) -> None:
-    tokens, untouched = (batch.part(torch.arange(len(batch.tokens.mask))) for _ in range(2))
+def _shapes(tried: TriedLoss, batch: Tokens) -> None:
+    tokens, untouched = (_part(batch) for _ in range(2))
     loss = tried.loss.token_loss(tokens)
     if not isinstance(loss, TokenLoss):
         raise Fault(f"token_loss returns a {type(loss).__name__}; accepted: TokenLoss(values, metrics)")
@@ -210,40 +197,39 @@ def _shapes(tried: TriedLoss, batch: Batch) -> None:
     tried.gradient(batch)
 
 
-def _padding(tried: TriedLoss, batch: Batch) -> None:
-    whole, rows = batch.tokens, torch.arange(len(batch.tokens.mask))
-    values, metrics = tried.values(batch.part(rows))
+def _padding(tried: TriedLoss, batch: Tokens) -> None:
+    values, metrics = tried.values(_part(batch))
     gradient = tried.gradient(batch)
     for name, tensor in {"token loss": values, "gradient": gradient, **metrics}.items():
-        if bool(tensor[~whole.mask].any()):
+        if bool(tensor[~batch.mask].any()):
             raise Fault(f"{name} is not 0 at padding")
-    width = whole.mask.shape[1]
+    width = batch.mask.shape[1]
     for filler, columns in ((7.0, 0), (float("inf"), 0), (float("nan"), 0), (7.0, 1)):
         pad = torch.nn.functional.pad
         filled: dict[str, Any] = {
-            name: pad(getattr(whole, name).masked_fill(~whole.mask, filler), (0, columns), value=filler)
+            name: pad(getattr(batch, name).masked_fill(~batch.mask, filler), (0, columns), value=filler)
             for name in _GIVEN
         }
-        other = Batch(replace(whole, **filled, mask=pad(whole.mask, (0, columns))))
-        changed = (tried.values(other.part(rows))[0][:, :width], tried.gradient(other)[:, :width])
+        other = replace(batch, **filled, mask=pad(batch.mask, (0, columns)))
+        changed = (tried.values(_part(other))[0][:, :width], tried.gradient(other)[:, :width])
         if not (_same(changed[0], values) and _same(changed[1], gradient)):
             words = "one more column of padding" if columns else f"padding that holds {filler:g}"
             advice = "sum over tokens.mask" if columns else "use tokens.log_probs, not given_*"
             raise Fault(f"{words} changes the loss or its gradient ({advice})")
 
 
-def _slopes(tried: TriedLoss, batch: Batch) -> None:
-    gradient, whole = tried.gradient(batch), batch.tokens
-    parts = [torch.arange(len(whole.mask))]
+def _slopes(tried: TriedLoss, batch: Tokens) -> None:
+    gradient = tried.gradient(batch)
+    parts = [torch.arange(len(batch.mask))]
     with _constants() as replay:
         tried.total(batch, parts)
-        for index in whole.mask.nonzero().tolist():
+        for index in batch.mask.nonzero().tolist():
             slopes = []
             for sign in (1.0, -1.0):
-                moved = whole.given_log_probs.clone()
+                moved = batch.given_log_probs.clone()
                 moved[tuple(index)] += sign * _STEP
                 replay()
-                slopes.append(float(tried.total(batch.of(moved), parts)))
+                slopes.append(float(tried.total(replace(batch, given_log_probs=moved), parts)))
             slope, derivative = (slopes[0] - slopes[1]) / (2.0 * _STEP), float(gradient[tuple(index)])
             if abs(slope - derivative) > 1e-4 * max(1.0, abs(slope)):
                 words = "what is constant is detached; .item(), .data and no_grad are not seen"
@@ -271,17 +257,16 @@ def _constants() -> Iterator[Callable[[], None]]:
         yield replay
 
 
-def _units(tried: TriedLoss, batch: Batch) -> list[Tensor]:
+def _units(tried: TriedLoss, batch: Tokens) -> list[Tensor]:
     """The rollouts that a micro-batch may not part."""
-    whole = batch.tokens
     if tried.loss.coupling == "mini_batch":
-        return [torch.arange(len(whole.mask))]
+        return [torch.arange(len(batch.mask))]
     if tried.loss.coupling == "group":
-        return [(whole.group_ids == group).nonzero().flatten() for group in whole.group_ids.unique()]
-    return [torch.tensor([row]) for row in range(len(whole.mask))]
+        return [(batch.group_ids == group).nonzero().flatten() for group in batch.group_ids.unique()]
+    return [torch.tensor([row]) for row in range(len(batch.mask))]
 
 
-def _cuts(tried: TriedLoss, batch: Batch) -> None:
+def _cuts(tried: TriedLoss, batch: Tokens) -> None:
     if not _same(tried.gradient(batch, _units(tried, batch)), tried.gradient(batch), 1e-8):
         raise Fault(
             f'micro-batches add up to another gradient than the mini-batch; say coupling = "group" or "mini_batch", '
@@ -289,37 +274,37 @@ def _cuts(tried: TriedLoss, batch: Batch) -> None:
         )
 
 
-def _ranks(tried: TriedLoss, batch: Batch) -> None:
+def _ranks(tried: TriedLoss, batch: Tokens) -> None:
     units = _units(tried, batch)
     parts = [torch.cat(units[start::2]).flip(0) for start in (0, 1) if units[start::2]]
     if tried.loss.coupling != "mini_batch" and not _same(tried.gradient(batch, parts), tried.gradient(batch), 1e-8):
         raise Fault("two ranks with every second unit in another order add up to another gradient than one")
 
 
-def _extremes(tried: TriedLoss, batch: Batch) -> None:
-    whole, nothing = batch.tokens, torch.zeros_like(batch.tokens.given_log_probs)
+def _extremes(tried: TriedLoss, batch: Tokens) -> None:
+    nothing = torch.zeros_like(batch.given_log_probs)
     inputs: dict[str, dict[str, Tensor]] = {
         f"log-ratios of some {_EXTREME:g} (tokens.ratios is limited)": {},
-        "ratios of 1, as all are before the first update": {"given_log_probs": whole.given_old_log_probs},
+        "ratios of 1, as all are before the first update": {"given_log_probs": batch.given_old_log_probs},
         "advantages of 0": {"given_advantages": nothing},
         "probabilities of 1": {"given_log_probs": nothing, "given_old_log_probs": nothing},
     }
     for words, changed in inputs.items():
         for dtype in (torch.float32, torch.bfloat16):
-            cast = {name: changed.get(name, getattr(whole, name)).to(dtype) for name in _GIVEN}
-            low = Batch(replace(whole, **cast))
-            values, metrics = tried.values(low.part(torch.arange(len(whole.mask))))
+            cast = {name: changed.get(name, getattr(batch, name)).to(dtype) for name in _GIVEN}
+            low = replace(batch, **cast)
+            values, metrics = tried.values(_part(low))
             for name, tensor in {"token loss": values, "gradient": tried.gradient(low), **metrics}.items():
-                if not bool(tensor[whole.mask].isfinite().all()):
+                if not bool(tensor[batch.mask].isfinite().all()):
                     raise Fault(f"{name} is not finite in {str(dtype).removeprefix('torch.')} at {words}", low)
 
 
-def _repeats(tried: TriedLoss, batch: Batch) -> None:
+def _repeats(tried: TriedLoss, batch: Tokens) -> None:
     if not torch.equal(tried.gradient(batch), tried.gradient(batch)):
         raise Fault("the same input has another gradient the second time (random numbers come from tokens.generator)")
 
 
-_CHECKS: dict[str, Callable[[TriedLoss, Batch], None]] = {
+_CHECKS: dict[str, Callable[[TriedLoss, Tokens], None]] = {
     "shapes": _shapes,
     "repetition": _repeats,
     "padding": _padding,
@@ -335,9 +320,9 @@ def _on_policy(tried: TriedLoss) -> Finding:
     plain = TriedLoss(Reinforce(), tried.aggregation)
     gradients, other = [], []
     for seed in range(_DRAWS):
-        batch = Batch.draw(_SIZES[-1], seed, spread=0.0)
-        gradients.append(tried.gradient(batch)[batch.tokens.mask])
-        other.append(plain.gradient(batch)[batch.tokens.mask])
+        batch = _draw(_SIZES[-1], seed, spread=0.0)
+        gradients.append(tried.gradient(batch)[batch.mask])
+        other.append(plain.gradient(batch)[batch.mask])
     gradient, policy_gradient = torch.cat(gradients), torch.cat(other)
     if not bool(gradient.any()):
         return Finding("on-policy", "note", "the gradient is 0 before the first update")

@@ -13,12 +13,10 @@ from rlvr.methods.advantages import Advantage, RewardShaping, TextShaping
 from rlvr.methods.aggregation import Aggregation, AnyAggregation
 from rlvr.methods.assignments import Assignment
 from rlvr.methods.components import AGGREGATION, KINDS, component_of, composition
-from rlvr.methods.corrections import Correction
-from rlvr.methods.entropy_bonus import EntropyBonus
+from rlvr.methods.loss_terms import Correction, EntropyBonus, LossTerm, RewardTerm
 from rlvr.methods.losses.base import PolicyLoss, Tokens
-from rlvr.methods.reference_kl import LossTerm, RewardTerm
-from rlvr.methods.selections import BatchSelection, Selection
-from rlvr.methods.token_weights.base import TokenWeights
+from rlvr.methods.selections import BatchSelection
+from rlvr.methods.token_weights.token_rules import TokenWeights
 
 if TYPE_CHECKING:
     import torch
@@ -71,10 +69,11 @@ class Method:
         """Rollout indices of each mini-batch of a rollout batch [B]; ``step`` counts from 0."""
         return self.assignment(rewards, group_ids, lengths, updates, generator_for("mini_batches", seed, step))
 
-    def select(
-        self, rewards: Tensor, group_ids: Tensor, size: int, rounds: int, seed: int, step: int
-    ) -> Selection | None:
-        """Choose ``size`` of the rollouts [B] that so many rounds of a step, from 0, sampled; None to sample more."""
+    def select(self, rewards: Tensor, group_ids: Tensor, size: int, rounds: int, seed: int, step: int) -> Tensor | None:
+        """Choose ``size`` of the rollouts [B] that so many rounds of a step, from 0, sampled: their indices.
+
+        None to sample more.
+        """
         assert self.selection is not None
         generator = generator_for("selection", seed, step, rounds)
         return self.selection(rewards, group_ids, size, self.assignment.keeps_groups, rounds, generator)

@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Rollouts chosen from the buffer."""
-
-    indices: Tensor  # [target_size] int64 into the buffer, ascending
-    balance: float  # min(correct, wrong) / target_size among the chosen, between 0 and 0.5
-    discarded_fraction: float  # part of the buffer that was left out, in [0, 1)
-
-
-@dataclass(frozen=True)
 class BatchSelection(Component, ABC):
     """The base of batch selections, which choose among units: whole groups, or else single rollouts."""
 
@@ -45,8 +36,8 @@ class BatchSelection(Component, ABC):
         whole_groups: bool,
         rounds_sampled: int,
         generator: torch.Generator,
-    ) -> Selection | None:
-        """Select ``target_size`` rollouts of the buffer, or return None for "not yet: sample more".
+    ) -> Tensor | None:
+        """Select rollouts of the buffer, indices [target_size], ascending; None for "not yet: sample more".
 
         Rewards [buffer] are those before any shaping. With ``whole_groups`` no group of group_ids [buffer] is parted.
         """
@@ -68,8 +59,7 @@ class BatchSelection(Component, ABC):
         chosen, good = self.choose(exact[units], target_size // units.shape[1], generator)
         if not good and not last_round:
             return None
-        indices = units[chosen].flatten().sort().values
-        return Selection(indices, _balance(exact[indices]), 1.0 - target_size / len(exact))
+        return units[chosen].flatten().sort().values
 
 
 class GroupFilter(BatchSelection):
@@ -164,10 +154,8 @@ def _exchange(kept: list[int], spare: list[int], half: float) -> None:
 def _most_balanced(kept: list[int], spare: list[int], rollouts: int) -> list[int]:
     """Return how many units of each number of correct rollouts to keep, so that the most balanced ones are.
 
-    ``kept`` itself if nothing is better, and otherwise counts that differ little from it.
-
-    Args:
-        rollouts: the number of rollouts in all kept units; the best balance has half of them correct.
+    ``kept`` itself if nothing is better, and otherwise counts that differ little from it. All kept units have so many
+    ``rollouts``; the best balance has half of them correct.
     """
 
     def distance(correct: int) -> int:

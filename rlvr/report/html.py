@@ -7,8 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError
-from evals.core.files import write_text
+from evals.core.files import reading, write_text
 from evals.core.manifest import write_output_manifest
 from evals.trace.chain import root_hash_of
 from rlvr.page_template import page_template
@@ -16,10 +15,8 @@ from rlvr.page_template import page_template
 
 def embedded(path: Path) -> str:
     """Read an SVG file as an address that holds the file's content."""
-    try:
+    with reading(path):
         return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
 
 
 def fill_template(template: str, script: str, *packages: str, **content: Any) -> str:

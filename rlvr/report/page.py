@@ -64,13 +64,7 @@ def report_content(
     notes: Sequence[str],
     title: str | None,
 ) -> tuple[dict[str, Any], list[Path]]:
-    """Gather the variables of the report's template but for ``notes`` and ``rollouts``, and the files behind them.
-
-    Args:
-        settings: of the study.
-        study, results, audits, directory, notes, title: as in :func:`write_report`.
-        drawn: figures.
-    """
+    """Gather the template's variables but for ``notes`` and ``rollouts``, and the files behind them (write_report)."""
     audited_runs = audit.read_audits(audits, results.runs)
     audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")

@@ -49,12 +49,9 @@ def write_responses_page(
         benchmarks: of the study, each with a directory beside that of this page.
         tokens: directories RUN/BENCHMARK made by `rlvr-bench claims compare`, whose responses are shown in colour.
         report: the report's address, from the page; default: there is none.
-        rollouts: the address of the trainings' rollouts, likewise.
+        rollouts: the address of the page of rollouts, likewise.
         seeds: show the first so many runs of each method; default: all.
         said: what the page says of itself: created, root_hash.
-
-    Raises:
-        UserError: an input is missing or malformed, or the grades are not of the samples.
     """
     sheet, audited = read_runs(runs), [BenchmarkAudit.read(path).audit for path in audits]
     sheet = [run for condition in conditions_of(sheet) for run in condition.runs[:seeds]]

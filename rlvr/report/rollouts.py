@@ -36,13 +36,9 @@ class _Table:
 
 
 def write_rollouts_page(
-    runs: Path,
-    results: Path,
-    out: Path,
-    benchmarks: Sequence[str] = (),
-    replayed: Sequence[Path] = (),
+    runs: Path, results: Path, out: Path, benchmarks: Sequence[str] = (), replayed: Sequence[Path] = ()
 ) -> None:
-    """Write the page of all rollouts that a study's trainings have kept, with the files that it loads beside it.
+    """Write the page of all rollouts that a study's training runs have kept, with the files that it loads beside it.
 
     Args:
         runs: the run sheet.
@@ -50,9 +46,6 @@ def write_rollouts_page(
         out: the page; the texts go to the directory texts/ beside it.
         benchmarks: of the study, each with a page in responses/, beside this page's directory.
         replayed: directories RUN made by `rlvr-bench claims replay`; a step that is replayed has more to colour by.
-
-    Raises:
-        UserError: an input is missing or malformed.
     """
     sheet, problems_file = read_runs(runs), results / "problems/train/problems.jsonl"
     trained = [run for run in sheet if run.seed is not None]

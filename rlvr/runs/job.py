@@ -1,14 +1,25 @@
-"""The process of a job: its log, its errors in one line, and its end when it is asked to stop or its Snakemake dies."""
+"""The process of a job: its log, its errors in one line, its end when it is asked to stop or its Snakemake dies.
 
+Beside it the metrics of a training so far, for whoever watches it: a file that may be lost at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
 import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from evals.core.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STOPPED = 143
 """The exit status of a training that was stopped: 128 + SIGTERM, as a shell reports it."""
@@ -101,3 +112,27 @@ def job(log: str) -> Iterator[None]:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         sys.exit(2)
+
+
+METRICS_SO_FAR = "metrics_so_far.parquet"
+PARAMETERS = "parameters"
+"""The attribute of the data frame in that file that holds what the manifest will have under the same name."""
+
+
+def write_metrics_so_far(directory: Path, parameters: Mapping[str, Any], metrics: pd.DataFrame) -> None:
+    """Replace the metrics so far, a row a step, in a run's ``directory``; ``parameters`` are those of its manifest."""
+    import pandas as pd
+
+    path = directory / METRICS_SO_FAR
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    with contextlib.suppress(Exception):  # whatever is wrong here must not stop the training
+        frame = metrics if len(metrics) else pd.DataFrame({"step": []}, dtype=int)
+        frame.attrs = {PARAMETERS: dict(parameters)}
+        frame.to_parquet(temporary, index=False)
+        os.replace(temporary, path)
+
+
+def remove_metrics_so_far(directory: Path) -> None:
+    """Remove the file, and what killed processes left half-written: the training is over."""
+    for path in directory.glob(f"{Path(METRICS_SO_FAR).stem}.*"):
+        path.unlink(missing_ok=True)

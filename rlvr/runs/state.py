@@ -34,23 +34,17 @@ _COPIED = ("generation_config.json", "tokenizer.json", "tokenizer_config.json", 
 
 
 class Model(Protocol):
-    """A model with weights, of transformers or our own."""
+    """A model with weights, of transformers or our own; weights tied to another one are no parameters."""
 
-    def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
-        """What is trained of it, by name; weights tied to another one are left out."""
-        ...
+    def named_parameters(self) -> Iterable[tuple[str, Tensor]]: ...
 
 
 class Optimizer(Protocol):
-    """An optimizer with a state, of torch or our own."""
+    """An optimizer with a state, ``{"state": {number of the parameter: {name: tensor}}}``, of torch or our own."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state, ``{"state": {number of the parameter: {name: tensor}}}``."""
-        ...
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state_dict: Any) -> None:
-        """Go on with a state."""
-        ...
+    def load_state_dict(self, state_dict: Any) -> None: ...
 
 
 class State(NamedTuple):

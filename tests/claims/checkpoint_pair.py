@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evals.core.files import write_jsonl
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
+from rlvr.base_model.train import build_tokenizer, initial_model
 from rlvr.runs.state import save_checkpoint
 from tests.commands import rlvr_bench
 

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from evals.core.random import generator_for
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
+from rlvr.base_model.train import build_tokenizer, initial_model
 from rlvr.methods.components import composition
 from rlvr.methods.method import Method, compose
 from rlvr.study.catalogue import load_catalogue, resolve_method

@@ -19,7 +19,7 @@ from evals.core.files import read_json
 from evals.core.training_settings import Lora
 from rlvr.engines.verl.adapters import ADAPTERS
 from rlvr.engines.verl.checkpoints import OPTIMIZER
-from rlvr.engines.verl.loss import MiniBatchLoss, fields_of_tokens
+from rlvr.engines.verl.gathering import MiniBatchLoss, fields_of_tokens
 from rlvr.engines.verl.registered import Field
 from rlvr.methods.aggregation import Normaliser
 from tests.engines.second_device import batch_of_two, engine_on_meta, outputs_of, use_method

@@ -15,8 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr.methods.advantages import GPG, GRPO, OPO, RLOO, Advantage, DrGRPO, ReinforcePlusPlus
-from rlvr.methods.pass_at_k import BestOfGroup
+from rlvr.methods.advantages import GPG, GRPO, OPO, RLOO, Advantage, BestOfGroup, DrGRPO, ReinforcePlusPlus
 
 pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines")
 

@@ -16,11 +16,10 @@ from torch import Tensor
 
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.losses.cov import ClipCov, KLCov
-from rlvr.methods.losses.off_policy import DRO
+from rlvr.methods.losses.mini_batch_losses import ClipCov, KLCov
 from rlvr.methods.losses.sequence_ratios import GMPO, GSPO, GSPOToken
 from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, Reinforce
-from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV
+from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, DRO
 from tests.engines.mini_batches import EXTREME, MIXED, UNIFORM, Drawing, MiniBatch, drawings
 
 pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines")

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr.methods.corrections import Band, Mask, Truncated
+from rlvr.methods.loss_terms import Band, LossTerm, Mask, Truncated
 from rlvr.methods.losses.base import Tokens
-from rlvr.methods.reference_kl import LossTerm
 
 pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines")
 

@@ -16,7 +16,7 @@ from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
 from rlvr.engines.rollouts import rollout_directory
 from rlvr.methods.component_file import component_copy
-from rlvr.runs.progress import METRICS_SO_FAR
+from rlvr.runs.job import METRICS_SO_FAR
 from rlvr.tokens.table import read_token_table
 from tests.engines.study_directory import (
     ROOT,

@@ -19,10 +19,9 @@ from tokenizers import Tokenizer, processors
 
 from evals.core.errors import UserError
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import Backend, BackendSettings, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, load_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
-from evals.generation.request import Request
 from evals.problems.problem_set import load
 from tests.engines.study_directory import ROOT, StudyDirectory
 

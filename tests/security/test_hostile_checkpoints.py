@@ -17,12 +17,10 @@ from safetensors.torch import load_file, save_file
 from evals.core.errors import UserError
 from evals.core.sampling import SamplingParameters
 from evals.generation import chat
-from evals.generation.backend import BackendSettings, load_backend
+from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.chat import apply_chat_template
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.request import Request
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
+from rlvr.base_model.train import build_tokenizer, initial_model
 from rlvr.runs.state import save_checkpoint
 from tests.security.hostile import CASES, many, one_line, places, replaced, values
 

@@ -14,7 +14,7 @@ from evals.core.errors import UserError
 from evals.core.files import parse_json, sha256_file
 from evals.core.manifest import Manifest, hash_files, is_sealed, read_any_manifest
 from evals.core.yaml_file import read_yaml
-from evals.trace.directory import verify
+from evals.trace.commands import verify
 from rlvr.study.study import Study
 from tests.security.hostile import many, one_line, places, replaced, values
 

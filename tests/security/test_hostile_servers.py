@@ -21,9 +21,8 @@ from evals.core.errors import UserError
 from evals.core.run_spec import Service
 from evals.core.sampling import SamplingParameters
 from evals.generation import server_backend
-from evals.generation.backend import BackendSettings
+from evals.generation.backend import BackendSettings, Request, Response
 from evals.generation.checkpoint import ServedModel
-from evals.generation.request import Request, Response
 from evals.generation.served import write_service
 from evals.generation.server_backend import ServerBackend
 from tests.security.hostile import CASES, damaged, many, one_line, places, replaced, values

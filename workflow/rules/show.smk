@@ -87,14 +87,6 @@ use rule table_of_scores as table_main with:  # costs are written with a job but
         notes=lambda w: notes(STUDY, study_of(w.folder)),
 
 
-# Finished studies of further effects, in the directories that their files name.
-FURTHER_EFFECTS = [
-    directory
-    for directory in (Path(f"results/{name}/results") for name in ("effects", "forgetting"))
-    if (directory / "comparisons.json").exists()
-]
-
-
 use rule table_of_scores as table_phenomena with:  # known effects of RLVR, and which of them the study shows
     input:
         code_of("evals.tables.phenomena"),

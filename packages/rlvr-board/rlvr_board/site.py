@@ -23,7 +23,7 @@ from evals.core.run_spec import parts_in_files
 from evals.results import Results, read_results
 from evals.tables import numbers
 from evals.tables.layout import Table
-from evals.trace.directory import read_verified
+from evals.trace.commands import read_verified
 from rlvr.report.html import fill_template
 from rlvr.report.page import report_content
 from rlvr.report.provenance import component_files, read_run_manifest, read_study, studies_of
@@ -33,7 +33,6 @@ from rlvr_board.comparability import Setup, differing, setup_of
 _COLUMNS = ("Method", "Versus ", "Verdict", "MDE", "Contrast", "Fell", "Seeds", "Tokens", "CPU")
 _PAGE = "index.html"
 _KIND = "RLVR Bench board"
-_RESPONSES = "number of each method's seeds whose responses are shown"
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,7 @@ class Row:
     setup: Setup
 
 
-def write_board(
-    results: Sequence[Path], out: Path, responses: Annotated[int, Option(help=_RESPONSES, min=0)] = 0
-) -> list[str]:
+def write_board(results: Sequence[Path], out: Path, responses: Annotated[int, Option(min=0)] = 0) -> list[str]:
     """Write a board of finished studies: static pages that need no network and no server.
 
     Every study is checked first, as by verify; one that was altered is refused by name, and nothing is written. Methods
@@ -90,6 +87,7 @@ def write_board(
     Args:
         results: directories of studies, or their results/.
         out: directory of the pages: a new one, or a board to replace.
+        responses: number of each method's seeds whose responses are shown.
 
     Returns:
         A line for each study, and one for the board.

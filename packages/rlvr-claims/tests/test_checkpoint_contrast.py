@@ -11,7 +11,7 @@ from evals.core.files import write_jsonl
 from evals.core.manifest import verify_outputs
 from evals.grading import GradingPool
 from evals.grading.verdict import Reason, Verdict
-from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.train import build_tokenizer
 from rlvr.engines.local.rollout import Rollouts
 from tests.commands import rlvr_bench
 

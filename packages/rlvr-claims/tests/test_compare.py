@@ -11,8 +11,7 @@ from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, sha256_file, write_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.generation.checkpoint import load_tokenizer
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
+from rlvr.base_model.train import build_tokenizer, initial_model
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.state import save_checkpoint
 from rlvr.tokens.table import COMPARISON_COLUMNS, read_comparison

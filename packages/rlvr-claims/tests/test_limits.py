@@ -12,9 +12,8 @@ from scipy import stats
 
 from evals.core.errors import InvalidInput
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import Backend, BackendSettings, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, Response, load_backend
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
-from evals.generation.request import Request, Response
 from rlvr_claims.decoding.draw import PairDraw
 from rlvr_claims.decoding.settings import DRIVERS, Decoding, Driver
 from rlvr_claims.settings import Criterion

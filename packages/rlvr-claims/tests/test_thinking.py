@@ -6,7 +6,7 @@ import pytest
 
 from evals.core.records import Problem
 from evals.core.sampling import SamplingParameters
-from evals.generation.request import Request
+from evals.generation.backend import Request
 from evals.grading import GradingPool
 from rlvr_claims.claims.sampling_settings import SAMPLES, accuracies
 from rlvr_claims.counterfactual import Place, token_values

@@ -15,7 +15,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_parquet
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint
-from rlvr.base_model.tokenizer import WORD
+from rlvr.base_model.train import WORD
 from rlvr.engines.local.policy import score_in_chunks
 from rlvr.engines.local.train import train
 from rlvr.tokens.table import DISPLACEMENT, REPLAY_COLUMNS, classes_of, read_token_table, token_class

@@ -24,9 +24,9 @@ from rlvr.engines.local.learner import Learner, PreparedStep
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs, token_scores
 from rlvr.engines.local.run import time_on
 from rlvr.methods.aggregation import Normaliser
+from rlvr.methods.loss_terms import RewardTerm
 from rlvr.methods.losses.base import Tokens
 from rlvr.methods.method import Method, compose
-from rlvr.methods.reference_kl import RewardTerm
 from rlvr.methods.token_weights.token_rules import RandomLambda
 
 OWN = ""
@@ -45,17 +45,11 @@ def degrees_between(a: Tensor, b: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Viewed:
-    """A rollout batch as a method sees it.
-
-    Attributes:
-        method: the method.
-        weighted_advantages: the advantages times token weights [B, T] that it gives.
-        entropy_coefficient: that of its entropy bonus; 0 without one.
-    """
+    """A rollout batch as a method sees it."""
 
     method: Method
-    weighted_advantages: Tensor
-    entropy_coefficient: float
+    weighted_advantages: Tensor  # [B, T], the advantages times token weights that it gives
+    entropy_coefficient: float  # that of its entropy bonus; 0 without one
 
     @classmethod
     def by(cls, method: Method, learner: Learner, prepared: PreparedStep) -> Viewed:
@@ -178,22 +172,16 @@ def _is_control(method: Method, reference: Method) -> bool:
 class Meter:
     """The observer of one step's updates: slopes of every mini-batch, and gradients of the last one.
 
-    Attributes:
-        viewed: the methods that are compared with the learner's own, by name.
-        with_gradients: whether gradients are computed too: a forward pass, and a backward pass for each method.
-        slopes: by name, :data:`OWN` among them, [1, B, T] once the step is over, or [2, B, T] if a method has an
-            entropy bonus; 0 at padding.
-        gradients: by name, :data:`OWN` among them, [P].
-        seconds: that measuring took.
+    Slopes and gradients are by the methods' names, :data:`OWN` among them.
     """
 
     learner: Learner
     prepared: PreparedStep
-    viewed: Mapping[str, Viewed]
-    with_gradients: bool
-    slopes: dict[str, Tensor] = field(default_factory=dict)
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    seconds: float = 0.0
+    viewed: Mapping[str, Viewed]  # the methods that are compared with the learner's own, by name
+    with_gradients: bool  # computed too: a forward pass, and a backward pass for each method
+    slopes: dict[str, Tensor] = field(init=False)  # [1, B, T], [2, B, T] if one has an entropy bonus; 0 at padding
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # [P]
+    seconds: float = 0.0  # that measuring took
 
     def __post_init__(self) -> None:
         batch, coefficient = self.prepared.batch, self.prepared.others.entropy_coefficient

@@ -7,13 +7,12 @@ so. The result lies where a base model does, and serves as one.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-import torch
 from pydantic import Field
 
 from evals.core.config.base_models import FINE_TUNED, FineTuning
@@ -22,7 +21,7 @@ from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.progress import Progress
 from evals.core.run_spec import Head
-from evals.core.training_settings import cut_into_passes, tokens_of_pass
+from evals.core.training_settings import tokens_of_pass
 from evals.generation.chat import taught_end
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
@@ -86,7 +85,9 @@ def fine_tune(
             first, metrics = state.step, state.values["metrics"]
             state = None  # its tensors need no longer be held
         else:
-            largest = _token_batch(_largest_pass(order, settings, model.padded))
+            steps = range(settings.steps)
+            parts = (part for step in steps for part in _passes(order, step, settings, model.padded))
+            largest = max(parts, key=lambda part: tokens_of_pass(part.lengths, model.padded))
             check_memory(directory.name, checkpoint, device, {"warm start": partial(make_gradients, model, largest)})
         name = f"warm start {directory.name}"
         progress = Progress(directory, name, settings.steps, first)
@@ -98,10 +99,8 @@ def fine_tune(
 
         for step in range(first, settings.steps):
             started = time.monotonic()
-            chosen = order.take(step * settings.batch_size, settings.batch_size)
-            batch = _token_batch(chosen)
-            parts = [batch.select(torch.tensor(part)) for part in _passes(chosen, settings, model.padded)]
-            loss, scale = optimizer.add_gradients(partial(add_gradients, model, parts), model.dtype)
+            batch = _passes(order, step, settings, model.padded)
+            loss, scale = optimizer.add_gradients(partial(add_gradients, model, batch), model.dtype)
             norm = optimizer.clip(settings.gradient_clip, f"{directory.name}: step {step + 1}")
             optimizer.step(settings.learning_rate_at(step))
             seconds = time.monotonic() - started
@@ -127,31 +126,11 @@ def add_gradients(model: Policy, parts: Sequence[TokenBatch], scale: float) -> f
     return loss
 
 
-def _token_batch(examples: Sequence[Mapping[str, Any]]) -> TokenBatch:
-    return TokenBatch([example["prompt"] for example in examples], [example["solution"] for example in examples])
-
-
-def _lengths(examples: Sequence[Mapping[str, Any]]) -> list[int]:
-    return [len(example["prompt"]) + len(example["solution"]) for example in examples]
-
-
-def _passes(examples: Sequence[Mapping[str, Any]], settings: FineTuningSettings, padded: bool) -> list[range]:
-    """The places of the examples of each pass over a batch."""
-    return cut_into_passes(_lengths(examples), settings.batch_size, settings.micro_batch_tokens, padded)
-
-
-def _largest_pass(order: PromptOrder, settings: FineTuningSettings, padded: bool) -> Sequence[Mapping[str, Any]]:
-    """The examples of the pass with the most tokens."""
-
-    def size(examples: Sequence[Mapping[str, Any]]) -> int:
-        return tokens_of_pass(_lengths(examples), padded)
-
-    largest: list[Sequence[Mapping[str, Any]]] = []
-    for step in range(settings.steps):
-        chosen = order.take(step * settings.batch_size, settings.batch_size)
-        parts = _passes(chosen, settings, padded)
-        largest.append(max(([chosen[number] for number in part] for part in parts), key=size))
-    return max(largest, key=size)
+def _passes(order: PromptOrder, step: int, settings: FineTuningSettings, padded: bool) -> list[TokenBatch]:
+    """The passes over the examples of a step."""
+    examples = order.take(step * settings.batch_size, settings.batch_size)
+    batch = TokenBatch([example["prompt"] for example in examples], [example["solution"] for example in examples])
+    return [batch.select(part) for part in batch.passes(settings.batch_size, settings.micro_batch_tokens, padded)]
 
 
 def _examples_of(checkpoint: Checkpoint, solutions: Path, settings: FineTuningSettings) -> list[dict[str, Any]]:

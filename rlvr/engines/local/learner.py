@@ -28,9 +28,9 @@ from rlvr.engines.local.sampler_dose import DosedDraw
 from rlvr.engines.unjudged import count_unjudged, require_judged, require_some, training_rewards
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.assignments import mini_batch_ids
+from rlvr.methods.loss_terms import RewardTerm
 from rlvr.methods.losses.base import Tokens
 from rlvr.methods.method import Method
-from rlvr.methods.reference_kl import RewardTerm
 from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics, sampler_metrics
 
 
@@ -193,10 +193,9 @@ class Learner(RunInProgress):
             kept = None
             if method.selection is not None:
                 size, rounds = training.rollouts_per_step, len(parts)
-                selection = method.select(rewards, groups, size, rounds, self.run.seed, position.step)
-                if selection is None:
+                kept = method.select(rewards, groups, size, rounds, self.run.seed, position.step)
+                if kept is None:
                     continue
-                kept = selection.indices
             require_some(self.run.run, position.step + 1, counted if kept is None else counted[kept])
             metrics = rollout_metrics(rewards, groups, lengths, truncated, counted, kept) | unjudged
             if kept is None:

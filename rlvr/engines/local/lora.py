@@ -125,7 +125,6 @@ class AdaptedDecoder(DecoderModel):
         return _named_parameters(self._layers)
 
     def parameters(self) -> Iterator[Tensor]:
-        """The same without names."""
         return (weight for _, weight in self.named_parameters())
 
     def weights(self) -> Mapping[str, Tensor]:

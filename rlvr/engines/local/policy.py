@@ -5,10 +5,10 @@ Shapes: B rollouts, T longest response, N response tokens in all, D hidden width
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,9 +16,11 @@ from torch import Tensor
 from evals.core.training_settings import cut_into_passes
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.decoder_model import DECODER
+from evals.generation.decoder_model import DECODER, DecoderModel
 from evals.generation.gradients import computed_again
-from evals.generation.sampler import Sampler
+
+if TYPE_CHECKING:
+    from rlvr.engines.local.transformers_policy import TransformersPolicy
 
 
 def same_bytes(device: str, dtype: str, backend: str, by_vllm: bool = False) -> str:
@@ -59,8 +61,12 @@ class TokenBatch:
 
         In a ``padded`` pass padding counts too.
         """
-        lengths = [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]
-        return [torch.tensor(part) for part in cut_into_passes(lengths, most, most_tokens, padded)]
+        return [torch.tensor(part) for part in cut_into_passes(self.lengths, most, most_tokens, padded)]
+
+    @property
+    def lengths(self) -> list[int]:
+        """The tokens of each rollout, those of its prompt included."""
+        return [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]
 
     @property
     def response_mask(self) -> Tensor:
@@ -73,62 +79,8 @@ LOGITS_AT_ONCE = 1 << 25
 """Logits that are in memory at once: 128 MiB in float32, and as much again for their logarithms."""
 
 
-class Policy(Protocol):
-    """A language model with weights, as :class:`~evals.generation.decoder_model.DecoderModel` is one."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        ...
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the passes."""
-        ...
-
-    @property
-    def head_dtype(self) -> torch.dtype:
-        """The type of the hidden states and of the head's product."""
-        ...
-
-    @property
-    def padded(self) -> bool:
-        """Tell whether a pass computes every sequence at the length of its longest one."""
-        ...
-
-    @property
-    def head_weight(self) -> Tensor:
-        """The language-model head, [V, D]."""
-        ...
-
-    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Return the trained parameters by name, in float32: all weights, or adapters."""
-        ...
-
-    def parameters(self) -> Iterator[Tensor]:
-        """Return the trained parameters, in the same order."""
-        ...
-
-    def weights(self) -> Mapping[str, Tensor]:
-        """The whole model's weights under the names of its checkpoint, with what adapters add to them."""
-        ...
-
-    @property
-    def backend(self) -> str:
-        """What computes the model: the batched decoder, or transformers and why."""
-        ...
-
-    def sampler(self) -> Sampler:
-        """Return the sampler of responses, of use until the weights change."""
-        ...
-
-    def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
-        """The inputs of the head [N, D] at each sequence's positions from its start on, in order."""
-        ...
-
-    def logits(self, states: Tensor, temperature: float) -> Tensor:
-        """The head's output [N, V] over the temperature, in float32."""
-        ...
+Policy: TypeAlias = "DecoderModel | TransformersPolicy"
+"""A language model with weights, which samples and is trained."""
 
 
 def load_policy(

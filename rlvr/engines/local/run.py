@@ -28,8 +28,8 @@ from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, same_byte
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems, sampling_of
 from rlvr.engines.local.sampler_dose import DosedSampler
 from rlvr.engines.local.vllm_rollouts import VllmRollouts
+from rlvr.methods.loss_terms import LossTerm
 from rlvr.methods.method import compose
-from rlvr.methods.reference_kl import LossTerm
 from rlvr.methods.rollout_batch import rollout_kl
 from rlvr.runs.state import State, StateStore, load_training_tensors, training_tensors
 

@@ -34,8 +34,7 @@ from rlvr.engines.result import (
     write_result,
 )
 from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
-from rlvr.runs.job import Interrupted, save_when_due, termination
-from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
+from rlvr.runs.job import Interrupted, remove_metrics_so_far, save_when_due, termination, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_trained
 
 _WEIGHTS = ".safetensors"

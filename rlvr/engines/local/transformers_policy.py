@@ -11,9 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from evals.core.errors import UserError
+from evals.generation.backend import Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.gradients import computed_again
-from evals.generation.request import Response
 from evals.generation.sampler import Sampler
 from evals.generation.transformers_backend import load_model, sample_by_model
 
@@ -28,7 +28,7 @@ def _computed_again(forward: Callable[..., Any], *inputs: Any, **named: Any) -> 
 
 
 class TransformersPolicy:
-    """See :class:`rlvr.engines.local.policy.Policy`; ``because`` says why the batched decoder is not used."""
+    """A model that samples and is trained as :class:`DecoderModel`; ``because`` says why the decoder is not used."""
 
     padded = True
 

@@ -15,9 +15,8 @@ import torch
 from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import BackendSettings, engine_version
+from evals.generation.backend import BackendSettings, Draws, Request, Response, engine_version
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.request import Draws, Request, Response
 from evals.generation.vllm_backend import VllmBackend
 from rlvr.engines.local.policy import Policy
 from rlvr.engines.local.rollout import sampling_of

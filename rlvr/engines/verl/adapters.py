@@ -6,7 +6,7 @@ themselves and loses nothing, so with small updates the sampled policy stays beh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,12 @@ def add_adapters(base: Path, adapters: Path, lora: Lora, checkpoint: Path) -> fl
 
 def adapted_weights(lora: Lora, checkpoint: Path) -> list[tuple[Path, str]]:
     """The files and names of the weights that are to be adapted; UserError if a target is the name of none."""
-    weights = [(file, name) for file in sorted(checkpoint.glob("*.safetensors")) for name in _linear(file)]
+    weights = []
+    for file in sorted(checkpoint.glob("*.safetensors")):
+        with safe_open(file, framework="np") as tensors:
+            all_names = list(tensors.keys())
+        is_linear = (".layers." in name and "norm" not in name and name.endswith(".weight") for name in all_names)
+        weights += [(file, name) for name in compress(all_names, is_linear)]
     names = {name.split(".")[-2] for _, name in weights}
     if isinstance(lora.target_modules, str):
         return weights
@@ -72,12 +77,6 @@ def adapted_weights(lora: Lora, checkpoint: Path) -> list[tuple[Path, str]]:
             accepted = f"all-linear, or some of {', '.join(sorted(names))}"
             raise InvalidInput(str(checkpoint), "training.lora.target_modules", f"has {target!r}", accepted)
     return [(file, name) for file, name in weights if name.split(".")[-2] in lora.target_modules]
-
-
-def _linear(file: Path) -> Iterator[str]:
-    with safe_open(file, framework="np") as weights:
-        names = list(weights.keys())
-    yield from (name for name in names if ".layers." in name and "norm" not in name and name.endswith(".weight"))
 
 
 def reach(training: VerlTraining) -> float:

@@ -16,12 +16,12 @@ from typing import Any
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import read_json
 from evals.core.run_spec import Cluster, VerlRun
-from evals.generation.checkpoint import file_with_code
+from evals.generation.checkpoint import checkpoint_files, file_with_code
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl.adapters import require_followed
 from rlvr.engines.verl.launch import Launch
-from rlvr.methods.method import Method, compose
-from rlvr.methods.reference_kl import RewardTerm
+from rlvr.methods.loss_terms import RewardTerm
+from rlvr.methods.method import compose
 
 
 def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> None:
@@ -41,40 +41,27 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> None:
         message = "makes mini-batches of unequal sizes"
         raise InvalidInput(f"method {run.method_name}", "batching.assignment", message, "with engine local alone")
     if isinstance(method.kl, RewardTerm):
-        _check_reward_term(run.method_name, method)
+        # verl scores a selected batch: nothing may need the penalised rewards earlier.
+        accepted = "none beside kl: reward_term, or engine local"
+        if method.selection is not None:
+            raise InvalidInput(f"method {run.method_name}", "batching.selection", "is there", accepted)
+        if method.needs_hidden_states:
+            raise InvalidInput(f"method {run.method_name}", "token_weights", "are of hidden states", accepted)
     longest = training.max_prompt_tokens + training.max_new_tokens
     if cluster.tokens_per_device * cluster.sequence_parallel < longest:
         least = -(-longest // cluster.sequence_parallel)
         accepted = f"at least {least}, the longest prompt and response over sequence_parallel"
         raise InvalidInput("cluster", "tokens_per_device", f"is {cluster.tokens_per_device}", accepted)
     if checkpoint is not None:
-        _check_model(checkpoint, longest)
+        checkpoint_files(checkpoint)
+        # Nothing may make transformers run code: verl's reward workers trust their tokenizer's.
+        if (file := file_with_code(checkpoint)) is not None:
+            raise UserError(f"{file}: brings code of its own; accepted: a checkpoint that transformers knows")
+        context = read_json(path := checkpoint / "config.json").get("max_position_embeddings")
+        if isinstance(context, int) and context < longest:
+            message = f"max_prompt_tokens + max_new_tokens is {longest}"
+            raise InvalidInput("run.json", "training", message, f"at most {context}, the context of {path}")
         require_followed(run, checkpoint)
-
-
-def _check_reward_term(name: str, method: Method) -> None:
-    """Check that nothing needs the penalised rewards earlier than verl can have them, which scores a selected batch."""
-    accepted = "none beside kl: reward_term, or engine local"
-    if method.selection is not None:
-        raise InvalidInput(f"method {name}", "batching.selection", "is there", accepted)
-    if method.needs_hidden_states:
-        raise InvalidInput(f"method {name}", "token_weights", "are of hidden states", accepted)
-
-
-def _check_model(checkpoint: Path, longest: int) -> None:
-    path = checkpoint / "config.json"
-    if not path.is_file():
-        raise UserError(f"{checkpoint}: holds no config.json; accepted: a Hugging Face checkpoint")
-    # Nothing may make transformers run code: verl's reward workers trust their tokenizer's.
-    if (file := file_with_code(checkpoint)) is not None:
-        raise UserError(f"{file}: brings code of its own; accepted: a checkpoint that transformers knows")
-    config = read_json(path)
-    if not any(checkpoint.glob("*.safetensors")):
-        raise UserError(f"{checkpoint}: holds no .safetensors file; accepted: weights in safetensors")
-    context = config.get("max_position_embeddings")
-    if isinstance(context, int) and context < longest:
-        message = f"max_prompt_tokens + max_new_tokens is {longest}"
-        raise InvalidInput("run.json", "training", message, f"at most {context}, the context of {path}")
 
 
 def compose_config(launch: Launch) -> Any:

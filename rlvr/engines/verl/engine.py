@@ -35,9 +35,8 @@ from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.verl.adapters import ADAPTERS
 from rlvr.engines.verl.checkpoints import OPTIMIZER
-from rlvr.engines.verl.gathering import HeadInputs, Ranks
+from rlvr.engines.verl.gathering import HeadInputs, MiniBatchLoss, Ranks, fields_of_tokens
 from rlvr.engines.verl.launch import ENGINE_VENDOR
-from rlvr.engines.verl.loss import MiniBatchLoss, fields_of_tokens
 from rlvr.engines.verl.metrics import PREFIX
 from rlvr.engines.verl.registered import Field, current_run, nested, packed_metrics
 from rlvr.methods.aggregation import Normaliser

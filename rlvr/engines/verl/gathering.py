@@ -1,9 +1,13 @@
-"""What a data-parallel rank is given of a batch, sees in its own passes, and exchanges with the others.
+"""What a data-parallel rank is given of a batch, sees in its own passes, and exchanges with the others; and its loss.
 
-Nothing here imports verl.
+The method's loss of one optimizer step is what verl's engine has in place of verl's own. A worker is handed one
+micro-batch at a time. The normaliser is that of the mini-batch over all ranks, so that parts add up to the mini-batch's
+loss. Nothing here imports verl.
 """
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -14,7 +18,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rlvr.engines.verl.registered import CurrentRun, Field, nested
+from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.assignments import balanced_shares
+from rlvr.methods.loss_terms import LossTerm
+from rlvr.methods.losses.base import Tokens
+from rlvr.methods.method import Method
 from rlvr.methods.rollout_batch import RowShare
 
 
@@ -110,19 +118,12 @@ class AllRollouts:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The data-parallel ranks, as one of them sees them.
+    """The data-parallel ranks, as one of them sees them."""
 
-    Attributes:
-        group: their process group.
-        number: of this one.
-        count: of all.
-        device: the one whose tensors the group exchanges.
-    """
-
-    group: Any
-    number: int
-    count: int
-    device: torch.device
+    group: Any  # their process group
+    number: int  # of this one
+    count: int  # of all
+    device: torch.device  # the one whose tensors the group exchanges
 
     def gather(self, mask: Any, **values: Tensor) -> AllRollouts:
         """Join values of this rank's rollouts, or of their tokens, with those of the others; ``mask`` is ragged."""
@@ -154,3 +155,48 @@ class Ranks:
 
         start = sum(tokens[: self.number])
         return RowShare(start, start + tokens[self.number], total, gather)
+
+
+def fields_of_tokens(method: Method) -> list[str]:
+    """Verl's names of what the method's loss needs of each token beside the current policy's numbers."""
+    sampler = ["rollout_log_probs"] if method.correction is not None else []
+    reference = ["ref_log_prob"] if isinstance(method.kl, LossTerm) else []
+    return ["old_log_probs", "advantages", *sampler, *reference]
+
+
+@dataclass(frozen=True)
+class MiniBatchLoss:
+    """The loss of one mini-batch."""
+
+    method: Method
+    normaliser: Normaliser  # of the mini-batch, over all ranks
+    generator: torch.Generator  # the optimizer step's own
+    entropy_coefficient: float  # of the method's entropy bonus
+
+    def __call__(
+        self, current: Mapping[str, Tensor], given: Mapping[str, Tensor], mask: Tensor, groups: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Compute the part [] of some rollouts in the loss, and in the means of metrics over the mini-batch's tokens.
+
+        Args:
+            current: ``log_probs`` and, with an entropy bonus, ``entropy`` of the current policy; [B, T] each.
+            given: the :func:`fields_of_tokens`, [B, T] each; advantages with their token weights.
+            mask: [B, T] bool.
+            groups: [B], the prompt of each rollout.
+        """
+        tokens = Tokens(
+            current["log_probs"],
+            given["old_log_probs"],
+            given["advantages"],
+            mask,
+            groups,
+            self.generator,
+            given_sampler_log_probs=given.get("rollout_log_probs"),
+            given_reference_log_probs=given.get("ref_log_prob"),
+            given_entropies=current.get("entropy"),
+            entropy_coefficient=self.entropy_coefficient,
+        )
+        values, metrics = self.method.token_loss(tokens)
+        count = max(1, self.normaliser.tokens)
+        means = {name: float(tensor.detach().masked_fill(~mask, 0.0).sum()) / count for name, tensor in metrics.items()}
+        return self.method.aggregation(values, mask, self.normaliser, groups), means

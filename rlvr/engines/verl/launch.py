@@ -16,7 +16,6 @@ from typing import Any
 
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import VERIFIER_FILE, Cluster, VerlRun
-from evals.core.training_settings import Lora
 from rlvr.methods.method import Method, compose
 
 PLUGIN = "rlvr.engines.verl.plugin"
@@ -116,10 +115,23 @@ class Places:
 def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Sequence[int] = ()) -> Launch:
     """The launch of ``run``; states after the steps ``checkpoints_at`` are kept."""
     method = compose(run.method, f"method {run.method_name}", run.training.max_new_tokens)
-    environment = _environment(places)
-    overrides = {**_overrides(run, cluster, method, places), **_lora_overrides(run.training.lora)}
-    if method.kl is not None:
-        overrides |= _reference_overrides(run, cluster)
+    environment = {
+        "PYTHONPATH": str(places.repository),
+        "PYTHONSAFEPATH": "1",  # no module of the directory that it works in
+        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+        "VERL_ENGINE_VENDOR": ENGINE_VENDOR,
+        "HYDRA_FULL_ERROR": "1",
+        RUN_VARIABLE: str(places.run / "run.json"),
+        CLUSTER_VARIABLE: str(places.run / "cluster.json"),
+        STUDY_VARIABLE: str(places.study),
+    }
+    overrides = _overrides(run, cluster, method, places)
+    if (
+        method.kl is not None
+    ):  # verl's reference worker, which it has for its own divergence; the method's takes its place
+        engine = "actor_rollout_ref.ref.fsdp_config"
+        overrides |= {"algorithm.kl_ctrl.kl_coef": 0.0, **_precision(engine, run)}
+        overrides[f"{engine}.ulysses_sequence_parallel_size"] = cluster.sequence_parallel
     if cluster.platform != "cuda":
         try:
             platform = importlib.import_module(cluster.platform)
@@ -135,22 +147,19 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
     given: dict[str, Value] = {**(run.overrides or {}), **cluster.overrides}
     for key in given:
         option = key.lstrip("+").replace("-", "_")  # vLLM takes its own options in either spelling
-        if _is_decided(option, decided):
-            accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
-            raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)
         is_kernel = option == "actor_rollout_ref.model.override_config.attn_implementation"
-        if _OF_ENGINES.fullmatch(option) or (option.startswith(_OF_THE_STUDY) and not is_kernel):
+        if any(f"{option}.".startswith(f"{ours}.") or ours.startswith(f"{option}.") for ours in decided):
+            found = "is set by the project"
+            accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
+        elif _OF_ENGINES.fullmatch(option) or (option.startswith(_OF_THE_STUDY) and not is_kernel):
+            found = "is what the study decides"
             accepted = "a setting of the study, as training.max_new_tokens or a model's prompt and chat_template_kwargs"
-            raise InvalidInput("cluster", f"overrides.{key}", "is what the study decides", accepted)
-        if option.startswith(_OF_THE_METHOD):
-            accepted = "a component of the method (docs/methods/README.md)"
-            raise InvalidInput("cluster", f"overrides.{key}", "is what the method decides", accepted)
+        elif option.startswith(_OF_THE_METHOD):
+            found, accepted = "is what the method decides", "a component of the method (docs/methods/README.md)"
+        else:
+            continue
+        raise InvalidInput("cluster", f"overrides.{key}", found, accepted)
     return Launch(COMMAND, {**overrides, **given}, environment)
-
-
-def _is_decided(key: str, decided: set[str]) -> bool:
-    """Return whether one of the ``decided`` options is this one, a part of it, or has it as a part."""
-    return any(key == option or key.startswith(f"{option}.") or option.startswith(f"{key}.") for option in decided)
 
 
 def hydra_value(value: Value) -> str:
@@ -169,21 +178,17 @@ def hydra_value(value: Value) -> str:
     return "[" + ",".join(hydra_value(entry) for entry in value) + "]"
 
 
-def _environment(places: Places) -> dict[str, str]:
-    return {
-        "PYTHONPATH": str(places.repository),
-        "PYTHONSAFEPATH": "1",  # no module of the directory that it works in
-        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
-        "VERL_ENGINE_VENDOR": ENGINE_VENDOR,
-        "HYDRA_FULL_ERROR": "1",
-        RUN_VARIABLE: str(places.run / "run.json"),
-        CLUSTER_VARIABLE: str(places.run / "cluster.json"),
-        STUDY_VARIABLE: str(places.study),
-    }
-
-
 def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -> dict[str, Value]:
-    training = run.training
+    training, lora = run.training, run.training.lora
+    of_lora: dict[str, Value] = {}
+    if lora is not None:
+        targets = lora.target_modules
+        of_lora = {
+            "actor_rollout_ref.model.lora_alpha": lora.alpha,
+            "actor_rollout_ref.model.target_modules": targets if isinstance(targets, str) else list(targets),
+            "actor_rollout_ref.model.lora.merge": True,  # vLLM is sent the sums, as weights of an ordinary model
+            "+actor_rollout_ref.actor.checkpoint.save_lora_only": True,
+        }
     actor, rollout, model = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
     return {
         "data.train_files": str(places.prompts),
@@ -271,6 +276,9 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "trainer.resume_mode": "auto",
         "trainer.val_before_train": False,
         "trainer.test_freq": -1,
+        f"{model}.lora_rank": lora.rank if lora else 0,
+        f"{model}.lora_adapter_path": None,
+        **of_lora,
     }
 
 
@@ -280,29 +288,4 @@ def _precision(engine: str, run: VerlRun) -> dict[str, Value]:
     return {
         f"{engine}.model_dtype": "fp32",
         f"+{engine}.mixed_precision": {"param_dtype": computed, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
-    }
-
-
-def _reference_overrides(run: VerlRun, cluster: Cluster) -> dict[str, Value]:
-    """The options of verl's reference worker, which it has for its own divergence; the method's takes its place."""
-    engine = "actor_rollout_ref.ref.fsdp_config"
-    return {
-        "algorithm.kl_ctrl.kl_coef": 0.0,
-        **_precision(engine, run),
-        f"{engine}.ulysses_sequence_parallel_size": cluster.sequence_parallel,
-    }
-
-
-def _lora_overrides(lora: Lora | None) -> dict[str, Value]:
-    model = "actor_rollout_ref.model"
-    always: dict[str, Value] = {f"{model}.lora_rank": lora.rank if lora else 0, f"{model}.lora_adapter_path": None}
-    if lora is None:
-        return always
-    targets = lora.target_modules
-    return {
-        **always,
-        f"{model}.lora_alpha": lora.alpha,
-        f"{model}.target_modules": targets if isinstance(targets, str) else list(targets),
-        f"{model}.lora.merge": True,  # vLLM is sent the sums, as weights of an ordinary model
-        "+actor_rollout_ref.actor.checkpoint.save_lora_only": True,
     }

@@ -13,7 +13,7 @@ from evals.core.files import read_jsonl, write_jsonl
 from evals.core.progress import Progress
 from evals.core.run_spec import VerlRun
 from rlvr.engines.verl.launch import Places
-from rlvr.runs.progress import write_metrics_so_far
+from rlvr.runs.job import write_metrics_so_far
 
 PREFIX = "rlvr/"
 """The beginning of the names of metrics that this package hands to verl; the rest is the name of the column.

@@ -98,20 +98,13 @@ def end_processes_of(run_file: Path) -> int:
     processes that it was started by.
     """
     callers = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
-    left = [
-        process for process in psutil.process_iter() if process.pid not in callers and _works_for(process, run_file)
-    ]
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # of one that ends meanwhile, or is another user's
+            if process.pid not in callers and process.environ().get(RUN_VARIABLE) == str(run_file):
+                left.append(process)
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(left, timeout=_PATIENCE_SECONDS)
     return len(left)
-
-
-def _works_for(process: psutil.Process, run_file: Path) -> bool:
-    """Return whether its environment names the run; a process that ends meanwhile, or is another user's, does not."""
-    try:
-        named: str | None = process.environ().get(RUN_VARIABLE)
-    except (psutil.Error, OSError):
-        return False
-    return named == str(run_file)

@@ -54,7 +54,7 @@ class MethodReplayBuffer(ReplayBuffer):
                 break
             selection = method.select(outcomes.rewards, outcomes.groups, size, rounds, run.seed, step)
             if selection is not None:
-                chosen = {keys[row] for row in selection.indices.tolist()}
+                chosen = {keys[row] for row in selection.tolist()}
                 break
             rounds += 1
         longest, generator = run.training.max_new_tokens, generator_for("rewards", run.seed, step)

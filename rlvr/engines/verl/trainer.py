@@ -24,7 +24,7 @@ from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, columns, read_st
 from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, prompt_of, unpacked_metrics
 from rlvr.engines.verl.replay_buffer import rewards_of
 from rlvr.methods.assignments import mini_batch_ids
-from rlvr.methods.reference_kl import RewardTerm
+from rlvr.methods.loss_terms import RewardTerm
 from rlvr.methods.rollout_batch import RolloutBatch, sampler_metrics
 
 

@@ -1,8 +1,5 @@
 """DelTA, Discriminative Token Credit Assignment (arXiv 2605.21467), and the ablations of its paper.
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 A token counts for more the better its gradient tells rewarded responses from punished ones. The side centroids of the
 tokens' vectors make a linear discriminant, refined by soft assignment, and the weight grows with the margin on the
 token's own side. Only the projection of the vectors on the difference of the centroids is ever needed per token,
@@ -20,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from evals.core.lazy_torch import torch
 from rlvr.methods.parameters import component, hyper_parameter
 from rlvr.methods.rollout_batch import RolloutBatch, computation_type
-from rlvr.methods.token_weights.base import Denominator, TokenWeights, selection_weights
 from rlvr.methods.token_weights.discriminant import VARIANCE_FLOOR, Proxy, TokenVectors, token_vectors
+from rlvr.methods.token_weights.token_rules import Denominator, TokenWeights, selection_weights
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -23,7 +23,7 @@ from evals.results import Results, read_results
 from rlvr.report.examples import first_responses
 from rlvr.report.mlflow.store import Store, key_of
 from rlvr.report.provenance import StudyName, read_run_manifest, run_directory
-from rlvr.runs.progress import METRICS_SO_FAR, PARAMETERS
+from rlvr.runs.job import METRICS_SO_FAR, PARAMETERS
 
 CURVES, SCORES, UNJUDGED = "rlvr-curves", "rlvr-scores", "train/unjudged_responses"
 PROBLEMS_IN_TABLE, _LONGEST_TEXT = 10, 4000  # of each benchmark; characters of a response

@@ -17,8 +17,7 @@ from evals.generation.checkpoint import import_model
 from evals.grading import Reason, Verdict
 from evals.problems.arithmetic import write_problems
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import BaseModelSettings, train_base_model
+from rlvr.base_model.train import BaseModelSettings, build_tokenizer, train_base_model
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train

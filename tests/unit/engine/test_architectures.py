@@ -29,9 +29,8 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_jsonl, write_text
 from evals.core.manifest import verify_outputs
 from evals.core.sampling import SamplingParameters
-from evals.generation.backend import BackendSettings, load_backend
+from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.checkpoint import UNLIMITED, Checkpoint, import_model, load_tokenizer
-from evals.generation.request import Request
 from rlvr.engines.local.fine_tune import _examples_of
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import load_policy, score_in_chunks, token_log_probs

@@ -19,8 +19,7 @@ from evals.core.sampling import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import held_out_accuracy, initial_model, train_base_model
+from rlvr.base_model.train import build_tokenizer, held_out_accuracy, initial_model, train_base_model
 from rlvr.engines.local.fine_tune import add_gradients
 from rlvr.runs.state import save_checkpoint
 from tests.unit.engine.conftest import BASE_SETTINGS, KINDS

@@ -33,13 +33,11 @@ from rlvr.engines.local.rollout import PromptOrder, Rollouts
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.assignments import RandomSplit
-from rlvr.methods.corrections import Truncated
-from rlvr.methods.entropy_bonus import Fixed
+from rlvr.methods.loss_terms import Fixed, LossTerm, Truncated
 from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import Method
-from rlvr.methods.reference_kl import LossTerm
 from tests.unit.engine.conftest import MakeRun
 
 TEMPERATURE = 0.6

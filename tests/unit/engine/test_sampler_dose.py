@@ -15,8 +15,7 @@ from evals.core.training_settings import SamplerDose
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.decoder_model import DecoderModel
 from evals.grading import GradingPool
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
+from rlvr.base_model.train import build_tokenizer, initial_model
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, token_log_probs, unpack
 from rlvr.engines.local.sampler_dose import DosedDraw, rounded

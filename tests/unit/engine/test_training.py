@@ -22,8 +22,7 @@ from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.train import train
 from rlvr.engines.result import checkpoint_directory
-from rlvr.runs.job import Interrupted
-from rlvr.runs.progress import METRICS_SO_FAR
+from rlvr.runs.job import METRICS_SO_FAR, Interrupted
 from tests.unit.engine.conftest import EXECUTION, MakeRun, checkpoint_hash, draw_training_problems, timeless
 
 TrainUntil = Callable[..., Learner]

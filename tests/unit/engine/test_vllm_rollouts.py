@@ -16,9 +16,9 @@ from evals.core.errors import UserError
 from evals.core.files import read_parquet, sha256_file
 from evals.core.manifest import verify_outputs
 from evals.core.sampling import SamplingParameters
+from evals.generation.backend import Response
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.request import Response
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.local.train import train

@@ -12,7 +12,7 @@ from evals.core.records import ProblemKind
 from evals.problems.arithmetic import LIST_FUNCTIONS, Lists, Worded, answer, exact, split_of
 from rlvr.base_model import worded_solutions
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
-from rlvr.base_model.tokenizer import UNKNOWN, build_word_tokenizer
+from rlvr.base_model.train import UNKNOWN, build_word_tokenizer
 from rlvr.base_model.worded_solutions import LARGEST_ERROR_RATE, MANNERS, WAYS, WordedSolutions
 
 SETTINGS = {

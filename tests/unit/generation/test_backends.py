@@ -27,12 +27,10 @@ from evals.core.random import stream_seed
 from evals.core.records import Sample
 from evals.core.sampling import SamplingParameters
 from evals.generation import evaluate, transformers_backend
-from evals.generation.backend import Backend, BackendSettings, in_order, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, Response, in_order, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
-from evals.generation.evaluate import sample_benchmarks, sample_plan
-from evals.generation.finished import FinishedSamples
+from evals.generation.evaluate import FinishedSamples, sample_benchmarks, sample_plan
 from evals.generation.plan import SamplePlan, encode_prompts
-from evals.generation.request import Request, Response
 from tests.stages import sample_benchmark
 from tests.unit.generation.conftest import settings_of, write_problems
 

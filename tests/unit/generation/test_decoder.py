@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTr
 from evals.core.errors import UserError
 from evals.core.sampling import SamplingParameters
 from evals.generation.architecture import DecoderConfig
+from evals.generation.backend import Response
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
-from evals.generation.packing import Packing
-from evals.generation.request import Response
+from evals.generation.gradients import Packing
 from evals.generation.sampler import sample, uniform_stream
 
 PROMPTS = ["Compute 3+4 from left to right, modulo 10.\n", "Let a=3;b=a+7;c=b-1. Compute c modulo 10.\n", "7\n"]

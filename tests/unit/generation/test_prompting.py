@@ -13,11 +13,10 @@ from evals.core.errors import InvalidInput
 from evals.core.manifest import read_manifest
 from evals.core.sampling import SamplingParameters
 from evals.generation import evaluate, sampler
-from evals.generation.backend import BackendSettings, load_backend
+from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.chat import encoded_again
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import make_plan
-from evals.generation.request import Request
 from evals.generation.sampler import draw_tokens
 from tests.stages import sample_benchmark
 from tests.unit.generation import conftest

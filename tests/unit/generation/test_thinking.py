@@ -13,11 +13,11 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.sampling_memory import make_plan
 from evals.core.files import write_json, write_jsonl
 from evals.core.sampling import SamplingParameters
+from evals.generation.backend import Response
 from evals.generation.chat import end_tokens, ends_in_words, taught_end, turn_end
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import _sample
 from evals.generation.plan import encode_prompts
-from evals.generation.request import Response
 from evals.generation.thinking import case_of, graded_text
 from evals.grading import GradingPool, Kind
 from evals.grading.grade_file import judge_samples

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evals.audit.run import SecondGrader
+from evals.audit.grade import SecondGrader
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import verify_outputs
 from evals.core.records import Run

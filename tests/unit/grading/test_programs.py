@@ -291,7 +291,7 @@ def test_tests_survive_the_disk(tmp_path: Path) -> None:
 
 
 def test_pickles_are_read_without_being_loaded(tmp_path: Path) -> None:
-    from evals.problems.programs import unpickled_text
+    from evals.problems.benchmark import unpickled_text
 
     mark = tmp_path / "mark"
 

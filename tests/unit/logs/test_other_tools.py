@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from evals.core.errors import UserError
-from evals.logs import unpacking
+from evals.logs import documents
+from evals.logs.documents import Archive
 from evals.logs.formats import read_logs
 from evals.logs.response import Judgement, Judging, Log, Response
-from evals.logs.unpacking import Archive
 from tests.commands import run_command
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -176,7 +176,7 @@ def test_unfinished_and_hostile_logs_are_refused(
         broken = tmp_path / f"{cut}.eval"
         broken.write_bytes(damaged)
         assert str(broken) in refused(capsys, "score", broken, "--score", "match")
-    monkeypatch.setattr(unpacking, "MOST_BYTES", 300)
+    monkeypatch.setattr(documents, "MOST_BYTES", 300)
     for bomb in ("inspect/mock-1/sums.eval", "matharena/mock-1"):
         assert "300" in refused(capsys, "score", FILES / bomb)
 

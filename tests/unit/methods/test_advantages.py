@@ -15,8 +15,10 @@ from rlvr.methods.advantages import (
     GPG,
     GRPO,
     OPO,
+    PKPO,
     RLOO,
     BatchScaled,
+    BestOfGroup,
     DrGRPO,
     MaxRL,
     OneSided,
@@ -24,7 +26,6 @@ from rlvr.methods.advantages import (
     RandomRewards,
     ReinforcePlusPlus,
 )
-from rlvr.methods.pass_at_k import PKPO, BestOfGroup
 
 Rewards = list[float]
 

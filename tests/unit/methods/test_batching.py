@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.assignments import LengthSorted, QueryPreserved, RandomSplit, SignSeparated, VerlV1, balanced_shares
-from rlvr.methods.selections import DynamicSampling, RewardBalanced, Selection
+from rlvr.methods.selections import DynamicSampling, RewardBalanced
 
 
 def assign(rule: Any, group_ids: torch.Tensor, updates: int, seed: int = 0) -> list[torch.Tensor]:
@@ -127,7 +127,7 @@ def select(
     component: RewardBalanced | None = None,
     rounds: int = 1,
     seed: int = 0,
-) -> tuple[Selection | None, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
     """Select from a buffer given by the number of correct rollouts in each group; also its rewards and group ids."""
     rewards = torch.tensor([1.0 if i < k else -1.0 for k in correct_of_group for i in range(group_size)])
     group_ids = torch.arange(len(correct_of_group)).repeat_interleave(group_size) * 3 + 1
@@ -138,6 +138,11 @@ def select(
         rewards, group_ids, target_groups * group_size, whole_groups, rounds, generator
     )
     return chosen, rewards, group_ids
+
+
+def balance(rewards: torch.Tensor) -> float:
+    right = int((rewards > 0).sum())
+    return min(right, len(rewards) - right) / len(rewards)
 
 
 def best_balance(units: list[int], size: int, wanted: int) -> float:
@@ -155,28 +160,24 @@ def best_balance(units: list[int], size: int, wanted: int) -> float:
 @settings(max_examples=150)
 def test_selection_is_as_balanced_as_promised(correct: list[int], wanted: int, whole_groups: bool, seed: int) -> None:
     component = RewardBalanced(alpha=0.5, max_rounds=1)
-    chosen, rewards, group_ids = select(correct, 4, wanted, whole_groups=whole_groups, component=component, seed=seed)
-    assert chosen is not None
-    indices = chosen.indices
+    indices, rewards, group_ids = select(correct, 4, wanted, whole_groups=whole_groups, component=component, seed=seed)
+    assert indices is not None
     assert indices.numel() == 4 * wanted == torch.unique(indices).numel()
     assert torch.equal(indices, indices.sort().values)
-    right = int((rewards[indices] > 0).sum())
-    assert chosen.balance == min(right, 4 * wanted - right) / (4 * wanted)
-    assert chosen.discarded_fraction == pytest.approx(1 - wanted / len(correct))
     if whole_groups:
         assert set(torch.unique(group_ids[indices], return_counts=True)[1].tolist()) == {4}
-        assert chosen.balance == best_balance(correct, 4, wanted)
+        assert balance(rewards[indices]) == best_balance(correct, 4, wanted)
     else:
         most_minority = min(sum(correct), 4 * len(correct) - sum(correct), 2 * wanted)
-        assert chosen.balance == most_minority / (4 * wanted)
+        assert balance(rewards[indices]) == most_minority / (4 * wanted)
 
 
 def test_the_best_groups_are_found_where_no_single_exchange_leads_to_them() -> None:
     """Groups of 0, 3, 2 and 2 right of 4: from 0 and 3 every exchange of one is no better, but 2 and 2 are half."""
     for seed in range(10):
-        chosen, _, group_ids = select([0, 3, 2, 2], 4, 2, component=RewardBalanced(alpha=0.5), seed=seed)
-        assert chosen is not None and chosen.balance == 0.5
-        assert set(group_ids[chosen.indices].tolist()) == {7, 10}
+        chosen, rewards, group_ids = select([0, 3, 2, 2], 4, 2, component=RewardBalanced(alpha=0.5), seed=seed)
+        assert chosen is not None and balance(rewards[chosen]) == 0.5
+        assert set(group_ids[chosen].tolist()) == {7, 10}
 
 
 @pytest.mark.parametrize(("correct", "alpha", "expected"), [(9, 0.3, False), (10, 0.3, True), (10, 0.35, False)])
@@ -190,10 +191,10 @@ def test_alpha_decides_whether_to_sample_more(correct: int, alpha: float, expect
 
 def test_after_the_last_round_the_best_is_taken() -> None:
     for rounds, taken in ((3, False), (4, True), (5, True)):
-        chosen, _, _ = select([0] * 6 + [1, 2], 4, 4, rounds=rounds)
+        chosen, rewards, _ = select([0] * 6 + [1, 2], 4, 4, rounds=rounds)
         assert (chosen is not None) == taken
         if chosen is not None:
-            assert chosen.balance == 3 / 16 and chosen.discarded_fraction == 0.5
+            assert balance(rewards[chosen]) == 3 / 16 and len(chosen) == 16
 
 
 def test_a_buffer_that_is_too_small_asks_for_more_until_the_last_round() -> None:
@@ -210,14 +211,14 @@ def test_groups_of_unequal_size_cannot_stay_whole() -> None:
 
 def test_interchangeable_rollouts_are_drawn_by_the_generator() -> None:
     draws = [select([4] * 8, 8, 4, seed=5)[0], select([4] * 8, 8, 4, seed=5)[0], select([4] * 8, 8, 4, seed=6)[0]]
-    indices = [draw.indices.tolist() for draw in draws if draw is not None]
+    indices = [draw.tolist() for draw in draws if draw is not None]
     assert indices[0] == indices[1] != indices[2]
 
 
 # Dynamic sampling: mixed prompts only, first come first kept, and what happens when they run out.
 
 
-def select_of_dynamic(correct: list[int], rounds: int) -> Selection | None:
+def select_of_dynamic(correct: list[int], rounds: int) -> torch.Tensor | None:
     """Two groups of 4 from groups with the given numbers of correct rollouts, at most 3 rounds."""
     rewards = torch.tensor([float(i < k) for k in correct for i in range(4)])
     group_ids = torch.arange(len(correct)).repeat_interleave(4)
@@ -225,18 +226,14 @@ def select_of_dynamic(correct: list[int], rounds: int) -> Selection | None:
     return DynamicSampling(max_rounds=3)(rewards, group_ids, 8, False, rounds, generator)
 
 
-def groups_of(selection: Selection | None) -> list[int]:
+def groups_of(selection: torch.Tensor | None) -> list[int]:
     assert selection is not None
-    assert selection.indices.tolist() == sorted(selection.indices.tolist())
-    return sorted(set((selection.indices // 4).tolist()))
+    assert selection.tolist() == sorted(selection.tolist()) and len(selection) == 8
+    return sorted(set((selection // 4).tolist()))
 
 
 def test_the_first_mixed_groups_are_kept() -> None:
-    selection = select_of_dynamic([4, 1, 0, 2, 3], rounds=1)
-    assert groups_of(selection) == [1, 3]
-    assert selection is not None
-    assert selection.balance == pytest.approx(3 / 8)
-    assert selection.discarded_fraction == pytest.approx(1 - 8 / 20)
+    assert groups_of(select_of_dynamic([4, 1, 0, 2, 3], rounds=1)) == [1, 3]
 
 
 def test_too_few_mixed_groups_ask_for_more_until_the_last_round() -> None:

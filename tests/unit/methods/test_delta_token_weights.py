@@ -11,8 +11,8 @@ from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights import discriminant
-from rlvr.methods.token_weights.base import weight_metrics
 from rlvr.methods.token_weights.delta import DelTA, SketchedDelTA
+from rlvr.methods.token_weights.token_rules import weight_metrics
 from tests.unit.methods.conftest import drawn_lengths, rollout_batch
 
 

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
-from rlvr.methods.losses.cov import ClipCov, KLCov
-from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.off_policy import TOPR, VESPO
+from rlvr.methods.losses.mini_batch_losses import FIPO, ClipCov, KLCov
 from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
 from rlvr.methods.losses.token_ratios import CISPO, Clipped, GRPOFix
-from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
+from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO, TOPR, VESPO
 from rlvr_conform.loss_references import Batch, covariances
 
 ORTHOGONAL = DFPO(transform="advantage_orthogonal")

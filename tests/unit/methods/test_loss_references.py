@@ -11,12 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
-from rlvr.methods.losses.cov import ClipCov, KLCov
-from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.off_policy import DRO, TOPR, VESPO
+from rlvr.methods.losses.mini_batch_losses import FIPO, ClipCov, KLCov
 from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
 from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
-from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, IPO, M2PO
+from rlvr.methods.losses.trust_regions import DPPOKL, DPPOTV, DRO, IPO, M2PO, TOPR, VESPO
 from rlvr_conform.expected import REFERENCES
 from rlvr_conform.loss_references import Batch, covariances
 

@@ -14,10 +14,10 @@ from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import QueryPreserved, RandomSplit
 from rlvr.methods.components import components
+from rlvr.methods.loss_terms import LossTerm
 from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import SAPO, Clipped
 from rlvr.methods.method import Method, compose
-from rlvr.methods.reference_kl import LossTerm
 from rlvr.methods.selections import RewardBalanced
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.methods.token_weights.token_rules import ForkingTokens

@@ -11,15 +11,12 @@ import torch
 from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.assignments import RandomSplit
-from rlvr.methods.corrections import Band, Bypass, Mask, OffPolicyMask, Truncated
-from rlvr.methods.entropy_bonus import Fixed, Target
+from rlvr.methods.loss_terms import Band, Bypass, Fixed, LossTerm, Mask, OffPolicyMask, RewardTerm, Target, Truncated
 from rlvr.methods.losses.base import Tokens
-from rlvr.methods.losses.off_policy import DRO, VESPO
 from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import SAPO, Clipped
-from rlvr.methods.losses.trust_regions import DPPOTV, IPO
+from rlvr.methods.losses.trust_regions import DPPOTV, DRO, IPO, VESPO
 from rlvr.methods.method import Method
-from rlvr.methods.reference_kl import LossTerm, RewardTerm
 from rlvr_conform.expected import divergence
 from tests.unit.methods.conftest import LossInputs
 

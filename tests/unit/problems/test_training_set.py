@@ -16,7 +16,7 @@ from evals.core.config.sections import PublishedProblems
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.yaml_file import read_yaml
-from evals.problems.programs import program_problem
+from evals.problems.benchmark import program_problem
 from evals.problems.training_set import write_training_set
 from rlvr.study.benchmarks import DATASETS, training_settings, training_verifier
 from rlvr.study.study import Study

@@ -18,7 +18,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from evals.core.yaml_file import read_yaml
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
-from rlvr.base_model.tokenizer import build_word_tokenizer
+from rlvr.base_model.train import build_word_tokenizer
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import Study
 

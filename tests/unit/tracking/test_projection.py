@@ -24,7 +24,7 @@ from rlvr.engines.local.train import train
 from rlvr.methods.components import composition
 from rlvr.report.mlflow.projection import UNJUDGED, metric_name, track
 from rlvr.report.mlflow.store import Store
-from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
+from rlvr.runs.job import remove_metrics_so_far, write_metrics_so_far
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import ALL_RUNS, BENCHMARKS, client_of, project, shown

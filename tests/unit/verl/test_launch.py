@@ -345,7 +345,7 @@ def test_adapters_are_asked_for_by_names_of_the_model_s_weights(checkpoint: Path
 
 
 def test_a_model_that_is_none_or_brings_code_is_refused(checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds no config\.json"):
+    with pytest.raises(UserError, match="no such directory"):
         check(make_run(), make_cluster(), tmp_path / "nothing")
     write_config(checkpoint, auto_map={"AutoConfig": "x.Y"})
     with pytest.raises(UserError, match="brings code of its own"):

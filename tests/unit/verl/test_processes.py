@@ -14,8 +14,7 @@ from torch import Tensor
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json
 from evals.core.training_settings import Lora
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
+from rlvr.base_model.train import build_tokenizer, initial_model
 from rlvr.engines.verl.adapters import ADAPTERS, add_adapters, kept, reach, require_followed
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.processes import (

@@ -18,8 +18,8 @@ from evals.problems.arithmetic import FAMILIES
 from evals.problems.problem_set import write_problem_set
 from rlvr.engines.verl import registered
 from rlvr.engines.verl.launch import CLUSTER_VARIABLE, PLAIN_TEXT, RUN_VARIABLE, Places, launch
-from rlvr.engines.verl.prompts import prompts_by_verl, require_ends, write_prompts
 from rlvr.engines.verl.registered import group_ids
+from rlvr.engines.verl.train import prompts_by_verl, require_ends, write_prompts
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file

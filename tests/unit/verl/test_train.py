@@ -7,8 +7,7 @@ import torch
 
 from evals.core.errors import UserError
 from evals.core.files import read_json, write_json
-from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import initial_model
+from rlvr.base_model.train import build_tokenizer, initial_model
 from rlvr.engines.verl.checkpoints import (
     MANIFEST,
     OPTIMIZER,

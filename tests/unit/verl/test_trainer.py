@@ -18,7 +18,7 @@ from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.metrics import PREFIX, Display, check_rollout_kl, columns, read_steps, whole_metrics, write_step
 from rlvr.engines.verl.registered import CurrentRun, Field, nested, packed_metrics, unpacked_metrics
 from rlvr.methods.rollout_batch import rollout_kl
-from rlvr.runs.progress import METRICS_SO_FAR, PARAMETERS
+from rlvr.runs.job import METRICS_SO_FAR, PARAMETERS
 from rlvr.tokens.table import read_token_table
 from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import import_with_verl, make_cluster, make_run

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from evals.core.random import generator_for, random_projection
-from rlvr.engines.verl.gathering import AllRollouts, HeadInputs, Ranks, rank_layout, whole_groups_fraction
-from rlvr.engines.verl.loss import MiniBatchLoss, fields_of_tokens
+from rlvr.engines.verl.gathering import (
+    AllRollouts,
+    HeadInputs,
+    MiniBatchLoss,
+    Ranks,
+    fields_of_tokens,
+    rank_layout,
+    whole_groups_fraction,
+)
 from rlvr.engines.verl.registered import CurrentRun, Field, nested
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.assignments import QueryPreserved, RandomSplit, mini_batch_ids

@@ -16,11 +16,10 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.figures.style import MARKERS
-from evals.generation.backend import Backend, BackendSettings, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, Response, load_backend
 from evals.generation.chat import end_tokens
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
-from evals.generation.request import Request, Response
 from evals.generation.thinking import case_of
 from evals.grading import GradingPool
 from evals.problems.problem_set import render_prompt

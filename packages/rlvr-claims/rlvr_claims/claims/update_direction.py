@@ -15,8 +15,8 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.core.sampling import SamplingParameters
 from evals.figures.style import MARKERS
+from evals.generation.backend import Response
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
-from evals.generation.request import Response
 from evals.grading import GradingPool
 from rlvr.engines.local.policy import TokenBatch, load_policy
 from rlvr_claims.claims.claim import Claim

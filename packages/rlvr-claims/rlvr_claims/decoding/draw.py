@@ -25,7 +25,7 @@ _BLOCK_ELEMENTS = 2**24
 
 
 class PairDraw:
-    """The rule (:class:`evals.generation.request.Draw`) of one batch of samples of a base and a trained model.
+    """The rule (:class:`evals.generation.backend.Draw`) of one batch of samples of a base and a trained model.
 
     A sample has up to three streams of uniform numbers, all functions of its identity:
 
