@@ -39,7 +39,14 @@ def parse(path: Path, content: Any) -> Settings:
 def test_a_shipped_file_is_read_and_written_as_it_is(path: Path) -> None:
     """A run depends on these values byte for byte: 1 does not become 1.0, and no default is added."""
     content = read_study_file(path)
-    assert canonical_json(parse(path, content).to_json()) == canonical_json(content)
+    assert canonical_json(stated(parse(path, content).to_json())) == canonical_json(stated(content))
+
+
+def stated(content: Any) -> Any:
+    """The content without keys that are null: so a file takes back what the file that it extends has."""
+    if isinstance(content, dict):
+        return {key: stated(value) for key, value in content.items() if value is not None}
+    return [stated(value) for value in content] if isinstance(content, list) else content
 
 
 VALIDATION = {"seed": 1, "count": 9, "every": 2, "samples_per_problem": 4}
