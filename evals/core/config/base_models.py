@@ -106,8 +106,9 @@ class Corpus(Settings):
         found = f"is given with kinds of {', '.join(sorted(families))}"
         refuse(skips and families - WORDED_FAMILIES, found, accepted, "skipping")
         for family, key in (("hundreds", "skipping"), ("lists", "skipping"), ("countdown", "searching")):
+            keys = ", ".join((Skipping if key == "skipping" else Searching).model_fields)
             lacks = getattr(self, key) is None and family in families
-            refuse(lacks, "is missing", f"it, because the corpus has problems of the family {family}", key)
+            refuse(lacks, "is missing", f"{keys}, because the corpus has problems of the family {family}", key)
 
 
 class Schedule(Settings):
