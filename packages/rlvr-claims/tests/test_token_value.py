@@ -193,7 +193,7 @@ def test_a_weight_that_goes_with_the_value_has_a_correlation_of_one_on_either_si
         rows = (sides != 0).nonzero()[:, 0].tolist()
         return [(row, TokenValue(float(sides[row] * weight[row] ** 3), 0.0, 0.0, 1)) for row in rows]
 
-    monkeypatch.setattr(delta_coefficients.counterfactual, "value_tokens", made)
+    monkeypatch.setattr(counterfactual, "value_tokens", made)
     with GradingPool(workers=1) as pool:
         found = {row["quantity"]: row["value"] for row in delta_coefficients.value_rows(weighted, pool)}
     assert found["correlation with value rewarded"] == pytest.approx(1.0)
