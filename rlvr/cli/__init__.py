@@ -102,7 +102,8 @@ def _shadowing(error: Exception) -> str | None:
     if isinstance(error, ImportError):
         files += [str(getattr(module, "__file__", "")) for module in sys.modules.values()]
     installed = Path(sysconfig.get_path("purelib"))
-    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+    entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    for entry in (entry for entry in entries if Path(entry).resolve() != installed.resolve()):
         for file in (Path(name) for name in files if Path(name).is_relative_to(entry)):
             package = file.relative_to(entry).parts[0]
             if package not in ("rlvr", "evals") and (installed / package).exists():

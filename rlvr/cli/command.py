@@ -38,7 +38,9 @@ class Command(TyperCommand):
         for word in args:
             if word.startswith("--"):
                 repeated = word if word in several else ""
-            words += [] if word == repeated else [repeated, word] if repeated else [word]
+                words += [] if repeated else [word]
+            else:
+                words += [repeated, word] if repeated else [word]
         return super().parse_args(ctx, words)
 
 
@@ -154,7 +156,8 @@ def _made(kind: Any, names: Sequence[str], words: Mapping[str, Any]) -> Any:
 def _option(name: str, kind: Any, default: Any, text: str | None, is_argument: bool = False) -> inspect.Parameter:
     if get_origin(kind) is Sequence:
         kind = list[get_args(kind)]  # type: ignore[misc]
-    text = text or HELP.get(name)
+    if text is None and not any(getattr(declared, "help", None) for declared in getattr(kind, "__metadata__", ())):
+        text = HELP[name]
     if not hasattr(kind, "__metadata__"):
         flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
         kind = Annotated[kind, typer.Argument(help=text) if is_argument else typer.Option(*flag, help=text)]

@@ -117,7 +117,7 @@ def families(
     from evals.tables.families import write_families_table
 
     write_families_table(studies, out)
-    print(out.with_suffix(".md").read_text(encoding="utf-8"))
+    print(out.with_name(f"{out.name}.md").read_text(encoding="utf-8"))
 
 
 @commands.add("power")

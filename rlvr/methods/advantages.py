@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -16,9 +15,6 @@ from rlvr.methods.parameters import Component, component, hyper_parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-_BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,7 @@ class RewardShaping(Component, ABC):
     """The base of reward shapings. Only the advantage sees their result; selection and metrics see the rewards."""
 
     kind: ClassVar[str] = "reward_shaping"
+    replaces_rewards: ClassVar[bool] = False  # what was taken from a reward before is lost, or changes its sign
 
     @abstractmethod
     def __call__(
@@ -100,6 +97,8 @@ class RandomRewards(RewardShaping):
     A control: what such a training gains, no reward has taught.
     """
 
+    replaces_rewards: ClassVar[bool] = True
+
     def __call__(
         self, rewards: Tensor, lengths: Tensor, longest: int, generator: torch.Generator | None = None
     ) -> Tensor:
@@ -113,6 +112,8 @@ class RandomRewards(RewardShaping):
 class FlippedRewards(RewardShaping):
     """1 - R with the probability ``rate``, drawn for each response: a grader that errs (arXiv 2505.22653)."""
 
+    replaces_rewards: ClassVar[bool] = True
+
     rate: float = hyper_parameter(0.4, "share of the rewards that are flipped", minimum=0.0, maximum=1.0)
 
     def __call__(
@@ -125,6 +126,8 @@ class FlippedRewards(RewardShaping):
 
 class TextShaping(RewardShaping):
     """The base of reward shapings that see what the responses say; of the engines ``local`` gives their texts."""
+
+    replaces_rewards: ClassVar[bool] = True
 
     @abstractmethod
     def of_texts(self, rewards: Tensor, group_ids: Tensor, texts: Sequence[str]) -> Tensor:
@@ -141,15 +144,25 @@ class MajorityVote(TextShaping):
     """1 for the most frequent answer of a group, right or wrong, else 0 (test-time RL, arXiv 2504.16084).
 
     An answer is what the last box of a response holds. Of answers that are equally frequent the first one wins; a
-    response without a box has 0.
+    response without a box, or with one that is not closed, has 0.
     """
 
     def of_texts(self, rewards: Tensor, group_ids: Tensor, texts: Sequence[str]) -> Tensor:
-        answers = [boxes[-1].strip() if (boxes := _BOX.findall(text)) else None for text in texts]
-        keys = list(zip(group_ids.tolist(), answers, strict=True))
+        keys = list(zip(group_ids.tolist(), map(_last_box, texts), strict=True))
         votes = Counter(key for key in keys if key[1] is not None)
         winners = {group: answer for (group, answer), _ in reversed(votes.most_common())}
         return torch.tensor([answer is not None and winners[group] == answer for group, answer in keys]).to(rewards)
+
+
+def _last_box(text: str) -> str | None:
+    """What the last ``\\boxed{...}`` of a text holds, braces within it included; None where it is not closed."""
+    _, box, rest = text.rpartition("\\boxed{")
+    depth = 1 if box else 0
+    for position, character in enumerate(rest if box else ""):
+        depth += (character == "{") - (character == "}")
+        if depth == 0:
+            return rest[:position].strip()
+    return None
 
 
 @dataclass(frozen=True)

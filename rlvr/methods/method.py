@@ -163,7 +163,12 @@ def compose(resolved: Mapping[str, Any], source: str = "method", longest: int | 
             raise InvalidInput(source, "loss.aggregation_constant", "is null", accepted)
         constant = float(longest)
     aggregation = _build(AGGREGATION, mode) if isinstance(mode, Mapping) else Aggregation(mode, constant)
-    return Method(aggregation=aggregation, **{kind: _build(kind, part) for kind, part in of_kind.items()})
+    method = Method(aggregation=aggregation, **{kind: _build(kind, part) for kind, part in of_kind.items()})
+    shaping = method.reward_shaping
+    if isinstance(method.kl, RewardTerm) and shaping is not None and shaping.replaces_rewards:
+        found = f"is {shaping.name}, which replaces the rewards that kl: reward_term was taken from"
+        raise InvalidInput(source, "reward_shaping", found, "overlong, or another place of kl")
+    return method
 
 
 def _build(kind: str, part: Mapping[str, Any]) -> Any:

@@ -30,9 +30,9 @@ _PYTHONS_DIRECTORY = os.path.dirname(sys.executable)
 def check_machine(study: Study) -> None:
     """Check the files and the sandbox that a study needs: better said now than after the training."""
     sets = {"problems": study.training_settings, **study.solution_settings}
-    copies = {name: benchmark.path for name, benchmark in study.benchmarks.items()}
-    copies |= {name: settings.get("path") for name, settings in sets.items()}
-    for name, path in copies.items():
+    copies = [(name, benchmark.path) for name, benchmark in study.benchmarks.items()]
+    copies += [(name, settings.get("path")) for name, settings in sets.items()]
+    for name, path in copies:
         if path is not None and not Path(path).exists():
             raise UserError(f"{name}: path: {path}: no such file or directory")
     for name, model in study.fine_tuned_models.items():

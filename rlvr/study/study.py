@@ -89,6 +89,8 @@ class Study:
     benchmarks: Mapping[str, StudyBenchmark]
     source: str
     seeds_of: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    _specs: dict[tuple[str, str], RunSpec] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """The resolved runs of each model and method, which differ in their seeds and base models alone."""
 
     @classmethod
     def read(cls, path: Path) -> Study:
@@ -172,11 +174,6 @@ class Study:
     @cached_property
     def _runs_by_id(self) -> dict[str, Run]:
         return {run.run: run for run in self.runs}
-
-    @cached_property
-    def _specs(self) -> dict[tuple[str, str], RunSpec]:
-        """The resolved runs of each model and method, which differ in their seeds and base models alone."""
-        return {}
 
     def run(self, identifier: str) -> Run:
         return self._runs_by_id[identifier]

@@ -478,10 +478,14 @@ def own_figures(folder):
     return names + ["score_curves"] * (study_of(folder).config.score_at is not None)
 
 
-def drawn_files(folder):
-    """The tables and figures of a folder."""
-    tables = [f"results/{folder}tables/{name}.md" for name in tables_of(folder)]
-    return tables + [f"results/{folder}figures/{name}.png" for name in figures_of(folder)]
+def table_files(folder):
+    """The tables of a folder."""
+    return [f"results/{folder}tables/{name}.md" for name in tables_of(folder)]
+
+
+def figure_files(folder):
+    """The figures of a folder."""
+    return [f"results/{folder}figures/{name}.png" for name in figures_of(folder)]
 
 
 def pages_of(folder):
@@ -539,7 +543,7 @@ def everything(folder):
     parts += [f"{folder}best/"] * bool(BEST_CHOICE) + [f"{folder}{at}" for at in DECODED_BY]
     files = [file for part in parts for file in made(part)]
     study = [] if design(folder) else [f"results/{folder}study.json"]
-    return [*files, *study, *drawn_files(folder), *pages_of(folder)]
+    return [*files, *study, *table_files(folder), *figure_files(folder), *pages_of(folder)]
 
 
 OWN = STUDY.folder

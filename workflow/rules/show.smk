@@ -92,6 +92,7 @@ use rule table_of_scores as table_phenomena with:  # known effects of RLVR, and 
         code_of("evals.tables.phenomena"),
         TRAINED,
         METRICS,
+        [f"{at}/{name}.json" for at in FURTHER_EFFECTS for name in ("runs", "comparisons")],
         **RESULTS,
         phenomena=as_input(CONFIG_FILES / "phenomena.yaml"),
         decoded=DECODED,
@@ -378,7 +379,7 @@ rule report_html:
         code_of("rlvr.report.page"),
         template_files("report"),
         TRAINED,
-        lambda w: drawn_files(w.folder),
+        lambda w: [*table_files(w.folder), *figure_files(w.folder)],
         **RESULTS,
         audits=AUDITS,
         study="results/{folder}study.json",
@@ -407,7 +408,7 @@ rule track:
     input:
         code_of("rlvr.report.mlflow.projection"),
         TRAINED,
-        lambda w: drawn_files(w.folder),
+        lambda w: [*table_files(w.folder), *figure_files(w.folder)],
         chosen,
         list(RESULTS.values()),
     output:

@@ -16,7 +16,7 @@ rule scores:
 rule tables:
     """The tables of the study."""
     input:
-        lambda w: [*made(OWN), *(file for file in drawn_files(OWN) if "/tables/" in file)],
+        lambda w: [*made(OWN), *table_files(OWN)],
 
 
 rule phenomena:
@@ -28,7 +28,7 @@ rule phenomena:
 rule figures:
     """The figures of the study."""
     input:
-        lambda w: [*made(OWN), *(file for file in drawn_files(OWN) if "/figures/" in file)],
+        lambda w: [*made(OWN), *figure_files(OWN)],
 
 
 # A name for each file of config/studies: this is the one loop, and it makes targets alone.

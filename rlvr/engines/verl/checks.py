@@ -20,6 +20,7 @@ from evals.generation.checkpoint import checkpoint_files, file_with_code
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl.adapters import require_followed
 from rlvr.engines.verl.launch import Launch
+from rlvr.methods.advantages import TextShaping
 from rlvr.methods.loss_terms import RewardTerm
 from rlvr.methods.method import compose
 
@@ -40,6 +41,8 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> None:
     if not method.assignment.equal_sizes:
         message = "makes mini-batches of unequal sizes"
         raise InvalidInput(f"method {run.method_name}", "batching.assignment", message, "with engine local alone")
+    if isinstance(method.reward_shaping, TextShaping):
+        raise InvalidInput(f"method {run.method_name}", "reward_shaping", "reads responses", "with engine local alone")
     if isinstance(method.kl, RewardTerm):
         # verl scores a selected batch: nothing may need the penalised rewards earlier.
         accepted = "none beside kl: reward_term, or engine local"

@@ -151,9 +151,9 @@ class MethodEngine(FSDPEngineWithLMHead):
             return
         constants = self.optimizer.param_groups[0]
         of_optimizer = {"betas": list(constants.get("betas", ())), "epsilon": constants.get("eps")}
-        write_json(Path(local_path) / OPTIMIZER, {"name": type(self.optimizer).__name__, **of_optimizer})
         if adapters is not None:
             save_file(adapters, Path(local_path) / ADAPTERS)
+        write_json(Path(local_path) / OPTIMIZER, {"name": type(self.optimizer).__name__, **of_optimizer})
 
     def _adapters(self) -> dict[str, Tensor]:
         """What is trained beside weights that stay as they are, whole and under the local engine's names."""

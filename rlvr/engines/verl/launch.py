@@ -126,9 +126,8 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
         STUDY_VARIABLE: str(places.study),
     }
     overrides = _overrides(run, cluster, method, places)
-    if (
-        method.kl is not None
-    ):  # verl's reference worker, which it has for its own divergence; the method's takes its place
+    if method.kl is not None:
+        # verl's reference worker, which it has for its own divergence; the method's takes its place.
         engine = "actor_rollout_ref.ref.fsdp_config"
         overrides |= {"algorithm.kl_ctrl.kl_coef": 0.0, **_precision(engine, run)}
         overrides[f"{engine}.ulysses_sequence_parallel_size"] = cluster.sequence_parallel

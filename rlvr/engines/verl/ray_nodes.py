@@ -47,7 +47,9 @@ def main(address: str, nodes: int, options: Sequence[str], command: Sequence[str
         os.environ["RAY_ADDRESS"] = address
         _wait_until(lambda: ray.poll() is not None or _answers(host, int(port)), f"{address}: Ray does not start")
         _wait_until(lambda: ray.poll() is not None or _nodes() >= nodes, f"{address}: Ray has fewer nodes than {nodes}")
-        return ray.returncode or subprocess.run(command, check=False).returncode
+        if ray.poll() is not None:
+            return ray.returncode or 1
+        return subprocess.run(command, check=False).returncode
 
 
 @contextlib.contextmanager

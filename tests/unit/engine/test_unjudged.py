@@ -247,6 +247,8 @@ def test_a_majority_is_that_of_the_last_boxes_of_a_group() -> None:
     ]
     groups = torch.tensor([5, 5, 5, 5, 2, 2, 2, 9])
     shaped = MajorityVote().of_texts(torch.zeros(8), groups, said)
+    halves = ["\\boxed{\\frac{1}{2}}", "or \\boxed{ \\frac{1}{2} } it is", "\\boxed{3}", "\\boxed{\\frac{1}{2}"]
+    assert MajorityVote().of_texts(torch.zeros(4), groups[:4], halves).tolist() == [1, 1, 0, 0]
     assert shaped.tolist() == [1, 1, 0, 0, 1, 0, 0, 0], "of 3, 7 and 8, one each, the first; nothing where none is said"
 
 

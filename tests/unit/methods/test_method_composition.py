@@ -67,6 +67,15 @@ def test_a_sum_over_tokens_is_divided_by_the_trainings_longest_response() -> Non
     assert error.value.key == "loss.aggregation_constant"
 
 
+@pytest.mark.parametrize("name", ["random_rewards", "flipped_rewards", "majority_vote"])
+def test_nothing_replaces_rewards_that_a_divergence_was_taken_from(name: str) -> None:
+    kl = {"name": "reward_term", "coefficient": 0.001, "estimator": "k1"}
+    with pytest.raises(InvalidInput, match=f"is {name}, which replaces the rewards") as error:
+        compose(resolve("dapo", {"reward_shaping": {"name": name}, "kl": kl}), longest=64)
+    assert error.value.key == "reward_shaping"
+    compose(resolve("dapo", {"reward_shaping": {"name": "overlong"}, "kl": kl}), longest=64)
+
+
 def test_every_component_says_what_it_computes_and_what_its_parameters_are() -> None:
     for kind, of_kind in components().items():
         for name, declared in of_kind.items():

@@ -10,15 +10,18 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import tomllib
 import zipfile
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from packaging.requirements import Requirement
+from typer import Option
 
 from evals.core.errors import UserError
 from evals.grading.code import sandbox
@@ -26,6 +29,7 @@ from evals.grading.code.run import run_tests
 from evals.grading.verdict import Reason
 from rlvr import cli
 from rlvr.cli import main
+from rlvr.cli.command import Commands
 from rlvr.study import launch
 from rlvr.study.machine import require_past
 
@@ -168,6 +172,7 @@ if __name__ == "__main__":
     sys.meta_path.insert(0, Undeclared())
     sys.stdin = io.TextIOWrapper(io.BytesIO(b'{"id": 1, "pred": "7", "gold": "7", "kind": "answer"}'))
     from rlvr.cli import main
+from rlvr.cli.command import Commands
     import evals
     assert evals.__file__.startswith(wheel), evals.__file__
     for words in commands:
@@ -277,3 +282,19 @@ def test_a_package_that_pythonpath_puts_before_ours_is_named_in_one_line(tmp_pat
         run = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
         assert run.stderr.startswith(f"error: PYTHONPATH: {tmp_path} has another numpy than this environment (")
         assert run.returncode == 2 and run.stderr.count("\n") == 1
+
+
+def test_this_environment_in_pythonpath_is_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", sysconfig.get_path("purelib"))
+    assert cli._shadowing(ImportError("no numpy")) is None
+
+
+def test_an_empty_word_of_the_command_line_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = Commands()
+
+    @commands.add("say")
+    def _(word: Annotated[str, Option(help="a word")], several: Annotated[list[str], Option(help="words")]) -> None:
+        print(repr(word), several)
+
+    commands(["--word", "", "--several", "x", "y", ""], standalone_mode=False)
+    assert capsys.readouterr().out == "'' ['x', 'y', '']\n"

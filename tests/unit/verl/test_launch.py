@@ -284,6 +284,13 @@ def test_every_method_passes(name: str, checkpoint: Path) -> None:
     check(make_run(name), make_cluster(tokens_per_device=22528), checkpoint)
 
 
+def test_verl_gives_no_shaping_the_responses() -> None:
+    run = make_run("dapo")
+    votes = run.model_copy(update={"method": {**run.method, "reward_shaping": {"name": "majority_vote"}}})
+    with pytest.raises(InvalidInput, match="reads responses; accepted: with engine local alone"):
+        check(votes, make_cluster(), None)
+
+
 @pytest.mark.parametrize(
     ("extended", "key", "message"),
     [
