@@ -22,7 +22,6 @@ from evals.core.files import sha256_bytes, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows, scan_rows
 from evals.core.records import Grade, Sample
-from evals.core.single_writer import single_writer
 from evals.grading.grade_file import grade_file, read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT, GradingPool
 from evals.grading.verdict import CODE, VERIFIER, Kind, Reason
@@ -48,6 +47,8 @@ def grade_policy(
         audited: share of the samples with plain answers that the second grader is asked about.
         problems: where the benchmarks' problems lie.
     """
+    from evals.core.single_writer import single_writer  # here: `audit` of files runs without what a study needs
+
     with ExitStack() as held:
         held.enter_context(single_writer(out / run / ".writer", "grades into this directory"))
         second = held.enter_context(SecondGrader(workers))
