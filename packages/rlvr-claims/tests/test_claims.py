@@ -1,5 +1,6 @@
 """The claims end to end on a run of a second: measured, drawn, put into the table; nothing about their outcome."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,15 +12,31 @@ import pytest
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.run_spec import LocalRun
-from rlvr_claims.claims.base import Need, all_claims, claim_names, claims_left_out, find_claim, measurable_claims
+from rlvr_claims.claims.base import (
+    Declaration,
+    Need,
+    all_claims,
+    claim_names,
+    claims_left_out,
+    find_claim,
+    measurable_claims,
+)
 from rlvr_claims.claims.claim import Claim, load_claim
-from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Summary, write_table
+from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Findings, Summary, write_table
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.probes import write_probes
 from tests.commands import rlvr_bench
 from tests.printed import printed_faults
 
 main = rlvr_bench("claims")
+_OFTEN_NOT_MEASURED: set[str] = set()
+
+
+def unknown_names(declaration: Declaration, series: Path) -> set[str]:
+    """The names of declared numbers that the claim's class does not have, or not of this series."""
+    claim = load_claim(declaration)
+    names = {claim.say(name) for each in declaration.measured for name in (each.of, each.less) if name}
+    return names - set(claim.values(pd.read_parquet(series))) if names else set()
 
 
 def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_table: Path, tmp_path: Path) -> None:
@@ -50,6 +67,7 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
     )
     for claim in claim_names():
         found = Summary.read(tmp_path / f"{claim}.json")
+        assert unknown_names(find_claim(claim), tmp_path / f"{claim}.parquet") <= _OFTEN_NOT_MEASURED
         assert found.title in text and found.method in text and f"../figures/{claim}.png" in text
         rows = table[table["claim"] == claim]
         assert rows["quantity"].tolist() == [each.quantity for each in found.measurements]
@@ -78,6 +96,42 @@ def test_every_declared_claim_has_its_class() -> None:
         number = claim_names().index(declaration.name) + 1
         assert (sys.modules[type(claim).__module__].__doc__ or "").startswith(f"Claim {number}: ")
         assert declaration.title and declaration.paper and declaration.needs
+
+
+def test_findings_count_lines_that_are_always_there() -> None:
+    """A line that may drop out stands behind all that a finding counts."""
+    counted = {
+        claim.name: [claim.measured[int(number)].of for number in re.findall(r"\{(\d+)", claim.finding)]
+        for claim in all_claims()
+        if not claim.of_checkpoints
+    }
+    both, random = (f"rate, full parameters, {name}" for name in ("both", "random"))
+    assert counted["masking_effect"] == [both, random]
+    replaced = "replaced log_prob_difference"
+    assert counted["update_direction"] == [replaced, "accuracy base", "accuracy trained"]
+    for claim in all_claims():
+        dropping = [each.otherwise == "" for each in claim.measured]
+        assert dropping == sorted(dropping), claim.name
+        assert all(not dropping[int(number)] for number in re.findall(r"\{(\d+)", claim.finding)), claim.name
+
+
+def test_a_claim_without_rows_has_measurements_of_nothing() -> None:
+    claim = load_claim(find_claim("tabular_extrapolation"))
+    measurements = list(claim.measurements(pd.DataFrame(columns=list(claim.columns or ()))))
+    assert measurements and all(row.units == 0 for row in measurements)
+    assert claim.title(Findings(measurements, pd.DataFrame()))
+
+
+def test_the_text_of_a_claim_is_its_own_and_the_same_in_every_process() -> None:
+    code = "import rlvr_claims.claims.base as base; print(*[claim.text for claim in base.all_claims()], sep=chr(10))"
+    for seed in ("1", "2"):
+        said = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": seed}
+        ).stdout
+        assert said.splitlines() == [claim.text for claim in all_claims()]
+    flipping = find_claim("token_flipping")
+    changed = flipping.measured[0].model_copy(update={"quantity": "another"})
+    assert flipping.model_copy(update={"measured": (changed, *flipping.measured[1:])}).text != flipping.text
 
 
 def test_every_claim_has_a_row_in_the_documentation() -> None:

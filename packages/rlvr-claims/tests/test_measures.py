@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.tokens.table import CLASSES
 from rlvr_claims.claims.cancellation_filter import (
     CancellationFilter,
     halves,
@@ -16,12 +17,14 @@ from rlvr_claims.claims.cancellation_filter import (
     opposed_term,
     update_norm,
 )
+from rlvr_claims.claims.claim import draw_claim
 from rlvr_claims.claims.delta_coefficients import DeltaCoefficients, class_enrichment, end_weights
 from rlvr_claims.claims.findings import (
     CONTRADICTED,
     NOT_MEASURED,
     SUPPORTED,
     UNDECIDED,
+    Findings,
     Summary,
     mean_interval,
     measure,
@@ -83,6 +86,20 @@ def test_statements_about_results_are_not_measured_in_texts_that_have_none(value
         notes = summary_table([Summary(title="A", method="", measurements=tuple(measured))]).notes
         assert (f"Not measured: {result.statement}: no token is of the class result." in notes) == math.isnan(value)
         assert any("format" in each.statement and each.verdict != NOT_MEASURED for each in measured)
+
+
+def test_a_part_of_a_group_that_was_not_measured_is_left_out_of_the_figure() -> None:
+    names = {"cross over self": ["whole group", "opposed pairs", "half a group", "overlap"]}
+    names |= {key: [*CLASSES] for key in ("boosted jointly", "boosted by rewarded only", "filtered")}
+    rows = [
+        {"unit": unit, "quantity": quantity, "name": name, "value": 0.5}
+        for unit in "ab"
+        for quantity, of_quantity in names.items()
+        for name in of_quantity
+    ]
+    claim, series = CancellationFilter(), pd.DataFrame(rows)
+    figure = draw_claim(claim, Findings(list(claim.measurements(series)), series))
+    assert "rewarded only" in [label.get_text().replace("\n", " ") for label in figure.axes[0].get_yticklabels()]
 
 
 def test_enrichment_of_a_class_at_the_two_ends() -> None:

@@ -46,8 +46,12 @@ def texts(project: Project, directory: str) -> list[str]:
 
 
 def test_looking_inside_a_finished_study_trains_nothing(smoke_study: Project) -> None:
-    rules = planned(smoke_study, file_of(smoke_study, claims=CLAIMS), "claims")
+    file = file_of(smoke_study, claims=CLAIMS)
+    rules = planned(smoke_study, file, "claims")
     assert rules == {"token_table", "probes", "token_page", "claim", "claims_page"}
+    # One file declares all claims; a job of one claim has its own entry among its params, and not the file.
+    said = smoke_study.run("claims", "--snakefile", str(SNAKEFILE), "--dry-run", config=file)
+    assert "claims/base.py" in said and "claims/claims.yaml" not in said
 
 
 def test_what_is_missing_is_trained_by_the_study_s_own_rules(project_copy: Project) -> None:

@@ -73,6 +73,11 @@ class Declaration(Record):
     measured: tuple[Statement, ...] = ()
 
     @property
+    def text(self) -> str:
+        """The declaration but for its needs, which have no order: a job's inputs and options hold them."""
+        return self.model_dump_json(exclude={"needs", "uses"})
+
+    @property
     def of_checkpoints(self) -> bool:
         """Return whether two checkpoints and responses are enough."""
         return Need.COMPARISON in self.needs

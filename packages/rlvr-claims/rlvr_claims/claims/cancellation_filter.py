@@ -47,8 +47,8 @@ class CancellationFilter(Claim):
     def panels(self, findings: Findings) -> Layout:
         found = by_name(findings.series, "quantity", "name")
 
-        def values(quantity: str, names: tuple[str, ...]) -> dict[str, pd.Series]:
-            return {name: found[f"{quantity}, {name}"] for name in names}
+        def values(quantity: str, names: tuple[str, ...]) -> dict[str, Any]:
+            return {name: found.get(f"{quantity}, {name}", []) for name in names}
 
         classes = (
             Estimates(values(quantity, CLASSES), colour, marker, quantity, shift)

@@ -132,7 +132,7 @@ def select(series: pd.DataFrame, **wanted: object) -> pd.DataFrame:
 
 def by_name(series: pd.DataFrame, *names: str, value: str = "value", unit: str = "unit") -> dict[str, pd.Series]:
     """Gather the numbers of each unit, by the cells of the columns ``names`` joined by commas."""
-    of_rows = series[list(names)].agg(", ".join, axis=1)
+    of_rows = [", ".join(cells) for cells in series[list(names)].itertuples(index=False)]
     rows = pd.DataFrame({"name": of_rows, "unit": series[unit], "value": series[value]})
     table = rows.drop_duplicates(["name", "unit"]).pivot(index="unit", columns="name", values="value")
     return {str(name): numbers for name, numbers in table.reindex(rows["unit"].unique()).items()}
