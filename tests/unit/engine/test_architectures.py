@@ -33,7 +33,7 @@ from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.checkpoint import UNLIMITED, Checkpoint, import_model, load_tokenizer
 from rlvr.engines.local.fine_tune import _examples_of
 from rlvr.engines.local.learner import Learner
-from rlvr.engines.local.policy import load_policy, score_in_chunks, token_log_probs
+from rlvr.engines.local.policy import load_policy, same_bytes, score_in_chunks, token_log_probs
 from rlvr.engines.local.rollout import RolloutSampler
 from rlvr.engines.local.train import train
 from tests.unit.engine.conftest import EXECUTION, MakeRun, import_pretrained
@@ -106,6 +106,14 @@ def test_a_pretrained_model_is_trained_and_continued_to_the_same_bytes(
     weights = [sha256_file(tmp_path / name / "checkpoint" / "model.safetensors") for name in ("whole", "parts")]
     assert weights[0] == weights[1] != sha256_file(run.base / "checkpoint" / "model.safetensors")
     AutoModelForCausalLM.from_pretrained(tmp_path / "whole" / "checkpoint")
+
+
+def test_the_same_bytes_are_promised_where_they_are_kept() -> None:
+    decoder, other = "batched decoder", "transformers: because"
+    alike = [("float32", decoder, "AVX2"), ("bfloat16", decoder, "of processor"), ("float32", other, "of processor")]
+    assert all(words in same_bytes("cpu", dtype, backend) for dtype, backend, words in alike)
+    assert "kind of GPU" in same_bytes("cuda", "float32", decoder)
+    assert "vLLM" in same_bytes("cpu", "float32", decoder, by_vllm=True)
 
 
 @pytest.mark.parametrize("model", ["llama", "neox"])

@@ -1,4 +1,5 @@
 import dataclasses
+import io
 import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from evals.core.comparisons import Comparison, Look
 from evals.core.manifest import verify_outputs
 from evals.core.records import ALL_BENCHMARKS, Chosen, Run
+from evals.figures import style
 from evals.figures.designs import draw_doses, draw_factorial, draw_sizes
 from evals.figures.efficiency import draw_cost_curves
 from evals.figures.results import draw_differences, draw_pass_at_k, draw_profiles, draw_scores, write_scores_figure
@@ -186,6 +188,13 @@ def test_command_writes_all_formats_and_a_manifest(synthetic_study: Study, tmp_p
     # Those that the rule declares: what a job that failed leaves is removed.
     declared = {f"scores{ending}" for ending in (".png", ".svg", ".pdf", "_column.pdf", ".manifest.json")}
     assert {*verify_outputs(tmp_path / "scores.manifest.json", "figure").outputs, "scores.manifest.json"} == declared
+
+
+@pytest.mark.parametrize("name", ["DAPO $\\badname$", "$\\frac{$", "$", "5$ or 6$", "a_b^c"])
+def test_a_name_with_dollars_is_drawn_as_it_is(name: str) -> None:
+    figure = style.new_figure(3, 2)
+    style.set_title(figure, name)
+    figure.savefig(io.BytesIO(), format="svg")
 
 
 # The text of every figure for papers: nothing is cut by the page, and nothing overlaps, whatever the titles.

@@ -140,7 +140,11 @@ def test_an_entry_that_extends_one_with_a_file_changes_single_options(file: Path
     ("change", "key", "words"),
     [
         ({"beta": 0.0}, "loss.beta", "is 0.0; accepted: above 0"),
-        ({"gamma": 1.0}, "loss", "unknown key gamma; accepted: aggregation, aggregation_constant, name, file"),
+        (
+            {"gamma": 1.0},
+            "loss",
+            "unknown key gamma; accepted: aggregation, aggregation_constant, name, file, epsilon_low",
+        ),
         ({"aggregation": "mean"}, "loss.aggregation", "is 'mean'"),
         ({"aggregation": {"power": 2.0}}, "loss.aggregation.power", "is 2.0; accepted: at most 1"),
         ({"aggregation": {"name": "mine"}}, "loss.aggregation.name", "has no aggregation of that name; accepted: by_l"),

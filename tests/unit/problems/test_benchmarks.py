@@ -241,7 +241,10 @@ def test_a_drawn_subset_does_not_depend_on_other_rows(settings: dict[str, Any], 
         ({"count": 4}, "has 3 problems; expected 4"),
         ({"sha256": "0" * 64}, "tiny: its problems have SHA-256 .*; expected 0000"),
         ({"columns": {"id": "number", "problem": "text", "answer": "solution"}}, "lacks column text; has: number, "),
-        ({"columns": {"id": "question", "problem": "number", "answer": "solution"}, "split": "train"}, "cannot be"),
+        (
+            {"columns": {"id": "question", "problem": "number", "answer": "solution"}, "split": "train"},
+            "cannot be read as",
+        ),
         (
             {"exclude": [{"id": 8, "answer": "1/3", "reason": "wrong"}]},
             "the gold of tiny-8 is .*, not '1/3'",

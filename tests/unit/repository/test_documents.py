@@ -89,6 +89,12 @@ def test_the_published_board_is_what_the_command_wrote() -> None:
     assert written == "e306b246b11c1e8b60df7e7caca64d0901f0f9e483851ac02acc40f8c60d9908"
 
 
+def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert len(re.findall(r"^  \w", listed, re.MULTILINE)) > 20 and "..." not in listed and "…" not in listed
+
+
 def test_commands_that_pages_name_exist() -> None:
     known = {" ".join(path) for path in command_paths(commands())}
     groups = {name.rpartition(" ")[0] for name in known}

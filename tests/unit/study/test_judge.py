@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from evals.core.comparisons import Comparison, Comparisons, Verdict
+from evals.core.comparisons import Comparison, Comparisons, Contrast, Verdict
 from evals.core.errors import UserError
 from evals.core.files import fingerprint
 from evals.core.manifest import Manifest
 from evals.core.records import ALL_BENCHMARKS
 from rlvr.study import judge as module
-from rlvr.study.judge import Judgement, find_component, read_base, verdict_line
+from rlvr.study.judge import Judgement, contrast_words, find_component, read_base, verdict_line
 from rlvr.study.study import Study
 from tests.unit.methods.test_component_file import LOSS
 
@@ -151,6 +151,20 @@ def test_looks_end_with_certainty_or_the_budget(
     if minutes < math.inf:
         with pytest.raises(UserError, match="are over before the first look"):
             judged.decide(clock.now - 60 * minutes - 1)
+
+
+@pytest.mark.parametrize(
+    ("interval", "above", "absent"),
+    [((0.8, 1.3), False, True), (None, False, True), ((0.8, 3.0), False, False), ((1.1, 1.5), True, False)],
+)
+def test_only_an_angle_near_its_floor_cannot_be_told_apart(interval: Any, above: bool, absent: bool) -> None:
+    contrast = Contrast(
+        model="tiny", method="mine", against="dapo", degrees=5.0, floor_degrees=4.0, slope_degrees=None,
+        ratio_interval=interval, is_above_floor=above, seeds=1,
+    )  # fmt: skip
+    words = contrast_words(contrast, "dapo")
+    assert ("no study of this model can tell them apart" in words) == absent and "weights are 4.0" in words
+    assert contrast_words(None, "dapo").startswith("contrast: not measured")
 
 
 def test_the_last_line_has_the_numbers_of_the_page() -> None:

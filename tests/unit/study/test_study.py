@@ -63,7 +63,11 @@ def test_studies_of_all_seeds_only_add_seeds(name: str, of: str, looked_at: int,
             {"steps": 2},
             "checkpoint.best.every: is 2; accepted: less than the steps of every training, 2 of dapo on qwen",
         ),
-        ({"score_at": [0.5]}, {"steps": 2}, "models.qwen.training.steps: is 2; accepted: none in a study"),
+        (
+            {"score_at": [0.5]},
+            {"steps": 2},
+            "models.qwen.training.steps: is 2; accepted: none in a study with score_at",
+        ),
         ({"doses": {"stale": [1]}}, {"sampler": {"stale": 1}}, "doses: are given beside models.qwen.training.sampler"),
     ],
 )

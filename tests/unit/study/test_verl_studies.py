@@ -42,6 +42,35 @@ def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
         check(spec, Cluster.parse(study.cluster(run.run), "cluster"), None)
 
 
+@pytest.mark.parametrize(
+    ("name", "run", "expected"),
+    [
+        ("fipo", "qwen2_5_math_7b-fipo-s1", (512, 32, 8, 2048, 10240)),
+        ("delta_code", "qwen3_8b_base-delta-s1", (128, 16, 4, 2048, 20480)),
+        ("delta_ablations", "qwen3_8b_base-delta_without_range_map-s1", (128, 16, 4, 2048, 20480, 220)),
+        ("delta_generalisation", "qwen3_14b_base-delta-s1", (128, 16, 4, 2048, 20480, 300)),
+        ("delta_olmo3", "olmo3_7b-delta-s1", (128, 16, 4, 2048, 20480)),
+        ("cancellation_conditions", "qwen3_32b-grpo-s1", ()),
+    ],
+)
+def test_settings_that_no_page_has_a_table_of(name: str, run: str, expected: tuple[int, ...]) -> None:
+    study = Study.read(CATALOGUE.parent / f"papers/{name}.yaml")
+    for each in study.training.values():
+        assert (each.learning_rate, each.temperature) == (1e-6, 1.0)
+    names = [
+        "prompts_per_step",
+        "samples_per_prompt",
+        "updates_per_step",
+        "max_prompt_tokens",
+        "max_new_tokens",
+        "steps",
+    ]
+    training: Any = study.resolved_run(run)["training"]
+    assert tuple(training[key] for key in names)[: len(expected)] == expected
+    tokens = {"fipo": 20480, "cancellation_conditions": 32768}
+    assert study.config.evaluation.max_new_tokens == tokens.get(name, 30000)
+
+
 @pytest.mark.parametrize("name", ["dapo", "fipo", "directions", "directions_7b"])
 def test_rewards_of_0_and_1_have_the_advantages_of_the_papers(name: str) -> None:
     """These papers reward by -1 and 1, and take at most 1 from the longest response."""

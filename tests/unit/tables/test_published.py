@@ -1,5 +1,6 @@
 """Published numbers: the project's own files, what a wrong line says, and when a number compares."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,26 @@ def full_size(method: str, samples: int, sizes: dict[str, int] = SIZES) -> Resul
     return full_size_results({"m": [method]}, sizes, samples)
 
 
+def test_every_verdict_can_occur_on_results_of_full_size() -> None:
+    results, (published_rows, settings) = full_size("delta", 16), read_reference(REFERENCE)
+    rows = [row for row in published_rows if row.table == "Table 3" and row.model == "Qwen3-8B-Base"]
+    paper = settings["2605.21467"]
+    own = {"models": {"m": "Qwen3-8B-Base"}, **{name: paper[name] for name in SETTINGS}}
+    ours = {one["benchmark"]: 100 * one["ours"] for one in compare_with_papers(results, rows, settings, own)}
+
+    def verdicts(shift: float, own: dict[str, Any] = own, **changes: Any) -> set[str]:
+        """Of published numbers that lie beside ours."""
+        values = {name: min(100.0, value + shift) for name, value in ours.items()}
+        moved = [row.model_copy(update={"value": values[row.benchmark]}) for row in rows if row.method == "delta"]
+        compared = compare_with_papers(results, moved, {"2605.21467": paper | changes}, own)
+        return {re.sub(r" by [\d.]+", "", one["verdict"]) for one in compared}
+
+    assert (verdicts(0.0), verdicts(40.0)) == ({"inside"}, {"outside"})
+    assert verdicts(0.0, top_p=None) == {"inside, as far as published"}
+    assert verdicts(40.0, top_p=None) == {"outside, as far as published"}
+    assert verdicts(0.0, own | {"checkpoint": "last"}) == {"not comparable"}
+
+
 def test_a_papers_average_is_ours_over_its_benchmarks_with_its_weights() -> None:
     results, (rows, settings) = full_size("delta", 16), read_reference(REFERENCE)
     own = {"models": {"m": "Qwen3-8B-Base"}, **{name: settings["2605.21467"][name] for name in SETTINGS}}
@@ -205,6 +226,9 @@ def test_every_metric_that_we_compute_is_matched(metric: str, value: float | str
     assert one[0]["ours"] == pytest.approx(expected) and not one[0]["differing"]
     if metric == "pass@16":  # too few problems have no right sample
         assert (counts == 0).sum() < 8 and one[0]["verdict"] == "no interval"
+        row, silent = published(50.0, method="delta", benchmark="aime_2024", metric=metric), PAPER | {"top_p": None}
+        (one_silent,) = compare_with_papers(results, [row], {"2600.00001": silent}, own)
+        assert one_silent["verdict"] == "no interval, as far as published"
         return
     low, high = one[0]["confidence_low"], one[0]["confidence_high"]
     assert low < one[0]["ours"] < high
