@@ -110,7 +110,7 @@ class ProblemKind(Record):
     family: Literal["chain", "reverse", "variables", "worded", "hundreds", "lists", "countdown", "program"] = setting(
         "countdown and program need a verifier"
     )
-    operands: int = setting("digits of a problem", ge=2, le=16)
+    operands: int = setting("digits of a problem; of lists, functions plus one", ge=2, le=16)
 
 
 class Gold(ExtensibleRecord):

@@ -10,7 +10,7 @@ function, so that the same code writes correct solutions and flawed ones.
     hundreds   Start with 63, plus 4, note 9, minus 8.             63+4=67, 67-8=59
     program    Compute a+4*7 from left to right, modulo 10.        b=a+4, c=b*7 (a program, which is run)
     lists      Start with 3141, reverse, rotate.                   3141 reverse=1413, 1413 rotate=4131
-    countdown  Make 42 from 3, 9, 5.                               9*5=45-3=42 (the answer, 9*5-3, is checked)
+    countdown  Make 42 from 9, 5, 3.                               9*5=45-3=42 (the answer, 9*5-3, is checked)
 """
 
 from __future__ import annotations
@@ -266,8 +266,9 @@ class Lists(Worded):
     def solve(self, operation: Operation) -> tuple[list[str], int]:
         value, lines = self.first, []
         for name, digit in self.steps:
-            lines.append(f"{value} {name}={operation(value, name, digit)}")
-            value = operation(value, name, digit)
+            result = operation(value, name, digit)
+            lines.append(f"{value} {name}={result}")
+            value = result
         return lines, value
 
 
@@ -285,8 +286,11 @@ class Countdown:
 
     @classmethod
     def draw(cls, operands: int, generator: random.Random) -> Self:
-        """Random digits from 2 to 9, and what one of the attempts makes of them."""
-        digits = tuple(generator.randrange(2, 10) for _ in range(operands))
+        """Random digits from 2 to 9, and what one of the attempts makes of them.
+
+        They are sorted, so that a problem has one text: by its text it belongs to training or to evaluation.
+        """
+        digits = tuple(sorted((generator.randrange(2, 10) for _ in range(operands)), reverse=True))
         made = [result for _, _, result in cls(digits, 0).attempts]
         return cls(digits, generator.choice(made)) if made else cls.draw(operands, generator)
 

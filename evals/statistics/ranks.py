@@ -16,7 +16,7 @@ import numpy.typing as npt
 from numpy.random import Generator
 
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.difference import Difference
+from evals.statistics.difference import Bases, Difference, base_masks
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import holm
 
@@ -26,21 +26,33 @@ _PARTS = ("estimate", "problem_variance", "problem_freedom", "seed_variance", "s
 
 @dataclass(frozen=True)
 class Means:
-    """The mean scores [M] of a study's methods, their standard errors over seeds [M] and degrees of freedom [M]."""
+    """The mean scores [M] of a study's methods, their standard errors over seeds [M] and degrees of freedom [M].
+
+    A mean varies as that of so many ``seeds`` [M]: fewer than there are, where base models have unlike numbers of them.
+    """
 
     means: FloatArray
     errors: FloatArray
     freedoms: FloatArray
+    seeds: FloatArray
 
     @classmethod
-    def of(cls, study: Sequence[npt.ArrayLike]) -> "Means":
-        """Take the scores [S] of the seeds of each method, two or more."""
-        values = [np.asarray(seeds, dtype=np.float64) for seeds in study]
-        if min(map(len, values)) < 2:
-            raise ValueError("a method has one seed; two or more needed")
-        errors = [seeds.std(ddof=1) / np.sqrt(len(seeds)) for seeds in values]
-        means, freedoms = [seeds.mean() for seeds in values], [len(seeds) - 1.0 for seeds in values]
-        return cls(np.array(means), np.array(errors), np.array(freedoms))
+    def of(cls, study: Sequence[npt.ArrayLike], bases: Sequence[Bases] | None = None) -> "Means":
+        """Take the scores [S] of the seeds of each method, two or more, and the ``bases`` that they started from.
+
+        Base models have the same weight, and seeds vary around the mean of their own, one at least of which has two.
+        """
+        of_methods = []
+        for scores, of in zip(study, bases or [None] * len(study), strict=True):
+            values = np.asarray(scores, dtype=np.float64)
+            groups = [values[mask] for mask in base_masks(of)]
+            freedom = len(values) - len(groups)
+            if freedom < 1:
+                raise ValueError("a method has one seed of each base model; two or more needed")
+            variance = sum(np.square(group - group.mean()).sum() for group in groups) / freedom
+            seeds = len(groups) ** 2 / sum(1.0 / len(group) for group in groups)
+            of_methods.append((np.mean([group.mean() for group in groups]), np.sqrt(variance / seeds), freedom, seeds))
+        return cls(*np.array(of_methods, dtype=np.float64).T)
 
 
 def kendall_tau(one: npt.ArrayLike, other: npt.ArrayLike) -> FloatArray:
@@ -64,13 +76,14 @@ def repeated_tau(study: Means, generator: Generator, draws: int) -> tuple[float,
 
 
 def decision_accuracy(
-    study: Means, others: Sequence[Means], generator: np.random.Generator, draws: int
+    study: Means, others: Sequence[Means], generator: Generator, draws: int
 ) -> tuple[float, tuple[float, float]]:
-    """The share of pairs of methods that the other studies order as the study does, with a 95 % interval over seeds.
+    """The share of pairs of methods that the other studies order as the study does, and what repetitions would find.
 
-    A mean over the other studies; a pair that is equal on a side counts as half (DataDecide, arXiv 2504.11393, has no
-    such pairs). For the interval the means of every study are drawn, with Student's t: so it holds the noise of both
-    twice, and lies lower than the share where methods are nearly equal.
+    A mean over the other studies (arXiv 2504.11393); a pair that is equal on a side counts as half. For the interval
+    the means of every study are drawn, with Student's t: 95 % of repetitions of all of them lie in it. It is no
+    confidence interval of the share of the true orders. It counts the noise twice, which is in the means already, and
+    lies below that share where methods are nearly equal.
     """
 
     def share(means: FloatArray, of_others: Sequence[FloatArray]) -> FloatArray:
@@ -86,12 +99,19 @@ def decision_accuracy(
 def signal_to_noise(study: Means) -> float:
     """The largest difference between methods' means over the standard deviation between seeds, pooled over methods.
 
-    After arXiv 2508.13144, whose noise is that of a run's last checkpoints; here it is that of other seeds. Of k
-    methods that are equal, with n seeds each, it is about the range of k standard normal numbers over the root of n.
+    After arXiv 2508.13144, whose noise is that of a run's last checkpoints; here it is that of other seeds. Without
+    noise it is infinite, and NaN where the means are equal, too.
     """
-    variances = study.errors**2 * (study.freedoms + 1.0)
-    noise = math.sqrt(float(np.average(variances, weights=study.freedoms)))
-    return float(np.ptp(study.means)) / noise if noise else math.inf
+    noise = math.sqrt(float(np.average(study.errors**2 * study.seeds, weights=study.freedoms)))
+    signal = float(np.ptp(study.means))
+    return signal / noise if noise else math.inf if signal else math.nan
+
+
+def signal_of_equal_methods(study: Means, generator: Generator, draws: int) -> float:
+    """The signal to noise that as many equal methods with as many seeds would have, the median of so many draws."""
+    freedom = study.freedoms.sum()
+    signals = np.ptp(generator.standard_normal((draws, len(study.means))) / np.sqrt(study.seeds), axis=1)
+    return float(np.median(signals / np.sqrt(generator.chisquare(freedom, draws) / freedom)))
 
 
 def inversions(studies: Sequence[Sequence[Difference]]) -> dict[tuple[int, int, int], float]:

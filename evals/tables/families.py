@@ -1,5 +1,6 @@
 """The table by family: the same methods on other tasks or sizes, and whether their order is the same there."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -7,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.random import stream_seed
-from evals.core.records import BASE, Condition, Interval
+from evals.core.records import BASE, Condition, Interval, Run
 from evals.results import Results, read_directory
-from evals.statistics.ranks import Means, decision_accuracy, signal_to_noise
+from evals.statistics.ranks import Means, decision_accuracy, signal_of_equal_methods, signal_to_noise
 from evals.statistics.weighting import weighted_mean
 from evals.tables import numbers
 from evals.tables.layout import Column, interval_columns, make_table, table_frame, write_table
@@ -20,31 +21,52 @@ from evals.tables.robust import score_matrix
 DRAWS = 10_000
 _NOTE = (
     "A family is a model and the task that it is trained on. Decision accuracy (arXiv 2504.11393): the share of pairs "
-    "of methods, without controls, that the first family orders as this one does, with a 95 % interval over seeds; "
-    "chance is 50 %. Signal to noise (arXiv 2508.13144): the largest difference between methods over the standard "
-    "deviation between seeds."
+    "of methods, without controls, that the first family orders as this one does; chance is 50 %. In brackets: what "
+    "95 % of repetitions of both studies by other seeds would find, which counts their noise twice and lies below the "
+    "share of the true order. Signal to noise (after arXiv 2508.13144, whose noise is that of a run's last checkpoints): the "
+    "largest difference between the methods that all families share over the standard deviation between seeds, beside "
+    "what equal methods with as many seeds would have. Runs that fell are left out."
 )
 
 
 def means_of(results: Results, rows: Sequence[Condition]) -> Means:
     """The scores of methods with two seeds or more, over all benchmarks; runs that fell are left out."""
     held = [replace(row, runs=results.held(row)) for row in rows]
-    return Means.of([weighted_mean(score_matrix(results, row).T, results.weights) for row in held])
+    scores = [weighted_mean(score_matrix(results, row).T, results.weights) for row in held]
+    return Means.of(scores, [_bases(row) for row in held])
+
+
+def _bases(row: Condition) -> list[int] | None:
+    """The base model of each seed; None where there is one, or none has two seeds: all then vary around one mean."""
+    bases = [run.base for run in row.runs if run.base is not None]
+    return bases if len(set(bases)) < len(bases) else None
+
+
+def standing(results: Results, row: Condition) -> list[Run]:
+    """The runs of a method that did not fall, none if every one fell."""
+    return [run for run in row.runs if run.run not in (results.fallen or ())]
 
 
 def candidates(results: Results, model: str) -> dict[str, Condition]:
     """The methods of a model with two seeds or more that did not fall; no controls, which are there to differ."""
     left_out = {BASE, *dict(results.controls or {}).values()}
     rows = [row for row in results.conditions if row.model == model and row.method not in left_out]
-    return {row.method: row for row in rows if len(results.held(row)) > 1}
+    return {row.method: row for row in rows if len(standing(results, row)) > 1}
+
+
+def signals(results: Results, rows: Sequence[Condition]) -> tuple[float, float] | None:
+    """The signal to noise of methods, and that of as many equal ones; None of one method, and of equal scores."""
+    if len(rows) < 2 or math.isnan(signal := signal_to_noise(means := means_of(results, rows))):
+        return None
+    return signal, signal_of_equal_methods(means, np.random.default_rng(stream_seed("signal", rows[0].model)), DRAWS)
 
 
 def signal_note(results: Results) -> str:
     """The signal to noise of each model of a study; nothing where fewer than two methods have seeds."""
     said = []
     for model in dict.fromkeys(row.model for row in results.conditions):
-        if len(rows := [*candidates(results, model).values()]) > 1:
-            said.append(f"{signal_to_noise(means_of(results, rows)):.1f} on {model}, of {len(rows)} methods")
+        if known := signals(results, rows := [*candidates(results, model).values()]):
+            said.append(f"{known[0]:.1f} on {model}, of {len(rows)} methods (of equal ones {known[1]:.1f})")
     explained = "the largest difference between methods, without controls, over the standard deviation between seeds"
     return f"Signal to noise ({explained}): {'; '.join(said)}." if said else ""
 
@@ -52,27 +74,33 @@ def signal_note(results: Results) -> str:
 def write_families_table(directories: Sequence[Path], out: Path) -> None:
     """Write the methods' differences by family, and how well the first family's order of them predicts each other one.
 
-    ``directories`` are the ``results/`` of studies with one reference method; a model of several counts in the first.
+    ``directories`` are the ``results/`` of studies with one reference method, and each model in one of them.
     """
     families: dict[str, Results] = {}
     for directory in directories:
         read = read_directory(directory)
-        families |= {row.model: read for row in read.conditions if row.model not in families}
-    if len(families) < 2 or len({results.reference_method for results in families.values()}) > 1:
-        raise UserError("families: accepted: results of two models or more, whose studies have one reference method")
+        models = dict.fromkeys(row.model for row in read.conditions)
+        if twice := [model for model in models if model in families]:
+            raise InvalidInput(str(directory), "model", f"has {', '.join(twice)}, as a study before it", "other names")
+        families |= dict.fromkeys(models, read)
+    if len(families) < 2:
+        raise UserError(f"families: found the results of {', '.join(families)} alone; accepted: those of two models")
+    references = {model: results.reference_method for model, results in families.items()}
+    if len(set(references.values())) > 1:
+        found_here = ", ".join(f"{method} of {model}" for model, method in references.items())
+        raise UserError(f"families: reference_method: found {found_here}; accepted: one in all studies")
     known = {family: candidates(results, family) for family, results in families.items()}
     first, *others = families
 
+    def shared_with(names: Sequence[str]) -> list[str]:
+        return [method for method in known[first] if all(method in known[name] for name in names)]
+
     def accuracy(names: Sequence[str]) -> tuple[float, Interval] | None:
-        shared = [method for method in known[first] if all(method in known[name] for name in names)]
+        shared = shared_with(names)
         if len(shared) < 2 or first in names:
             return None
         study, *means = (means_of(families[name], [known[name][of] for of in shared]) for name in (first, *names))
         return decision_accuracy(study, means, np.random.default_rng(stream_seed("families", *names)), DRAWS)
-
-    def signal(family: str) -> float | None:
-        rows = [*known[family].values()]
-        return signal_to_noise(means_of(families[family], rows)) if len(rows) > 1 else None
 
     def shown(value: tuple[float, Interval] | None) -> str:
         return numbers.percent_with_interval(*value) if value else numbers.NOTHING
@@ -84,9 +112,14 @@ def write_families_table(directories: Sequence[Path], out: Path) -> None:
         compared = families[row.model].comparison(row, families[row.model].reference_method)
         return (compared.difference, compared.confidence_interval) if compared else None
 
-    accuracies, signals = (
-        {family: of(family) for family in families} for of in (lambda name: accuracy([name]), signal)
-    )
+    accuracies = {family: accuracy([family]) for family in families}
+    in_all = shared_with(others)
+    found = {name: signals(results, [known[name][of] for of in in_all]) for name, results in families.items()}
+
+    def part(family: str, of: int) -> float | None:
+        both = found[family]
+        return both[of] if both else None
+
     columns: list[Column[Condition]] = [
         Column("Family", lambda row: row.model, csv="family"),
         Column("Method", lambda row: row.runs[0].title),
@@ -98,14 +131,18 @@ def write_families_table(directories: Sequence[Path], out: Path) -> None:
             lambda value: numbers.points_with_interval(*value) if value else numbers.NOTHING,
             partial(cells, name="difference"),
         ),
-        Column("Seeds", lambda row: len(row.seeds), csv="seeds"),
-        Column("", lambda row: signals[row.model], csv="signal_to_noise"),
+        Column("Seeds", lambda row: len(standing(families[row.model], row)), csv="seeds"),
+        Column("", lambda row: part(row.model, 0), csv="signal_to_noise"),
+        Column("", lambda row: part(row.model, 1), csv="signal_of_equal_methods"),
+        Column("", lambda row: len(in_all), csv="shared_methods"),
         Column("", lambda row: accuracies[row.model], csv=partial(cells, name="decision_accuracy")),
     ]
     of_families: list[Column[str]] = [
         Column("Family", str),
         Column("Methods", lambda family: len(known[family])),
-        Column("Signal to noise", signals.get, numbers.decimal),
+        Column("Shared by all", lambda family: len(in_all)),
+        Column("Signal to noise", lambda family: part(family, 0), numbers.decimal),
+        Column("Of equal methods", lambda family: part(family, 1), numbers.decimal),
         Column(f"Decision accuracy of {first} (%)", accuracies.get, shown),
     ]
     rows = [row for of_family in known.values() for row in of_family.values()]

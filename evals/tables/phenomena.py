@@ -6,7 +6,7 @@ lie. Ends come from the publication; a row that is not reproduced is a result.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,6 +46,10 @@ class Phenomenon(Settings):
     lacks: str | None = setting("why it is not measured, or not possible here", None)
 
 
+_Measured = tuple[Phenomenon, Estimate | None, str | None]
+"""An effect, what was measured, and on which study."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """A study's results, those by a further decoding, and its runs, on which phenomena are measured."""
@@ -53,12 +57,16 @@ class Evidence:
     results: Results
     decoded: Results | None
     training: Path
+    study: str = "this study"
+    read: set[Path] = field(default_factory=set)  # the files of runs that were read, of statistics so far
 
     def recorded(self, method: str, metric: str) -> dict[int, FloatArray]:
         """Seed -> a metric at each step of a run [steps]; empty for a method or a metric that the study has not."""
         row = self.results.condition(method)
         seeds = {run.seed: run.run for run in (row.runs if row else ()) if run.seed is not None}
-        frames = {seed: _metrics(self.training / run / "metrics.parquet") for seed, run in seeds.items()}
+        paths = {seed: self.training / run / "metrics.parquet" for seed, run in seeds.items()}
+        self.read.update(paths.values())
+        frames = {seed: _metrics(path) for seed, path in paths.items()}
         return {seed: frame[metric].to_numpy() for seed, frame in frames.items() if metric in frame}
 
 
@@ -152,15 +160,18 @@ def spread_of_seeds(of: Evidence, method: str) -> Estimate | None:
 
 
 def pass_at_k_difference(of: Evidence, method: str, against: str) -> Estimate | None:
-    """Pass@k less that of another method with the same seeds, in points, k being all samples of a problem."""
+    """Pass@k less that of another method with the same seeds, in points, k being all samples of a problem.
+
+    The interval is over seeds; runs that fell are left out.
+    """
     results, rows = of.results, [of.results.condition(name) for name in (method, against)]
     value = results.by_problem(f"pass@{results.k}")
     if value is None or None in rows:
         return None
+    held = [replace(row, runs=results.held(row)) for row in rows if row is not None]
     scores = [
         dict(zip(row.seeds, results.average_over(row, results.benchmarks, of_problem=value).by_seed, strict=True))
-        for row in rows
-        if row is not None
+        for row in held
     ]
     shared = sorted(scores[0].keys() & scores[1].keys())
     return _over_seeds([100 * (scores[0][seed] - scores[1][seed]) for seed in shared])
@@ -179,6 +190,7 @@ def weights_unchanged(of: Evidence, method: str) -> Estimate | None:
     pairs = [[root / "checkpoint" / "model.safetensors" for root in pair] for pair in roots]
     if not all(path.is_file() for pair in pairs for path in pair):
         return None
+    of.read.update(path for pair in pairs for path in pair)
     shares = []
     for ours, base in (map(rounded, pair) for pair in pairs):
         same = [int((ours[name] == base[name]).sum()) for name in ours]
@@ -206,7 +218,7 @@ def read_phenomena(path: Path) -> list[Phenomenon]:
 def answer(row: Phenomenon, estimate: Estimate | None) -> str:
     """Reproduced, in part, not; or why that is not known."""
     if estimate is None:
-        return row.lacks or "not measured: no runs (config/effects.yaml and config/forgetting.yaml have them)"
+        return row.lacks or "not measured: no runs, metric, decoding or checkpoints for it"
     value, (low, high) = estimate
     if row.reproduced is not None and _within(low, row.reproduced) and _within(high, row.reproduced):
         return "reproduced"
@@ -232,38 +244,44 @@ def write_phenomena_table(
     """
     count = len(results.benchmarks)
     others = read_results(results.runs, decoded[:count], decoded[count]) if decoded else None
-    studies, rows = [Evidence(results, others, training)], list[tuple[Phenomenon, Estimate | None]]()
-    studies += [Evidence(read_directory(directory), None, directory / "runs") for directory in further]
+    studies, rows = [Evidence(results, others, training)], list[_Measured]()
+    for directory in further:
+        name = directory.resolve().parent.name
+        studies.append(Evidence(read_directory(directory), None, directory / "runs", name))
     for row in read_phenomena(phenomena):
-        measured = (STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None for of in studies)
-        rows.append((row, next((estimate for estimate in measured if estimate is not None), None)))
-    answers = [answer(*row) for row in rows]
+        measured = ((STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None, of) for of in studies)
+        known = ((estimate, of.study) for estimate, of in measured if estimate is not None)
+        rows.append((row, *next(known, (None, None))))
+    answers = [answer(row, estimate) for row, estimate, _ in rows]
 
-    def text(measured: tuple[Phenomenon, Estimate | None]) -> str:
-        row, estimate = measured
+    def text(measured: _Measured) -> str:
+        row, estimate, _ = measured
         if estimate is None:
             return numbers.NOTHING
         value, low, high = (f"{part:.3g}" if math.isfinite(part) else "none" for part in (estimate[0], *estimate[1]))
         return value if value == low == high else f"{value} [{low}, {high}]{row.unit}"
 
-    def cells(measured: tuple[Phenomenon, Estimate | None]) -> dict[str, Any]:
+    def cells(measured: _Measured) -> dict[str, Any]:
         value, interval = measured[1] or (None, None)
-        return {"measured": value, **interval_columns(interval)}
+        return {"measured": value, **interval_columns(interval), "study": measured[2]}
 
-    columns: list[Column[tuple[Phenomenon, Estimate | None]]] = [
+    columns: list[Column[_Measured]] = [
         Column("Effect", lambda row: row[0].effect, csv="effect"),
         Column("Source", lambda row: row[0].source, csv="source"),
         Column("Published", lambda row: row[0].published, csv="published"),
         Column("Here", lambda row: row, text, cells),
-        Column("Answer", lambda row: answer(*row), csv="answer"),
+        Column("Answer", lambda row: answer(*row[:2]), csv="answer"),
     ]
     counted = {word: answers.count(word) for word in ("reproduced", "in part", "not")}
     rest = len(rows) - sum(counted.values())
+    further_ones = [of.study for of in studies[1:] if any(of.study == name for *_, name in rows)]
+    shown = f"This study and those of {' and '.join(further_ones)} show" if further_ones else "This study shows"
     note = (
-        f"This study shows {counted['reproduced']} of {len(rows)} known effects, {counted['in part']} in part and "
+        f"{shown} {counted['reproduced']} of {len(rows)} known effects, {counted['in part']} in part and "
         f"{counted['not']} not; {rest} are not measured. Reproduced: the whole 95 % interval lies where the "
         "publication has the effect; in part: the estimate alone does, or a part of the effect was measured."
     )
     table = make_table("phenomena", "Known effects of RLVR", columns, rows, [note])
-    sources = [*(path for of in studies for path in of.results.sources), *(others.sources if others else ()), phenomena]
+    sources = [*(path for of in studies for path in (*of.results.sources, *sorted(of.read))), phenomena]
+    sources += others.sources if others else ()
     write_table(out, [table], table_frame(columns, rows), sources, {})

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 from typing import Any
 
+from evals.core.config.base_models import FromScratch
+from evals.core.config.study import StudyConfig
 from evals.core.errors import counted
 from evals.core.run_spec import VERL
+from evals.core.yaml_file import read_yaml
 from rlvr.study.source_files import CONFIG
 from rlvr.study.study import Study
 
@@ -22,7 +25,8 @@ def notes(main: Study, study: Study) -> tuple[str, ...]:
 def known_to_show(study: Study) -> str:
     """What the task of a study is known to show: effects of RLVR, and orders of methods that hold on other tasks.
 
-    Nothing of a study without the first model of config/reference/families.csv (:mod:`evals.tables.families`).
+    Nothing of a study without the first model of config/reference/families.csv (:mod:`evals.tables.families`), on its
+    corpus and training problems, those of config/config.yaml, nor of one that is too short to show anything.
     """
     rows, effects = (
         list(csv.DictReader((CONFIG / "reference" / name).read_text(encoding="utf-8").splitlines()))
@@ -30,19 +34,30 @@ def known_to_show(study: Study) -> str:
     )
     families = {row["family"]: row for row in rows}
     first, *others = families
-    if first not in study.config.models or study.config.models[first].source != "from_scratch":
+    if not study.methods or study.config.training["steps"] < _FEWEST_STEPS or not _has_default_task(study, first):
         return ""
     shares = ("decision_accuracy", "decision_accuracy_confidence_low", "decision_accuracy_confidence_high")
     orders = [
         "{} {:.0f} % [{:.0f}, {:.0f}]".format(other, *(100 * float(families[other][share]) for share in shares))
         for other in others
+        if families[other]["decision_accuracy"]
     ]
-    shown = sum(row["answer"] == "reproduced" for row in effects)
+    answers = [row["answer"] for row in effects if not row["answer"].startswith("not measured")]
+    ordered = f"Pairs of methods that stand in its order on another task or size: {', '.join(orders)}; chance is 50 %. "
     return (
-        f"Testbed: {first} shows {shown} of {len(effects)} known effects of RLVR (docs/results/phenomena.md). Pairs of "
-        f"methods that stand in its order on another task or size: {', '.join(orders)}; chance is 50 %. "
+        f"Testbed: {first} shows {answers.count('reproduced')} of the {len(answers)} known effects of RLVR that were "
+        f"measured, of {len(effects)} (docs/results/phenomena.md). {ordered if orders else ''}"
         f"Signal to noise: {float(families[first]['signal_to_noise']):.1f} (docs/results/task_design.md)."
     )
+
+
+def _has_default_task(study: Study, model: str) -> bool:
+    """Whether a study trains the model of config/config.yaml on its corpus, and methods on its problems."""
+    default = StudyConfig.parse(read_yaml(CONFIG / "config.yaml"), "config.yaml")
+    ours, theirs = study.config.models.get(model), default.models[model]
+    if not isinstance(ours, FromScratch) or not isinstance(theirs, FromScratch):
+        return False
+    return ours.corpus == theirs.corpus and study.config.problems == default.problems
 
 
 def evidence(study: Study) -> str:

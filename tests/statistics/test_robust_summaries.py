@@ -13,6 +13,7 @@ from evals.statistics.ranks import (
     inversions,
     kendall_tau,
     repeated_tau,
+    signal_of_equal_methods,
     signal_to_noise,
     smallest_inversion,
 )
@@ -238,6 +239,24 @@ def test_signal_to_noise_is_the_range_of_means_over_the_pooled_deviation() -> No
     expected = (max(means) - min(means)) / (squares / (9 - 3)) ** 0.5
     assert signal_to_noise(Means.of(study)) == pytest.approx(expected)
     assert signal_to_noise(Means.of([[0.1, 0.1], [0.2, 0.2]])) == np.inf
+    assert np.isnan(signal_to_noise(Means.of([[0.1, 0.1], [0.1, 0.1]])))
+
+
+def test_equal_methods_have_the_signal_that_is_told_of_them() -> None:
+    generator = np.random.default_rng(4)
+    simulated = [signal_to_noise(Means.of([generator.normal(size=seeds) for seeds in (3, 3, 6)])) for _ in range(2000)]
+    told = signal_of_equal_methods(Means.of([[0.1, 0.2, 0.4], [0.1, 0.2, 0.5], np.arange(6)]), generator, 10_000)
+    assert told == pytest.approx(float(np.median(simulated)), rel=0.05)
+
+
+def test_base_models_weigh_the_same_and_seeds_vary_around_their_own() -> None:
+    scores, bases = [0.1, 0.3, 0.9], [1, 1, 2]
+    means = Means.of([scores], [bases])
+    assert means.means[0] == pytest.approx((0.2 + 0.9) / 2) and means.freedoms[0] == 1
+    assert means.errors[0] == pytest.approx((0.02 * (1 / 2 + 1)) ** 0.5 / 2)
+    assert means.errors[0] ** 2 * means.seeds[0] == pytest.approx(0.02), "the variance between seeds of one base model"
+    with pytest.raises(ValueError, match="one seed of each"):
+        Means.of([scores], [[1, 2, 3]])
 
 
 def test_one_seed_is_no_order() -> None:

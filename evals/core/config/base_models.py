@@ -105,6 +105,8 @@ class Corpus(Settings):
         accepted = f"kinds of the families {' and '.join(sorted(WORDED_FAMILIES))} alone"
         found = f"is given with kinds of {', '.join(sorted(families))}"
         refuse(skips and families - WORDED_FAMILIES, found, accepted, "skipping")
+        is_idle = self.searching is not None and "countdown" not in families
+        refuse(is_idle, found, "kinds of which one at least has the family countdown", "searching")
         for family, key in (("hundreds", "skipping"), ("lists", "skipping"), ("countdown", "searching")):
             keys = ", ".join((Skipping if key == "skipping" else Searching).model_fields)
             lacks = getattr(self, key) is None and family in families

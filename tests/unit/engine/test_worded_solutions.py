@@ -243,3 +243,10 @@ def test_a_corpus_says_how_solutions_of_its_families_are_written(family: str, ke
     with pytest.raises(InvalidInput) as caught:
         Corpus.parse({"seed": 1, "kinds": [{"family": family, "operands": 3}], **flaws}, "study.yaml")
     assert caught.value.key == key
+
+
+def test_a_search_without_problems_of_countdown_is_refused() -> None:
+    flaws = {"error_rates": [0.0], "shares": [1.0], "misconception_share": 0.5, "searching": {"give_up": [0.1]}}
+    with pytest.raises(InvalidInput) as caught:
+        Corpus.parse({"seed": 1, "kinds": [{"family": "chain", "operands": 3}], **flaws}, "study.yaml")
+    assert caught.value.key == "searching" and "countdown" in caught.value.accepted

@@ -115,6 +115,26 @@ def test_countdown_takes_every_expression_of_its_digits_and_no_other() -> None:
             assert int(worked[-2:]) == result and re.findall(r"[+*-]", worked) == re.findall(r"[+*-]", expression)
 
 
+@pytest.mark.parametrize("operands", [2, 3, 5])
+def test_a_countdown_problem_has_one_text_whatever_the_order_of_its_digits(operands: int) -> None:
+    drawn = [Countdown.draw(operands, random.Random(seed)) for seed in range(300)]
+    texts = {(tuple(sorted(problem.digits)), problem.target): set[str]() for problem in drawn}
+    for problem in drawn:
+        texts[tuple(sorted(problem.digits)), problem.target].add(problem.statement)
+    assert len(texts) < 300 and all(len(of_problem) == 1 for of_problem in texts.values())
+
+
+def test_a_step_of_functions_of_lists_is_asked_once() -> None:
+    asked: list[str] = []
+
+    def operation(value: int, name: str, digit: int) -> int:
+        asked.append(name)
+        return Lists.after(value, name, digit)
+
+    Lists(3149, (("reverse", 0), ("sort", 0)), 0, 0).solve(operation)
+    assert asked == ["reverse", "sort"]
+
+
 def test_programs_are_run_on_every_digit() -> None:
     by_hand = Program((("+", 4), ("*", 7)))
     assert by_hand.statement == "Compute a+4*7 from left to right, modulo 10."

@@ -261,10 +261,25 @@ def test_a_study_of_models_says_which_they_are_and_that_nothing_was_trained() ->
 def test_a_study_of_the_default_task_says_what_that_is_known_to_show() -> None:
     said = known_to_show(Study.read(CONFIG / "config.yaml"))
     page = (CONFIG.parent / "docs/results/phenomena.md").read_text(encoding="utf-8")
-    (counted,) = re.findall(r"shows\s+(\d+ of \d+) ", page)
-    assert said.startswith(f"Testbed: skips shows {counted} known effects of RLVR")
+    ((shown, measured),) = re.findall(r"shows\s+(\d+) of (\d+) measured", page)
+    assert said.startswith(f"Testbed: skips shows {shown} of the {measured} known effects of RLVR that were measured")
     assert re.search(r"lists \d+ % \[\d+, \d+\]", said) and re.search(r"Signal to noise: \d+\.\d", said)
     assert known_to_show(Study.read(CONFIG / "sharpening.yaml")) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("training.steps", 9),
+        ("models.skips.corpus.seed", 7),
+        ("problems.kinds", [{"family": "hundreds", "operands": 3}]),
+    ],
+)
+def test_another_task_or_a_few_steps_are_known_to_show_nothing(key: str, value: Any) -> None:
+    content = read_yaml(CONFIG / "config.yaml")
+    assert known_to_show(changed(content, "study", "mine").main) and not known_to_show(
+        changed(content, key, value).main
+    )
 
 
 def test_weights_of_benchmarks_are_checked() -> None:

@@ -1,6 +1,7 @@
 """pass@k by k: held to a count over all choices of responses, and the k from which the base model is ahead."""
 
 import math
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def test_every_row_says_what_it_measures_or_what_is_lacking() -> None:
     rows = read_phenomena(FILE)
     assert len(rows) > 20 and len({row.effect for row in rows}) == len(rows)
     for row in rows:
-        assert (row.statistic is None) == (row.lacks is not None)
+        assert row.statistic is not None or row.lacks is not None
         assert row.statistic is None or row.reproduced or row.in_part
 
 
@@ -190,6 +191,8 @@ def test_pass_at_k_is_compared_seed_by_seed(evidence: Evidence) -> None:
     assert k > 1 and estimate is not None
     assert estimate[0] == pytest.approx(100 * np.mean(np.subtract(*scores)))
     assert pass_at_k_difference(evidence, "delta", "nobody") is None
+    fell = replace(results, fallen=frozenset({next(run.run for run in results.runs if run.method == "delta")}))
+    assert pass_at_k_difference(replace(evidence, results=fell), "delta", "dapo") is None, "one seed is left"
 
 
 def test_statistics_of_runs_are_over_seeds_of_the_same_number(evidence: Evidence) -> None:
@@ -223,7 +226,7 @@ def test_differences_and_spreads_are_those_of_the_study(evidence: Evidence) -> N
         ((2.0, (1.0, 3.0)), "in part"),
         ((0.5, (0.4, 0.6)), "not"),
         ((math.inf, (math.inf, math.inf)), "not"),
-        (None, "not measured: no runs (config/effects.yaml and config/forgetting.yaml have them)"),
+        (None, "not measured: no runs, metric, decoding or checkpoints for it"),
     ],
 )
 def test_the_whole_interval_reproduces(estimate: tuple[float, tuple[float, float]] | None, said: str) -> None:
@@ -237,6 +240,30 @@ def test_the_table_counts_the_answers(evidence: Evidence, tmp_path: Path) -> Non
     shown = (tmp_path / "phenomena.md").read_text()
     assert f"shows {(answers == 'reproduced').sum()} of {len(answers)} known effects" in shown
     assert "none [none, none]" not in answers.to_list()
+    inputs = verify_outputs(tmp_path / "phenomena.manifest.json", "table").inputs
+    read = [path for path in inputs if path.endswith("metrics.parquet")]
+    assert {Path(path).parent.name for path in read} >= {
+        run.run for run in evidence.results.runs if run.method == "dapo"
+    }
+
+
+def test_an_effect_that_another_study_shows_names_it(evidence: Evidence, tmp_path: Path) -> None:
+    other, synthetic = tmp_path / "effects" / "results", evidence.results.sources
+    for source in synthetic:
+        target = other / ("scores" if source.parent.name == "scores" else "") / source.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+    file = tmp_path / "mine.yaml"
+    row = "effect: a, source: b, published: c, statistic: gain, arguments: {method: delta}, reproduced: [null, null]"
+    file.write_text(f"rows: [{{{row}}}]\n")
+    nothing = replace(evidence.results, runs=tuple(run for run in evidence.results.runs if run.method != "delta"))
+    for results, study, said in (
+        (nothing, "effects", "This study and those of effects show 1 of 1"),
+        (evidence.results, "this study", "This study shows 1 of 1"),
+    ):
+        write_phenomena_table(results, file, evidence.training, tmp_path / "table", (), [other])
+        assert pd.read_csv(tmp_path / "table.csv")["study"].to_list() == [study]
+        assert said in (tmp_path / "table.md").read_text()
 
 
 def test_a_statistic_that_there_is_not_is_one_line(tmp_path: Path) -> None:
