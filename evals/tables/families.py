@@ -24,8 +24,8 @@ _NOTE = (
     "of methods, without controls, that the first family orders as this one does; chance is 50 %. In brackets: what "
     "95 % of repetitions of both studies by other seeds would find, which counts their noise twice and lies below the "
     "share of the true order. Signal to noise (after arXiv 2508.13144, whose noise is that of a run's last "
-    "checkpoints): the largest difference between the methods that all families share over the standard deviation between seeds, beside "
-    "what equal methods with as many seeds would have. Runs that fell are left out."
+    "checkpoints): the largest difference between the methods that all families share over the standard deviation "
+    "between seeds, beside what equal methods with as many seeds would have. Runs that fell are left out."
 )
 
 
