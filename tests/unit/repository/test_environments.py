@@ -181,7 +181,6 @@ if __name__ == "__main__":
     sys.meta_path.insert(0, Undeclared())
     sys.stdin = io.TextIOWrapper(io.BytesIO(b'{"id": 1, "pred": "7", "gold": "7", "kind": "answer"}'))
     from rlvr.cli import main
-from rlvr.cli.command import Commands
     import evals
     assert evals.__file__.startswith(wheel), evals.__file__
     for words in commands:
