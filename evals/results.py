@@ -137,9 +137,13 @@ class Results:
             return average
         return replace(estimate(replace(condition, runs=held)), by_seed=average.by_seed)
 
+    def standing(self, condition: Condition) -> tuple[Run, ...]:
+        """The runs of a condition that did not fall; none if every one fell."""
+        return tuple(run for run in condition.runs if run.run not in (self.fallen or ()))
+
     def held(self, condition: Condition) -> tuple[Run, ...]:
         """The runs of a condition that did not fall; all of them if every one fell."""
-        return tuple(run for run in condition.runs if run.run not in (self.fallen or ())) or condition.runs
+        return self.standing(condition) or condition.runs
 
     def average_over(
         self,

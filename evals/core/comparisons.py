@@ -26,7 +26,7 @@ class Verdict(StrEnum):
     UNDECIDED = "not decided"  # such a study ended before the comparison was better, worse or equivalent
     NOT_DISTINGUISHABLE = "not distinguishable"
     NO_CONTRAST = "no contrast with the reference"
-    """No difference was found, and the trainings say why: the method's updates are the reference's but for noise."""
+    """No difference was found, and training runs say why: the method's updates are the reference's but for noise."""
 
     @property
     def is_difference(self) -> bool:
@@ -166,9 +166,9 @@ _CONTRAST_LIMIT = 2.0
 
 
 class Contrast(ExtensibleRecord):
-    """The angle between a method's gradients and the reference method's, over the method's trainings.
+    """The angle between a method's gradients and the reference method's, over the method's training runs.
 
-    Angles are in degrees, means over the measured steps of a training and then over trainings.
+    Angles are in degrees, means over the measured steps of a training run and then over runs.
     """
 
     model: str
@@ -185,7 +185,7 @@ class Contrast(ExtensibleRecord):
     def is_absent(self) -> bool:
         """The finding that the method has no contrast: its angle is not shown to be above the floor, and is near it.
 
-        Few trainings of different angles show neither.
+        Few training runs of different angles show neither.
         """
         if self.is_above_floor:
             return False
@@ -195,7 +195,7 @@ class Contrast(ExtensibleRecord):
 class Comparisons(ExtensibleRecord):
     """The content of ``comparisons.json``; ``confidence`` is the level of the intervals, ``seed`` the resampling's.
 
-    ``contrasts`` has the methods whose trainings measured their angle to the reference method, ``looks`` the path of
+    ``contrasts`` has the methods whose runs measured their angle to the reference method, ``looks`` the path of
     every comparison in a study that stops when it is certain. There the interval beside the reference method is that of
     the comparison's last look, at its ``level_alone``.
     """

@@ -1,4 +1,4 @@
-"""How far a method's updates were from the reference method's, from the angles that the trainings measured."""
+"""How far a method's updates were from the reference method's, from the angles that the training runs measured."""
 
 import math
 from collections.abc import Sequence

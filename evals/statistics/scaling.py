@@ -1,4 +1,4 @@
-"""Compute-performance curves of trainings: a method's ceiling, apart from how fast it gets there.
+"""Compute-performance curves of training runs: a method's ceiling, apart from how fast it gets there.
 
     R(C) = R_0 + (A - R_0) / (1 + (C_mid / C)^B)
 
@@ -87,7 +87,7 @@ def _amplitudes(products: FloatArray, squares: FloatArray, base: FloatArray) -> 
 
 @dataclass(frozen=True)
 class Course:
-    """The trainings of a method: ``compute`` [S, T], and ``accuracies`` [S, 1 + T, N], the first before training."""
+    """The runs of a method: ``compute`` [S, T], and ``accuracies`` [S, 1 + T, N], the first before training."""
 
     compute: FloatArray
     accuracies: FloatArray
@@ -116,7 +116,7 @@ def _features(compute: FloatArray, scores: FloatArray, target: float) -> FloatAr
 
 @dataclass(frozen=True)
 class CourseEstimate:
-    """The features [5] of a method's trainings, for problems drawn anew [R, 5], and without each seed [S, 5]."""
+    """The features [5] of a method's training runs, for problems drawn anew [R, 5], and without each seed [S, 5]."""
 
     values: FloatArray
     replicates: FloatArray

@@ -20,7 +20,7 @@ from evals.tables.main import average_text, difference_text
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """One row: the last or the best policies of a method's trainings, of the results ``results``."""
+    """One row: the last or the best policies of a method's training runs, of the results ``results``."""
 
     condition: Condition
     results: Results

@@ -36,7 +36,7 @@ def read_totals(run: str, training: Path) -> pd.DataFrame:
 
 
 def read_courses(condition: Condition, training: Path) -> dict[str, Course]:
-    """A method's scores on the validation problems over each cost; none if not all of its trainings were validated.
+    """A method's scores on the validation problems over each cost; none if not all of its training runs were validated.
 
     The courses of all seeds end with the training that stopped first.
     """
@@ -58,7 +58,7 @@ def read_courses(condition: Condition, training: Path) -> dict[str, Course]:
 class AtEqualTokens:
     """A method after as many tokens as every training of the study generated; means over seeds."""
 
-    tokens: float  # of its whole trainings
+    tokens: float  # of its whole training runs
     steps: float
     seconds: float
     by_seed: FloatArray  # [S] training reward, the mean of the tenth of the tokens before

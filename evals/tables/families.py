@@ -10,7 +10,7 @@ import numpy as np
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.random import stream_seed
-from evals.core.records import BASE, Condition, Interval, Run
+from evals.core.records import BASE, Condition, Interval
 from evals.results import Results, read_directory
 from evals.statistics.ranks import Means, decision_accuracy, signal_of_equal_methods, signal_to_noise
 from evals.statistics.weighting import weighted_mean
@@ -42,16 +42,11 @@ def _bases(row: Condition) -> list[int] | None:
     return bases if len(set(bases)) < len(bases) else None
 
 
-def standing(results: Results, row: Condition) -> list[Run]:
-    """The runs of a method that did not fall, none if every one fell."""
-    return [run for run in row.runs if run.run not in (results.fallen or ())]
-
-
 def candidates(results: Results, model: str) -> dict[str, Condition]:
     """The methods of a model with two seeds or more that did not fall; no controls, which are there to differ."""
     left_out = {BASE, *dict(results.controls or {}).values()}
     rows = [row for row in results.conditions if row.model == model and row.method not in left_out]
-    return {row.method: row for row in rows if len(standing(results, row)) > 1}
+    return {row.method: row for row in rows if len(results.standing(row)) > 1}
 
 
 def signals(results: Results, rows: Sequence[Condition]) -> tuple[float, float] | None:
@@ -131,7 +126,7 @@ def write_families_table(directories: Sequence[Path], out: Path) -> None:
             lambda value: numbers.points_with_interval(*value) if value else numbers.NOTHING,
             partial(cells, name="difference"),
         ),
-        Column("Seeds", lambda row: len(standing(families[row.model], row)), csv="seeds"),
+        Column("Seeds", lambda row: len(families[row.model].standing(row)), csv="seeds"),
         Column("", lambda row: part(row.model, 0), csv="signal_to_noise"),
         Column("", lambda row: part(row.model, 1), csv="signal_of_equal_methods"),
         Column("", lambda row: len(in_all), csv="shared_methods"),

@@ -280,7 +280,7 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
         for path, manifest in computed.items()
     }
     line = arithmetic.summary(labels.values())
-    # A base model is one job, whose threads the study says; of trainings and samples one is the rule.
+    # A base model is one job, whose threads the study says; of training runs and samples one is the rule.
     named = {"training runs": of_kinds["run"], "samples": of_kinds["samples"]}
     if told := [f"{min(made)} of {name}" for name, made in named.items() if len(made) == 1 and made != {"1"}]:
         line += f" Threads: {', '.join(told)}."
@@ -295,7 +295,7 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
 
 
 def early_stop_note(manifests: Sequence[Path]) -> list[str]:
-    """Name the trainings with these manifests that stopped early (``training.early_stop``)."""
+    """Name the training runs with these manifests that stopped early (``training.early_stop``)."""
     stopped = []
     for path in manifests:
         manifest = read_any_manifest(path)

@@ -1,4 +1,4 @@
-"""What a person types to check results: ``rlvr-bench trace`` for a table's rows, ``rlvr-bench verify`` for a directory.
+"""The commands that check results: ``rlvr-bench trace`` for a table's rows, ``rlvr-bench verify`` for a directory.
 
 The chain of each row is printed stage by stage; a whole results directory is checked wherever it lies.
 """

@@ -155,7 +155,7 @@ class MajorityVote(TextShaping):
 
 
 def _last_box(text: str) -> str | None:
-    """What the last ``\\boxed{...}`` of a text holds, braces within it included; None where it is not closed."""
+    """The content of the last ``\\boxed{...}`` of a text, braces within it included; None where it is not closed."""
     _, box, rest = text.rpartition("\\boxed{")
     depth = 1 if box else 0
     for position, character in enumerate(rest if box else ""):

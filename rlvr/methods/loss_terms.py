@@ -1,4 +1,4 @@
-"""What a method has beside its loss: a correction for the sampler, a divergence from a reference policy, entropy.
+"""The terms beside a loss: a correction for the sampler, a divergence from a reference policy, entropy.
 
 Corrections are for a sampler that is not the policy before the update: another engine, or an older policy. mu is the
 sampler's probability of a token, pi_old the trainer's before the update; w = pi_old / mu. A correction multiplies the

@@ -1,6 +1,6 @@
 """The curves of the report as data, which its script draws: each with a line for every method.
 
-Static figures show the trainings too; here a reader chooses what is drawn, hides methods and reads off values.
+Static figures show the training runs too; here a reader chooses what is drawn, hides methods and reads off values.
 """
 
 from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
 
 
 def _of_validation(results: Results, training: Path) -> Iterator[dict[str, Any]]:
-    """The scores on held-out problems along the trainings over cost, of the methods that were validated."""
+    """The scores on held-out problems along the training runs over cost, of the methods that were validated."""
     trained = [row for row in results.conditions if row.method != BASE]
     courses = {row: courses_of_run for row in trained if (courses_of_run := read_courses(row, training))}
     for cost, title in COSTS.items() if courses else ():

@@ -23,7 +23,7 @@ def notes(main: Study, study: Study) -> tuple[str, ...]:
 
 
 def known_to_show(study: Study) -> str:
-    """What the task of a study is known to show: effects of RLVR, and orders of methods that hold on other tasks.
+    """Say what the task of a study is known to show: effects of RLVR, and orders of methods that hold on other tasks.
 
     Nothing of a study without the first model of config/reference/families.csv (:mod:`evals.tables.families`), on its
     corpus and training problems, those of config/config.yaml, nor of one that is too short to show anything.

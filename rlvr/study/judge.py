@@ -99,7 +99,7 @@ class Judgement:
     Attributes:
         base: the study whose model, problems, training and statistics it takes.
         against: a method of the catalogue, or a component in another file.
-        out: directory of the results; another judgement there uses the same trainings of the reference.
+        out: directory of the results; another judgement there uses the same training runs of the reference.
         margin: differences within it are equivalent, in points.
         seeds: at most.
         minutes: no look is begun that would end later.

@@ -50,7 +50,7 @@ def notices(study: Study) -> Iterator[str]:
 
 
 def hours(study: Study, results: Path) -> Iterator[str]:
-    """Say for each model how many hours its trainings take: measured seconds a rollout, times rollouts.
+    """Say for each model how many hours its training runs take: measured seconds a rollout, times rollouts.
 
     A method that was trained here gives its own seconds; others get the mean of those of its model, or a rehearsal's.
     What was not measured is said.

@@ -106,7 +106,7 @@ def setting_texts(settings: Mapping[str, Any] | Record, before: str = "") -> Ite
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has of a record, of a mapping that is no dictionary, and of a path."""
+    """Turn a record, a mapping that is no dictionary, or a path into what JSON has."""
     if isinstance(value, Record):
         return value.identity()
     return dict(value) if isinstance(value, Mapping) else os.fspath(value)

@@ -150,7 +150,7 @@ class Study:
         return self.models_from_scratch[model].numbers if model in self.models_from_scratch else [None]
 
     def seeds(self, model: str, method: str) -> tuple[int, ...]:
-        """The seeds of a method's trainings."""
+        """The seeds of a method's training runs."""
         seeds = self.config.training_seeds
         return seeds[: self.seeds_of.get((model, method), 0)] if self.seeds_of else seeds
 

@@ -421,8 +421,11 @@ BASES = STUDY.models_from_scratch
 FIRST_BASES = [f"results/base/{base_name(name, model.numbers[0])}/manifest.json" for name, model in BASES.items()]
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == BASES.keys()
 SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
-FURTHER_EFFECTS = [Path(f"results/{name}/results") for name in ("effects", "forgetting")]
-FURTHER_EFFECTS = [at for at in FURTHER_EFFECTS if (at / "comparisons.json").exists()]
+FURTHER_EFFECTS = [
+    directory
+    for directory in (Path("results/effects/results"), Path("results/forgetting/results"))
+    if (directory / "comparisons.json").exists()
+]
 """The finished studies of further effects, in the directories that their files name."""
 DESIGNS = {RATES: "designs", "doses": "designs", "factorial": "factors"}
 """The modules of evals.scores with the tables of designs."""

@@ -10,6 +10,7 @@ from transformers import LlamaConfig
 
 import rlvr_claims
 from evals.core.yaml_file import read_yaml
+from rlvr.study.source_files import code_of
 from tests.unit.engine.conftest import import_pretrained
 from tests.workflow.conftest import Project, jobs_in, project_copy, smoke_study
 
@@ -50,8 +51,8 @@ def test_looking_inside_a_finished_study_trains_nothing(smoke_study: Project) ->
     rules = planned(smoke_study, file, "claims")
     assert rules == {"token_table", "probes", "token_page", "claim", "claims_page"}
     # One file declares all claims; a job of one claim has its own entry among its params, and not the file.
-    said = smoke_study.run("claims", "--snakefile", str(SNAKEFILE), "--dry-run", config=file)
-    assert "claims/base.py" in said and "claims/claims.yaml" not in said
+    code = {Path(path).name for path in code_of("rlvr_claims.claims.token_flipping")}
+    assert {"base.py", "token_flipping.py"} <= code and not code & {"claims.yaml", "token_value.py"}
 
 
 def test_what_is_missing_is_trained_by_the_study_s_own_rules(project_copy: Project) -> None:

@@ -194,7 +194,7 @@ class RunInProgress:
         settings, step, scores = self.run.validation, self.position.step, self.position.validation
         if settings is None or step % settings.every or (scores and scores[-1]["step"] == step):
             return
-        # Of the whole distribution, whatever rollouts are drawn from: scores along trainings can then be compared.
+        # Of the whole distribution, whatever rollouts are drawn from: scores along training runs can then be compared.
         parameters = self._sampler.parameters.model_copy(update={"top_p": 1.0})
         sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem, parameters=parameters)
         rollouts = sampler.roll_out(self._sampler_of_policy(), self._held_out, f"validation/{self.run.seed}/{step}", 0)

@@ -1,4 +1,4 @@
-"""What a data-parallel rank is given of a batch, sees in its own passes, and exchanges with the others; and its loss.
+"""The loss of a data-parallel rank: its part of a batch, what its own passes see, what it exchanges with the others.
 
 The method's loss of one optimizer step is what verl's engine has in place of verl's own. A worker is handed one
 micro-batch at a time. The normaliser is that of the mini-batch over all ranks, so that parts add up to the mini-batch's

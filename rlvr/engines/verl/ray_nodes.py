@@ -1,7 +1,7 @@
 """Run a command on the first of several nodes, with a Ray that begins and ends with it; Slurm starts this on each node.
 
 ``python -m rlvr.engines.verl.ray_nodes HEAD:PORT NODES [OPTIONS OF RAY] -- COMMAND`` by verl's Python.
-``ray symmetric-run`` refuses a node where any Ray runs, and ends every Ray of its nodes, those of other trainings too.
+``ray symmetric-run`` refuses a node where any Ray runs, and ends every Ray of its nodes, those of other runs too.
 """
 
 import contextlib

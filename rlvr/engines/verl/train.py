@@ -253,7 +253,7 @@ def write_prompts(run: VerlRun, problems: Path, checkpoint: Checkpoint, path: Pa
 def prompts_by_verl(
     run: VerlRun, checkpoint: Checkpoint, texts: Sequence[str], problems: Sequence[str]
 ) -> tuple[list[str], list[int]]:
-    """What verl is given in place of ``texts``, those of ``problems``, for evaluation's tokens; and their numbers."""
+    """The prompts by which verl has evaluation's tokens, in place of ``texts``, of ``problems``; their numbers."""
     from transformers import AutoTokenizer
 
     expected = encode_prompts(checkpoint, texts, run.prompt_form, template=run.chat_template_kwargs)

@@ -107,7 +107,7 @@ class _Study:
         return [path for pattern in patterns for path in sorted(self.study.glob(pattern)) if path.suffix in _ENDINGS]
 
     def state(self) -> str:
-        """A hash of the names, times and sizes of all files that are shown, and of which trainings run."""
+        """A hash of the names, times and sizes of all files that are shown, and of which runs are under way."""
         paths = [path for *_, patterns in _PAGES.values() for path in self.files(patterns)]
         paths += [folder / name for folder in self.folders.values() for name in ("manifest.json", METRICS_SO_FAR)]
         paths = [path for path in (self.study / "runs.json", *self.choices, *paths) if path.exists()]

@@ -69,7 +69,7 @@ def _show(store: Store) -> None:
 
 
 def _watch(store: Store) -> None:
-    """Show what trainings do until the process ends."""
+    """Show what runs do until the process ends."""
     while store.database.exists():  # MLflow keeps a deleted one open
         started = time.monotonic()
         _show(store)
