@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weig
 from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.clusters import Clusters, joined, label
+from evals.statistics.difference import Arm, Suite
 from evals.statistics.weighting import weighting_text, weights_of
 
 _OF_COMPARISONS = (
@@ -169,9 +169,8 @@ class Results:
             sizes = [of_benchmark.shape[1] for of_benchmark in rates]
             rates, clusters, k = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)], k[:1]
         is_fixed = condition.method == BASE or len(condition.runs) == 1 if is_fixed is None else is_fixed
-        options: dict[str, Any] = {"is_fixed": is_fixed, "confidence": self.confidence, "weights": weights}
         bases = [run.base for run in condition.runs if run.base is not None]
-        return estimate_average(rates, k, clusters=clusters, bases=bases or None, **options)
+        return estimate_average(Arm(rates, k, bases or None, is_fixed), Suite(weights, clusters), self.confidence)
 
     def rates(self, runs: Sequence[Run]) -> list[FloatArray]:
         """The shares of correct samples [S, N] of runs on each benchmark."""

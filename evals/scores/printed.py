@@ -19,6 +19,7 @@ from evals.scores.loose_files import Reader, find_seeds
 from evals.scores.score import GradedRun, ProblemId, majority_of, measure
 from evals.statistics.accuracy import g_pass_at_k, pass_at_k
 from evals.statistics.average import estimate_average
+from evals.statistics.difference import Arm, Suite
 from evals.statistics.weighting import weighting_text, weights_of
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, csv_text, make_table, markdown
@@ -122,7 +123,7 @@ def _mean_score(run: str, members: Sequence[GradedRun], confidence: float, weigh
     samples = [member.samples for member in members]
     rates = [np.array([member.counts]) / member.samples for member in members]
     weights = weights_of(weighting, {member.benchmark: len(member.grades) for member in members})
-    average = estimate_average(rates, samples, is_fixed=True, confidence=confidence, weights=weights)
+    average = estimate_average(Arm(rates, samples, is_fixed=True), Suite(weights), confidence)
     problems, alike = sum(len(member.grades) for member in members), samples[0] if len(set(samples)) == 1 else None
     row: dict[str, Any] = {"run": run, "benchmark": ALL_BENCHMARKS, "weighting": weighting, "problems": problems}
     row |= {"samples_per_problem": alike, "confidence": confidence, "average_at_k": average.value}

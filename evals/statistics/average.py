@@ -1,14 +1,10 @@
 """A method's average over seeds and benchmarks, and the interval that knows of both."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from evals.statistics.clusters import Clusters
-from evals.statistics.difference import Bases, base_masks, estimate_difference, mean_over_seeds
+from evals.statistics.difference import ALIKE, Arm, Suite, estimate_difference
 from evals.statistics.interval import suite_intervals
 from evals.statistics.weighting import weighted_mean, weights_or_alike
 
@@ -23,41 +19,26 @@ class Average:
     confidence_interval: tuple[float, float] | None = None  # None without an error, or if a handful of problems decides
 
 
-def estimate_average(
-    accuracies: Sequence[npt.ArrayLike],
-    samples: Sequence[int],
-    *,
-    is_fixed: bool,
-    confidence: float = 0.95,
-    weights: Sequence[float] | None = None,
-    clusters: Sequence[Clusters] | None = None,
-    bases: Bases = None,
-) -> Average:
-    """Average of a method over benchmarks, which have ``weights`` or weigh the same.
+def estimate_average(arm: Arm, suite: Suite = ALIKE, confidence: float = 0.95) -> Average:
+    """Average of a method over benchmarks, from a known number of samples of each problem.
 
     Problems and seeds both add variance, as in :mod:`evals.statistics.difference`. The critical value is Cochran and
     Cox's weighted mean, with one change: the problems' part takes the end points of
     :func:`~evals.statistics.interval.suite_intervals` in place of Student's quantile, for accuracies are skewed near 0
     and 1 where differences are not. With no variance between seeds it is that interval.
 
-    ``accuracies`` [S, N] are of S seeds on each benchmark, from ``samples`` each, its problems in ``clusters``. The
-    seeds are no sample of seeds (``is_fixed``) of the base model, or if the claim is about these very policies. The
-    average is that of the very ``bases`` that the seeds started from.
+    The average is that of the very base models that the seeds started from.
     """
-    strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
-    relative, known = weights_or_alike(weights, len(strata)), clusters or [None] * len(strata)
-    by_seed = tuple(weighted_mean([values.mean(axis=1) for values in strata], relative).tolist())
-    masks = base_masks(bases)
-    nothing = [np.zeros((len(masks), values.shape[1])) for values in strata]
-    options: dict[str, Any] = {"samples": (samples, samples), "bases": (bases, bases and sorted(set(bases)))}
-    options |= {"weights": relative, "clusters": known, "treatment_is_fixed": is_fixed, "control_is_fixed": True}
-    estimate = estimate_difference(strata, nothing, **options)
+    relative = weights_or_alike(suite.weights, len(arm.strata))
+    by_seed = tuple(weighted_mean([values.mean(axis=1) for values in arm.strata], relative).tolist())
+    nothing = [np.zeros((len(arm.masks), values.shape[1])) for values in arm.strata]
+    zero = Arm(nothing, arm.samples, arm.bases and sorted(set(arm.bases)), is_fixed=True)
+    estimate = estimate_difference(arm, zero, suite)
     value, error = float(estimate.estimate), float(estimate.standard_error)
     if np.isnan(error):
         return Average(value, by_seed)
-    pooled = [mean_over_seeds(values, masks) for values in strata]
-    counts = [len(by_seed) * count for count in samples]
-    low, high = map(float, suite_intervals(pooled, counts, confidence, relative, known))
+    counts = [len(by_seed) * int(np.max(count)) for count in arm.samples or ()]
+    low, high = map(float, suite_intervals(arm.means, counts, confidence, relative, suite.clusters))
     problem_error = float(np.sqrt(estimate.problem_variance + estimate.noise))
     if np.isnan(low):
         return Average(value, by_seed, error)

@@ -14,7 +14,7 @@ from evals.core.random import stream_seed
 from evals.core.records import BASE, Condition, Interval
 from evals.results import Results
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.difference import Difference, pooled
+from evals.statistics.difference import Arm, Difference, estimate_combination
 from evals.statistics.resampling import draw_problems, holm_of_known
 from evals.statistics.scaling import FEATURES, Course, CourseEstimate, Curves, estimate_course
 from evals.tables import numbers
@@ -65,11 +65,9 @@ class AtEqualTokens:
 
     def less(self, other: "AtEqualTokens | None") -> Difference:
         """The reward with the variance that other seeds would cause, less that of another method."""
-        arms = [self.by_seed] if other is None else [self.by_seed, other.by_seed]
-        values = [float(arm.mean()) for arm in arms]
-        variances = [np.asarray(arm.var(ddof=1) / len(arm) if len(arm) > 1 else np.nan) for arm in arms]
-        variance, freedom = pooled(variances, [max(len(arm) - 1, 1) for arm in arms])
-        return Difference(np.asarray(values[0] - sum(values[1:])), np.zeros(()), np.ones(()), variance, freedom)
+        known = [self] if other is None else [self, other]
+        arms = [Arm([np.stack([of.by_seed, of.by_seed], axis=1)]) for of in known]  # of no sample of problems
+        return estimate_combination(arms, (1.0, -1.0)[: len(arms)])
 
 
 def candidates(results: Results) -> list[Condition]:

@@ -14,12 +14,11 @@ import statsmodels.api as sm
 from evals.core.comparisons import Claim
 from evals.core.records import ALL_BENCHMARKS, BASE
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
-from evals.statistics.average import estimate_average
 from evals.statistics.clusters import cluster_sums, cluster_values, joined, label
-from evals.statistics.difference import estimate_difference
 from evals.statistics.interval import score_intervals
-from evals.statistics.resampling import bootstrap_differences, draw_problems, sign_flip_p_values
+from evals.statistics.resampling import draw_problems, sign_flip_p_values
 from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
+from tests.statistics.arms import bootstrap_differences, estimate_average, estimate_difference
 
 BASES = ([1, 2, 3, 1, 2, 3, 1], [1, 2, 3, 1, 2, 3, 1, 3])  # the reference's fifth to last seeds lack one
 SAMPLES, PROBLEMS = 8, 40
