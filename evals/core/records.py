@@ -21,6 +21,7 @@ ALL_BENCHMARKS = "all"  # the benchmark's name of a mean over benchmarks
 MATCH = "match"  # the reason of a grade that is correct
 
 Interval = tuple[float, float]
+Estimate = tuple[float, Interval | None]  # a value and its interval; None where none is to be trusted
 Weighting = Literal["benchmarks", "problems"] | dict[str, Positive]
 """The weights of benchmarks in a mean over them: all alike, as their numbers of problems, or own ones."""
 FinishReason = Literal["stop", "length", "unanswered"]

@@ -44,14 +44,3 @@ def cluster_values(accuracies: npt.ArrayLike, clusters: Clusters) -> FloatArray:
     mean = values.mean(axis=-1, keepdims=True)
     scale = (clusters.max() + 1) / values.shape[-1]
     return np.asarray(mean + scale * cluster_sums(values - mean, clusters))
-
-
-def joined(clusters: Sequence[Clusters], sizes: Sequence[int]) -> Clusters:
-    """The clusters of benchmarks that are taken for one, of so many problems each."""
-    if all(labels is None for labels in clusters):
-        return None
-    parts, first = list[IntArray](), 0
-    for labels, size in zip(clusters, sizes, strict=True):
-        parts.append(first + (np.arange(size) if labels is None else labels))
-        first = int(parts[-1].max()) + 1
-    return np.concatenate(parts)

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
+from evals.core.records import Estimate
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.clusters import Clusters, cluster_values
 from evals.statistics.weighting import weights_or_alike
@@ -109,6 +110,12 @@ class Difference:
         """Confidence interval [...], estimate +- critical value * standard error; NaN where the variance is."""
         reach = self.critical_value(0.5 - confidence / 2.0) * self.standard_error
         return self.estimate - reach, self.estimate + reach
+
+    def estimates(self, confidence: float = 0.95) -> list[Estimate]:
+        """Each difference with its interval, in order."""
+        values, lows, highs = (np.atleast_1d(part).tolist() for part in (self.estimate, *self.interval(confidence)))
+        ends = zip(values, lows, highs, strict=True)
+        return [(value, None if np.isnan(low) else (low, high)) for value, low, high in ends]
 
     def p_values(self) -> FloatArray:
         """Two-sided p-values [...]: 1 less the confidence of the interval that just reaches 0; NaN where unknown."""

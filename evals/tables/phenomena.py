@@ -25,7 +25,7 @@ from evals.core.yaml_file import read_yaml
 from evals.results import Results, read_directory, read_results
 from evals.statistics.accuracy import FloatArray
 from evals.tables import numbers
-from evals.tables.layout import Column, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import Cells, Texts, estimate_columns, frame_of, table_of_texts, write_table
 from evals.tables.pass_at_k import curves
 
 Estimate = tuple[float, Interval]
@@ -44,10 +44,6 @@ class Phenomenon(Settings):
     reproduced: Ends | None = setting("ends between which the whole interval lies", None)
     in_part: Ends | None = setting("ends between which the estimate itself lies", None)
     lacks: str | None = setting("why it is not measured, or not possible here", None)
-
-
-_Measured = tuple[Phenomenon, Estimate | None, str | None]
-"""An effect, what was measured, and on which study."""
 
 
 @dataclass(frozen=True)
@@ -244,44 +240,33 @@ def write_phenomena_table(
     """
     count = len(results.benchmarks)
     others = read_results(results.runs, decoded[:count], decoded[count]) if decoded else None
-    studies, rows = [Evidence(results, others, training)], list[_Measured]()
+    studies, shown, written = [Evidence(results, others, training)], Texts(), Cells()
     for directory in further:
         name = directory.resolve().parent.name
         studies.append(Evidence(read_directory(directory), None, directory / "runs", name))
-    for row in read_phenomena(phenomena):
+    for number, row in enumerate(read_phenomena(phenomena)):
         measured = ((STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None, of) for of in studies)
         known = ((estimate, of.study) for estimate, of in measured if estimate is not None)
-        rows.append((row, *next(known, (None, None))))
-    answers = [answer(row, estimate) for row, estimate, _ in rows]
-
-    def text(measured: _Measured) -> str:
-        row, estimate, _ = measured
-        if estimate is None:
-            return numbers.NOTHING
-        value, low, high = (f"{part:.3g}" if math.isfinite(part) else "none" for part in (estimate[0], *estimate[1]))
-        return value if value == low == high else f"{value} [{low}, {high}]{row.unit}"
-
-    def cells(measured: _Measured) -> dict[str, Any]:
-        value, interval = measured[1] or (None, None)
-        return {"measured": value, **interval_columns(interval), "study": measured[2]}
-
-    columns: list[Column[_Measured]] = [
-        Column("Effect", lambda row: row[0].effect, csv="effect"),
-        Column("Source", lambda row: row[0].source, csv="source"),
-        Column("Published", lambda row: row[0].published, csv="published"),
-        Column("Here", lambda row: row, text, cells),
-        Column("Answer", lambda row: answer(*row[:2]), csv="answer"),
-    ]
+        estimate, study = next(known, (None, None))
+        here, said = numbers.NOTHING, answer(row, estimate)
+        if estimate is not None:
+            parts = estimate[0], *estimate[1]
+            value, low, high = (f"{part:.3g}" if math.isfinite(part) else "none" for part in parts)
+            here = value if value == low == high else f"{value} [{low}, {high}]{row.unit}"
+        of_row = {"effect": row.effect, "source": row.source, "published": row.published}
+        shown[number] = {**{key.capitalize(): text for key, text in of_row.items()}, "Here": here, "Answer": said}
+        written[number] = {**of_row, **estimate_columns("measured", estimate, ""), "study": study, "answer": said}
+    answers, found = ([row[key] for row in written.values()] for key in ("answer", "study"))
     counted = {word: answers.count(word) for word in ("reproduced", "in part", "not")}
-    rest = len(rows) - sum(counted.values())
-    further_ones = [of.study for of in studies[1:] if any(of.study == name for *_, name in rows)]
-    shown = f"This study and those of {' and '.join(further_ones)} show" if further_ones else "This study shows"
+    rest = len(answers) - sum(counted.values())
+    further_ones = [of.study for of in studies[1:] if of.study in found]
+    whose = f"This study and those of {' and '.join(further_ones)} show" if further_ones else "This study shows"
     note = (
-        f"{shown} {counted['reproduced']} of {len(rows)} known effects, {counted['in part']} in part and "
+        f"{whose} {counted['reproduced']} of {len(answers)} known effects, {counted['in part']} in part and "
         f"{counted['not']} not; {rest} are not measured. Reproduced: the whole 95 % interval lies where the "
         "publication has the effect; in part: the estimate alone does, or a part of the effect was measured."
     )
-    table = make_table("phenomena", "Known effects of RLVR", columns, rows, [note])
+    table = table_of_texts("phenomena", "Known effects of RLVR", shown, [note])
     sources = [*(path for of in studies for path in (*of.results.sources, *sorted(of.read))), phenomena]
     sources += others.sources if others else ()
-    write_table(out, [table], table_frame(columns, rows), sources, {})
+    write_table(out, [table], frame_of(written), sources, {})
