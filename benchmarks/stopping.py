@@ -22,10 +22,11 @@ from evals.core.records import ALL_BENCHMARKS, Way
 from evals.scores import comparison
 from evals.scores.designs import best_rates
 from evals.scores.looks import judge
-from evals.statistics.difference import Arm, Difference, Suite, estimate_difference
+from evals.statistics.difference import Arm, Difference, estimate_difference
 from evals.statistics.resampling import choice_variance
 from evals.statistics.robust import falls_p_value, fell_in_training
 from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
+from evals.statistics.suite import Suite
 
 LOOKS, AT_MOST, MARGIN, STEPS, VALIDATED = (4, 6, 8, 11, 16), 16, 0.02, 24, 3
 AT_ONCE = 50  # studies in memory

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from evals.statistics.clusters import Clusters
-from evals.statistics.difference import Arm, Suite, estimate_difference
+from evals.statistics.difference import Arm, estimate_difference
 from evals.statistics.sequential import nominal_levels
+from evals.statistics.suite import Clusters, Suite
 
 LOOKS, METHODS, MARGIN, SAMPLES = (4, 6, 8, 11, 16), 9, 0.02, 8
 LEVEL, PROBLEM_SD, SEED_SD = 0.05, 1.4, 0.1

@@ -16,10 +16,8 @@ from evals.core.comparisons import FALL, Comparison, Comparisons, Contrast, Cont
 from evals.core.errors import InvalidInput, UserError, counted
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
 from evals.statistics.accuracy import FloatArray, pass_at_k
-from evals.statistics.average import Average, estimate_average
-from evals.statistics.clusters import Clusters, label
-from evals.statistics.difference import Arm, Suite
-from evals.statistics.weighting import weighting_text, weights_of
+from evals.statistics.difference import Arm, Average, estimate_average
+from evals.statistics.suite import Clusters, Suite, label, weighting_text, weights_of
 
 _OF_COMPARISONS = (
     "reference_method", "confidence", "controls", "weighting", "looks", "margin", "level", "all_decided", "fall",

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from evals.audit import VERSION, second_grader
 from evals.audit.second_grader import judge_choice, judge_text
-from evals.core.audits import Audit, BenchmarkAudit, Disagreement, GraderName, SecondOpinion
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import sha256_bytes, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows, scan_rows
-from evals.core.records import Grade, Sample
+from evals.core.records import Audit, BenchmarkAudit, Disagreement, Grade, GraderName, Sample, SecondOpinion
 from evals.grading.grade_file import GradedSamples, grade_file, read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT, GradingPool
 from evals.grading.verdict import CODE, VERIFIER, Kind, Reason

@@ -17,7 +17,7 @@ from evals.figures.fitting import legend_below
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.results import Results
 from evals.statistics.robust import percentile_interval, performance_profile, stratified_bootstrap
-from evals.statistics.weighting import weighting_text
+from evals.statistics.suite import weighting_text
 from evals.tables.pass_at_k import curves
 from evals.tables.robust import bootstrap_draws, score_matrix
 

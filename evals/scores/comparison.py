@@ -20,13 +20,21 @@ from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.accuracy import FloatArray, IntArray
-from evals.statistics.clusters import Clusters, cluster_sums, label
-from evals.statistics.difference import ALIKE, Arm, Bases, Suite, estimate_difference
+from evals.statistics.difference import Arm, Bases, estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
 from evals.statistics.robust import falls_p_value, percentile_interval
 from evals.statistics.sequential import Repetitions, StoppingRule
-from evals.statistics.weighting import weighted_mean, weights_of, weights_or_alike
+from evals.statistics.suite import (
+    ALIKE,
+    Clusters,
+    Suite,
+    cluster_sums,
+    label,
+    weighted_mean,
+    weights_of,
+    weights_or_alike,
+)
 
 
 class Pair(NamedTuple):

@@ -25,10 +25,9 @@ from evals.core.random import stream_seed
 from evals.core.records import ALL_BENCHMARKS, BASE, Way, extraction_note
 from evals.scores.comparison import BenchmarkCounts, Settings, arm_of, compare, read_counts, with_falls
 from evals.scores.contrast import held_out_scores
-from evals.statistics.average import Average, estimate_average
-from evals.statistics.difference import Arm, Difference, Suite, estimate_combination
+from evals.statistics.difference import Arm, Average, Difference, estimate_average, estimate_combination
 from evals.statistics.resampling import choice_variance
-from evals.statistics.weighting import weighted_mean, weights_of
+from evals.statistics.suite import Suite, weighted_mean, weights_of
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text, difference_text, tested_columns

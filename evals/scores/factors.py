@@ -20,11 +20,12 @@ from evals.core.random import stream_seed
 from evals.core.records import Condition, Interval, Way
 from evals.results import Results
 from evals.scores.designs import Columns, Files, Row, Sheet, across, cells_of, frame, tested
-from evals.statistics.difference import Arm, Difference, Suite, estimate_difference
+from evals.statistics.difference import Arm, Difference, estimate_difference
 from evals.statistics.factorial import Design
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 from evals.statistics.resampling import holm
+from evals.statistics.suite import Suite
 from evals.tables import numbers
 from evals.tables.families import means_of
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table

@@ -18,9 +18,8 @@ from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.scores.loose_files import Reader, find_seeds
 from evals.scores.score import GradedRun, ProblemId, majority_of, measure
 from evals.statistics.accuracy import g_pass_at_k, pass_at_k
-from evals.statistics.average import estimate_average
-from evals.statistics.difference import Arm, Suite
-from evals.statistics.weighting import weighting_text, weights_of
+from evals.statistics.difference import Arm, estimate_average
+from evals.statistics.suite import Suite, weighting_text, weights_of
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, csv_text, make_table, markdown, table_of_texts
 from evals.tables.main import tested_columns

@@ -1,4 +1,4 @@
-"""The difference between two methods, with the training seeds' share of its uncertainty.
+"""Differences between methods, and averages of one, with the training seeds' share of their uncertainty.
 
 Two methods are trained with a few seeds each and answer the same problems. Their difference is uncertain for two
 reasons: other problems would have been answered differently, and other seeds would have trained other policies. The
@@ -29,8 +29,8 @@ from scipy.special import stdtrit
 
 from evals.core.records import Estimate
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.clusters import Clusters, cluster_values
-from evals.statistics.weighting import weights_or_alike
+from evals.statistics.interval import suite_intervals
+from evals.statistics.suite import ALIKE, Clusters, Suite, cluster_values, weighted_mean, weights_or_alike
 
 Bases = Sequence[int] | None  # the base model that each seed [S] of a method started from; None where there is one
 _SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom overflow from about e^-300 on.
@@ -136,17 +136,6 @@ class Difference:
         if not np.all(root.success):
             raise ArithmeticError(f"no p-value found for {self}")
         return np.where(solvable, np.exp(root.x), np.nan)
-
-
-@dataclass(frozen=True)
-class Suite:
-    """The benchmarks of a mean: their weights, alike if there are none, and the clusters of their problems."""
-
-    weights: Sequence[float] | None = None  # they need not add up to 1
-    clusters: Sequence[Clusters] | None = None
-
-
-ALIKE = Suite()
 
 
 @dataclass(frozen=True)
@@ -305,6 +294,48 @@ def estimate_combination(
         bases=number,
         base_variance=base_variance,
     )
+
+
+@dataclass(frozen=True)
+class Average:
+    """A method's mean accuracy over benchmarks, in fractions of one."""
+
+    value: float
+    by_seed: tuple[float, ...]
+    standard_error: float | None = None  # over problems and seeds; one seed cannot tell how seeds differ
+    confidence_interval: tuple[float, float] | None = None  # None without an error, or if a handful of problems decides
+
+
+def estimate_average(arm: Arm, suite: Suite = ALIKE, confidence: float = 0.95) -> Average:
+    """Average of a method over benchmarks, from a known number of samples of each problem.
+
+    Problems and seeds both add variance, as in :mod:`evals.statistics.difference`. The critical value is Cochran and
+    Cox's weighted mean, with one change: the problems' part takes the end points of
+    :func:`~evals.statistics.interval.suite_intervals` in place of Student's quantile, for accuracies are skewed near 0
+    and 1 where differences are not. With no variance between seeds it is that interval.
+
+    The average is that of the very base models that the seeds started from.
+    """
+    relative = weights_or_alike(suite.weights, len(arm.strata))
+    by_seed = tuple(weighted_mean([values.mean(axis=1) for values in arm.strata], relative).tolist())
+    nothing = [np.zeros((len(arm.masks), values.shape[1])) for values in arm.strata]
+    zero = Arm(nothing, arm.samples, arm.bases and sorted(set(arm.bases)), is_fixed=True)
+    estimate = estimate_difference(arm, zero, suite)
+    value, error = float(estimate.estimate), float(estimate.standard_error)
+    if np.isnan(error):
+        return Average(value, by_seed)
+    counts = [len(by_seed) * int(np.max(count)) for count in arm.samples or ()]
+    low, high = map(float, suite_intervals(arm.means, counts, confidence, relative, suite.clusters))
+    problem_error = float(np.sqrt(estimate.problem_variance + estimate.noise))
+    if np.isnan(low):
+        return Average(value, by_seed, error)
+    seed_share = float(estimate.seed_variance) / error**2
+    seed_quantile = float(estimate.seed_critical_value(0.5 - confidence / 2.0))
+    down, up = (
+        error * ((1.0 - seed_share) * reach / problem_error + seed_share * seed_quantile)
+        for reach in (value - low, high - value)
+    )
+    return Average(value, by_seed, error, (max(0.0, value - down), min(1.0, value + up)))
 
 
 def pooled(variances: Sequence[FloatArray], freedoms: Sequence[float | FloatArray]) -> tuple[FloatArray, FloatArray]:

@@ -7,9 +7,8 @@ import numpy.typing as npt
 from numpy.random import Generator
 
 from evals.statistics.accuracy import FloatArray, IntArray
-from evals.statistics.clusters import Clusters
-from evals.statistics.difference import ALIKE, Arm, Suite
-from evals.statistics.weighting import weights_or_alike
+from evals.statistics.difference import Arm
+from evals.statistics.suite import ALIKE, Clusters, Suite, weights_or_alike
 
 EXACT_PROBLEMS = 20  # up to this many problems all sign flips are enumerated
 _FLIPS_AT_ONCE = 2_000

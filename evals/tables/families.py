@@ -12,7 +12,7 @@ from evals.core.random import stream_seed
 from evals.core.records import BASE, Condition, Estimate
 from evals.results import Results, read_directory
 from evals.statistics.ranks import Means, decision_accuracy, signal_of_equal_methods, signal_to_noise
-from evals.statistics.weighting import weighted_mean
+from evals.statistics.suite import weighted_mean
 from evals.tables import numbers
 from evals.tables.layout import Cells, Texts, estimate_columns, frame_of, table_of_texts, write_table
 from evals.tables.robust import score_matrix

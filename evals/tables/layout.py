@@ -87,8 +87,8 @@ def make_table(
 
 
 def table_of_texts(name: str, title: str, rows: Texts, notes: Sequence[Any] = (), caption: str = "") -> Table:
-    """Lay out rows of texts."""
-    header, cells = tuple(next(iter(rows.values()), ())), tuple(tuple(row.values()) for row in rows.values())
+    """Lay out rows of texts, all with the same headers; without any row it is a table of its notes."""
+    header, cells = tuple(next(iter(rows.values()), ("",))), tuple(tuple(row.values()) for row in rows.values())
     return Table(name, title, header, cells, tuple(filter(None, notes)), caption=caption)
 
 

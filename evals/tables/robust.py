@@ -12,7 +12,7 @@ from evals.core.records import BASE, Condition, Interval, Run
 from evals.results import Results
 from evals.statistics import robust
 from evals.statistics.accuracy import FloatArray, IntArray
-from evals.statistics.clusters import cluster_values
+from evals.statistics.suite import cluster_values
 from evals.tables import numbers
 from evals.tables.layout import (
     Cells,

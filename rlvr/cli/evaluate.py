@@ -59,7 +59,7 @@ def score(
     them.
     """
     from evals.scores.printed import print_scores
-    from evals.statistics.weighting import parse_weighting
+    from evals.statistics.suite import parse_weighting
 
     weights = parse_weighting(weighting)
     print_scores(samples, grading.reader(problems), k, threshold, confidence, weights, printed.form)
@@ -91,7 +91,7 @@ def compare(
     """
     from evals.scores.comparison import Settings
     from evals.scores.printed import print_comparison
-    from evals.statistics.weighting import parse_weighting
+    from evals.statistics.suite import parse_weighting
 
     settings = Settings(
         "B",

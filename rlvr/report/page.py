@@ -70,7 +70,7 @@ def report_content(
     costs = main.read_costs(results, directory / "costs", directory / "runs")
     falls = robust.falls_of(results)
     copies, compared = main.near_copies_note(results, directory / "problems")
-    summary, *by_benchmark = main.main_tables(results, costs, falls, [*notes, *copies])
+    summary, *by_benchmark = main.main_tables(results, costs, [*notes, *copies])
     shown, number_shown = _first_columns(summary)
     summaries, curves = {row: robust.summarise(results, row) for row in falls}, charts(results, directory / "runs")
     robust_table, _ = robust.robust_table(results, falls, summaries)

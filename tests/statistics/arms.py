@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evals.statistics import average, difference, resampling
-from evals.statistics.average import Average
-from evals.statistics.difference import Arm, Difference, Suite
+from evals.statistics import difference, resampling
+from evals.statistics.difference import Arm, Average, Difference
+from evals.statistics.suite import Suite
 
 Strata = Sequence[npt.ArrayLike]
 
@@ -49,4 +49,4 @@ def estimate_average(strata: Strata, samples: Sequence[int], *, is_fixed: bool, 
         Arm(strata, samples, asked.pop("bases", None), is_fixed),
         Suite(asked.pop("weights", None), asked.pop("clusters", None)),
     )
-    return average.estimate_average(arm, suite, **asked)
+    return difference.estimate_average(arm, suite, **asked)

@@ -14,10 +14,10 @@ import statsmodels.api as sm
 from evals.core.comparisons import Claim
 from evals.core.records import ALL_BENCHMARKS, BASE
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
-from evals.statistics.clusters import cluster_sums, cluster_values, label
 from evals.statistics.interval import score_intervals
 from evals.statistics.resampling import draw_problems, sign_flip_p_values
 from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
+from evals.statistics.suite import cluster_sums, cluster_values, label
 from tests.statistics.arms import bootstrap_differences, estimate_average, estimate_difference
 
 BASES = ([1, 2, 3, 1, 2, 3, 1], [1, 2, 3, 1, 2, 3, 1, 3])  # the reference's fifth to last seeds lack one

@@ -15,10 +15,11 @@ from evals.core.comparisons import Claim, Verdict
 from evals.core.records import ALL_BENCHMARKS
 from evals.scores.comparison import BenchmarkCounts, Settings, arm_of, compare, problem_shares
 from evals.scores.printed import FEWEST_UNEQUAL_SAMPLES
-from evals.statistics.difference import Arm, Difference, Suite
+from evals.statistics.difference import Arm, Difference
 from evals.statistics.difference import estimate_difference as difference_of_arms
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import draw_problems, holm, sign_flip_p_values
+from evals.statistics.suite import Suite
 from tests.statistics.arms import bootstrap_differences, estimate_difference
 
 PROBLEMS, SAMPLES, REPLICATES, PERMUTATIONS = 30, 32, 4_000, 1_000
