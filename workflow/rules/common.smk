@@ -15,6 +15,7 @@ from evals.core.files import canonical_json, sha256_file
 from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
+from evals.core.yaml_file import read_yaml
 from evals.grading.code import VERIFIER_VERSION
 from evals.problems.problem_set import NOT_OF_THE_CONTENT
 from rlvr import base_model
@@ -421,12 +422,13 @@ BASES = STUDY.models_from_scratch
 FIRST_BASES = [f"results/base/{base_name(name, model.numbers[0])}/manifest.json" for name, model in BASES.items()]
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == BASES.keys()
 SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
+ASKED_EFFECTS = {row["study"] for row in read_yaml(CONFIG_FILES / "phenomena.yaml")["rows"] if "study" in row}
 FURTHER_EFFECTS = [
-    directory
-    for directory in (Path("results/effects/results"), Path("results/forgetting/results"))
-    if (directory / "comparisons.json").exists()
+    place
+    for place in (Path("results", name, "results") for name in sorted(ASKED_EFFECTS))
+    if (place / "comparisons.json").exists()
 ]
-"""The finished studies of further effects, in the directories that their files name."""
+"""The finished studies that rows of phenomena.yaml name, in the directories that their files name."""
 DESIGNS = {RATES: "designs", "doses": "designs", "factorial": "factors"}
 """The modules of evals.scores with the tables of designs."""
 
