@@ -112,8 +112,7 @@ def write_families_table(directories: Sequence[Path], out: Path) -> None:
     found = {name: signals(results, [known[name][of] for of in in_all]) for name, results in families.items()}
 
     def part(family: str, of: int) -> float | None:
-        both = found[family]
-        return both[of] if both else None
+        return (found[family] or (None, None))[of]
 
     columns: list[Column[Condition]] = [
         Column("Family", lambda row: row.model, csv="family"),

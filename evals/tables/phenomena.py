@@ -247,13 +247,13 @@ def write_phenomena_table(
     """
     count = len(results.benchmarks)
     others = read_results(results.runs, decoded[:count], decoded[count]) if decoded else None
-    studies, rows = [Evidence(results, others, training)], list[_Measured]()
-    for directory in further:
-        name = directory.resolve().parent.name
-        studies.append(Evidence(read_directory(directory), None, directory / "runs", name))
-    for row in read_phenomena(phenomena):
-        asked = [of for of in studies if of is studies[0] or of.study == row.study]
-        measured = ((STATISTICS[row.statistic](of, **row.arguments), of.study) for of in asked)
+    effects, studies, rows = read_phenomena(phenomena), [Evidence(results, others, training)], list[_Measured]()
+    places = {at.resolve().parent.name: at for at in further}
+    asked = [(name, at) for name, at in places.items() if any(row.study == name for row in effects)]
+    studies += [Evidence(read_directory(at), None, at / "runs", name) for name, at in asked]
+    for row in effects:
+        its_own = (of for of in studies if of is studies[0] or of.study == row.study)
+        measured = ((STATISTICS[row.statistic](of, **row.arguments), of.study) for of in its_own)
         rows.append((row, *next((known for known in measured if known[0] is not None), (None, None))))
     answers = [answer(row, estimate) for row, estimate, _ in rows]
 

@@ -15,7 +15,6 @@ from evals.core.files import canonical_json, sha256_file
 from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
-from evals.core.yaml_file import read_yaml
 from evals.grading.code import VERIFIER_VERSION
 from evals.problems.problem_set import NOT_OF_THE_CONTENT
 from rlvr import base_model
@@ -422,13 +421,8 @@ BASES = STUDY.models_from_scratch
 FIRST_BASES = [f"results/base/{base_name(name, model.numbers[0])}/manifest.json" for name, model in BASES.items()]
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == BASES.keys()
 SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
-ASKED_EFFECTS = {row["study"] for row in read_yaml(CONFIG_FILES / "phenomena.yaml")["rows"] if "study" in row}
-FURTHER_EFFECTS = [
-    place
-    for place in (Path("results", name, "results") for name in sorted(ASKED_EFFECTS))
-    if (place / "comparisons.json").exists()
-]
-"""The finished studies that rows of phenomena.yaml name, in the directories that their files name."""
+FURTHER_EFFECTS = [file.parent for file in sorted(Path("results").glob("*/results/comparisons.json"))]
+"""The finished studies in directories of their own below results/, for which rows of phenomena.yaml may ask."""
 DESIGNS = {RATES: "designs", "doses": "designs", "factorial": "factors"}
 """The modules of evals.scores with the tables of designs."""
 

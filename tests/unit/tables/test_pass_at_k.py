@@ -262,14 +262,15 @@ def test_an_effect_that_another_study_shows_names_it(evidence: Evidence, tmp_pat
         target.write_bytes(source.read_bytes())
     file = tmp_path / "mine.yaml"
     row = "effect: a, source: b, published: c, statistic: gain, arguments: {method: delta}, reproduced: [null, null]"
-    file.write_text(f"rows: [{{{row}, study: effects}}]\n")
     nothing = replace(evidence.results, runs=tuple(run for run in evidence.results.runs if run.method != "delta"))
-    for results, study, said in (
-        (nothing, "effects", "This study and those of effects show 1 of 1"),
-        (evidence.results, "this study", "This study shows 1 of 1"),
+    for results, named, study, said in (
+        (nothing, ", study: effects", ["effects"], "This study and those of effects show 1 of 1"),
+        (nothing, "", [], "This study shows 0 of 1"),
+        (evidence.results, ", study: effects", ["this study"], "This study shows 1 of 1"),
     ):
+        file.write_text(f"rows: [{{{row}{named}}}]\n")
         write_phenomena_table(results, file, evidence.training, tmp_path / "table", (), [other])
-        assert pd.read_csv(tmp_path / "table.csv")["study"].to_list() == [study]
+        assert pd.read_csv(tmp_path / "table.csv")["study"].dropna().to_list() == study
         assert said in (tmp_path / "table.md").read_text()
 
 
