@@ -70,6 +70,15 @@ GresTypes=gpu
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
+_LAUNCH = """\
+# `python -m rlvr.study.launch`, whose executor asks Slurm every second: by itself it asks less and less often.
+import sys
+from snakemake_executor_plugin_slurm import Executor
+from rlvr.study.launch import main
+Executor.next_seconds_between_status_checks = property(lambda executor: 1.0, lambda executor, seconds: None)
+main(sys.argv[1:])
+"""
+
 
 def reason_for_none() -> str | None:
     """Why Slurm cannot run here, in one line; None if it can."""
@@ -249,12 +258,12 @@ class StudyOnSlurm:
             targets: by themselves the runs.
             memory: what rules ask for instead, in megabytes; ``attempt`` is the number of the attempt.
         """
-        asked = ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "2"]
+        asked = ["--slurm-status-command", "squeue"]
         asked += [word for rule, mb in memory.items() for word in ("--set-resources", f"{rule}:mem_mb={mb}")]
         words = ["--directory", str(self._directory), "--configfile", str(self.config), "--profile", "profiles/slurm"]
         with open(self._directory / "output.log", "ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rlvr.study.launch", "--", *(targets or ["runs"]), *words, *asked],
+                [sys.executable, "-c", _LAUNCH, *(targets or ["runs"]), *words, *asked],
                 cwd=REPOSITORY,
                 env={**os.environ, **self._slurm.environment, "PATH": f"{os.environ['PATH']}:{self._directory}/bin"},
                 stdout=output,

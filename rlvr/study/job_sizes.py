@@ -87,9 +87,9 @@ def sampling_mb(study: Study, model: str) -> float:
     return of_process * processes + megabytes(study.config.models[model], _BYTES_SAMPLED)
 
 
-def grading_mb(study: Study) -> float:
+def grading_mb(workers: int) -> float:
     """The megabytes of a job that grades: each worker may have a gigabyte, and a sandbox of a program another."""
-    return _PROCESS_MB + 2000 * study.config.execution.grading_workers
+    return _PROCESS_MB + 2000 * workers
 
 
 def devices(study: Study, run: str) -> dict[str, Any]:

@@ -49,6 +49,9 @@ def rules_of_the_workflow() -> tuple[set[str], set[str]]:
     }
     sized |= {name for name, of, _ in found if of in sized} - here
     assert sized | here == set(jobs) and not sized & here
+    # By itself a job is given as many processors as it has threads, which Snakemake cuts to those of its own machine.
+    threaded = {name for name in sized if "    threads:" in jobs[name]}
+    assert not [name for name in threaded if not re.search("cpus_per_task|DEVICES", jobs[name])]
     return sized, here
 
 

@@ -57,7 +57,7 @@ rule grade:
     priority: 30
     threads: MACHINE.grading_workers
     resources:
-        **size(grading_mb(STUDY), minutes=240),
+        **size(grading_mb(MACHINE.grading_workers), minutes=240),
         cpus_per_task=MACHINE.grading_workers,
     params:
         *made_by(settings_of_grades, 2 + len(BENCHMARKS), parameters_of_grades),

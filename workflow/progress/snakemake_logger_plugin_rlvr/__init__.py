@@ -181,8 +181,8 @@ class LogHandler(LogHandlerBase):
             if job.outputs and not self._console.is_terminal:
                 self._say(f"finished: {job.name} after {duration(now - job.started)} ({study.outlook(now)[0]})")
         elif event == LogEvent.JOB_ERROR and (job := study.running.pop(values["jobid"])) and not self._is_interrupted:
-            study.failed[values["jobid"]] = job, self._why(values)
-            self._say(f"failed: {job.name} after {duration(now - job.started)}{self._why(values)}", "bold red")
+            study.failed[values["jobid"]] = job, (why := self._why(values, job.started))
+            self._say(f"failed: {job.name} after {duration(now - job.started)}{why}", "bold red")
         elif event not in (LogEvent.JOB_STARTED, LogEvent.WORKFLOW_STARTED, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR):
             text = str(self.format(record))
             self._is_interrupted |= _INTERRUPTED.match(text) is not None
@@ -193,15 +193,16 @@ class LogHandler(LogHandlerBase):
             elif event is not None or record.levelno > logging.INFO or not _ROUTINE.match(text):
                 self._say(text, "red" if record.levelno >= logging.ERROR else "")
 
-    def _why(self, values: dict[str, Any]) -> str:
-        """Say how a job's command ended, with the last line of its log and where that is."""
+    def _why(self, values: dict[str, Any], started: float) -> str:
+        """Say how a job's command ended, with the last line of its log, if that is no earlier attempt's, or another."""
         command = (values["shellcmd"] or "").strip()
         end = ["", *(f", {end}" for text, end in self._exits.items() if command in text)][-1]
         end = _KILLED if "SIGKILL" in end or end.endswith(" 137") else end
-        logs = dict[str, str]()
+        logs, old = dict[str, str](), dict[str, str]()
         for log in values["log"]:
             with contextlib.suppress(OSError):
-                logs[log] = Path(log).read_text(errors="replace")
+                (logs if os.path.getmtime(log) >= started else old)[log] = Path(log).read_text(errors="replace")
+        logs |= old
         if status := _STATUS.search(values.get("rule_msg") or ""):  # not every cluster has one for memory
             ran_out = any("slurm_logs" in log and _MEMORY_RAN_OUT.search(text) for log, text in logs.items())
             name = "OUT_OF_MEMORY" if ran_out else status[1]
@@ -249,7 +250,8 @@ class LogHandler(LogHandlerBase):
             if _NEVER_STARTS.search(reason) and number in jobs and number not in self._told:
                 self._told.add(number)
                 rule = jobs[number].rule
-                cure = f"ask for less (--set-resources {rule}:mem_mb=MEGABYTES), or name another slurm_partition"
+                less = "runtime=MINUTES" if "TimeLimit" in reason else "mem_mb=MEGABYTES"
+                cure = f"ask for less (--set-resources {rule}:{less}), or name another slurm_partition"
                 self._say(
                     f"{jobs[number].name} never starts, Slurm says: {reason}; {cure} (scontrol show job {number})",
                     "red",
