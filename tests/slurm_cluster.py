@@ -368,6 +368,7 @@ def _write_files(cluster: SlurmCluster) -> None:
     values = {"host": host, "controller": cluster.controller, "port": _FIRST_PORT + cluster.number, "place": place}
     configuration = _CONFIGURATION.format(**values, nodes=nodes, patience=PATIENCE_SECONDS)
     (place / "slurm.conf").write_text(configuration, encoding="utf-8")
+    (place / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n", encoding="utf-8")  # named, it looks for none
     for number in range(_GPUS):
         (place / f"gpu{number}").touch()
     (place / "gres.conf").write_text(f"Name=gpu File={place}/gpu[0-{_GPUS - 1}]\n", encoding="utf-8")

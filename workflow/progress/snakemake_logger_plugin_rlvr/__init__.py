@@ -198,11 +198,10 @@ class LogHandler(LogHandlerBase):
         command = (values["shellcmd"] or "").strip()
         end = ["", *(f", {end}" for text, end in self._exits.items() if command in text)][-1]
         end = _KILLED if "SIGKILL" in end or end.endswith(" 137") else end
-        logs, old = dict[str, str](), dict[str, str]()
-        for log in values["log"]:
+        logs = dict[str, str]()
+        for log in sorted(values["log"], key=lambda log: os.path.exists(log) and os.path.getmtime(log) < started):
             with contextlib.suppress(OSError):
-                (logs if os.path.getmtime(log) >= started else old)[log] = Path(log).read_text(errors="replace")
-        logs |= old
+                logs[log] = Path(log).read_text(errors="replace")
         if status := _STATUS.search(values.get("rule_msg") or ""):  # not every cluster has one for memory
             ran_out = any("slurm_logs" in log and _MEMORY_RAN_OUT.search(text) for log, text in logs.items())
             name = "OUT_OF_MEMORY" if ran_out else status[1]
@@ -239,9 +238,8 @@ class LogHandler(LogHandlerBase):
 
     def _ask_slurm(self) -> None:
         """Ask which jobs wait, and why; a job that never starts by Slurm's reason is told of once."""
-        jobs = {
-            self._of_slurm[number]: job for number, job in list(self._study.running.items()) if number in self._of_slurm
-        }
+        running, of_slurm = self._study.running.copy(), self._of_slurm
+        jobs = {of_slurm[number]: job for number, job in running.items() if number in of_slurm}
         words = ["squeue", "--noheader", "--states=PENDING", "--format=%i %r", f"--jobs={','.join(jobs)}"]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             said = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout if jobs else ""
@@ -249,10 +247,7 @@ class LogHandler(LogHandlerBase):
         for number, reason in self._waiting.items():
             if _NEVER_STARTS.search(reason) and number in jobs and number not in self._told:
                 self._told.add(number)
-                rule = jobs[number].rule
-                less = "runtime=MINUTES" if "TimeLimit" in reason else "mem_mb=MEGABYTES"
-                cure = f"ask for less (--set-resources {rule}:{less}), or name another slurm_partition"
-                self._say(
-                    f"{jobs[number].name} never starts, Slurm says: {reason}; {cure} (scontrol show job {number})",
-                    "red",
-                )
+                job, less = jobs[number], "runtime=MINUTES" if "TimeLimit" in reason else "mem_mb=MEGABYTES"
+                cure = f"ask for less (--set-resources {job.rule}:{less}), or name another slurm_partition"
+                told = f"{job.name} never starts, Slurm says: {reason}; {cure} (scontrol show job {number})"
+                self._say(told, "red")
