@@ -49,6 +49,7 @@ DECODED_BY = {f"{DECODINGS}{name}/": decoding for name, decoding in CONFIG.evalu
 with one_line_errors():
     TRAINING, SAMPLING = machine.software(STUDY, "training"), machine.software(STUDY, "sampling")
     if not IN_JOB:
+        machine.require_clone()
         machine.check_machine(STUDY)
         machine.require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
         machine.require_past(map(str, Path("results").rglob("*manifest.json")))
