@@ -38,12 +38,12 @@ class Phenomenon(Settings):
     effect: str = setting("the effect, in one sentence")
     source: str = setting("where it was published")
     published: str = setting("its size there")
-    statistic: str | None = setting("the function below that measures it", None)
+    statistic: str = setting("the function below that measures it")
     arguments: dict[str, Any] = setting("of that function", {})
     unit: str = setting("of what is measured, after the number", "")
     reproduced: Ends | None = setting("ends between which the whole interval lies", None)
     in_part: Ends | None = setting("ends between which the estimate itself lies", None)
-    lacks: str | None = setting("why it is not measured, or not possible here", None)
+    study: str | None = setting("the study whose runs it needs, a file of config/; none: the one at hand", None)
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,12 @@ def lead_of_greedy_base(of: Evidence, method: str) -> Estimate | None:
     return _over_seeds([100 * (bases[run.base_model] - score) for run, score in zip(row.runs, ours, strict=True)])
 
 
-def base_ahead_from(of: Evidence, method: str) -> Estimate | None:
-    """The first k at which the base model's pass@k is the higher one; infinite where none is."""
+def base_ahead_from(of: Evidence, method: str, samples: int) -> Estimate | None:
+    """The first k at which the base model's pass@k is the higher one, of so many samples; infinite where none is."""
     row = of.results.condition(method)
-    return None if row is None else curves(of.results)[row].overtaken(of.results.confidence)
+    if row is None or of.results.samples_per_problem < samples:
+        return None
+    return curves(of.results)[row].overtaken(of.results.confidence)
 
 
 def spread_of_seeds(of: Evidence, method: str) -> Estimate | None:
@@ -155,20 +157,20 @@ def spread_of_seeds(of: Evidence, method: str) -> Estimate | None:
     return deviation, (float(low), float(high))
 
 
-def pass_at_k_difference(of: Evidence, method: str, against: str) -> Estimate | None:
-    """Pass@k less that of another method with the same seeds, in points, k being all samples of a problem.
+def pass_at_k_difference(of: Evidence, method: str, against: str, k: int | None = None) -> Estimate | None:
+    """Pass@k less that of another method with the same seeds, in points; without a k, of all samples of a problem.
 
     The interval is over seeds; runs that fell are left out.
     """
     results, rows = of.results, [of.results.condition(name) for name in (method, against)]
-    value = results.by_problem(f"pass@{results.k}")
-    if value is None or None in rows:
+    value = results.by_problem(f"pass@{k or results.k}")
+    if (value is None and k != 1) or None in rows:
         return None
     held = [replace(row, runs=results.held(row)) for row in rows if row is not None]
     scores = [
         dict(zip(row.seeds, results.average_over(row, results.benchmarks, of_problem=value).by_seed, strict=True))
         for row in held
-    ]
+    ]  # without a value, of the shares of right samples
     shared = sorted(scores[0].keys() & scores[1].keys())
     return _over_seeds([100 * (scores[0][seed] - scores[1][seed]) for seed in shared])
 
@@ -206,7 +208,7 @@ def read_phenomena(path: Path) -> list[Phenomenon]:
     rows = []
     for number, content in enumerate(read_yaml(path)["rows"], 1):
         rows.append(row := Phenomenon.parse(content, where := f"{path.name}: row {number}"))
-        if row.statistic is not None and row.statistic not in STATISTICS:
+        if row.statistic not in STATISTICS:
             raise InvalidInput(where, "statistic", f"is {row.statistic!r}", ", ".join(STATISTICS))
     return rows
 
@@ -214,7 +216,8 @@ def read_phenomena(path: Path) -> list[Phenomenon]:
 def answer(row: Phenomenon, estimate: Estimate | None) -> str:
     """Reproduced, in part, not; or why that is not known."""
     if estimate is None:
-        return row.lacks or "not measured: no runs, metric, decoding or checkpoints for it"
+        needed = f"the runs of config/{row.study}.yaml" if row.study else "runs, metric, decoding or checkpoints for it"
+        return f"not measured for want of {needed}"
     value, (low, high) = estimate
     if row.reproduced is not None and _within(low, row.reproduced) and _within(high, row.reproduced):
         return "reproduced"
@@ -236,16 +239,19 @@ def write_phenomena_table(
 ) -> None:
     """Write a row for each known effect; ``decoded`` are scores and comparisons by the first further decoding.
 
-    What the study has no runs for is measured on the first study of ``further``, ``results/`` each, that has them.
+    What the study has no runs for is measured on the study of ``further``, ``results/`` each, that the row names.
     """
     count = len(results.benchmarks)
     others = read_results(results.runs, decoded[:count], decoded[count]) if decoded else None
-    studies, shown, written = [Evidence(results, others, training)], Texts(), Cells()
+    effects, studies = read_phenomena(phenomena), [Evidence(results, others, training)]
+    shown, written = Texts(), Cells()
     for directory in further:
         name = directory.resolve().parent.name
-        studies.append(Evidence(read_directory(directory), None, directory / "runs", name))
-    for number, row in enumerate(read_phenomena(phenomena)):
-        measured = ((STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None, of) for of in studies)
+        if any(row.study == name for row in effects):
+            studies.append(Evidence(read_directory(directory), None, directory / "runs", name))
+    for number, row in enumerate(effects):
+        its_own = (of for of in studies if of is studies[0] or of.study == row.study)
+        measured = ((STATISTICS[row.statistic](of, **row.arguments), of) for of in its_own)
         known = ((estimate, of.study) for estimate, of in measured if estimate is not None)
         estimate, study = next(known, (None, None))
         here, said = numbers.NOTHING, answer(row, estimate)
