@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,6 +11,10 @@ from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
     from tests.slurm_cluster import SlurmCluster
+
+# Processes that tests start find our modules compiled, whatever the machine's variables say.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # No test is timed, a machine under load must not fail one; and each draws the same every time. `make fuzz` draws anew.
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
