@@ -176,6 +176,8 @@ class LogHandler(LogHandlerBase):
             begun = Job(rule, " ".join([rule, *names]), threads, now, tuple(values["output"]))
             study.running[values["jobid"]] = begun
             study.failed.pop(values["jobid"], None)  # it is tried again
+            if study.ended[rule] + sum(job.rule == rule for job in study.running.values()) > study.planned[rule]:
+                study.planned.update({rule: 1, "": -min(study.planned[""], 1)})  # one that a checkpoint added
         elif event == LogEvent.JOB_FINISHED and (job := study.running.pop(values["job_id"], None)):
             study.seconds[job.rule] = study.seconds.get(job.rule, 0.0) + (now - job.started) * job.threads
             study.ended[job.rule] += 1
