@@ -56,11 +56,7 @@ def one_of(names: Iterable[str]) -> str:
     return "|".join(map(re.escape, names)) or NO_NAME
 
 
-def by_setting(
-    settings: Callable[[Any], Mapping[str, Any] | Record],
-    at_most: int,
-    check: Callable[[Any, Sequence[str]], None] | None = None,
-) -> list[Callable[[Any], str]]:
+def by_setting(settings: Callable[[Any], Mapping[str, Any] | Record], at_most: int) -> list[Callable[[Any], str]]:
     """Make the unnamed params of a rule: a text ``key: value`` for each setting that ``settings`` gives of wildcards.
 
     Snakemake compares the params of a job as a set of texts, so that its reasons name the settings that changed and no
@@ -68,7 +64,6 @@ def by_setting(
 
     Args:
         at_most: the most settings that a job has; the others have empty texts, which add nothing to the set.
-        check: is given the wildcards and the texts of each job once, and may refuse it.
     """
     texts: dict[tuple[str, ...], list[str]] = {}
 
@@ -77,8 +72,6 @@ def by_setting(
         if key not in texts:
             with one_line_errors():
                 texts[key] = sorted(setting_texts(settings(wildcards)))
-                if check is not None:
-                    check(wildcards, texts[key])
             if len(texts[key]) > at_most:
                 raise ValueError(f"{len(texts[key])} settings, more than the {at_most} of the rule")
         return texts[key][index] if index < len(texts[key]) else ""
@@ -113,7 +106,12 @@ def _plain(value: Any) -> Any:
 
 
 def refuse_made_otherwise(
-    workflow: Any, asked: Mapping[str, Mapping[str, Any]], texts: Sequence[str], may_be_left_out: Iterable[str] = ()
+    workflow: Any,
+    wildcards: Any,
+    output: Sequence[str],
+    asked: Mapping[str, Mapping[str, Any]],
+    may_be_left_out: Iterable[str] = (),
+    read: Callable[[Path], Mapping[str, Any]] | None = None,
 ) -> None:
     """Refuse results that were made with other settings than are asked for, by the manifests beside them.
 
@@ -121,34 +119,49 @@ def refuse_made_otherwise(
     result was copied over the one of the record, it would keep what was made otherwise: this is a :class:`UserError`.
 
     Args:
+        wildcards: of the job, as are the files of ``output``.
         asked: the path of each manifest of a job -> the parameters that it should have.
-        texts: the params of the job, by :func:`by_setting`.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
+        read: reads what a file was made with; of a manifest it is its parameters, and the ``scores`` among its inputs.
     """
     for path in filter(os.path.isfile, asked):
-        recorded = _recorded_params(workflow, path)
-        if recorded is not None and not {repr(text) for text in texts} <= recorded:
-            continue  # Snakemake makes it again
         known = {*asked[path], *may_be_left_out}
-        made = {key: value for key, value in read_any_manifest(Path(path)).parameters.items() if key in known}
-        if differences := sorted({*setting_texts(made)} ^ {*setting_texts(asked[path])}):
+        made = {key: value for key, value in (read or _made_with)(Path(path)).items() if key in known}
+        differences = sorted({*setting_texts(made)} ^ {*setting_texts(asked[path])})
+        if differences and not _makes_again(workflow, wildcards, list(output)):
             raise UserError(
                 f"{path}: was made with other settings than the study asks ({', '.join(differences[:3])}), and "
                 f"Snakemake has no record of it; accepted: without it, which makes it again: rm {path}"
             )
 
 
-def _recorded_params(workflow: Any, path: str) -> set[Any] | None:
-    """Read Snakemake's record of the params that a file was made with; None where it has none that it would compare.
+def _made_with(path: Path) -> dict[str, Any]:
+    manifest = read_any_manifest(path)
+    return {**manifest.parameters, "scores": [name for name in manifest.inputs if "/scores/" in name]}
+
+
+def _makes_again(workflow: Any, wildcards: Any, output: list[str]) -> bool:
+    """Return whether Snakemake runs a job again for its params: it compares them where all ``output`` has records.
 
     No public interface tells it (docs/architecture.md names the places that use Snakemake's insides).
     """
-    from snakemake.io import IOFile
+    persistence = workflow.persistence
+    for rule in (rule for rule in workflow.rules if rule.is_producer(output[0])):
+        files = rule.expand_output(wildcards)[0]
+        records = [persistence.metadata(file) for file in files]
+        if files == output and all(each and each.record_format_version >= _OLDEST_RECORD for each in records):
+            texts = map(persistence._serialize_param, _compared(rule.params, wildcards))
+            asked = {text for text in texts if isinstance(text, str)}
+            return any(each.params is not None and {*each.params} != asked for each in records)
+    return False
 
-    records, file = workflow.persistence, IOFile(path)
-    version = records.record_format_version(file)
-    params = None if version is None or version < _OLDEST_RECORD else records.params(file)
-    return None if params is None else set(params)
+
+def _compared(params: Iterable[Any], wildcards: Any) -> Iterator[Any]:
+    """Yield the values of params that Snakemake compares: those that follow from inputs or outputs are none."""
+    for param in params:
+        arguments = len(inspect.signature(param).parameters) if callable(param) else 0
+        if arguments < 2:
+            yield param(wildcards) if arguments else param
 
 
 def options(record: Record, kind: type[Record]) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from evals import audit, generation, grading
 from evals.core.comparisons import FALL
 from evals.core.config.base_models import FINE_TUNED
-from evals.core.files import canonical_json, sha256_file
-from evals.core.records import base_name
+from evals.core.files import canonical_json, read_json, sha256_file
+from evals.core.records import base_name, read_runs
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.grading.code import VERIFIER_VERSION
@@ -132,13 +132,18 @@ onstart:
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
 
 
-def made_by(settings, at_most, asked, may_be_left_out=()):
-    """The settings of a rule one by one. Results whose manifests have other parameters than are ``asked`` are refused.
+def refusing(asked, **how):
+    """Make an unnamed param that refuses results whose manifests have other parameters than are ``asked`` for each.
 
-    ``asked`` gives these for each manifest of a job; some may be left out on either side, at their defaults.
+    With ``output`` it is none that Snakemake compares.
     """
-    check = lambda w, texts: refuse_made_otherwise(workflow, asked(w), texts, may_be_left_out)
-    return by_setting(settings, at_most, None if IN_JOB else check)
+    check = one_line_errors()(refuse_made_otherwise)
+    return lambda wildcards, output: "" if IN_JOB else check(workflow, wildcards, output, asked(wildcards), **how) or ""
+
+
+def made_by(settings, at_most, asked, **how):
+    """The settings of a rule one by one, and the refusal of what was made with others."""
+    return [*by_setting(settings, at_most), refusing(asked, **how)]
 
 
 # Problems
@@ -185,6 +190,18 @@ def files_of_model(wildcards):
     """The files of a local model; where verl trains, a plan may be made far from them."""
     name, may_be_missing = wildcards.imported.removesuffix("-pretrained"), workflow.dryrun and STUDY.engine == VERL
     return machine.model_files(f"models.{name}", IMPORTED[wildcards.imported], may_be_missing)
+
+
+def imported(wildcards):
+    """An existing model, and its commit if it is on the Hub."""
+    model = IMPORTED[wildcards.imported]
+    revision = model.hub_revision if model.id else None
+    return {"model": model.id or absolute_path(model.path), "revision": revision}
+
+
+def served(wildcards):
+    """Where a server has a model, and under which name."""
+    return STUDY.served_models[wildcards.model].service()
 
 
 def corpus(wildcards):
@@ -278,7 +295,7 @@ def grades_of_candidates(wildcards):
 
 # Evaluation
 
-DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields} - {"backend", "dtype"}
+DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields, "served_model", "extra_body"} - {"backend", "dtype"}
 CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
 CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
 SAMPLES = ("samples.jsonl", "manifest.json")
@@ -318,9 +335,12 @@ def settings_of_samples(wildcards):
 def parameters_of_samples(wildcards):
     """The parameters that the manifests of samples have, of those that decide them."""
     shared, at = sampling(wildcards).identity(), f"results/{wildcards.decoding}samples/{wildcards.run}"
+    model = policy(wildcards.run).run.model
+    if server := STUDY.served_models.get(model):
+        shared |= {"served_model": server.model, "extra_body": server.extra_body}
     asked = {name: {**shared, **own.identity()} for name, own in sampling_of(wildcards).items()}
     return {
-        f"{at}/{name}/manifest.json": {key: value for key, value in settings.items() if key in DECISIVE}
+        f"{at}/{name}/manifest.json": {key: value for key, value in settings.items() if key in DECISIVE and value != {}}
         for name, settings in asked.items()
     }
 
@@ -379,6 +399,7 @@ def parameters_of_comparisons(wildcards):
     names = ("seed", "bootstrap_resamples", "permutations", "reference_method", "confidence")
     parameters = {name: getattr(settings, name) for name in names}
     parameters |= {} if settings.fall == FALL else {"fall": settings.fall.to_json()}
+    parameters["scores"] = results_of(wildcards.folder)["scores"]
     return {f"results/{wildcards.folder}comparisons.manifest.json": parameters}
 
 
@@ -406,6 +427,17 @@ def results_of(folder):
     """The run sheet, scores and comparisons of a folder, as the inputs of what shows them."""
     scores = [f"results/{folder}scores/{name}.json" for name in BENCHMARKS]
     return {"runs": f"results/{folder}runs.json", "scores": scores, "comparisons": f"results/{folder}comparisons.json"}
+
+
+def decisive(study):
+    """The content of a study.json that may change a result."""
+    is_whole = isinstance(study, dict)
+    return {"study": {key: value for key, value in study.items() if key != "execution"} if is_whole else study}
+
+
+def by_run(rows):
+    """The rows of a run sheet as settings."""
+    return {"runs": {row.run: row.to_json() for row in rows}}
 
 
 RESULTS = results_of("{folder}")

@@ -63,9 +63,10 @@ rule import_model:
     priority: 100
     localrule: True
     params:
+        refusing(lambda w: {f"results/base/{w.imported}/manifest.json": imported(w)}),
         call="evals.generation.checkpoint:import_model",
-        model=lambda w: IMPORTED[w.imported].id or absolute_path(IMPORTED[w.imported].path),
-        revision=lambda w: IMPORTED[w.imported].hub_revision if IMPORTED[w.imported].id else None,
+        model=lambda w: imported(w)["model"],
+        revision=lambda w: imported(w)["revision"],
     script:
         "../scripts/call.py"
 
@@ -81,9 +82,9 @@ rule reach_server:
     priority: 100
     localrule: True
     params:
-        *by_setting(lambda w: STUDY.served_models[w.model].service(), at_most=20),
+        *made_by(served, 20, lambda w: {f"results/base/{w.model}/manifest.json": {"model": served(w)["model"]}}),
         call="evals.generation.served:write_service",
-        service=lambda w, output: Service.parse(STUDY.served_models[w.model].service(), "service"),
+        service=lambda w, output: Service.parse(served(w), "service"),
     script:
         "../scripts/call.py"
 
@@ -110,7 +111,7 @@ rule fine_tuned_model:
         tasks=0,
         cpus_per_task=MACHINE.training_threads,
     params:
-        *made_by(fine_tuning, 40, parameters_of_fine_tuning, MAY_BE_AT_DEFAULT),
+        *made_by(fine_tuning, 40, parameters_of_fine_tuning, may_be_left_out=MAY_BE_AT_DEFAULT),
         f"version: {local.VERSION}",
         lambda w: f"order: {STUDY.solutions(w.model)}",  # the order of the files decides, too
         settings=lambda w, output: fine_tuning(w),

@@ -364,8 +364,11 @@ def test_what_lies_behind_links_is_verified(study: Path, tmp_path: Path, capsys:
         with open(tmp_path / name, "ab") as file:
             file.write(b" ")
         assert any(fault.startswith(f"results/{name}: its bytes") for fault in verified(capsys, ".")["faults"])
-    write_text(tmp_path / "tables/mine.csv", "mine")
-    assert any(fault.startswith("results/tables/mine.csv: no manifest") for fault in verified(capsys, ".")["faults"])
+    Path("results/runs/tiny-dapo-s1/checkpoint").rename(tmp_path / "weights")
+    Path("results/runs/tiny-dapo-s1/checkpoint").symlink_to(tmp_path / "weights")
+    for name in ("tables/mine.csv", "runs/tiny-dapo-s1/checkpoint/modeling.py"):
+        write_text(tmp_path / name, "mine")
+        assert any(fault.startswith(f"results/{name}: no manifest") for fault in verified(capsys, ".")["faults"])
 
 
 def test_what_is_no_file_and_names_that_no_file_has_are_faults(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
