@@ -16,6 +16,7 @@ from typing import Any
 from evals.core.errors import InvalidInput, UserError
 from evals.core.manifest import read_any_manifest
 from evals.core.record import Record
+from evals.core.records import read_runs
 
 _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
@@ -110,9 +111,8 @@ def refuse_made_otherwise(
     wildcards: Any,
     output: Sequence[str],
     asked: Mapping[str, Mapping[str, Any]],
-    may_be_left_out: Iterable[str] = (),
-    read: Callable[[Path], Mapping[str, Any]] | None = None,
-) -> None:
+    may_be_left_out: Iterable[str],
+) -> str:
     """Refuse results that were made with other settings than are asked for, by the manifests beside them.
 
     Snakemake sees a changed setting by its own record of the params of a job. Where it has none, or where another
@@ -120,22 +120,28 @@ def refuse_made_otherwise(
 
     Args:
         wildcards: of the job, as are the files of ``output``.
-        asked: the path of each manifest of a job -> the parameters that it should have.
+        asked: the path of each manifest of a job, or of its run sheet -> the parameters that it should have.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
-        read: reads what a file was made with; of a manifest it is its parameters, and the ``scores`` among its inputs.
+
+    Returns:
+        nothing, as the value of a param.
     """
     for path in filter(os.path.isfile, asked):
         known = {*asked[path], *may_be_left_out}
-        made = {key: value for key, value in (read or _made_with)(Path(path)).items() if key in known}
+        made = {key: value for key, value in _made_with(Path(path)).items() if key in known}
         differences = sorted({*setting_texts(made)} ^ {*setting_texts(asked[path])})
         if differences and not _makes_again(workflow, wildcards, list(output)):
             raise UserError(
                 f"{path}: was made with other settings than the study asks ({', '.join(differences[:3])}), and "
                 f"Snakemake has no record of it; accepted: without it, which makes it again: rm {path}"
             )
+    return ""
 
 
 def _made_with(path: Path) -> dict[str, Any]:
+    """What a file was made with: the rows of a run sheet; the parameters of a manifest, and the scores that it read."""
+    if path.name == "runs.json":
+        return {"runs": {row.run: row for row in read_runs(path)}}
     manifest = read_any_manifest(path)
     return {**manifest.parameters, "scores": [name for name in manifest.inputs if "/scores/" in name]}
 

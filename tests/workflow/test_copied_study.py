@@ -75,7 +75,6 @@ def test_results_without_records_are_kept_or_refused(smoke_study: Project, tmp_p
         ("samples/tiny-base/variables_4/samples.jsonl", {"evaluation.temperature": 0.9}, "temperature: 0.9"),
         ("comparisons.json", {"benchmarks": ["chain_3"]}, "results/scores/variables_4.json"),
         ("runs.json", {"seeds": [1]}, "runs.tiny-dapo-s2"),
-        ("study.json", {"study": "other"}, 'study.study: "other"'),
     ],
 )
 def test_a_changed_setting_is_seen_whatever_record_of_a_job_is_damaged(

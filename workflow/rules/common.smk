@@ -11,8 +11,8 @@ from pathlib import Path
 from evals import audit, generation, grading
 from evals.core.comparisons import FALL
 from evals.core.config.base_models import FINE_TUNED
-from evals.core.files import canonical_json, read_json, sha256_file
-from evals.core.records import base_name, read_runs
+from evals.core.files import canonical_json, sha256_file
+from evals.core.records import base_name
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution, Service
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
 from evals.grading.code import VERIFIER_VERSION
@@ -132,18 +132,15 @@ onstart:
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
 
 
-def refusing(asked, **how):
-    """Make an unnamed param that refuses results whose manifests have other parameters than are ``asked`` for each.
-
-    With ``output`` it is none that Snakemake compares.
-    """
+def refusing(asked, may_be_left_out=()):
+    """Make an unnamed param, none that Snakemake compares: it refuses results made with other parameters than ``asked``."""
     check = one_line_errors()(refuse_made_otherwise)
-    return lambda wildcards, output: "" if IN_JOB else check(workflow, wildcards, output, asked(wildcards), **how) or ""
+    return lambda w, output: "" if IN_JOB else check(workflow, w, output, asked(w), may_be_left_out)
 
 
-def made_by(settings, at_most, asked, **how):
+def made_by(settings, at_most, asked, may_be_left_out=()):
     """The settings of a rule one by one, and the refusal of what was made with others."""
-    return [*by_setting(settings, at_most), refusing(asked, **how)]
+    return [*by_setting(settings, at_most), refusing(asked, may_be_left_out)]
 
 
 # Problems
@@ -197,11 +194,6 @@ def imported(wildcards):
     model = IMPORTED[wildcards.imported]
     revision = model.hub_revision if model.id else None
     return {"model": model.id or absolute_path(model.path), "revision": revision}
-
-
-def served(wildcards):
-    """Where a server has a model, and under which name."""
-    return STUDY.served_models[wildcards.model].service()
 
 
 def corpus(wildcards):
@@ -335,9 +327,8 @@ def settings_of_samples(wildcards):
 def parameters_of_samples(wildcards):
     """The parameters that the manifests of samples have, of those that decide them."""
     shared, at = sampling(wildcards).identity(), f"results/{wildcards.decoding}samples/{wildcards.run}"
-    model = policy(wildcards.run).run.model
-    if server := STUDY.served_models.get(model):
-        shared |= {"served_model": server.model, "extra_body": server.extra_body}
+    server = STUDY.served_models.get(policy(wildcards.run).run.model)
+    shared |= {"served_model": server.model, "extra_body": server.extra_body} if server else {}
     asked = {name: {**shared, **own.identity()} for name, own in sampling_of(wildcards).items()}
     return {
         f"{at}/{name}/manifest.json": {key: value for key, value in settings.items() if key in DECISIVE and value != {}}
@@ -427,17 +418,6 @@ def results_of(folder):
     """The run sheet, scores and comparisons of a folder, as the inputs of what shows them."""
     scores = [f"results/{folder}scores/{name}.json" for name in BENCHMARKS]
     return {"runs": f"results/{folder}runs.json", "scores": scores, "comparisons": f"results/{folder}comparisons.json"}
-
-
-def decisive(study):
-    """The content of a study.json that may change a result."""
-    is_whole = isinstance(study, dict)
-    return {"study": {key: value for key, value in study.items() if key != "execution"} if is_whole else study}
-
-
-def by_run(rows):
-    """The rows of a run sheet as settings."""
-    return {"runs": {row.run: row.to_json() for row in rows}}
 
 
 RESULTS = results_of("{folder}")

@@ -24,7 +24,7 @@ rule sample:
         tasks=0,
         cpus_per_task=MACHINE.sampling_threads,
     params:
-        *made_by(settings_of_samples, 30 + 2 * len(BENCHMARKS), parameters_of_samples, may_be_left_out=DECISIVE),
+        *made_by(settings_of_samples, 30 + 2 * len(BENCHMARKS), parameters_of_samples, DECISIVE),
         python=lambda w, output: SAMPLING.python,
         out=lambda w, output: f"results/{w.decoding}samples/{w.run}",
         command=sampling_command,
@@ -125,7 +125,7 @@ rule compare:
         **size(8000, minutes=120),
     params:
         ORDER,
-        *made_by(statistics, 30, parameters_of_comparisons, may_be_left_out=["fall"]),
+        *made_by(statistics, 30, parameters_of_comparisons, ["fall"]),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
         training=Path("results/runs"),

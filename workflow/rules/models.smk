@@ -82,9 +82,10 @@ rule reach_server:
     priority: 100
     localrule: True
     params:
-        *made_by(served, 20, lambda w: {f"results/base/{w.model}/manifest.json": {"model": served(w)["model"]}}),
+        *by_setting(lambda w: STUDY.served_models[w.model].service(), at_most=20),
+        refusing(lambda w: {f"results/base/{w.model}/manifest.json": {"model": STUDY.served_models[w.model].model}}),
         call="evals.generation.served:write_service",
-        service=lambda w, output: Service.parse(served(w), "service"),
+        service=lambda w, output: Service.parse(STUDY.served_models[w.model].service(), "service"),
     script:
         "../scripts/call.py"
 
@@ -111,7 +112,7 @@ rule fine_tuned_model:
         tasks=0,
         cpus_per_task=MACHINE.training_threads,
     params:
-        *made_by(fine_tuning, 40, parameters_of_fine_tuning, may_be_left_out=MAY_BE_AT_DEFAULT),
+        *made_by(fine_tuning, 40, parameters_of_fine_tuning, MAY_BE_AT_DEFAULT),
         f"version: {local.VERSION}",
         lambda w: f"order: {STUDY.solutions(w.model)}",  # the order of the files decides, too
         settings=lambda w, output: fine_tuning(w),

@@ -10,12 +10,7 @@ rule study_file:
     priority: 200  # by it MLflow knows the runs that are under way
     localrule: True
     params:
-        *made_by(
-            lambda w: {"study": study_of(w.folder).config.to_json()},
-            400,
-            lambda w: {f"results/{w.folder}study.json": decisive(study_of(w.folder).config.to_json())},
-            read=lambda path: decisive(read_json(path)),
-        ),
+        *by_setting(lambda w: {"study": study_of(w.folder).config.to_json()}, at_most=400),
         call="evals.core.files:write_json",
         value=lambda w, output: study_of(w.folder).config.to_json(),
     script:
@@ -33,10 +28,7 @@ rule run_sheet:
     priority: 200  # by it MLflow knows the runs that are under way
     localrule: True
     params:
-        refusing(
-            lambda w: {f"results/{w.folder}runs.json": by_run(compared(w.folder))},
-            read=lambda path: by_run(read_runs(path)),
-        ),
+        refusing(lambda w: {f"results/{w.folder}runs.json": {"runs": {row.run: row for row in compared(w.folder)}}}),
         lambda w: [row.to_json() for row in compared(w.folder)],
         call="evals.core.files:write_json",
         value=lambda w, output: [row.to_json() for row in compared(w.folder)],
