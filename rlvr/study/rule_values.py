@@ -107,11 +107,7 @@ def _plain(value: Any) -> Any:
 
 
 def refuse_made_otherwise(
-    workflow: Any,
-    wildcards: Any,
-    output: Sequence[str],
-    asked: Mapping[str, Mapping[str, Any]],
-    may_be_left_out: Iterable[str],
+    workflow: Any, wildcards: Any, output: Sequence[str], asked: Mapping[str, Any], may_be_left_out: Iterable[str]
 ) -> str:
     """Refuse results that were made with other settings than are asked for, by the manifests beside them.
 
@@ -122,13 +118,9 @@ def refuse_made_otherwise(
         wildcards: of the job, as are the files of ``output``.
         asked: the path of each manifest of a job, or of its run sheet -> the parameters that it should have.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
-
-    Returns:
-        nothing, as the value of a param.
     """
     for path in filter(os.path.isfile, asked):
-        known = {*asked[path], *may_be_left_out}
-        made = {key: value for key, value in _made_with(Path(path)).items() if key in known}
+        made = {key: value for key, value in _made_with(Path(path)).items() if key in {*asked[path], *may_be_left_out}}
         differences = sorted({*setting_texts(made)} ^ {*setting_texts(asked[path])})
         if differences and not _makes_again(workflow, wildcards, list(output)):
             raise UserError(
@@ -151,23 +143,16 @@ def _makes_again(workflow: Any, wildcards: Any, output: list[str]) -> bool:
 
     No public interface tells it (docs/architecture.md names the places that use Snakemake's insides).
     """
-    persistence = workflow.persistence
-    for rule in (rule for rule in workflow.rules if rule.is_producer(output[0])):
-        files = rule.expand_output(wildcards)[0]
-        records = [persistence.metadata(file) for file in files]
-        if files == output and all(each and each.record_format_version >= _OLDEST_RECORD for each in records):
-            texts = map(persistence._serialize_param, _compared(rule.params, wildcards))
-            asked = {text for text in texts if isinstance(text, str)}
-            return any(each.params is not None and {*each.params} != asked for each in records)
-    return False
-
-
-def _compared(params: Iterable[Any], wildcards: Any) -> Iterator[Any]:
-    """Yield the values of params that Snakemake compares: those that follow from inputs or outputs are none."""
-    for param in params:
-        arguments = len(inspect.signature(param).parameters) if callable(param) else 0
-        if arguments < 2:
-            yield param(wildcards) if arguments else param
+    kept, makers = workflow.persistence, [rule for rule in workflow.rules if rule.is_producer(output[0])]
+    rule, files = next((rule, files) for rule in makers if (files := rule.expand_output(wildcards)[0]) == output)
+    records = [kept.metadata(file) for file in files]
+    if not all(record and record.record_format_version >= _OLDEST_RECORD for record in records):
+        return False
+    takes = [len(inspect.signature(each).parameters) if callable(each) else 0 for each in rule.params]
+    # A param that is made of inputs or outputs is not compared.
+    now = [each(wildcards) if n else each for each, n in zip(rule.params, takes, strict=True) if n < 2]
+    texts = {text for text in map(kept._serialize_param, now) if isinstance(text, str)}
+    return any(record.params is not None and {*record.params} != texts for record in records)
 
 
 def options(record: Record, kind: type[Record]) -> list[str]:
