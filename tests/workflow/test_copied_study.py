@@ -36,11 +36,14 @@ def test_a_copied_study_repeats_nothing(smoke_study: Project, tmp_path: Path) ->
 
 
 def test_a_study_that_is_made_twice_has_one_root_hash(smoke_study: Project, project_copy: Project) -> None:
-    project_copy.run()
+    elsewhere = project_copy.root.parent / "elsewhere"
+    project_copy.run("--directory", str(elsewhere))
     hashes = []
-    for project in (smoke_study, project_copy):
-        words = [sys.executable, "-P", "-m", "rlvr", "verify", str(project.root), "--json"]
-        said = subprocess.run(words, env=commands_of(project.root), capture_output=True, text=True, check=True).stdout
+    for directory in (smoke_study.root, elsewhere):
+        words = [sys.executable, "-P", "-m", "rlvr", "verify", str(directory), "--json"]
+        said = subprocess.run(
+            words, env=commands_of(smoke_study.root), capture_output=True, text=True, check=True
+        ).stdout
         hashes.append(json.loads(said))
     assert hashes[0]["root_hash"] == hashes[1]["root_hash"]
     assert hashes[0]["bytes_hash"] != hashes[1]["bytes_hash"], "times are measured"
