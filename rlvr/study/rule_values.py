@@ -21,7 +21,7 @@ _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
 NO_NAME = "(?!)"
 """The pattern that matches nothing."""
-_OF_WILDCARDS = inspect.signature(lambda wildcards: None)
+_OF_WILDCARDS: Any = inspect.signature(lambda wildcards: None).parameters
 
 
 @contextlib.contextmanager
@@ -70,13 +70,15 @@ def by_setting(
         at_most: the most settings that a job has; the others have empty texts, which add nothing to the set.
         check: is given the wildcards and the texts of each job once, and may refuse it.
     """
+    from snakemake.common import overwrite_function_params  # here: most who read this module start no Snakemake
+
     texts: dict[tuple[str, ...], list[str]] = {}
 
     def text(index: int, wildcards: Any) -> str:
         key = tuple(map(str, wildcards))
         if key not in texts:
             with one_line_errors():
-                texts[key] = sorted(setting_texts(settings(wildcards)))
+                texts[key] = sorted(map(sys.intern, setting_texts(settings(wildcards))))  # many runs have the same
                 if check is not None:
                     check(wildcards, texts[key])
             if len(texts[key]) > at_most:
@@ -87,8 +89,7 @@ def by_setting(
         def of_index(wildcards: Any) -> str:
             return text(index, wildcards)
 
-        # Snakemake asks three times a job what each function takes, which is slow to find out.
-        of_index.__signature__ = _OF_WILDCARDS  # type: ignore[attr-defined]
+        overwrite_function_params(of_index, _OF_WILDCARDS)  # Snakemake asks three times a job, and would find them out
         return of_index
 
     # One more than there are settings: Snakemake's record of a job then has an empty text, whatever their number is.
@@ -126,9 +127,10 @@ def refuse_made_otherwise(
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
     """
     for path in filter(os.path.isfile, asked):
-        recorded = _recorded_params(workflow, path)
-        if recorded is not None and not {repr(text) for text in texts} <= recorded:
-            continue  # Snakemake makes it again
+        if (record := _record(workflow, path)) is not None:
+            is_same = {repr(text) for text in texts} <= set(record.params)
+            if not is_same or record.endtime == os.path.getmtime(path):
+                continue  # Snakemake makes it again, or made this very file with these settings
         known = {*asked[path], *may_be_left_out}
         made = {key: value for key, value in read_any_manifest(Path(path)).parameters.items() if key in known}
         if differences := sorted({*setting_texts(made)} ^ {*setting_texts(asked[path])}):
@@ -138,17 +140,16 @@ def refuse_made_otherwise(
             )
 
 
-def _recorded_params(workflow: Any, path: str) -> set[Any] | None:
-    """Read Snakemake's record of the params that a file was made with; None where it has none that it would compare.
+def _record(workflow: Any, path: str) -> Any:
+    """Read Snakemake's record of how a file was made; None where it has none whose params it would compare.
 
     No public interface tells it (docs/architecture.md names the places that use Snakemake's insides).
     """
     from snakemake.io import IOFile
 
-    records, file = workflow.persistence, IOFile(path)
-    version = records.record_format_version(file)
-    params = None if version is None or version < _OLDEST_RECORD else records.params(file)
-    return None if params is None else set(params)
+    record = workflow.persistence.metadata(IOFile(path))
+    is_compared = record and record.record_format_version >= _OLDEST_RECORD and record.params is not None
+    return record if is_compared else None
 
 
 def options(record: Record, kind: type[Record]) -> list[str]:

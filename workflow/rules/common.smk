@@ -6,6 +6,8 @@ best/ and decodings/NAME/. Named inputs and params are the arguments of the func
 decoding lie in results/decodings/NAME/, for all studies.
 """
 
+import gc
+import os
 from pathlib import Path
 
 from evals import audit, generation, grading
@@ -35,6 +37,7 @@ from rlvr.study.source_files import as_input, code_of, template_files
 from rlvr.study.studies import FOLDER, asked_names
 from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, VALIDATION
 
+gc.set_threshold(100_000)  # what a plan makes stays: to look for garbage each 700 objects takes a tenth of the time
 STUDY = STUDIES.main
 CONFIG = STUDY.config
 MACHINE = CONFIG.execution
@@ -109,7 +112,8 @@ def of_runs(pattern):
 def made(folder):
     """Every file of a folder up to its comparisons.
 
-    Snakemake does not make a lost file again while what was made from it is there. So targets list them all.
+    Snakemake does not make a lost file again while what was made from it is there. So targets list them all, but of
+    what one job makes the first alone, and what is lost of the others: each file takes Snakemake a while.
     """
     runs = [policy(row.run) for row in compared(folder)]
     runs += [candidate for row in runs for candidate in row.candidates]
@@ -117,9 +121,13 @@ def made(folder):
     files |= {f"results/base/{row.run.base_model}/manifest.json" for row in runs}
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
     for row in runs:
-        at, names = answers(folder), [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
-        each = ("samples/{run}/{b}/manifest.json", "grades/{run}/{b}/manifest.json", "grades/{run}/{b}/audit.json")
-        files.update(expand([at + pattern for pattern in each], run=row.run.run, b=names))
+        names = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
+        for job in (
+            ["samples/{run}/{b}/manifest.json"],
+            [f"grades/{{run}}/{{b}}/{file}.json" for file in ("manifest", "audit")],
+        ):
+            first, *others = expand([answers(folder) + pattern for pattern in job], run=row.run.run, b=names)
+            files.update([first, *(other for other in others if os.path.exists(first) and not os.path.exists(other))])
     files.update(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
     files.update(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
     files.update(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
@@ -281,8 +289,6 @@ def grades_of_candidates(wildcards):
 DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields} - {"backend", "dtype"}
 CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
 CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
-SAMPLES = ("samples.jsonl", "manifest.json")
-GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
 
 
 def evaluated_on(wildcards):
@@ -373,12 +379,10 @@ def statistics(wildcards):
 
 def parameters_of_comparisons(wildcards):
     """The parameters that the manifest of a comparison has."""
-    from evals.scores.comparison import Settings  # here: with it come pandas and scipy, which a job may not need
-
-    settings = Settings.of(**statistics(wildcards))
-    names = ("seed", "bootstrap_resamples", "permutations", "reference_method", "confidence")
-    parameters = {name: getattr(settings, name) for name in names}
-    parameters |= {} if settings.fall == FALL else {"fall": settings.fall.to_json()}
+    asked, of = statistics(wildcards), CONFIG.statistics
+    parameters = {"seed": of.seed, "bootstrap_resamples": of.resamples, "permutations": of.permutations}
+    parameters |= {key: asked[key] for key in ("reference_method", "confidence")}
+    parameters |= {} if of.fall == FALL else {"fall": of.fall.to_json()}
     return {f"results/{wildcards.folder}comparisons.manifest.json": parameters}
 
 
