@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from evals.statistics.difference import Difference, estimate_difference
+from evals.statistics.difference import Arm, Difference, estimate_difference
 from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 
 TRUTH = np.array([0.50, 0.51, 0.46, 0.50, 0.40, 0.49, 0.43])
@@ -36,8 +36,8 @@ def accuracies(generator: np.random.Generator, truth: np.ndarray, seeds: int, pr
 
 def differences(methods: list[np.ndarray]) -> list[Difference]:
     """The differences of all pairs of methods."""
-    samples = [SAMPLES], [SAMPLES]
-    return [estimate_difference([methods[a]], [methods[b]], samples=samples) for a, b in PAIRS]
+    arms = [Arm([method], [SAMPLES]) for method in methods]
+    return [estimate_difference(arms[a], arms[b]) for a, b in PAIRS]
 
 
 def share(hits: list[bool]) -> dict[str, float]:

@@ -22,10 +22,11 @@ from evals.core.records import ALL_BENCHMARKS, Way
 from evals.scores import comparison
 from evals.scores.designs import best_rates
 from evals.scores.looks import judge
-from evals.statistics.difference import Difference, estimate_difference
+from evals.statistics.difference import Arm, Difference, estimate_difference
 from evals.statistics.resampling import choice_variance
 from evals.statistics.robust import falls_p_value, fell_in_training
 from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
+from evals.statistics.suite import Suite
 
 LOOKS, AT_MOST, MARGIN, STEPS, VALIDATED = (4, 6, 8, 11, 16), 16, 0.02, 24, 3
 AT_ONCE = 50  # studies in memory
@@ -177,7 +178,8 @@ def compared(
             order = np.argsort(fell[members, :seeds], axis=1, kind="stable")[:, :count]
             arms.append([values[members[:, None], order]])
             bases.append((order[0] % case.bases).tolist() if case.bases > 1 else None)
-        every = estimate_difference(*arms, samples=samples, clusters=[labels], bases=(bases[0], bases[1]))
+        one, other = map(Arm, arms, samples, bases)
+        every = estimate_difference(one, other, Suite(clusters=[labels]))
         names = ("estimate", "problem_variance", "problem_freedom", "seed_variance", "seed_freedom")
         parts = [np.broadcast_to(getattr(every, name), len(members)) for name in names]
         variances = [(np.broadcast_to(variance, len(members)), freedom) for variance, freedom in every.arms]
@@ -389,7 +391,7 @@ def rates(seeds: int, better: float, studies: int) -> Row:
             of_choices += choice_variance(validated, answers.mean(axis=(1, 2)), generator)
             arms.append([answers[chosen, np.arange(seeds)]])
             chosen_truths.append(float(truth[chosen].mean()))
-        plain = estimate_difference(*arms, samples=([8], [8]))
+        plain = estimate_difference(*(Arm(values, [8]) for values in arms))
         low, high = interval(plain, 0.05)
         covers_without += low <= 0.0 <= high
         covers_chosen += low <= chosen_truths[0] - chosen_truths[1] <= high

@@ -29,7 +29,7 @@ from evals.core.sampling import SamplingParameters
 from evals.generation import arithmetic
 from evals.problems.arithmetic import write_problems
 from evals.statistics.accuracy import pass_at_k
-from evals.statistics.difference import estimate_combination
+from evals.statistics.difference import Arm, estimate_combination
 from rlvr.base_model.corpus import write_corpus
 from rlvr.study.study import TRAIN, VALIDATION, Study
 
@@ -235,7 +235,7 @@ def _difference(of_benchmarks: Sequence[Sequence[tuple[int, np.ndarray]]], bases
         units = sorted({base for base, _ in of_seeds})
         by_base = [np.mean([of for base, of in of_seeds if base == unit], axis=0) for unit in units]
         values.append(np.stack(by_base if bases > 1 else [of for _, of in of_seeds]))
-    estimate = estimate_combination([values], [1.0])
+    estimate = estimate_combination([Arm(values)], [1.0])
     ends = [None if np.isnan(end) else float(end) for end in estimate.interval()]
     return [None if value is None else round(100 * value, 1) for value in (float(estimate.estimate), *ends)]
 

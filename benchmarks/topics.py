@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from evals.statistics.clusters import Clusters
-from evals.statistics.difference import estimate_difference
+from evals.statistics.difference import Arm, estimate_difference
 from evals.statistics.sequential import nominal_levels
+from evals.statistics.suite import Clusters, Suite
 
 LOOKS, METHODS, MARGIN, SAMPLES = (4, 6, 8, 11, 16), 9, 0.02, 8
 LEVEL, PROBLEM_SD, SEED_SD = 0.05, 1.4, 0.1
@@ -39,9 +39,8 @@ def decided(accuracies: np.ndarray, clusters: Clusters) -> list[tuple[str, bool]
     for method in accuracies[1:]:
         verdict, low, high = "not decided", 0.0, 0.0
         for seeds, level in zip(LOOKS, levels, strict=True):
-            samples = ([SAMPLES], [SAMPLES])
-            one, other = [method[:seeds]], [accuracies[0, :seeds]]
-            compared = estimate_difference(one, other, samples=samples, clusters=[clusters])
+            one, other = (Arm([values[:seeds]], [SAMPLES]) for values in (method, accuracies[0]))
+            compared = estimate_difference(one, other, Suite(clusters=[clusters]))
             low, high = (float(end) for end in compared.interval(1.0 - level))
             if low > 0.0 or high < 0.0:
                 verdict = "better" if low > 0.0 else "worse"

@@ -5,13 +5,14 @@
 A point is a kind of end (:data:`KINDS`, all of them before one is repeated) and a moment: while Snakemake plans, or a
 random time after a random one of the next jobs has started. The study is then started again, by the ordinary command;
 once it is complete, a new one begins. What was finished before a point may not be made again, and what is complete has
-to verify.
+to verify, with the root hash of the undisturbed one.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import random
@@ -245,7 +246,10 @@ def measure(
     chance = random.Random(seed)
     reference = Study(directory / "undisturbed", config, cores, targets)
     reference.finish()
-    expected = reference.outcome()
+    expected, said = reference.outcome(), io.StringIO()
+    with contextlib.redirect_stdout(said):
+        verify(reference.results, as_json=True)
+    root_hash = json.loads(said.getvalue())["root_hash"]
     done, differing, made_again, kinds, completed = list[Point](), list[str](), list[str](), list[str](), 0
 
     finished = dict[Path, int]()
@@ -258,7 +262,7 @@ def measure(
         differing.extend(f"{study.directory.name}/{name}" for name in names if expected.get(name) != hashes.get(name))
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                verify(study.results)
+                verify(study.results, root_hash)
         except UserError as error:
             differing.append(str(error))
         shutil.rmtree(study.directory)

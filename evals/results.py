@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,8 @@ from evals.core.comparisons import FALL, Comparison, Comparisons, Contrast, Cont
 from evals.core.errors import InvalidInput, UserError, counted
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
 from evals.statistics.accuracy import FloatArray, pass_at_k
-from evals.statistics.average import Average, estimate_average
-from evals.statistics.clusters import Clusters, joined, label
-from evals.statistics.weighting import weighting_text, weights_of
+from evals.statistics.difference import Arm, Average, estimate_average
+from evals.statistics.suite import Clusters, Suite, label, weighting_text, weights_of
 
 _OF_COMPARISONS = (
     "reference_method", "confidence", "controls", "weighting", "looks", "margin", "level", "all_decided", "fall",
@@ -83,11 +81,14 @@ class Results:
         return next((run.title for run in self.runs if run.method == self.reference_method), self.reference_method)
 
     @cached_property
+    def problems(self) -> dict[str, int]:
+        """The number of problems of each benchmark."""
+        return {name: len(self.scores[self.runs[0].run, name].correct_counts) for name in self.benchmarks}
+
+    @cached_property
     def weights(self) -> list[float]:
         """The weights of the benchmarks in every mean over them; they need not add up to 1."""
-        run = self.runs[0].run
-        sizes = {name: len(self.scores[run, name].correct_counts) for name in self.benchmarks}
-        return weights_of(self.weighting, sizes)
+        return weights_of(self.weighting, self.problems)
 
     @property
     def mean_text(self) -> str:
@@ -149,12 +150,11 @@ class Results:
         self,
         condition: Condition,
         names: Sequence[str],
-        by_problem: bool = False,
         of_problem: Callable[[Score], FloatArray] | None = None,
         weights: Sequence[float] | None = None,
         is_fixed: bool | None = None,
     ) -> Average:
-        """The average over some benchmarks, beside a published number; ``by_problem`` gives every problem one weight.
+        """The average over some benchmarks, beside a published number.
 
         ``of_problem`` gives each problem's value [N], in fractions of one, in place of its share of correct samples.
         Without ``is_fixed`` the interval of one seed is that of this very policy, as a paper's number is: it knows of
@@ -165,13 +165,9 @@ class Results:
         scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
         rates = [np.array(counts) / samples for counts, samples in zip(scores, k, strict=True)]
         clusters = [self.clusters.get(name) for name in names]
-        if by_problem:
-            sizes = [of_benchmark.shape[1] for of_benchmark in rates]
-            rates, clusters, k = [np.concatenate(rates, axis=1)], [joined(clusters, sizes)], k[:1]
         is_fixed = condition.method == BASE or len(condition.runs) == 1 if is_fixed is None else is_fixed
-        options: dict[str, Any] = {"is_fixed": is_fixed, "confidence": self.confidence, "weights": weights}
         bases = [run.base for run in condition.runs if run.base is not None]
-        return estimate_average(rates, k, clusters=clusters, bases=bases or None, **options)
+        return estimate_average(Arm(rates, k, bases or None, is_fixed), Suite(weights, clusters), self.confidence)
 
     def rates(self, runs: Sequence[Run]) -> list[FloatArray]:
         """The shares of correct samples [S, N] of runs on each benchmark."""

@@ -1,10 +1,20 @@
 """What holds for all tests."""
 
+import os
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:
+    from tests.slurm_cluster import SlurmCluster
+
+# Processes that tests start find our modules compiled, whatever the machine's variables say.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # No test is timed, a machine under load must not fail one; and each draws the same every time. `make fuzz` draws anew.
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
@@ -32,6 +42,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileS
     """How pytest-xdist shares tests out: in the order below, where it would begin with the files of most tests."""
     config.option.loadscopereorder = False
     return _WorkflowTogether(config, log)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator["SlurmCluster"]:
+    """A real Slurm of two nodes, for the tests of a file."""
+    from tests.slurm_cluster import reason_for_none, slurm_cluster  # here: not every environment has what it needs
+
+    if (reason := reason_for_none()) is not None:
+        pytest.skip(reason)
+    with slurm_cluster() as cluster:
+        yield cluster
 
 
 def pytest_runtest_setup() -> None:

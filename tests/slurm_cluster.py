@@ -2,7 +2,7 @@
 
 A node has a name, an address, processes and shared memory of its own (namespaces of Linux), and shares the file system
 with the others, so that software cannot tell it from a machine, and killing it is a power cut. It takes root, and
-Debian's packages: ``apt-get install slurmctld slurmd slurm-client munge``.
+Debian's packages: ``apt-get install slurmctld slurmd slurm-client munge iproute2``; no systemd, and no cgroups.
 """
 
 import contextlib
@@ -26,29 +26,29 @@ import yaml
 
 from rlvr.study.study_file import read_study_file
 
-PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "unshare", "nsenter")
 NODES = ("node1", "node2")
-TRAINING, STEPS = "rule_train_wildcards_tiny-dapo-s1", 60
+STEPS = 60
 PATIENCE_SECONDS = 1200
+"""Of one thing that is waited for, which no machine is too slow for; what ends before ends the wait at once."""
 REPOSITORY = Path(__file__).resolve().parents[1]
+_PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip")
+_NODE = ["unshare", "--uts", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]
 _NETWORKS = range(1, 250)
 _FIRST_PORT = 16800  # of a controller; those of the nodes are in networks of their own
 _GPUS = 8
-_PATIENCE_SECONDS = 300
 
+# No limit of Slurm's own ends a job that a slow machine only delays: a node is down when it is said to be.
 _CONFIGURATION = """\
 ClusterName=rehearsal
 SlurmctldHost={host}({controller})
 SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
-AuthInfo=socket={place}/munge.socket,cred_expire=5
+AuthInfo=socket={place}/munge.socket
 StateSaveLocation={place}/state
 SlurmdSpoolDir={place}/spool.%n
 SlurmctldPidFile={place}/slurmctld.pid
 SlurmdPidFile={place}/slurmd.%n.pid
-SlurmctldLogFile={place}/slurmctld.log
-SlurmdLogFile={place}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
@@ -59,23 +59,41 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=2
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=2
 JobAcctGatherParams=OverMemoryKill
-SlurmdTimeout=10
+SlurmdTimeout=0
+MessageTimeout=100
+BatchStartTimeout={patience}
+UnkillableStepTimeout={patience}
+MinJobAge={patience}
 ReturnToService=2
 GresTypes=gpu
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
+_LAUNCH = """\
+# `python -m rlvr.study.launch`, whose executor asks Slurm every second: by itself it asks less and less often.
+import sys
+from snakemake_executor_plugin_slurm import Executor
+from rlvr.study.launch import main
+Executor.next_seconds_between_status_checks = property(lambda executor: 1.0, lambda executor, seconds: None)
+main(sys.argv[1:])
+"""
+
 
 def reason_for_none() -> str | None:
-    """Why Slurm cannot run here; None if it can."""
-    lacking = [program for program in PROGRAMS if shutil.which(program) is None]
+    """Why Slurm cannot run here, in one line; None if it can."""
+    lacking = [program for program in _PROGRAMS if shutil.which(program) is None]
     if lacking:
-        return f"{', '.join(lacking)}: not installed (apt-get install slurmctld slurmd slurm-client munge)"
-    trial = ["unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--mount-proc", "true"]
-    if os.geteuid() != 0 or subprocess.run(trial, capture_output=True, check=False).returncode != 0:
-        return "Slurm's nodes are namespaces, which take root"
-    return None
+        return f"{', '.join(lacking)}: not installed (apt-get install slurmctld slurmd slurm-client munge iproute2)"
+    name = f"rlvr-{os.getpid()}"
+    network = (
+        f"ip link add {name} type bridge && ip link delete {name} && ip netns add {name} && ip netns delete {name}"
+    )
+    node = "hostname node && mount -t tmpfs tmpfs /dev/shm && ip link add eth0 type veth peer name eth1"
+    trial = f"{network} && {' '.join(_NODE)} --net sh -c '{node}'"
+    tried = subprocess.run(["sh", "-c", trial], capture_output=True, text=True, check=False)
+    said = ["", *tried.stderr.strip().splitlines()][-1]
+    return f"nodes and networks of a Slurm cannot be made here: {said}" if tried.returncode != 0 else None
 
 
 def processes_in(place: Path) -> list[psutil.Process]:
@@ -95,7 +113,7 @@ class SlurmCluster:
     Attributes:
         place: its directory.
         number: of its network, which no other cluster of this machine has.
-        machines: the processes whose end is the end of a node.
+        machines: the processes whose end is the end of a node, of the controller or of munge's daemon.
     """
 
     place: Path
@@ -128,11 +146,13 @@ class SlurmCluster:
 
     def ask(self, *words: str) -> str:
         """The answer of one of Slurm's commands."""
-        answer = subprocess.run(
-            words, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
-        )
+        answer = self._run(*words)
         assert answer.returncode == 0, f"{words}: {answer.stderr}"
         return answer.stdout
+
+    def _run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        variables = {**os.environ, **self.environment}
+        return subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
 
     def jobs(self, states: str = "PENDING,RUNNING,COMPLETING") -> dict[str, tuple[int, str]]:
         """Jobs in these states, by their numbers: how often each was started again, and what it is for."""
@@ -144,10 +164,58 @@ class SlurmCluster:
         """The node that runs a job, once there is one."""
         return self.ask("squeue", "--noheader", "--format=%N", f"--jobs={job}").strip()
 
+    def wait(
+        self, condition: Callable[[], object], told: Callable[[], str], goes_on: Callable[[], object] = lambda: True
+    ) -> None:
+        """Until ``condition`` holds, as long as the cluster is up and what it comes from ``goes_on``."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert (goes_on() and time.monotonic() < deadline) or condition(), told()
+            for name, machine in self.machines.items():
+                assert machine.poll() is None, f"{name}: {(self.place / f'{name}.output').read_text()[-2000:]}"
+            time.sleep(0.2)
+
+    def begin_what_waits(self) -> None:
+        """Let jobs that Slurm has taken back begin now; by itself it waits for two minutes."""
+        for line in self.ask("squeue", "--noheader", "--states=PENDING", "--format=%i %r").splitlines():
+            job, reason = line.split(maxsplit=1)
+            if reason == "BeginTime":
+                self._run("scontrol", "update", f"JobId={job}", "StartTime=now")
+
+    def wait_until_idle(self, told: Callable[[], str] = str) -> None:
+        """Until no job is left."""
+        self.wait(lambda: not self.jobs(), told)
+
+    def wait_for_nodes(self) -> None:
+        """Until jobs can be given to all nodes."""
+
+        def states() -> str:
+            return self._run(
+                "sinfo", "--noheader", "--Node", "--format=%t"
+            ).stdout  # nothing before the controller is up
+
+        self.wait(lambda: states() and not set(states().split()) - {"idle", "mix", "alloc"}, states)
+
+    def start(self, name: str, *words: str) -> None:
+        """Start a process of the cluster, which does not outlive this one however it ends."""
+        with (self.place / f"{name}.output").open("ab") as output:
+            self.machines[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *words],
+                env={**os.environ, **self.environment},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def stop(self, name: str) -> None:
+        """End everything on a machine of the cluster at once."""
+        machine = self.machines.pop(name)
+        machine.send_signal(signal.SIGKILL)
+        machine.wait()
+
     def switch_on(self, node: str) -> None:
         """Start a node, or start it again after a power cut."""
-        spool = self.place / f"spool.{node}"
-        spool.mkdir(exist_ok=True)
+        (self.place / f"spool.{node}").mkdir(exist_ok=True)
         lines = [
             f"hostname {node}",
             f"mount --bind {self.place} /etc/slurm",  # where jobs look, which keep no variables of Slurm's
@@ -156,25 +224,13 @@ class SlurmCluster:
             "mkdir -p /tmp/ray && mount -t tmpfs tmpfs /tmp/ray",
             "slurmd -D & wait",  # not exec: process 1 of the node has to collect orphans
         ]
-        own = ["nsenter", f"--net=/run/netns/{self.namespace(node)}", "unshare", "--uts", "--pid", "--mount"]
-        own += ["--fork", "--mount-proc", "--kill-child"]
-        with (self.place / f"{node}.output").open("ab") as output:
-            self.machines[node] = subprocess.Popen(
-                [*own, "sh", "-ec", "\n".join(lines)], stdout=output, stderr=output, start_new_session=True
-            )
+        network = f"--net=/run/netns/{self.namespace(node)}"
+        self.start(node, "nsenter", network, *_NODE, "sh", "-ec", "\n".join(lines))
 
     def cut_power(self, node: str) -> None:
-        """End everything on a node at once."""
-        machine = self.machines.pop(node)
-        machine.send_signal(signal.SIGKILL)
-        machine.wait()
-
-    def wait_for_nodes(self) -> None:
-        """Until jobs can be given to all nodes."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while set(self.ask("sinfo", "--noheader", "--Node", "--format=%t").split()) - {"idle", "mix", "alloc"}:
-            assert time.monotonic() < deadline, self.ask("sinfo", "--list-reasons")
-            time.sleep(0.5)
+        """End everything on a node, and tell Slurm, which would notice it by itself after a while."""
+        self.stop(node)
+        self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power")
 
 
 class StudyOnSlurm:
@@ -183,15 +239,15 @@ class StudyOnSlurm:
     Programs in ``bin`` of the directory are found by its jobs.
     """
 
-    def __init__(self, config: str, directory: Path, slurm: SlurmCluster, steps: int = STEPS, **execution: Any) -> None:
+    def __init__(self, config: str, directory: Path, slurm: SlurmCluster, seed: int = 1, **execution: Any) -> None:
         study = read_study_file(REPOSITORY / "config" / config)
-        study |= {"seeds": [1], "benchmarks": ["chain_3"], "methods": {"dapo": {}}}
+        study |= {"seeds": [seed], "benchmarks": ["chain_3"], "methods": {"dapo": {}}}
         study["models"]["tiny"]["training"]["steps"] = 10
-        study["training"]["steps"] = steps
+        study["training"]["steps"] = STEPS
         study["execution"] |= {"checkpoint_interval": 1, **execution}
-        self.config = directory / "slurm.yaml"
+        self.config, self.name = directory / "slurm.yaml", f"tiny-dapo-s{seed}"
         self.config.write_text(yaml.safe_dump(study))
-        self.run = directory / "results/runs/tiny-dapo-s1"
+        self.run = directory / "results/runs" / self.name
         self.started: list[subprocess.Popen[bytes]] = []
         self._directory, self._slurm = directory, slurm
 
@@ -202,12 +258,12 @@ class StudyOnSlurm:
             targets: by themselves the runs.
             memory: what rules ask for instead, in megabytes; ``attempt`` is the number of the attempt.
         """
-        asked = ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "2"]
+        asked = ["--slurm-status-command", "squeue"]
         asked += [word for rule, mb in memory.items() for word in ("--set-resources", f"{rule}:mem_mb={mb}")]
         words = ["--directory", str(self._directory), "--configfile", str(self.config), "--profile", "profiles/slurm"]
         with open(self._directory / "output.log", "ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rlvr.study.launch", "--", *(targets or ["runs"]), *words, *asked],
+                [sys.executable, "-c", _LAUNCH, *(targets or ["runs"]), *words, *asked],
                 cwd=REPOSITORY,
                 env={**os.environ, **self._slurm.environment, "PATH": f"{os.environ['PATH']}:{self._directory}/bin"},
                 stdout=output,
@@ -238,17 +294,25 @@ class StudyOnSlurm:
 
     def wait(self, condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
         """Until ``condition`` holds, while Snakemake runs."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not condition():
-            assert process.poll() is None and time.monotonic() < deadline, self.output()
-            time.sleep(0.1)
+
+        def holds() -> object:
+            self._slurm.begin_what_waits()
+            return condition()
+
+        self._slurm.wait(holds, self.output, lambda: process.poll() is None)
+
+    def wait_for_end(self, process: subprocess.Popen[bytes]) -> int:
+        """The status of Snakemake, once it has ended."""
+        self.wait(lambda: process.poll() is not None, process)
+        return process.wait()
 
     def wait_for_training(self, process: subprocess.Popen[bytes], restarts: int = 0) -> tuple[str, str]:
         """Slurm's number of the training that has done a step after so many restarts, and its node."""
-        self.wait(lambda: (restarts, TRAINING) in self._slurm.jobs("RUNNING").values(), process)
+        training = f"rule_train_wildcards_{self.name}"
+        self.wait(lambda: (restarts, training) in self._slurm.jobs("RUNNING").values(), process)
         done = self.steps()
         self.wait(lambda: self.steps() > done, process)
-        (job,) = (job for job, (_, comment) in self._slurm.jobs("RUNNING").items() if comment == TRAINING)
+        (job,) = (job for job, (_, comment) in self._slurm.jobs("RUNNING").items() if comment == training)
         return job, self._slurm.node_of(job)
 
 
@@ -260,33 +324,21 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
     """
     place = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     cluster = SlurmCluster(place, _free_network())
-    munged, controller = None, None
     try:
         _write_files(cluster)
         Path("/etc/slurm").mkdir(exist_ok=True)
         _connect(cluster)
-        munged = subprocess.Popen(
-            ["munged", "--foreground", "--force", f"--key-file={place}/munge.key", f"--socket={place}/munge.socket"]
-            + [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]
-        )
-        while not (place / "munge.socket").exists():
-            assert munged.poll() is None
-            time.sleep(0.05)
-        with (place / "slurmctld.output").open("wb") as output:
-            controller = subprocess.Popen(
-                ["slurmctld", "-D"], env={**os.environ, **cluster.environment}, stdout=output, stderr=output
-            )
+        files = [f"--{name}-file={place}/munge.{name}" for name in ("key", "pid", "log", "seed")]
+        cluster.start("munged", "munged", "--foreground", "--force", f"--socket={place}/munge.socket", *files)
+        cluster.wait((place / "munge.socket").exists, str)
+        cluster.start("slurmctld", "slurmctld", "-D")
         for node in NODES:
             cluster.switch_on(node)
         cluster.wait_for_nodes()
         yield cluster
     finally:
-        for node in list(cluster.machines):
-            cluster.cut_power(node)
-        for process in (controller, munged):
-            if process is not None:
-                process.terminate()
-                process.wait()
+        for name in reversed(list(cluster.machines)):
+            cluster.stop(name)
         names = [f"ip netns delete {cluster.namespace(node)}" for node in NODES]
         for words in (*names, f"ip link delete {cluster.bridge}"):
             subprocess.run(words.split(), capture_output=True, check=False)
@@ -313,10 +365,10 @@ def _write_files(cluster: SlurmCluster) -> None:
         f"NodeName={node} NodeAddr={address} CPUs=64 RealMemory=1000000 Gres=gpu:{_GPUS}"
         for node, address in cluster.addresses.items()
     )
-    configuration = _CONFIGURATION.format(
-        host=host, controller=cluster.controller, port=_FIRST_PORT + cluster.number, place=place, nodes=nodes
-    )
+    values = {"host": host, "controller": cluster.controller, "port": _FIRST_PORT + cluster.number, "place": place}
+    configuration = _CONFIGURATION.format(**values, nodes=nodes, patience=PATIENCE_SECONDS)
     (place / "slurm.conf").write_text(configuration, encoding="utf-8")
+    (place / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n", encoding="utf-8")  # named, it looks for none
     for number in range(_GPUS):
         (place / f"gpu{number}").touch()
     (place / "gres.conf").write_text(f"Name=gpu File={place}/gpu[0-{_GPUS - 1}]\n", encoding="utf-8")

@@ -6,23 +6,20 @@ The audit of a benchmark says what could not be judged, and where a second grade
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import compress, islice
 from pathlib import Path
-from typing import Any
 
 from evals.audit import VERSION, second_grader
 from evals.audit.second_grader import judge_choice, judge_text
-from evals.core.audits import Audit, BenchmarkAudit, Disagreement, GraderName, SecondOpinion
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import sha256_bytes, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows, scan_rows
-from evals.core.records import Grade, Sample
-from evals.grading.grade_file import grade_file, read_golds
+from evals.core.records import Audit, BenchmarkAudit, Disagreement, Grade, GraderName, Sample, SecondOpinion
+from evals.grading.grade_file import GradedSamples, grade_file, read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT, GradingPool
 from evals.grading.verdict import CODE, VERIFIER, Kind, Reason
 from evals.grading.workers import Judge, WorkerProcesses
@@ -77,20 +74,6 @@ _PLAIN_ANSWER = re.compile(r"-?\d[\d,.]*|\(?[A-Za-z]\)?")  # a number or a lette
 _OTHER_FAILURES = (Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD, Reason.VERIFIER_FAILED, Reason.UNANSWERED)
 
 
-@dataclass(frozen=True)
-class GradedSamples:
-    """The samples and grades of one run on one benchmark, in one order.
-
-    ``samples`` reads them anew at each call, one in memory at a time.
-    """
-
-    run: str
-    benchmark: str
-    kind: str  # one of Kind, code or verifier
-    samples: Callable[[], Iterator[Sample]]
-    grades: Sequence[Grade]
-
-
 class SecondGrader(ExitStack[None]):
     """Asks math-verify, in processes that can be killed, about each different pair of text and gold once."""
 
@@ -125,8 +108,8 @@ def write_audit(
     Raises:
         UserError: an input is missing, changed or malformed, or the output cannot be written.
     """
-    graded = _read_graded_samples(samples, grades)
-    audit = audit_run(graded, read_golds(problems), second, share)
+    graded = _read_graded_samples(samples, grades, problems)
+    audit = audit_run(graded, second, share)
     grader = GraderName(name=second_grader.NAME, version=second_grader.VERSION)
     content = BenchmarkAudit(
         benchmark=graded.benchmark,
@@ -140,7 +123,7 @@ def write_audit(
     write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, {"samples": audit.samples})
 
 
-def _read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
+def _read_graded_samples(samples: Path, grades: Path, problems: Path) -> GradedSamples:
     """Read both directories of one run; UserError if the grades are not of these samples, or not as written."""
     digest = verify_outputs(samples / "manifest.json", "samples").outputs.get("samples.jsonl")
     judged = verify_outputs(grades / "manifest.json", "grades")
@@ -157,17 +140,17 @@ def _read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
         raise InvalidInput(str(grades / "manifest.json"), "", f"kind is {kind!r}", ", ".join(accepted))
     directory = grades.absolute()
     read = partial(scan_rows, samples_file, Sample)
-    return GradedSamples(directory.parent.name, directory.name, kind, read, verdicts)
+    return GradedSamples(directory.parent.name, directory.name, kind, read, verdicts, read_golds(problems))
 
 
-def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader, share: float = 1.0) -> Audit:
+def audit_run(graded: GradedSamples, second: SecondGrader, share: float = 1.0) -> Audit:
     """Audit one run: failures are counted from its grades, and the second grader is asked about its texts.
 
     Of the texts that are easy to grade (:func:`_is_easy`) it is asked about a ``share``, which hashes of text and right
     answer draw: the same ones in every repetition. It is not asked about texts that were withheld, nor about
     programs and what a verifier graded. UserError if a sample is of an unknown problem.
     """
-    if unknown := [row.problem_id for row in graded.grades if row.problem_id not in golds]:
+    if unknown := [row.problem_id for row in graded.grades if row.problem_id not in graded.golds]:
         raise UserError(f"{graded.run} on {graded.benchmark}: problem {unknown[0]} is not among the problems")
     no_second_because, opinion = None, None
     if any(row.text_sha256 is not None for row in graded.samples()):
@@ -177,7 +160,7 @@ def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGra
     else:
         opinions, asked, rows = list[Reason](), list[Grade](), zip(graded.samples(), graded.grades, strict=True)
         while batch := list(islice(rows, _TEXTS_AT_A_TIME)):
-            pairs = [(sample.text, golds[sample.problem_id]) for sample, _ in batch]
+            pairs = [(sample.text, graded.golds[sample.problem_id]) for sample, _ in batch]
             places = [int(_digest(pair)[:8], 16) / 2**32 for pair in pairs]  # in [0, 1), the same ones each time
             drawn = [not _is_easy(row) or place < share for place, (_, row) in zip(places, batch, strict=True)]
             opinions += second.opinions(Kind(graded.kind), list(compress(pairs, drawn)))

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from evals.core.numbers import ShareOrZero
 from evals.core.record import ExtensibleRecord, Record, absent, setting
-from evals.core.records import Interval, Weighting
+from evals.core.records import Estimate, Interval, Weighting
 
 
 class Claim(StrEnum):
@@ -93,6 +93,10 @@ class Comparison(ExtensibleRecord):
     bases: int | None = absent()  # base models that runs of both started from; None of a single one
     interval_over_bases: Interval | None = absent()  # if these are a sample of all that there could be
     variance_shares: dict[str, float] | None = absent()  # of problems, samples, seeds and base models
+
+    @property
+    def estimate(self) -> Estimate:
+        return self.difference, self.confidence_interval
 
     @property
     def words(self) -> str:

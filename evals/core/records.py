@@ -1,4 +1,4 @@
-"""The records of results: runs, problems, samples, grades, scores, comparisons (docs/architecture.md)."""
+"""The records of results: runs, problems, samples, grades, scores, audits (docs/architecture.md)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ ALL_BENCHMARKS = "all"  # the benchmark's name of a mean over benchmarks
 MATCH = "match"  # the reason of a grade that is correct
 
 Interval = tuple[float, float]
+Estimate = tuple[float, Interval | None]  # a value and its interval; None where none is to be trusted
 Weighting = Literal["benchmarks", "problems"] | dict[str, Positive]
 """The weights of benchmarks in a mean over them: all alike, as their numbers of problems, or own ones."""
 FinishReason = Literal["stop", "length", "unanswered"]
@@ -248,3 +249,55 @@ class Chosen(Record):
     samples_per_problem: int = Field(ge=1)
     step: int = Field(ge=1)  # after which the chosen policy was
     averages: dict[str, float] = Field(min_length=1)  # step of every policy -> its avg@k, which decided
+
+
+class Disagreement(Record):
+    """A sample on which the second grader disagrees, with the reasons of both."""
+
+    problem_id: str | int
+    sample: int
+    ours: str
+    second: str
+
+
+class SecondOpinion(ExtensibleRecord):
+    """The verdicts of the second grader on the samples of a run."""
+
+    # Of samples that are easy to grade the second grader was asked about a drawn share.
+    compared: int  # samples on which both have a verdict
+    failed: int  # on which the second one has none
+    only_ours: int  # which only ours takes as correct; disagreements are the first of both
+    only_second: int
+    disagreements: tuple[Disagreement, ...] = ()
+    share: float = 1.0
+
+
+class Audit(ExtensibleRecord):
+    """The reliability of a run's grades on a benchmark, in samples."""
+
+    run: str
+    samples: int
+    correct: int
+    truncated: int | None  # None where the samples do not say how they ended
+    no_answer: int
+    timeouts: int
+    unparsable: int
+    other_failures: int  # of grading: memory, a killed process, an unreadable gold, a verifier that raised, no response
+    no_second_because: str | None  # withheld texts, code or verifier, where the second grader is not asked; or None
+    second: SecondOpinion | None
+
+
+class GraderName(Record):
+    """The name and version of a grader."""
+
+    name: str
+    version: str
+
+
+class BenchmarkAudit(ExtensibleRecord):
+    """The audit of a policy on one benchmark, the content of ``grades/{policy}/{benchmark}/audit.json``."""
+
+    benchmark: str
+    extraction: OtherExtraction = None
+    second_grader: GraderName
+    audit: Audit

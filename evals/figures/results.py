@@ -17,7 +17,7 @@ from evals.figures.fitting import legend_below
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.results import Results
 from evals.statistics.robust import percentile_interval, performance_profile, stratified_bootstrap
-from evals.statistics.weighting import weighting_text
+from evals.statistics.suite import weighting_text
 from evals.tables.pass_at_k import curves
 from evals.tables.robust import bootstrap_draws, score_matrix
 
@@ -77,11 +77,10 @@ def draw_scores(results: Results, mean_only: bool = False) -> Figure:
         middle = min(max((low + high) / 2, _NARROWEST / 2 - 1), 101 - _NARROWEST / 2)
         panels[0].set_xlim(middle - _NARROWEST / 2, middle + _NARROWEST / 2)
     k, level = results.k, round(100 * results.confidence)
-    problems = sum(len(results.scores[results.runs[0].run, name].correct_counts) for name in results.benchmarks)
     trained = [len(condition.seeds) for condition in conditions if condition.method != BASE]
     ticks = f", {style.number_of_seeds(trained)} seeds a method (small ticks)" if trained else ""
     style.set_title(figure, f"avg@{k} of every method: {level} % intervals over problems and seeds")
-    words = f"n = {problems} problems in all, {k} samples each{ticks}; grey band: base model"
+    words = f"n = {sum(results.problems.values())} problems in all, {k} samples each{ticks}; grey band: base model"
     figure.supxlabel(f"avg@{k} (%)" if mean_only else f"avg@{k} (%)\n{words}", fontsize=8.5)
     return figure
 

@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,7 +13,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, parse_json, read_jsonl, sha256_file, write_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import ExtensibleRecord, read_rows, scan_rows
-from evals.core.records import Gold, Sample
+from evals.core.records import Gold, Grade, Sample
 from evals.core.run_spec import VERIFIER_FILE
 from evals.grading import CHOICE_VERSION, VERSION
 from evals.grading.code import VERIFIER_VERSION
@@ -26,6 +27,21 @@ Row = dict[str, Any]
 
 _MOST_ERRORS = 20  # different ones that the manifest counts
 _BATCH = 2_000  # cases of standard input between two writes
+
+
+@dataclass(frozen=True)
+class GradedSamples:
+    """The samples and grades of one run on one benchmark, in one order.
+
+    ``samples`` reads them anew at each call, one in memory at a time.
+    """
+
+    run: str
+    benchmark: str
+    kind: str  # one of Kind, code or verifier
+    samples: Callable[[], Iterator[Sample]]
+    grades: Sequence[Grade]
+    golds: Mapping[str | int, str]  # problem -> reference answer
 
 
 def grade_file(

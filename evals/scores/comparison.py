@@ -20,13 +20,21 @@ from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.accuracy import FloatArray, IntArray
-from evals.statistics.clusters import Clusters, cluster_sums, label
-from evals.statistics.difference import Bases, base_masks, estimate_difference, mean_over_seeds
+from evals.statistics.difference import Arm, Bases, estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
 from evals.statistics.robust import falls_p_value, percentile_interval
 from evals.statistics.sequential import Repetitions, StoppingRule
-from evals.statistics.weighting import weighted_mean, weights_of, weights_or_alike
+from evals.statistics.suite import (
+    ALIKE,
+    Clusters,
+    Suite,
+    cluster_sums,
+    label,
+    weighted_mean,
+    weights_of,
+    weights_or_alike,
+)
 
 
 class Pair(NamedTuple):
@@ -131,10 +139,6 @@ class BenchmarkCounts:
         """A method's first ``seeds`` without those that fell; where all fell, all."""
         runs, _ = self.runs(model, method, seeds)
         return [run for run in runs if run not in (self.fallen or ())] or runs
-
-    def arm(self, model: str, method: str) -> tuple[FloatArray, IntArray]:
-        """The values of the runs of a method that did not fall; where all fell, of all."""
-        return self.values(self.held(model, method))
 
     def values(self, runs: Sequence[str]) -> tuple[FloatArray, IntArray]:
         """The fraction of correct samples [S, N] of runs, and the samples of a problem [S]."""
@@ -242,14 +246,17 @@ def compare(
     suites = [(counts.benchmark, [counts], [1.0]) for counts in benchmarks] + [(ALL_BENCHMARKS, [*benchmarks], of_all)]
     rows: dict[Pair, list[dict[str, Any]]] = {pair: [] for pair in pairs}
     for name, members, weights in suites if pairs else ():  # a study of one base model compares nothing
-        clusters = [benchmark.clusters for benchmark in members]
+        suite = Suite(weights, [benchmark.clusters for benchmark in members])
         arms = [_arms(pair, members, settings) for pair in pairs]
-        contributions = np.array([problem_shares(*sides, weights, clusters, bases) for sides, _, bases in arms])
+        contributions = np.array([problem_shares(*sides, suite) for sides in arms])
         generator = _generator(settings.seed, "sign flips", name)
         p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()
         drawn = [draws[benchmark.benchmark] for benchmark in members]
-        for pair, p_value in zip(pairs, p_values, strict=True):
-            rows[pair].append({"benchmark": name, **_compare(pair, members, weights, drawn, p_value, settings, name)})
+        for pair, sides, p_value in zip(pairs, arms, p_values, strict=True):
+            row = {"benchmark": name, **_compare(pair, members, sides, suite, drawn, settings, name)}
+            if row["p_value"] is not None:  # sign flips need no normality, and t knows of the seeds
+                row["p_value"] = max(p_value, row["p_value"])
+            rows[pair].append(row)
     asked = {name: getattr(settings, name) for name in Comparisons.model_fields if hasattr(settings, name)}
     alike = {Pair(row.model, row.method, row.against) for row in contrasts if row.is_absent}
     undecided: dict[str, list[npt.NDArray[np.bool_]]] = {}
@@ -267,47 +274,40 @@ def compare(
     return Comparisons(**asked, comparisons=judged, contrasts=tuple(contrasts))
 
 
-def _arms(
-    pair: Pair, benchmarks: Sequence[BenchmarkCounts], settings: Settings
-) -> tuple[
-    tuple[list[FloatArray], list[FloatArray]], tuple[list[npt.ArrayLike], list[npt.ArrayLike]], tuple[Bases, Bases]
-]:
-    """Look up the accuracies [S, N], samples [S] and base models [S] of a pair's method and of what it meets.
+def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> tuple[Arm, Arm]:
+    """Look up a pair's method and what it meets.
 
-    Accuracies and samples are on each benchmark. The reference method has all of its seeds, also those that were
-    trained after the method's last look. Of several base models those count that both have runs of, where there are
-    any; runs of different models have none in common.
+    The reference method has all of its seeds, also those that were trained after the method's last look. Of several
+    base models those count that both have runs of, where there are any; runs of different models have none in common.
     """
     look, first, known = settings.last_look(pair), benchmarks[0], benchmarks[0].bases
     one = first.held(pair.model, pair.method, look.seeds if look else None)
     other = first.held(pair.against_model or pair.model, pair.against)
-    bases: tuple[Bases, Bases] = (None, None)
-    if pair.against_model is None and all(run in known for run in (*one, *other)):
-        shared = {known[run] for run in one} & {known[run] for run in other}
-        if shared:
-            one, other = ([run for run in runs if known[run] in shared] for runs in (one, other))
-        bases = [known[run] for run in one], [known[run] for run in other]
-    sides = [[benchmark.values(runs) for benchmark in benchmarks] for runs in (one, other)]
-    (ones, of_one), (others, of_other) = (map(list, zip(*side, strict=True)) for side in sides)
-    return (ones, others), (of_one, of_other), bases
+    has_bases = pair.against_model is None and all(run in known for run in (*one, *other))
+    if has_bases and (shared := {known[run] for run in one} & {known[run] for run in other}):
+        one, other = ([run for run in runs if known[run] in shared] for runs in (one, other))
+    arms = []
+    for method, runs in ((pair.method, one), (pair.against, other)):
+        arm = arm_of(benchmarks, runs, [known[run] for run in runs] if has_bases else None)
+        # Seeds of one given policy for each base model are no sample of seeds.
+        is_given = method in settings.given and len(runs) // len(arm.masks) == 1
+        arms.append(replace(arm, is_fixed=settings.claim is Claim.CHECKPOINTS or is_given))
+    return arms[0], arms[1]
 
 
-def problem_shares(
-    treatment: Sequence[FloatArray],
-    control: Sequence[FloatArray],
-    weights: Sequence[float] | None = None,
-    clusters: Sequence[Clusters] | None = None,
-    bases: tuple[Bases, Bases] = (None, None),
-) -> FloatArray:
-    """Each problem's share [..., sum of N] in the difference of the means over benchmarks of accuracies [..., S, N].
+def arm_of(benchmarks: Sequence[BenchmarkCounts], runs: Sequence[str], bases: Bases = None) -> Arm:
+    """The runs of a method on all benchmarks, with the base model of each if there are several."""
+    accuracies, samples = zip(*(counts.values(runs) for counts in benchmarks), strict=True)
+    return Arm(accuracies, samples, bases)
 
-    Of problems in ``clusters`` each cluster's.
-    """
-    relative, known = weights_or_alike(weights, len(treatment)), clusters or [None] * len(treatment)
-    one, other = map(base_masks, bases)
+
+def problem_shares(treatment: Arm, control: Arm, suite: Suite = ALIKE) -> FloatArray:
+    """Each problem's share [..., sum of N] in the difference of the means over benchmarks; of clusters each one's."""
+    relative = weights_or_alike(suite.weights, len(treatment.strata))
+    known = suite.clusters or [None] * len(relative)
     shares = [
-        cluster_sums(weight * (mean_over_seeds(a, one) - mean_over_seeds(b, other)) / a.shape[-1], labels)
-        for weight, a, b, labels in zip(relative, treatment, control, known, strict=True)
+        cluster_sums(weight * (one - other) / one.shape[-1], labels)
+        for weight, one, other, labels in zip(relative, treatment.means, control.means, known, strict=True)
     ]
     return np.concatenate(shares, axis=-1) / sum(relative)
 
@@ -336,37 +336,30 @@ def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
 def _compare(
     pair: Pair,
     benchmarks: Sequence[BenchmarkCounts],
-    weights: Sequence[float],
+    arms: tuple[Arm, Arm],
+    suite: Suite,
     draws: Sequence[IntArray],
-    flip_p_value: float,
     settings: Settings,
     name: str,
 ) -> dict[str, Any]:
-    """One comparison but for its Holm p-value and verdict, which take the other benchmarks or methods to know.
+    """One comparison but for its p-values and verdict, which take the other methods or benchmarks to know.
 
-    The p-value is the larger of the sign-flip one, which needs no normality, and the t one, which knows of the seeds.
     The interval is the hull of the t interval, which knows of the seeds, and the percentile bootstrap, which knows of
     skewness. There is none unless enough problems differ, and differ among themselves, for it to mean anything.
 
     Over all benchmarks of a study that stops, MDE and what a repetition would decide are by its own rule.
     """
-    (treatment, control), samples, bases = _arms(pair, benchmarks, settings)
+    treatment, control = arms
+    seeds = len(treatment.strata[0]), len(control.strata[0])
     look, first = settings.last_look(pair), benchmarks[0]
     confidence = settings.confidence if look is None else 1.0 - look.level_alone  # which holds at every look
-    masks, fixed = [base_masks(labels) for labels in bases], dict[str, Any]()
-    sides = zip(("treatment", "control"), (treatment, control), (pair.method, pair.against), masks, strict=True)
-    for side, arm, method, of_arm in sides:  # seeds of one given policy for each base model are no sample of seeds
-        is_given = method in settings.given and len(arm[0]) // len(of_arm) == 1
-        fixed[f"{side}_is_fixed"] = settings.claim is Claim.CHECKPOINTS or is_given
-    options: dict[str, Any] = {"weights": weights, "bases": bases, **fixed}
-    clusters = [benchmark.clusters for benchmark in benchmarks]
-    difference = estimate_difference(treatment, control, samples=samples, clusters=clusters, **options)
+    difference = estimate_difference(treatment, control, suite)
     if settings.is_first_look:
         difference = difference.with_least_freedom()
     if settings.choices:
         of_choice = settings.choices[pair.method] + settings.choices[pair.against]
-        difference = difference.with_choices(of_choice, 2.0 * (len(treatment[0]) - 1))
-    differing = np.count_nonzero(problem_shares(treatment, control, clusters=clusters, bases=bases))
+        difference = difference.with_choices(of_choice, 2.0 * (seeds[0] - 1))
+    differing = np.count_nonzero(problem_shares(treatment, control, replace(suite, weights=None)))
     runs, fell = first.runs(pair.model, pair.method, look.seeds if look else None)
     against_runs, against_fell = first.runs(pair.against_model or pair.model, pair.against)
     held = fell != len(runs) and against_fell != len(against_runs)  # of what fell as a whole nothing is compared
@@ -376,7 +369,7 @@ def _compare(
     if is_known and is_spread and differing >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *filter(None, pair))
         drawn = [benchmark.k for benchmark in benchmarks] if settings.resample_samples else None
-        replicates = bootstrap_differences(treatment, control, draws, generator, samples=drawn, **options)
+        replicates = bootstrap_differences(treatment, control, draws, generator, suite, drawn)
         if drawn is None and difference.seed_variance > 0.0:  # seeds drawn within problems have their noise thrice
             narrower = min(1.0, float(difference.standard_error / replicates.std()))
             replicates = difference.estimate + narrower * (replicates - difference.estimate)
@@ -387,7 +380,6 @@ def _compare(
     effect = None
     if is_known and is_spread and look and settings.stopping and name == ALL_BENCHMARKS:
         streams = (_generator(settings.seed, "repeated", *names) for names in (pair[:3], (pair.model, pair.against)))
-        seeds = len(treatment[0]), len(control[0])
         repeated = Repetitions.draw(difference, seeds, settings.stopping, *streams)
         more["median_unbiased"] = repeated.median_unbiased(float(difference.estimate))
         more["repeated"] = repeated.end(more["median_unbiased"])[1]
@@ -396,19 +388,19 @@ def _compare(
         effect = float(minimum_detectable_effect(difference, 1.0 - confidence))
     return {
         **pair._asdict(),
-        "method_average": _average(treatment, masks[0], weights),
-        "against_average": _average(control, masks[1], weights),
+        "method_average": _average(treatment, suite),
+        "against_average": _average(control, suite),
         "difference": float(difference.estimate),
         "standard_error": float(difference.standard_error) if is_known else None,
         "confidence_interval": interval,
-        "p_value": max(flip_p_value, float(difference.p_values())) if is_known else None,
+        "p_value": float(difference.p_values()) if is_known else None,
         "minimum_detectable_effect": effect,
         "seeds": len(runs),
         "against_seeds": len(against_runs),
         "fell": fell,
         "against_fell": against_fell,
         **more,
-        "problems": sum(values.shape[1] for values in treatment),
+        "problems": sum(values.shape[1] for values in treatment.strata),
     }
 
 
@@ -418,9 +410,10 @@ def _hull(*intervals: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[float, float
     return float(max(-1.0, np.min(low))), float(min(1.0, np.max(high)))
 
 
-def _average(arm: Sequence[FloatArray], masks: Sequence[Any], weights: Sequence[float]) -> float:
+def _average(arm: Arm, suite: Suite) -> float:
     """A method's mean over benchmarks, in which every base model has the same weight."""
-    return float(weighted_mean([fmean(float(values[mask].mean()) for mask in masks) for values in arm], weights))
+    means = [fmean(float(values[mask].mean()) for mask in arm.masks) for values in arm.strata]
+    return float(weighted_mean(means, weights_or_alike(suite.weights, len(means))))
 
 
 def _judged(

@@ -23,12 +23,11 @@ from evals.core.errors import UserError
 from evals.core.files import read_parquet
 from evals.core.random import stream_seed
 from evals.core.records import ALL_BENCHMARKS, BASE, Way, extraction_note
-from evals.scores.comparison import BenchmarkCounts, Settings, compare, read_counts, with_falls
+from evals.scores.comparison import BenchmarkCounts, Settings, arm_of, compare, read_counts, with_falls
 from evals.scores.contrast import held_out_scores
-from evals.statistics.average import Average, estimate_average
-from evals.statistics.difference import Difference, estimate_combination
+from evals.statistics.difference import Arm, Average, Difference, estimate_average, estimate_combination
 from evals.statistics.resampling import choice_variance
-from evals.statistics.weighting import weighted_mean, weights_of
+from evals.statistics.suite import Suite, weighted_mean, weights_of
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text, difference_text, tested_columns
@@ -98,21 +97,24 @@ class Sheet:
         rows = compare(self.benchmarks, self.settings).comparisons if several else ()
         return {row.method: row for row in rows if row.benchmark == ALL_BENCHMARKS}
 
+    @cached_property
+    def suite(self) -> Suite:
+        return Suite(self.weights, [counts.clusters for counts in self.benchmarks])
+
+    def arm(self, model: str, method: str) -> Arm:
+        """The runs of a method that did not fall; where all fell, all."""
+        return arm_of(self.benchmarks, self.benchmarks[0].held(model, method))
+
     def mean(self, model: str, method: str) -> float:
-        return float(weighted_mean([counts.arm(model, method)[0].mean() for counts in self.benchmarks], self.weights))
+        return float(weighted_mean([values.mean() for values in self.arm(model, method).strata], self.weights))
 
     def average(self, model: str, method: str) -> Average:
-        options: dict[str, Any] = {"weights": self.weights, "clusters": [of.clusters for of in self.benchmarks]}
-        rates, samples = [of.arm(model, method)[0] for of in self.benchmarks], [of.k for of in self.benchmarks]
-        return estimate_average(rates, samples, is_fixed=False, confidence=self.settings.confidence, **options)
+        return estimate_average(self.arm(model, method), self.suite, self.settings.confidence)
 
     def combine(self, arms: Sequence[tuple[str, str]], coefficients: npt.ArrayLike, blocks: bool) -> Difference:
         """Combine the mean scores of methods of models; in ``blocks`` what a seed adds to all of them cancels."""
-        known = [list(zip(*(counts.arm(*arm) for counts in self.benchmarks), strict=True)) for arm in arms]
-        options: dict[str, Any] = {"weights": self.weights, "clusters": [of.clusters for of in self.benchmarks]}
-        options |= {"samples": [samples for _, samples in known], "seeds_are_blocks": blocks}
         factors = np.asarray(coefficients).tolist()
-        return estimate_combination([accuracies for accuracies, _ in known], factors, **options)
+        return estimate_combination([self.arm(*arm) for arm in arms], factors, self.suite, seeds_are_blocks=blocks)
 
     def write(self, out: Path, tables: Sequence[Table], rows: Sequence[Row], read: Iterable[Path] = ()) -> None:
         """Write the tables, each with the note on extraction, and the CSV file, which the figure is drawn from."""

@@ -20,11 +20,12 @@ from evals.core.random import stream_seed
 from evals.core.records import Condition, Interval, Way
 from evals.results import Results
 from evals.scores.designs import Columns, Files, Row, Sheet, across, cells_of, frame, tested
-from evals.statistics.difference import Difference, estimate_difference
+from evals.statistics.difference import Arm, Difference, estimate_difference
 from evals.statistics.factorial import Design
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau, smallest_inversion
 from evals.statistics.resampling import holm
+from evals.statistics.suite import Suite
 from evals.tables import numbers
 from evals.tables.families import means_of
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
@@ -240,7 +241,6 @@ def _order_table(results: Results, models: Sequence[str], methods: Sequence[Mapp
 def _differences(results: Results, methods: Sequence[Condition]) -> list[Difference]:
     """The difference of each two methods on a model, over problems and seeds."""
     samples = [results.samples[name] for name in results.benchmarks]
-    clusters = [results.clusters.get(name) for name in results.benchmarks]
-    arms = [results.rates(row.runs) for row in methods]
-    options: dict[str, Any] = {"weights": results.weights, "samples": (samples, samples), "clusters": clusters}
-    return [estimate_difference(*pair, **options) for pair in combinations(arms, 2)]
+    suite = Suite(results.weights, [results.clusters.get(name) for name in results.benchmarks])
+    arms = [Arm(results.rates(row.runs), samples) for row in methods]
+    return [estimate_difference(one, other, suite) for one, other in combinations(arms, 2)]

@@ -2,7 +2,7 @@
 
 import glob
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from evals.core.files import parse_json, read_jsonl, read_lines
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.record import read_rows, scan_rows
 from evals.core.records import Gold, Grade, Sample
-from evals.grading.grade_file import judge_samples, read_golds, scan_samples
+from evals.grading.grade_file import GradedSamples, judge_samples, read_golds, scan_samples
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
 from evals.logs.formats import IN_DIRECTORIES, logs_in, read_logs
@@ -21,18 +21,6 @@ from evals.logs.response import Judging, Log, golds_of, samples_of
 from evals.scores.score import GradedRun, ProblemId, grades_by_problem
 
 _NAMES = ("grades.jsonl", "samples.jsonl")
-
-
-@dataclass(frozen=True)
-class OwnSamples:
-    """A file of samples, graded now, with the gold answers of its problems."""
-
-    run: str
-    benchmark: str
-    kind: Kind
-    samples: Callable[[], Iterator[Sample]]  # read anew at each call
-    grades: Sequence[Grade]  # in the order of the samples
-    golds: Mapping[ProblemId, str]
 
 
 @dataclass(frozen=True)
@@ -55,21 +43,21 @@ class Reader:
         with GradingPool(self.workers) as pool:
             return [run for path in find_files(paths) for run in self._read(path, pool)]
 
-    def read_samples(self, paths: Sequence[Path]) -> Iterator[OwnSamples]:
+    def read_samples(self, paths: Sequence[Path]) -> Iterator[GradedSamples]:
         """Read and grade files of samples, found as those of :meth:`read`, one at a time."""
         with GradingPool(self.workers) as pool:
             for path in find_files(paths, _NAMES[1:]):
                 if not self._is_ours(path):
                     for log in read_logs(path, self.columns):
                         golds, samples, grades = self._grade_log(log, pool)
-                        yield OwnSamples(log.run, log.benchmark, self._kind, partial(iter, samples), grades, golds)
+                        yield GradedSamples(log.run, log.benchmark, self._kind, partial(iter, samples), grades, golds)
                     continue
                 if "text" not in _first_row(path):
                     raise UserError(f"{path}: the first row has no text, as samples have")
                 problems, kind, grades = self._grade(path, pool)
                 run, benchmark = _names(path)
                 read = partial(scan_rows, path, Sample)
-                yield OwnSamples(run, benchmark, kind, read, grades, read_golds(problems))
+                yield GradedSamples(run, benchmark, kind, read, grades, read_golds(problems))
 
     def _is_ours(self, path: Path) -> bool:
         """Return whether a file has rows of this project's grades or samples."""

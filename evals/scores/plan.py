@@ -2,15 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
-from operator import itemgetter
 from pathlib import Path
 
 from evals.core.errors import InvalidInput, UserError, check_option
 from evals.scores.loose_files import Reader, find_files
-from evals.scores.printed import Format, Values, print_rows
+from evals.scores.printed import Format, print_rows
 from evals.statistics.power import MOST, Design, minimum_detectable_effect, problems_needed, samples_needed
 from evals.tables import numbers
-from evals.tables.layout import Column, make_table
+from evals.tables.layout import table_of_texts
 
 _NONE = {
     "effect": "No difference can be detected: it would have to be above 100 points.",
@@ -93,25 +92,22 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
     sizes = {"effect": effect, "problems": problems, "samples": samples, "alpha": alpha, "power": power}
     row = {"worked_out": asked, **sizes, **dataclasses.asdict(design)}
 
-    def or_none(value: int | None) -> str:
-        return "none suffices" if value is None else str(value)
-
-    columns: list[Column[Values]] = [
-        Column("Worked out", itemgetter("worked_out")),
-        Column("Effect (pp)", lambda row: "none" if row["effect"] is None else numbers.percent(row["effect"])),
-        Column("Problems", itemgetter("problems"), or_none),
-        Column("Samples", itemgetter("samples"), or_none),
-        Column("Level", lambda row: f"{row['alpha']:g}"),
-        Column("Power", lambda row: f"{row['power']:g}"),
-        Column("Effect SD", lambda row: f"{row['effect_sd']:.3f}"),
-        Column("p (1 - p)", lambda row: f"{row['sampling_variance']:.3f}"),
-        Column("Seeds", lambda row: f"{row['seeds']} ± {row['seed_sd']:g}" if row["seeds"] else "given policies"),
-    ]
+    texts = {
+        "Worked out": asked,
+        "Effect (pp)": "none" if effect is None else numbers.percent(effect),
+        "Problems": str(problems or "none suffices"),
+        "Samples": str(samples or "none suffices"),
+        "Level": f"{alpha:g}",
+        "Power": f"{power:g}",
+        "Effect SD": f"{design.effect_sd:.3f}",
+        "p (1 - p)": f"{design.sampling_variance:.3f}",
+        "Seeds": f"{design.seeds} ± {design.seed_sd:g}" if design.seeds else "given policies",
+    }
     notes = [
         "For one comparison; over several benchmarks Holm asks for more, at worst what the level divided by their "
         "number gives."
     ]
     if sizes[asked] is None:
         notes.append(_NONE[asked])
-    table = make_table("power", "What a comparison can detect", columns, [row], notes)
+    table = table_of_texts("power", "What a comparison can detect", {asked: texts}, notes)
     print_rows(form, [row], table, "plan")

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +18,10 @@ from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.scores.loose_files import Reader, find_seeds
 from evals.scores.score import GradedRun, ProblemId, majority_of, measure
 from evals.statistics.accuracy import g_pass_at_k, pass_at_k
-from evals.statistics.average import estimate_average
-from evals.statistics.weighting import weighting_text, weights_of
+from evals.statistics.difference import Arm, estimate_average
+from evals.statistics.suite import Suite, weighting_text, weights_of
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, csv_text, make_table, markdown
+from evals.tables.layout import Column, Table, csv_text, make_table, markdown, table_of_texts
 from evals.tables.main import tested_columns
 
 Format = Literal["table", "json", "csv"]
@@ -93,8 +93,9 @@ def print_scores(
         unverified and f"Read without a manifest that vouches for its bytes: {unverified}.",
     ]
     levels = sorted({level for row in rows for level in row.get("pass_at_k", {})}, key=int)
-    columns = _score_columns(levels, f"{threshold:g}", f"{100 * confidence:g}")
-    print_rows(form, rows, make_table("scores", "Scores", columns, rows, notes), "scores")
+    settings = levels, f"{threshold:g}", f"{100 * confidence:g}"
+    texts = {number: _score_texts(row, *settings) for number, row in enumerate(rows)}
+    print_rows(form, rows, table_of_texts("scores", "Scores", texts, notes), "scores")
 
 
 def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: float) -> dict[str, Any]:
@@ -122,42 +123,35 @@ def _mean_score(run: str, members: Sequence[GradedRun], confidence: float, weigh
     samples = [member.samples for member in members]
     rates = [np.array([member.counts]) / member.samples for member in members]
     weights = weights_of(weighting, {member.benchmark: len(member.grades) for member in members})
-    average = estimate_average(rates, samples, is_fixed=True, confidence=confidence, weights=weights)
+    average = estimate_average(Arm(rates, samples, is_fixed=True), Suite(weights), confidence)
     problems, alike = sum(len(member.grades) for member in members), samples[0] if len(set(samples)) == 1 else None
     row: dict[str, Any] = {"run": run, "benchmark": ALL_BENCHMARKS, "weighting": weighting, "problems": problems}
     row |= {"samples_per_problem": alike, "confidence": confidence, "average_at_k": average.value}
     return row | {"standard_error": average.standard_error, "confidence_interval": average.confidence_interval}
 
 
-def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> list[Column[Values]]:
-    def with_interval(row: Values) -> str:
-        return numbers.percent_with_interval(row["average_at_k"], row["confidence_interval"])
+def _score_texts(row: Values, levels: Sequence[str], threshold: str, confidence: str) -> dict[str, str]:
+    def at(name: str, key: str, ending: str = "", heading: str = "") -> dict[str, str]:
+        found = row.get(key, {})
+        return {f"{name}@{level}{heading}": numbers.percent(found.get(f"{level}{ending}")) for level in levels}
 
-    def not_judged(row: Values) -> float | None:
-        return row["timeout_rate"] + row["unparsable_rate"] if "timeout_rate" in row else None
-
-    def rate(header: str, key: str) -> Column[Values]:
-        return Column(header, lambda row: row.get(key), numbers.percent)
-
-    def at(header: str, key: str, level: str, ending: str = "") -> Column[Values]:
-        return Column(header, lambda row: row.get(key, {}).get(f"{level}{ending}"), numbers.percent)
-
-    return [
-        Column("Run", itemgetter("run")),
-        Column("Benchmark", itemgetter("benchmark")),
-        Column("Problems", itemgetter("problems")),
-        Column("n", lambda row: row["samples_per_problem"] or "mixed"),
-        Column(f"avg@n, {confidence} %", with_interval),
-        rate("SE", "standard_error"),
-        rate("Sampling SE", "sampling_standard_error"),
-        *(at(f"pass@{level}", "pass_at_k", level) for level in levels),
-        *(at(f"maj@{level}", "majority_at_k", level) for level in levels),
-        *(at(f"G-Pass@{level} ({threshold})", "g_pass_at_k", level, f"_{threshold}") for level in levels),
-        rate("Truncated", "truncation_rate"),
-        rate("No answer", "no_answer_rate"),
-        Column("Not judged", not_judged, numbers.percent),
-        Column("Tokens", lambda row: row.get("mean_tokens"), numbers.decimal),
-    ]
+    not_judged = row["timeout_rate"] + row["unparsable_rate"] if "timeout_rate" in row else None
+    return {
+        "Run": row["run"],
+        "Benchmark": row["benchmark"],
+        "Problems": str(row["problems"]),
+        "n": str(row["samples_per_problem"] or "mixed"),
+        f"avg@n, {confidence} %": numbers.percent_with_interval(row["average_at_k"], row["confidence_interval"]),
+        "SE": numbers.percent(row.get("standard_error")),
+        "Sampling SE": numbers.percent(row.get("sampling_standard_error")),
+        **at("pass", "pass_at_k"),
+        **at("maj", "majority_at_k"),
+        **at("G-Pass", "g_pass_at_k", f"_{threshold}", f" ({threshold})"),
+        "Truncated": numbers.percent(row.get("truncation_rate")),
+        "No answer": numbers.percent(row.get("no_answer_rate")),
+        "Not judged": numbers.percent(not_judged),
+        "Tokens": numbers.decimal(row.get("mean_tokens")),
+    }
 
 
 def print_comparison(a: str, b: str, reader: Reader, settings: Settings, form: Format) -> None:

@@ -15,8 +15,8 @@ from evals.core.record import read_rows
 from evals.core.records import BenchmarkScores, Grade, Score, read_runs
 from evals.grading.verdict import Kind, Reason
 from evals.statistics import accuracy
-from evals.statistics.clusters import Clusters, cluster_values, label
 from evals.statistics.interval import score_interval
+from evals.statistics.suite import Clusters, cluster_values, label
 
 CONFIDENCE = 0.95
 G_PASS_THRESHOLDS = (0.5, 0.75, 1.0)

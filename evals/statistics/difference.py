@@ -1,4 +1,4 @@
-"""The difference between two methods, with the training seeds' share of its uncertainty.
+"""Differences between methods, and averages of one, with the training seeds' share of their uncertainty.
 
 Two methods are trained with a few seeds each and answer the same problems. Their difference is uncertain for two
 reasons: other problems would have been answered differently, and other seeds would have trained other policies. The
@@ -19,6 +19,7 @@ or trusts an estimate from three seeds as if it came from thirty, claims differe
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import harmonic_mean
 from typing import Any
 
@@ -26,9 +27,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
+from evals.core.records import Estimate
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.clusters import Clusters, cluster_values
-from evals.statistics.weighting import weights_or_alike
+from evals.statistics.interval import suite_intervals
+from evals.statistics.suite import ALIKE, Clusters, Suite, cluster_values, weighted_mean, weights_or_alike
 
 Bases = Sequence[int] | None  # the base model that each seed [S] of a method started from; None where there is one
 _SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom overflow from about e^-300 on.
@@ -109,6 +111,12 @@ class Difference:
         reach = self.critical_value(0.5 - confidence / 2.0) * self.standard_error
         return self.estimate - reach, self.estimate + reach
 
+    def estimates(self, confidence: float = 0.95) -> list[Estimate]:
+        """Each difference with its interval, in order."""
+        values, lows, highs = (np.atleast_1d(part).tolist() for part in (self.estimate, *self.interval(confidence)))
+        ends = zip(values, lows, highs, strict=True)
+        return [(value, None if np.isnan(low) else (low, high)) for value, low, high in ends]
+
     def p_values(self) -> FloatArray:
         """Two-sided p-values [...]: 1 less the confidence of the interval that just reaches 0; NaN where unknown."""
         from scipy.optimize import elementwise  # slow to import, and most readers of intervals ask for no p-value
@@ -130,122 +138,157 @@ class Difference:
         return np.where(solvable, np.exp(root.x), np.nan)
 
 
-def estimate_difference(
-    treatment: Sequence[npt.ArrayLike],
-    control: Sequence[npt.ArrayLike],
-    *,
-    treatment_is_fixed: bool = False,
-    control_is_fixed: bool = False,
-    weights: Sequence[float] | None = None,
-    samples: tuple[Sequence[npt.ArrayLike], Sequence[npt.ArrayLike]] | None = None,
-    clusters: Sequence[Clusters] | None = None,
-    bases: tuple[Bases, Bases] = (None, None),
-) -> Difference:
-    """Compare two methods on the same problems: the difference of their means over benchmarks.
+@dataclass(frozen=True)
+class Arm:
+    """A method's seeds on some benchmarks; seed s is the same policy in every benchmark.
+
+    Where ``samples`` are unknown, or 1, nothing says how large the sampling noise is, and it stays counted twice. The
+    seeds of a method that is fixed add no variance: the claim is about these very policies, or the method has no
+    training randomness (the base model).
+    """
+
+    accuracies: Sequence[npt.ArrayLike]  # [..., S, N] of S seeds on the N problems of each benchmark
+    samples: Sequence[npt.ArrayLike] | None = None  # of a problem, for each benchmark a number or one for each seed [S]
+    bases: Bases = None
+    is_fixed: bool = False
+
+    @cached_property
+    def strata(self) -> list[FloatArray]:
+        return [np.asarray(values, dtype=np.float64) for values in self.accuracies]
+
+    @cached_property
+    def masks(self) -> list[Any]:
+        """The seeds of each base model, as indices of the method's [S]; all of them where there is one."""
+        bases = self.bases
+        return [slice(None)] if bases is None else [np.asarray(bases) == base for base in np.unique(bases)]
+
+    @property
+    def means(self) -> list[FloatArray]:
+        """The mean [..., N] over seeds on each benchmark, in which every base model has the same weight."""
+        of_bases = ([values[..., mask, :].mean(axis=-2) for mask in self.masks] for values in self.strata)
+        return [np.asarray(sum(means) / len(means)) for means in of_bases]
+
+    def clustered(self, clusters: Sequence[Clusters] | None) -> "Arm":
+        """The same with a value for each cluster in place of a problem."""
+        known = clusters or [None] * len(self.strata)
+        return replace(self, accuracies=list(map(cluster_values, self.strata, known)))
+
+    def sampling_variance(self, shares: Sequence[float]) -> FloatArray:
+        """The variance [...] of the mean that other samples of the seeds would cause; 0 where it cannot be known.
+
+        A problem's k samples of one seed are right with a variance of p (1 - p) k / (k - 1), without bias, and their
+        mean has a k-th part of it.
+        """
+        if self.samples is None:
+            return np.zeros(())
+        total = np.zeros(self.strata[0].shape[:-2])
+        for share, values, counts in zip(shares, self.strata, self.samples, strict=True):
+            others = np.asarray(counts)[..., None] - 1
+            if (others < 1).any():
+                return np.zeros_like(total)
+            of_problems = values * (1.0 - values) / others
+            for part in (of_problems[..., mask, :] for mask in self.masks):
+                alone = share**2 * part.sum(axis=(-2, -1)) / (part.shape[-2] * part.shape[-1]) ** 2
+                total = total + alone / len(self.masks) ** 2
+        return total
+
+    def seed_variance(self, by_seed: FloatArray) -> tuple[FloatArray, int]:
+        """Variance [...] of the mean over seeds, by their means [..., S], and its degrees of freedom.
+
+        Seeds vary alike around the mean of their base model, whichever it is.
+        """
+        parts = [by_seed[..., mask] for mask in self.masks]
+        freedom = by_seed.shape[-1] - len(parts)
+        if self.is_fixed:
+            return np.zeros(by_seed.shape[:-1]), max(freedom, 1)
+        if freedom == 0:
+            return np.full(by_seed.shape[:-1], np.nan), 1
+        squares = sum(np.square(part - part.mean(axis=-1, keepdims=True)).sum(axis=-1) for part in parts)
+        seeds = len(parts) * harmonic_mean([part.shape[-1] for part in parts])
+        return np.asarray(squares / freedom / seeds), freedom
+
+
+def estimate_difference(treatment: Arm, control: Arm, suite: Suite = ALIKE) -> Difference:
+    """Compare two methods on the same problems in the same order: the difference of their means over benchmarks.
 
     Seeds count as independent between the methods, even where they share a number: the same seed in two methods gives
-    the same order of problems, not the same policy.
-
-    ``treatment`` and ``control`` hold for each benchmark accuracies [..., S, N] of S seeds on N problems, the same in
-    the same order. Seed s is the same policy in every benchmark; S may differ between the two methods, N between
-    benchmarks. The seeds of a method that is fixed add no variance: the claim is about these very policies, or the
-    method has no training randomness (the base model). ``weights`` are of the benchmarks, alike if there are none, and
-    their problems are in ``clusters``.
-
-    ``samples`` of a problem are of both methods, for each benchmark a number or one for each seed [S]. Where they are
-    unknown, or 1, nothing says how large the sampling noise is, and it stays counted twice.
-
-    ``bases`` are of both methods. Where they do not have the same ones, how seeds vary is not known.
+    the same order of problems, not the same policy. Where the methods do not have the same base models, how seeds vary
+    is not known.
     """
-    if not treatment or len(treatment) != len(control):
-        raise ValueError(f"the methods cover {len(treatment)} and {len(control)} benchmarks")
-    options: dict[str, Any] = {"weights": weights, "samples": samples, "clusters": clusters, "bases": bases}
-    fixed = treatment_is_fixed, control_is_fixed
-    return estimate_combination((treatment, control), (1.0, -1.0), fixed=fixed, **options)
+    return estimate_combination((treatment, control), (1.0, -1.0), suite)
 
 
 def estimate_combination(
-    methods: Sequence[Sequence[npt.ArrayLike]],
-    coefficients: Sequence[float],
-    *,
-    fixed: Sequence[bool] | None = None,
-    weights: Sequence[float] | None = None,
-    samples: Sequence[Sequence[npt.ArrayLike] | None] | None = None,
-    clusters: Sequence[Clusters] | None = None,
-    seeds_are_blocks: bool = False,
-    bases: Sequence[Bases] | None = None,
+    arms: Sequence[Arm], coefficients: Sequence[float], suite: Suite = ALIKE, *, seeds_are_blocks: bool = False
 ) -> Difference:
     """Combine the means over benchmarks of several methods: the sum of each one's times its coefficient.
 
-    Methods, their samples and whether they are ``fixed``, and what the others say, are as for
-    :func:`estimate_difference`. Where ``seeds_are_blocks`` all methods have the same seeds in the same order, and what
-    a seed adds to all of them is no variance. The coefficients then have to add up to 0, and C methods of S seeds have
-    at most (C - 1)(S - 1) degrees of freedom together, as in a two-way layout. Where a method has one seed of each base
-    model, seeds vary with base models, and the variance of the seeds is that of both.
+    Where ``seeds_are_blocks`` all methods have the same seeds in the same order, and what a seed adds to all of them is
+    no variance. The coefficients then have to add up to 0, and C methods of S seeds have at most (C - 1)(S - 1) degrees
+    of freedom together, as in a two-way layout. Where a method has one seed of each base model, seeds vary with base
+    models, and the variance of the seeds is that of both.
     """
     if seeds_are_blocks and not np.isclose(sum(coefficients), 0.0, atol=1e-9):
         raise ValueError(f"what a seed adds cancels where the coefficients add up to 0, and not to {sum(coefficients)}")
-    strata = [[np.asarray(values, dtype=np.float64) for values in method] for method in methods]
-    for benchmark in zip(*strata, strict=True):
+    if len(covered := {len(arm.strata) for arm in arms}) > 1 or 0 in covered:
+        raise ValueError(f"the methods cover {' and '.join(str(len(arm.strata)) for arm in arms)} benchmarks")
+    for benchmark in zip(*(arm.strata for arm in arms), strict=True):
         sizes = [values.shape[-1] for values in benchmark]
         if len(set(sizes)) > 1 or sizes[0] < 2:
             counts = " and ".join(map(str, sizes))
             raise ValueError(f"a benchmark has {counts} problems; two or more of the same needed")
-    relative, bases = weights_or_alike(weights, len(strata[0])), bases or [None] * len(strata)
+    relative = weights_or_alike(suite.weights, len(arms[0].strata))
     shares = [1.0 / sum(relative) * weight for weight in relative]
-    is_fixed = [False] * len(strata) if fixed is None else fixed
-    of_bases = [base_masks(labels) for labels in bases]
-    noises = [
-        np.zeros(()) if counts is None else _sampling_noise(method, counts, shares, masks)
-        for method, counts, masks in zip(strata, samples or [None] * len(strata), of_bases, strict=True)
-    ]
-    known = clusters or [None] * len(shares)
-    strata = [
-        [cluster_values(values, labels) for values, labels in zip(method, known, strict=True)] for method in strata
-    ]
+    of_samples = [factor**2 * arm.sampling_variance(shares) for factor, arm in zip(coefficients, arms, strict=True)]
+    arms = [arm.clustered(suite.clusters) for arm in arms]
     combined = [
-        sum(
-            factor * mean_over_seeds(values, masks)
-            for factor, values, masks in zip(coefficients, benchmark, of_bases, strict=True)
-        )
-        for benchmark in zip(*strata, strict=True)
+        np.asarray(sum(factor * mean for factor, mean in zip(coefficients, means, strict=True)))
+        for means in zip(*(arm.means for arm in arms), strict=True)
     ]
-    estimate = sum(share * np.asarray(d).mean(axis=-1) for share, d in zip(shares, combined, strict=True))
+    estimate = sum(share * values.mean(axis=-1) for share, values in zip(shares, combined, strict=True))
     problem_variances = [
-        np.asarray(share**2 * np.var(d, axis=-1, ddof=1) / np.shape(d)[-1])
-        for share, d in zip(shares, combined, strict=True)
+        np.asarray(share**2 * values.var(axis=-1, ddof=1) / values.shape[-1])
+        for share, values in zip(shares, combined, strict=True)
     ]
-    problem_variance, problem_freedom = pooled(problem_variances, [np.shape(d)[-1] - 1 for d in combined])
+    problem_variance, problem_freedom = pooled(problem_variances, [values.shape[-1] - 1 for values in combined])
     by_seed = [
-        np.asarray(sum(share * values.mean(axis=-1) for share, values in zip(shares, method, strict=True)))
-        for method in strata
+        np.asarray(sum(share * values.mean(axis=-1) for share, values in zip(shares, arm.strata, strict=True)))
+        for arm in arms
     ]
     scale = 1.0
     if seeds_are_blocks:
         blocks = np.mean(by_seed, axis=0)
-        by_seed, scale = [values - blocks for values in by_seed], len(strata) / (len(strata) - 1)
-    arms = [
+        by_seed, scale = [values - blocks for values in by_seed], len(arms) / (len(arms) - 1)
+    parts = [
         (scale * factor**2 * variance, freedom / scale)
-        for factor, (variance, freedom) in zip(coefficients, map(_seed_part, by_seed, is_fixed, of_bases), strict=True)
+        for factor, (variance, freedom) in zip(coefficients, map(Arm.seed_variance, arms, by_seed), strict=True)
     ]
-    is_paired = len({frozenset(labels or ()) for labels in bases}) == 1  # else nobody knows how base models differ
-    number = len(of_bases[0]) if is_paired else 1
-    base_variance = _base_part(coefficients, by_seed, of_bases) if number > 1 else None
+    is_paired = len({frozenset(arm.bases or ()) for arm in arms}) == 1  # else nobody knows how base models differ
+    number = len(arms[0].masks) if is_paired else 1
+    base_variance = None
+    if number > 1:  # of the mean over base models of what the combination is on each
+        of_bases = [
+            sum(
+                factor * values[..., mask].mean(axis=-1)
+                for factor, values, mask in zip(coefficients, by_seed, masks, strict=True)
+            )
+            for masks in zip(*(arm.masks for arm in arms), strict=True)
+        ]
+        base_variance = np.asarray(np.var(of_bases, axis=0, ddof=1) / number)
     if not is_paired:
-        arms = [(variance * np.nan, freedom) for variance, freedom in arms]
-    elif base_variance is not None and any(np.isnan(variance).all() for variance, _ in arms):
-        arms = [(base_variance / len(arms), (number - 1) / len(arms)) for _ in arms]
-    seed_variance, seed_freedom = pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
-    of_samples = [factor**2 * noise for factor, noise in zip(coefficients, noises, strict=True)]
+        parts = [(variance * np.nan, freedom) for variance, freedom in parts]
+    elif base_variance is not None and any(np.isnan(variance).all() for variance, _ in parts):
+        parts = [(base_variance / len(arms), (number - 1) / len(arms)) for _ in arms]
+    seed_variance, seed_freedom = pooled([variance for variance, _ in parts], [freedom for _, freedom in parts])
     twice = sum(
-        np.fmin(0.0 if given else noise, variance)
-        for noise, given, (variance, _) in zip(of_samples, is_fixed, arms, strict=True)
+        np.fmin(0.0 if arm.is_fixed else noise, variance)
+        for noise, arm, (variance, _) in zip(of_samples, arms, parts, strict=True)
     )
     noise = np.minimum(twice, problem_variance)
     return Difference(
         np.asarray(estimate),
         *(problem_variance - noise, problem_freedom, seed_variance, seed_freedom),
-        arms=tuple(arms),
+        arms=tuple(parts),
         noise=noise,
         sampling=np.asarray(sum(of_samples)),
         bases=number,
@@ -253,61 +296,46 @@ def estimate_combination(
     )
 
 
-def base_masks(bases: Bases) -> list[Any]:
-    """The seeds of each base model, as indices of a method's [S]; all of them where there is one."""
-    return [slice(None)] if bases is None else [np.asarray(bases) == base for base in np.unique(bases)]
+@dataclass(frozen=True)
+class Average:
+    """A method's mean accuracy over benchmarks, in fractions of one."""
+
+    value: float
+    by_seed: tuple[float, ...]
+    standard_error: float | None = None  # over problems and seeds; one seed cannot tell how seeds differ
+    confidence_interval: tuple[float, float] | None = None  # None without an error, or if a handful of problems decides
 
 
-def mean_over_seeds(accuracies: FloatArray, masks: Sequence[Any]) -> FloatArray:
-    """The mean [..., N] over seeds of accuracies [..., S, N], in which every base model has the same weight."""
-    return np.asarray(sum(accuracies[..., mask, :].mean(axis=-2) for mask in masks) / len(masks))
+def estimate_average(arm: Arm, suite: Suite = ALIKE, confidence: float = 0.95) -> Average:
+    """Average of a method over benchmarks, from a known number of samples of each problem.
 
+    Problems and seeds both add variance, as in :mod:`evals.statistics.difference`. The critical value is Cochran and
+    Cox's weighted mean, with one change: the problems' part takes the end points of
+    :func:`~evals.statistics.interval.suite_intervals` in place of Student's quantile, for accuracies are skewed near 0
+    and 1 where differences are not. With no variance between seeds it is that interval.
 
-def _sampling_noise(
-    strata: Sequence[FloatArray], samples: Sequence[npt.ArrayLike], shares: Sequence[float], masks: Sequence[Any]
-) -> FloatArray:
-    """The variance [...] of a method's mean that other samples of its seeds would cause; 0 where one sample is all.
-
-    A problem's k samples of one seed are right with a variance of p (1 - p) k / (k - 1), without bias, and their mean
-    has a k-th part of it.
+    The average is that of the very base models that the seeds started from.
     """
-    total = np.zeros(strata[0].shape[:-2])
-    for share, values, counts in zip(shares, strata, samples, strict=True):
-        others = np.asarray(counts)[..., None] - 1
-        if (others < 1).any():
-            return np.zeros_like(total)
-        of_problems = values * (1.0 - values) / others
-        for part in (of_problems[..., mask, :] for mask in masks):
-            alone = share**2 * part.sum(axis=(-2, -1)) / (part.shape[-2] * part.shape[-1]) ** 2
-            total = total + alone / len(masks) ** 2
-    return total
-
-
-def _seed_part(by_seed: FloatArray, fixed: bool, masks: Sequence[Any]) -> tuple[FloatArray, int]:
-    """Variance [...] of one method's mean over its seeds' means [..., S], and its degrees of freedom.
-
-    Seeds vary alike around the mean of their base model, whichever it is.
-    """
-    parts = [by_seed[..., mask] for mask in masks]
-    freedom = by_seed.shape[-1] - len(parts)
-    if fixed:
-        return np.zeros(by_seed.shape[:-1]), max(freedom, 1)
-    if freedom == 0:
-        return np.full(by_seed.shape[:-1], np.nan), 1
-    squares = sum(np.square(part - part.mean(axis=-1, keepdims=True)).sum(axis=-1) for part in parts)
-    seeds = len(parts) * harmonic_mean([part.shape[-1] for part in parts])
-    return np.asarray(squares / freedom / seeds), freedom
-
-
-def _base_part(
-    coefficients: Sequence[float], by_seed: Sequence[FloatArray], of_bases: Sequence[Sequence[Any]]
-) -> FloatArray:
-    """Variance [...] of the mean over base models of what the combination is on each, by the seeds' means [..., S]."""
-    combined = [
-        sum(factor * values[..., mask].mean(axis=-1) for factor, values, mask in terms)
-        for terms in (zip(coefficients, by_seed, masks, strict=True) for masks in zip(*of_bases, strict=True))
-    ]
-    return np.asarray(np.var(combined, axis=0, ddof=1) / len(combined))
+    relative = weights_or_alike(suite.weights, len(arm.strata))
+    by_seed = tuple(weighted_mean([values.mean(axis=1) for values in arm.strata], relative).tolist())
+    nothing = [np.zeros((len(arm.masks), values.shape[1])) for values in arm.strata]
+    zero = Arm(nothing, arm.samples, arm.bases and sorted(set(arm.bases)), is_fixed=True)
+    estimate = estimate_difference(arm, zero, suite)
+    value, error = float(estimate.estimate), float(estimate.standard_error)
+    if np.isnan(error):
+        return Average(value, by_seed)
+    counts = [len(by_seed) * int(np.max(count)) for count in arm.samples or ()]
+    low, high = map(float, suite_intervals(arm.means, counts, confidence, relative, suite.clusters))
+    problem_error = float(np.sqrt(estimate.problem_variance + estimate.noise))
+    if np.isnan(low):
+        return Average(value, by_seed, error)
+    seed_share = float(estimate.seed_variance) / error**2
+    seed_quantile = float(estimate.seed_critical_value(0.5 - confidence / 2.0))
+    down, up = (
+        error * ((1.0 - seed_share) * reach / problem_error + seed_share * seed_quantile)
+        for reach in (value - low, high - value)
+    )
+    return Average(value, by_seed, error, (max(0.0, value - down), min(1.0, value + up)))
 
 
 def pooled(variances: Sequence[FloatArray], freedoms: Sequence[float | FloatArray]) -> tuple[FloatArray, FloatArray]:

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from evals.statistics.accuracy import FloatArray, check_counts
-from evals.statistics.clusters import Clusters, cluster_sums, cluster_values
-from evals.statistics.weighting import weighted_mean, weights_or_alike
+from evals.statistics.suite import Clusters, cluster_sums, cluster_values, weighted_mean, weights_or_alike
 
 MINIMUM_INFORMATIVE_PROBLEMS = 8
 """Fewest problems with a success, and fewest with a failure, from which an interval is computed."""

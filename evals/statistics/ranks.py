@@ -16,7 +16,7 @@ import numpy.typing as npt
 from numpy.random import Generator
 
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.difference import Bases, Difference, base_masks
+from evals.statistics.difference import Arm, Bases, Difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import holm
 
@@ -44,14 +44,12 @@ class Means:
         """
         of_methods = []
         for scores, of in zip(study, bases or [None] * len(study), strict=True):
-            values = np.asarray(scores, dtype=np.float64)
-            groups = [values[mask] for mask in base_masks(of)]
-            freedom = len(values) - len(groups)
-            if freedom < 1:
+            arm = Arm([np.reshape(scores, (-1, 1))], bases=of)  # its one problem is the mean over benchmarks
+            variance, freedom = arm.seed_variance(arm.strata[0][:, 0])
+            if np.isnan(variance):
                 raise ValueError("a method has one seed of each base model; two or more needed")
-            variance = sum(np.square(group - group.mean()).sum() for group in groups) / freedom
-            seeds = len(groups) ** 2 / sum(1.0 / len(group) for group in groups)
-            of_methods.append((np.mean([group.mean() for group in groups]), np.sqrt(variance / seeds), freedom, seeds))
+            sizes = [1.0 / arm.strata[0][mask].size for mask in arm.masks]
+            of_methods.append((arm.means[0][0], np.sqrt(variance), freedom, len(sizes) ** 2 / sum(sizes)))
         return cls(*np.array(of_methods, dtype=np.float64).T)
 
 

@@ -7,9 +7,8 @@ import numpy.typing as npt
 from numpy.random import Generator
 
 from evals.statistics.accuracy import FloatArray, IntArray
-from evals.statistics.clusters import Clusters
-from evals.statistics.difference import Bases, base_masks
-from evals.statistics.weighting import weights_or_alike
+from evals.statistics.difference import Arm
+from evals.statistics.suite import ALIKE, Clusters, Suite, weights_or_alike
 
 EXACT_PROBLEMS = 20  # up to this many problems all sign flips are enumerated
 _FLIPS_AT_ONCE = 2_000
@@ -26,43 +25,34 @@ def draw_problems(problems: int, generator: Generator, resamples: int, clusters:
 
 
 def bootstrap_differences(
-    treatment: Sequence[npt.ArrayLike],
-    control: Sequence[npt.ArrayLike],
+    treatment: Arm,
+    control: Arm,
     draws: Sequence[IntArray],
     generator: Generator,
-    *,
-    treatment_is_fixed: bool = False,
-    control_is_fixed: bool = False,
+    suite: Suite = ALIKE,
     samples: Sequence[int] | None = None,
-    weights: Sequence[float] | None = None,
-    bases: tuple[Bases, Bases] = (None, None),
 ) -> FloatArray:
     """Bootstrap distribution [R] of the difference of two methods, stratified by benchmark.
 
     Seeds are drawn first, among those of each base model, once for all benchmarks and for each method on its own; then
     problems within each benchmark, the same ones for both methods; then, if ``samples`` is given, each policy's samples
-    within each problem drawn. Benchmarks have ``weights``, or are weighted alike. With S seeds the spread of their
-    share comes out too small by sqrt((S - 1) / S): use it beside
-    :class:`~evals.statistics.difference.Difference`, not instead of it.
+    within each problem drawn. With S seeds the spread of their share comes out too small by sqrt((S - 1) / S): use it
+    beside :class:`~evals.statistics.difference.Difference`, not instead of it.
 
-    Accuracies [S, N] and what is fixed are as for :func:`~evals.statistics.difference.estimate_difference`; ``draws``
-    are for each benchmark the problems drawn [R, N], from :func:`draw_problems`.
+    ``draws`` are for each benchmark the problems drawn [R, N], from :func:`draw_problems`.
     """
     resamples = len(draws[0])
     total = np.zeros(resamples)
-    relative = weights_or_alike(weights, len(draws))
-    sides = (1.0, treatment, treatment_is_fixed, bases[0]), (-1.0, control, control_is_fixed, bases[1])
-    for sign, strata, fixed, labels in sides:
-        arms = [np.asarray(values) for values in strata]
-        of_seeds, masks = np.empty((resamples, arms[0].shape[0])), base_masks(labels)
-        for mask in masks:
+    relative, counts = weights_or_alike(suite.weights, len(draws)), [None] * len(draws) if samples is None else samples
+    for sign, arm in ((1.0, treatment), (-1.0, control)):
+        of_seeds = np.empty((resamples, arm.strata[0].shape[0]))
+        for mask in arm.masks:
             seeds = of_seeds[0, mask].size
             alike = np.full(seeds, 1.0 / seeds)
-            drawn = alike if fixed else generator.multinomial(seeds, alike, size=resamples) / seeds
-            of_seeds[:, mask] = drawn / len(masks)
-        counts = [None] * len(arms) if samples is None else samples
-        for weight, values, drawn, count in zip(relative, arms, draws, counts, strict=True):
-            total += sign * weight * (of_seeds * _resampled_means(values, drawn, generator, count)).sum(axis=1)
+            drawn = alike if arm.is_fixed else generator.multinomial(seeds, alike, size=resamples) / seeds
+            of_seeds[:, mask] = drawn / len(arm.masks)
+        for weight, values, problems, count in zip(relative, arm.strata, draws, counts, strict=True):
+            total += sign * weight * (of_seeds * _resampled_means(values, problems, generator, count)).sum(axis=1)
     return total / sum(relative)
 
 

@@ -13,7 +13,7 @@ from scipy.special import betaincinv
 
 from evals.core.comparisons import FALL, Fall
 from evals.statistics.accuracy import FloatArray, IntArray
-from evals.statistics.difference import estimate_difference
+from evals.statistics.difference import Arm, estimate_difference
 
 _SHORTEST_WINDOW = 5
 _REPLICATES_AT_ONCE = 500
@@ -38,8 +38,8 @@ def fell_below(accuracies: Sequence[npt.ArrayLike], base: Sequence[npt.ArrayLike
 
     Both have for each benchmark the accuracies [N] of the same problems; benchmarks are weighted alike.
     """
-    policy, before = ([np.asarray(values)[None] for values in side] for side in (accuracies, base))
-    difference = estimate_difference(policy, before, treatment_is_fixed=True, control_is_fixed=True)
+    policy, before = (Arm([np.asarray(values)[None] for values in side], is_fixed=True) for side in (accuracies, base))
+    difference = estimate_difference(policy, before)
     return bool(difference.interval(confidence)[1] < 0.0)
 
 

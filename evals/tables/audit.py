@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.core.audits import Audit, BenchmarkAudit, SecondOpinion
 from evals.core.errors import InvalidInput
-from evals.core.records import Run, extraction_note, read_runs
+from evals.core.records import Audit, BenchmarkAudit, Run, SecondOpinion, extraction_note, read_runs
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, field_of, make_table, write_table
 
@@ -19,17 +18,11 @@ _SECOND = ("compared", "failed", "only_ours", "only_second")
 
 @dataclass(frozen=True)
 class Audits:
-    """The audits of a study: benchmark -> the audit of every run, and name and version of the second graders."""
+    """The audits of a study: benchmark -> the audit of every run."""
 
     by_benchmark: dict[str, list[Audit]]
-    second_grader: str
+    note: str  # what the table's columns count
     extraction_note: str  # on benchmarks graded by the last statement
-
-    @property
-    def note(self) -> str:
-        """What the table's columns count."""
-        rows = [row for members in self.by_benchmark.values() for row in members]
-        return _note(self.second_grader, min((row.second.share for row in rows if row.second), default=1.0))
 
 
 def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
@@ -46,7 +39,8 @@ def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
         if missing := [run.run for run in runs if run.run not in by_run]:
             raise InvalidInput("audits", benchmark, f"lack {', '.join(missing)}, which the study has")
     by_benchmark = {name: [by_run[run.run] for run in runs] for name, by_run in audits.items()}
-    return Audits(by_benchmark, ", ".join(sorted(graders)), extraction_note(stated))
+    share = min((row.second.share for rows in by_benchmark.values() for row in rows if row.second), default=1.0)
+    return Audits(by_benchmark, _note(", ".join(sorted(graders)), share), extraction_note(stated))
 
 
 def write_audit_table(audits: Sequence[Path], runs: Path, out: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -45,30 +46,28 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
 def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
     """Read the cost of one run; arguments as for :func:`condition_cost`."""
     details = [read_manifest(path, "samples").details for path in _sample_manifests(run, benchmarks, training)]
-    (sampling_seconds, sampling_memory), (grading_seconds, grading_memory) = (
-        read_benchmark_file(path) for path in evaluation_files(run, costs)
-    )
+    sampling, grading = map(read_job, evaluation_files(run, costs))
     evaluation_seconds = None
-    if sampling_seconds is not None and grading_seconds is not None:
+    if sampling.seconds is not None and grading.seconds is not None:
         sampled = sum(recorded.get("sampling_seconds", 0.0) for recorded in details)
-        evaluation_seconds = max(sampled, sampling_seconds) + grading_seconds
+        evaluation_seconds = max(sampled, sampling.seconds) + grading.seconds
     peaks = [recorded["peak_memory_bytes"] / 2**20 for recorded in details if recorded.get("peak_memory_bytes")]
-    memory = _largest([*peaks, sampling_memory, grading_memory])
+    memory = _largest([*peaks, sampling.memory, grading.memory])
     if run.method == BASE:
         return Cost(None, None, None, None, evaluation_seconds, memory)
-    job, metrics = _training_files(run, costs, training)
-    training_seconds, training_memory = read_benchmark_file(job)
-    memory = _largest([memory, training_memory])
+    benchmark_file, metrics = _training_files(run, costs, training)
+    job = read_job(benchmark_file)
+    memory = _largest([memory, job.memory])
     frame = read_parquet(metrics, columns := ["tokens_generated", "optimizer_steps", "seconds_step"])
     tokens, steps, step_seconds = frame[columns].sum().tolist()
-    cpu_seconds = read_cpu_seconds(job)
-    if cpu_seconds and training_seconds and training_seconds < step_seconds:
-        cpu_seconds *= step_seconds / training_seconds  # both were measured of the last of several processes
+    cpu_seconds = job.cpu_seconds
+    if cpu_seconds and job.seconds and job.seconds < step_seconds:
+        cpu_seconds *= step_seconds / job.seconds  # both were measured of the last of several processes
     if "peak_memory_bytes" in frame and not metrics.with_name("cluster.json").is_file():  # verl's is of a GPU
         peak, manifest = float(frame["peak_memory_bytes"].max()) / 2**20, metrics.with_name("manifest.json")
         on_gpu = manifest.is_file() and read_manifest(manifest, "run").details.get("device") == "cuda"
         memory = peak if on_gpu else _largest([memory, peak])
-    seconds = None if training_seconds is None else max(training_seconds, step_seconds)
+    seconds = None if job.seconds is None else max(job.seconds, step_seconds)
     return Cost(tokens, steps, seconds, cpu_seconds, evaluation_seconds, memory)
 
 
@@ -94,37 +93,34 @@ def _sample_manifests(run: Run, benchmarks: Sequence[str], training: Path) -> li
     return [path for name in benchmarks if (path := directory / name / "manifest.json").is_file()]
 
 
-def read_benchmark_file(path: Path) -> tuple[float | None, float | None]:
-    """Read seconds and peak resident mebibytes of a job; of repeated jobs the mean time and the largest memory.
+class Job(NamedTuple):
+    """The costs of a job that Snakemake measured, None where it did not: the job ended before, or the file was lost."""
 
-    Of a job that ended before Snakemake sampled its memory, and of a file that was lost or is damaged, they are None.
-    """
-    jobs = _read_jobs(path, "max_rss")
-    seconds = jobs["s"].tolist()
-    return (sum(seconds) / len(seconds) if seconds else None), _largest(jobs["max_rss"].dropna().tolist())
+    seconds: float | None
+    memory: float | None  # largest resident set in mebibytes
+    cpu_seconds: float | None
 
 
-def read_cpu_seconds(path: Path) -> float | None:
-    """Estimate the CPU seconds of a job from its benchmark file, mean of repeated jobs; None if they were not measured.
+def read_job(path: Path) -> Job:
+    """Read the benchmark file of a job; of repeated jobs the mean times and the largest memory.
 
     Snakemake looks at a job every half second for 15.5 seconds and every 30 seconds from then on; the time after its
     last look counts as the time before.
     """
-    jobs = _read_jobs(path, "cpu_time").dropna()
-    seconds = jobs["s"]
-    seen = seconds.where(seconds < _EVERY_HALF_SECOND, seconds - (seconds - _EVERY_HALF_SECOND) % _EVERY_SECONDS)
-    estimates = jobs["cpu_time"] * seconds / seen
-    return float(estimates.mean()) if len(estimates) and (jobs["cpu_time"] > 0).all() else None
-
-
-def _read_jobs(path: Path, column: str) -> pd.DataFrame:
-    """Read the seconds of a benchmark file's jobs, and another column; of a file that is none, no job."""
     try:
         table = pd.read_csv(path, sep="\t", dtype=str, na_values=["-"], index_col=False)
     except (OSError, ValueError):
         table = pd.DataFrame()
-    jobs: pd.DataFrame = table.reindex(columns=["s", column]).apply(pd.to_numeric, errors="coerce").astype(float)
-    return jobs.dropna(subset="s")
+    measured = table.reindex(columns=["s", "max_rss", "cpu_time"]).apply(pd.to_numeric, errors="coerce")
+    jobs = measured.astype(float).dropna(subset="s")
+    all_seconds, looked_at = jobs["s"].tolist(), jobs.dropna(subset="cpu_time")
+    seconds, cpu = looked_at["s"], looked_at["cpu_time"]
+    seen = seconds.where(seconds < _EVERY_HALF_SECOND, seconds - (seconds - _EVERY_HALF_SECOND) % _EVERY_SECONDS)
+    return Job(
+        sum(all_seconds) / len(all_seconds) if all_seconds else None,
+        _largest(jobs["max_rss"].dropna().tolist()),
+        float((cpu * seconds / seen).mean()) if len(cpu) and (cpu > 0).all() else None,
+    )
 
 
 def _largest(values: Sequence[float | None]) -> float | None:

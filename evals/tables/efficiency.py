@@ -1,32 +1,39 @@
 """Scores at equal cost: every method at the same number of tokens, and its compute-performance curve."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from evals.core.files import read_parquet
 from evals.core.random import stream_seed
-from evals.core.records import BASE, Condition, Interval
+from evals.core.records import BASE, Condition, Estimate
 from evals.results import Results
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.difference import Difference, pooled
+from evals.statistics.difference import Arm, Difference, estimate_combination
 from evals.statistics.resampling import draw_problems, holm_of_known
 from evals.statistics.scaling import FEATURES, Course, CourseEstimate, Curves, estimate_course
 from evals.tables import numbers
-from evals.tables.layout import METHOD, Column, Table, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import (
+    Cells,
+    Table,
+    Texts,
+    cells_of_row,
+    estimate_columns,
+    frame_of,
+    table_of_texts,
+    write_table,
+)
 
 RESAMPLES = 300
 REACHED_GAIN = 0.8
 """The score whose compute is compared: this part of the gain that the reference's curve makes in its training."""
 _SPENT = ["tokens_generated", "optimizer_steps", "seconds_step"]
 _METRICS = ("step", "reward_mean", *_SPENT)
-_CEILING, _EXPONENT, _MIDPOINT, _COMPUTE, _HALF = range(len(FEATURES))
-_Cell = tuple[float, Interval | None]
+_CEILING, _COMPUTE = FEATURES.index("ceiling"), FEATURES.index("log_compute")
 
 
 def read_totals(run: str, training: Path) -> pd.DataFrame:
@@ -65,11 +72,9 @@ class AtEqualTokens:
 
     def less(self, other: "AtEqualTokens | None") -> Difference:
         """The reward with the variance that other seeds would cause, less that of another method."""
-        arms = [self.by_seed] if other is None else [self.by_seed, other.by_seed]
-        values = [float(arm.mean()) for arm in arms]
-        variances = [np.asarray(arm.var(ddof=1) / len(arm) if len(arm) > 1 else np.nan) for arm in arms]
-        variance, freedom = pooled(variances, [max(len(arm) - 1, 1) for arm in arms])
-        return Difference(np.asarray(values[0] - sum(values[1:])), np.zeros(()), np.ones(()), variance, freedom)
+        known = [self] if other is None else [self, other]
+        arms = [Arm([np.stack([of.by_seed, of.by_seed], axis=1)]) for of in known]  # of no sample of problems
+        return estimate_combination(arms, (1.0, -1.0)[: len(arms)])
 
 
 def candidates(results: Results) -> list[Condition]:
@@ -118,8 +123,9 @@ class Fits:
         draws = draw_problems(self.problems, np.random.default_rng(stream_seed("validation problems")), RESAMPLES)
         return {row: estimate_course(course, draws, self.targets[row.model]) for row, course in self.courses.items()}
 
-    def feature(self, row: Condition, index: int) -> _Cell:
-        return _cell(self.estimates[row].less(None, self.problems), index)
+    def features(self, row: Condition, other: Condition | None = None) -> Difference:
+        """The features of a method, less those of another one."""
+        return self.estimates[row].less(None if other is None else self.estimates[other], self.problems)
 
     def has_ceiling(self, row: Condition) -> bool:
         """Return whether the scores bend enough to say where they end: the fitted ceiling is below its bound, 1."""
@@ -144,12 +150,6 @@ def fit_courses(results: Results, training: Path) -> Fits | None:
         reached, base = float(curves[row].scores([courses[row].compute.max()])[0, 0]), float(curves[row].base[0])
         targets[model] = base + REACHED_GAIN * (reached - base)
     return Fits(courses, curves, targets)
-
-
-def _cell(difference: Difference, index: int = 0) -> _Cell:
-    low, high = (np.atleast_1d(end)[index] for end in difference.interval())
-    value = float(np.atleast_1d(difference.estimate)[index])
-    return value, None if np.isnan(low) else (float(low), float(high))
 
 
 def _p_values(differences: Mapping[Condition, Difference], index: int = 0) -> dict[Condition, float | None]:
@@ -178,21 +178,23 @@ def write_efficiency_table(results: Results, training: Path, out: Path) -> None:
 def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd.DataFrame]:
     """Lay out the tables, and the same numbers as a CSV file has them."""
     tokens, equal = at_equal_tokens(results, training)
-    against = {row: equal[row].less(equal[reference]) for row, reference in _references(results, equal).items()}
-    columns: list[Column[Condition]] = [
-        *METHOD,
-        Column("Tokens in all", lambda row: equal[row].tokens, numbers.count, "tokens"),
-        Column("", lambda row: tokens, csv="equal_tokens"),
-        Column("Updates", lambda row: equal[row].steps, numbers.whole, "optimizer_steps"),
-        Column("Seconds", lambda row: equal[row].seconds, numbers.seconds, "seconds"),
-        Column("Reward (%)", lambda row: _cell(equal[row].less(None)), _share, _written("training_reward")),
-        Column(
-            f"Versus {results.reference_title} (pp)",
-            against.get,
-            lambda difference: _points(_cell(difference)) if difference else numbers.NOTHING,
-        ),
-        Column("p (Holm)", _p_values(against).get, numbers.p_value, "p_value_holm"),
-    ]
+    against = {row: equal[row].less(equal[other]) for row, other in _references(results, equal).items()}
+    adjusted, shown, written = _p_values(against), Texts(), Cells()
+    for row, then in equal.items():
+        (reward,), p_value = then.less(None).estimates(), adjusted.get(row)
+        versus = _points(against[row].estimates()[0]) if row in against else numbers.NOTHING
+        shown[row] = {
+            "Method": row.title,
+            "Tokens in all": numbers.count(then.tokens),
+            "Updates": numbers.whole(then.steps),
+            "Seconds": numbers.seconds(then.seconds),
+            "Reward (%)": _share(reward),
+            f"Versus {results.reference_title} (pp)": versus,
+            "p (Holm)": numbers.p_value(p_value),
+        }
+        written[row] = {**cells_of_row(row), "tokens": then.tokens, "equal_tokens": tokens}
+        written[row] |= {"optimizer_steps": then.steps, "seconds": then.seconds}
+        written[row] |= {**estimate_columns("training_reward", reward), "p_value_holm": p_value}
     note = (
         "Updates: optimizer steps; seconds: of training steps. Reward: on the training problems, mean of the last "
         "tenth of these tokens; brackets: 95 % intervals over seeds."
@@ -201,94 +203,78 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd
     )
     heading = f"Every method after {numbers.count(tokens)} tokens, which each of its runs generated"
     caption = "Reward on the training problems. Brackets: 95 % intervals over seeds; p after Holm over the methods."
-    tables = [make_table("equal_tokens", heading, columns, list(equal), [note], caption)] if equal else []
+    tables = [table_of_texts("equal_tokens", heading, shown, [note], caption)]
     if (fits := fit_courses(results, training)) is not None:
         fitted, further = _fit_tables(results, fits)
         tables += fitted
-        columns += further
-    return tables, table_frame(columns, list(equal))
+        written = {row: {**cells, **further[row]} for row, cells in written.items()}
+    return [table for table in tables if table.rows], frame_of(written)
 
 
-def _written(name: str) -> Callable[[_Cell], dict[str, float | None]]:
-    """Make the function of a cell's columns in the CSV file."""
-    return lambda cell: {name: cell[0], **interval_columns(cell[1], f"{name}_")}
-
-
-def _share(cell: _Cell) -> str:
+def _share(estimate: Estimate) -> str:
     """Show a share of one, whose interval ends at 0 and 1."""
-    value, interval = cell
+    value, interval = estimate
     return numbers.percent_with_interval(value, interval and (max(interval[0], 0.0), min(interval[1], 1.0)))
 
 
-def _points(cell: _Cell) -> str:
-    return numbers.NOTHING if np.isnan(cell[0]) else numbers.points_with_interval(*cell)
+def _points(estimate: Estimate) -> str:
+    return numbers.NOTHING if np.isnan(estimate[0]) else numbers.points_with_interval(*estimate)
 
 
-def _scaled(text: Callable[[float], str], cell: _Cell) -> str:
-    """Show the exponential of a cell, with its interval."""
-    value, interval = cell
+def _scaled(text: Callable[[float], str], estimate: Estimate) -> str:
+    """Show the exponential of an estimate, with its interval."""
+    value, interval = estimate
     ends = numbers.NO_INTERVAL if interval is None else f"[{', '.join(text(np.exp(end)) for end in interval)}]"
     return f"{text(float(np.exp(value)))} {ends}"
 
 
-def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], list[Column[Condition]]]:
+def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], Cells]:
     """The parameters of every method, and its ceiling and compute against the reference method's; and the CSV's."""
-    conditions, title, pairs = list(fits.courses), results.reference_title, _references(results, fits.courses)
-    against = {row: fits.estimates[row].less(fits.estimates[other], fits.problems) for row, other in pairs.items()}
+    title, pairs = results.reference_title, _references(results, fits.courses)
+    against = {row: fits.features(row, other) for row, other in pairs.items()}
     limited = [row for row, other in pairs.items() if fits.has_ceiling(row) and fits.has_ceiling(other)]
     ceilings = _p_values({row: against[row] for row in limited}, _CEILING)
     computes = _p_values(against, _COMPUTE)
     reached = " / ".join(f"{100 * target:.0f}" for target in fits.targets.values())
-    references = [row for row in conditions if row.method == results.reference_method]
+    references = [row for row in fits.courses if row.method == results.reference_method]
     base = " / ".join(numbers.percent(float(fits.curves[row].base[0])) for row in references)
-    count, plain = partial(_scaled, numbers.count), partial(_scaled, lambda value: f"{value:.2f}")
 
-    def feature(index: int) -> Callable[[Condition], _Cell]:
-        return lambda row: fits.feature(row, index)
+    def verdict(row: Condition, index: int, p_value: float | None, words: Sequence[str]) -> str:
+        is_certain = p_value is not None and p_value <= 0.05
+        return words[int(against[row].estimate[index] > 0)] if is_certain else "not distinguishable"
 
-    def less(index: int) -> Callable[[Condition], _Cell]:
-        return lambda row: _cell(against[row], index)
-
-    def where(
-        known: Callable[[Condition], bool], words: str, value: Callable[[Condition], Any], text: Callable[[Any], str]
-    ) -> Callable[[Condition], str]:
-        return lambda row: text(value(row)) if known(row) else words
-
-    def verdict(
-        index: int, adjusted: Mapping[Condition, float | None], more: str, less: str
-    ) -> Callable[[Condition], str]:
-        def words(row: Condition) -> str:
-            p_value, difference = adjusted.get(row), float(against[row].estimate[index])
-            return "not distinguishable" if p_value is None or p_value > 0.05 else more if difference > 0 else less
-
-        return words
-
-    def is_seen(row: Condition) -> str:
-        return "yes" if np.exp(fits.curves[row].log_midpoint[0]) <= fits.courses[row].compute.max() else "no"
-
-    identified, in_reach = (
-        partial(where, fits.has_ceiling, "not identified"),
-        partial(where, fits.is_reached, "not reached"),
-    )
-    parameters: list[Column[Condition]] = [
-        Column("Method", lambda row: row.title),
-        Column("A (%)", identified(feature(_CEILING), _share)),
-        Column("B", feature(_EXPONENT), plain),
-        Column("C_mid (tokens)", feature(_MIDPOINT), count),
-        Column("C_mid within", is_seen),
-        Column(f"Tokens to {reached} %", in_reach(feature(_COMPUTE), count)),
-        Column("Second half, predicted - seen (pp)", feature(_HALF), _points),
-    ]
-    both = partial(where, limited.__contains__, "not identified")
-    versus: list[Column[Condition]] = [
-        Column("Method", lambda row: row.title),
-        Column("A (pp)", both(less(_CEILING), _points)),
-        Column("p (Holm)", ceilings.get, numbers.p_value),
-        Column("Ceiling", both(verdict(_CEILING, ceilings, "higher", "lower"), str)),
-        Column(f"Tokens to {reached} %, ratio", in_reach(less(_COMPUTE), plain)),
-        Column("p (Holm) ", computes.get, numbers.p_value),
-        Column("Compute", verdict(_COMPUTE, computes, "more", "less")),
-    ]
+    parameters, versus, written = Texts(), Texts(), Cells()
+    for row, course in fits.courses.items():
+        features = fits.features(row).estimates()
+        ceiling, exponent, midpoint, compute, half = features
+        is_seen = np.exp(fits.curves[row].log_midpoint[0]) <= course.compute.max()
+        parameters[row] = {
+            "Method": row.title,
+            "A (%)": _share(ceiling) if fits.has_ceiling(row) else "not identified",
+            "B": _scaled("{:.2f}".format, exponent),
+            "C_mid (tokens)": _scaled(numbers.count, midpoint),
+            "C_mid within": "yes" if is_seen else "no",
+            f"Tokens to {reached} %": _scaled(numbers.count, compute) if fits.is_reached(row) else "not reached",
+            "Second half, predicted - seen (pp)": _points(half),
+        }
+        written[row] = {}
+        for name, feature in zip(FEATURES, features, strict=True):
+            written[row] |= estimate_columns(name, feature)
+        ceiling_p, compute_p = ceilings.get(row), computes.get(row)
+        written[row] |= {"ceiling_p_holm": ceiling_p, "compute_p_holm": compute_p}
+        if row in pairs:
+            less, both = against[row].estimates(), row in limited
+            ratio = _scaled("{:.2f}".format, less[_COMPUTE]) if fits.is_reached(row) else "not reached"
+            ends = verdict(row, _CEILING, ceiling_p, ("lower", "higher")) if both else "not identified"
+            versus[row] = {
+                "Method": row.title,
+                "A (pp)": _points(less[_CEILING]) if both else "not identified",
+                "p (Holm)": numbers.p_value(ceiling_p),
+                "Ceiling": ends,
+                f"Tokens to {reached} %, ratio": ratio,
+                "p (Holm) ": numbers.p_value(compute_p),
+                "Compute": verdict(row, _COMPUTE, compute_p, ("less", "more")),
+            }
     note = (
         "R = R_0 + (A - R_0) / (1 + (C_mid / C)^B) (arXiv 2510.13786): R is the score on held-out problems of the "
         f"training distribution after C generated tokens, R_0 = {base} % that of the base model. Brackets: 95 % "
@@ -302,13 +288,9 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], list[Column[
         "there counts as 100 times the compute."
     )
     caption = "Fitted to scores on held-out problems: ceiling A, exponent B, tokens C_mid to half of the gain."
-    tables = [make_table("scaling", "Compute-performance curves", parameters, conditions, [note], caption)]
-    if pairs:
-        heading = f"Compute-performance curves against {title}"
-        tables.append(make_table("scaling_versus", heading, versus, list(pairs), [comparison]))
-    written = [Column("", feature(index), csv=_written(name)) for index, name in enumerate(FEATURES)]
-    of_tests: list[Column[Condition]] = [
-        Column("", ceilings.get, csv="ceiling_p_holm"),
-        Column("", computes.get, csv="compute_p_holm"),
+    heading = f"Compute-performance curves against {title}"
+    tables = [
+        table_of_texts("scaling", "Compute-performance curves", parameters, [note], caption),
+        table_of_texts("scaling_versus", heading, versus, [comparison]),
     ]
-    return tables, [*written, *of_tests]
+    return tables, written

@@ -3,19 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.random import stream_seed
-from evals.core.records import BASE, Condition, Interval
+from evals.core.records import BASE, Condition, Estimate
 from evals.results import Results, read_directory
 from evals.statistics.ranks import Means, decision_accuracy, signal_of_equal_methods, signal_to_noise
-from evals.statistics.weighting import weighted_mean
+from evals.statistics.suite import weighted_mean
 from evals.tables import numbers
-from evals.tables.layout import Column, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import Cells, Texts, estimate_columns, frame_of, table_of_texts, write_table
 from evals.tables.robust import score_matrix
 
 DRAWS = 10_000
@@ -90,61 +89,49 @@ def write_families_table(directories: Sequence[Path], out: Path) -> None:
     def shared_with(names: Sequence[str]) -> list[str]:
         return [method for method in known[first] if all(method in known[name] for name in names)]
 
-    def accuracy(names: Sequence[str]) -> tuple[float, Interval] | None:
+    def accuracy(names: Sequence[str]) -> Estimate | None:
         shared = shared_with(names)
         if len(shared) < 2 or first in names:
             return None
         study, *means = (means_of(families[name], [known[name][of] for of in shared]) for name in (first, *names))
         return decision_accuracy(study, means, np.random.default_rng(stream_seed("families", *names)), DRAWS)
 
-    def shown(value: tuple[float, Interval] | None) -> str:
-        return numbers.percent_with_interval(*value) if value else numbers.NOTHING
+    def text(estimate: Estimate | None) -> str:
+        return numbers.percent_with_interval(*estimate) if estimate else numbers.NOTHING
 
-    def cells(value: tuple[float, Interval | None] | None, name: str) -> dict[str, float | None]:
-        return {name: value[0] if value else None, **interval_columns(value[1] if value else None, f"{name}_")}
-
-    def versus(row: Condition) -> tuple[float, Interval | None] | None:
-        compared = families[row.model].comparison(row, families[row.model].reference_method)
-        return (compared.difference, compared.confidence_interval) if compared else None
-
-    accuracies = {family: accuracy([family]) for family in families}
-    in_all = shared_with(others)
-    found = {name: signals(results, [known[name][of] for of in in_all]) for name, results in families.items()}
-
-    def part(family: str, of: int) -> float | None:
-        both = found[family]
-        return both[of] if both else None
-
-    columns: list[Column[Condition]] = [
-        Column("Family", lambda row: row.model, csv="family"),
-        Column("Method", lambda row: row.runs[0].title),
-        Column("", lambda row: row.method, csv="method"),
-        Column("avg (%)", lambda row: families[row.model].average(row).value, numbers.percent, "average"),
-        Column(
-            f"Versus {families[first].reference_title} (pp)",
-            versus,
-            lambda value: numbers.points_with_interval(*value) if value else numbers.NOTHING,
-            partial(cells, name="difference"),
-        ),
-        Column("Seeds", lambda row: len(families[row.model].standing(row)), csv="seeds"),
-        Column("", lambda row: part(row.model, 0), csv="signal_to_noise"),
-        Column("", lambda row: part(row.model, 1), csv="signal_of_equal_methods"),
-        Column("", lambda row: len(in_all), csv="shared_methods"),
-        Column("", lambda row: accuracies[row.model], csv=partial(cells, name="decision_accuracy")),
-    ]
-    of_families: list[Column[str]] = [
-        Column("Family", str),
-        Column("Methods", lambda family: len(known[family])),
-        Column("Shared by all", lambda family: len(in_all)),
-        Column("Signal to noise", lambda family: part(family, 0), numbers.decimal),
-        Column("Of equal methods", lambda family: part(family, 1), numbers.decimal),
-        Column(f"Decision accuracy of {first} (%)", accuracies.get, shown),
-    ]
-    rows = [row for of_family in known.values() for row in of_family.values()]
-    note = f"{_NOTE} {first} for all others together: {shown(accuracy(others))} %."
+    in_all, shown, by_family, written = shared_with(others), Texts(), Texts(), Cells()
+    for family, results in families.items():
+        found = signals(results, [known[family][method] for method in in_all]) or (None, None)
+        of_family = accuracy([family])
+        by_family[family] = {
+            "Family": family,
+            "Methods": str(len(known[family])),
+            "Shared by all": str(len(in_all)),
+            "Signal to noise": numbers.decimal(found[0]),
+            "Of equal methods": numbers.decimal(found[1]),
+            f"Decision accuracy of {first} (%)": text(of_family),
+        }
+        for method, row in known[family].items():
+            average, seeds = results.average(row).value, len(results.standing(row))
+            compared = results.comparison(row, results.reference_method)
+            versus = compared.estimate if compared else None
+            shown[row] = {
+                "Family": family,
+                "Method": row.runs[0].title,
+                "avg (%)": numbers.percent(average),
+                f"Versus {families[first].reference_title} (pp)": numbers.points_with_interval(
+                    *(versus or (None, None))
+                ),
+                "Seeds": str(seeds),
+            }
+            cells = {"family": family, "method": method, "average": average}
+            cells |= estimate_columns("difference", versus) | {"seeds": seeds}
+            cells |= zip(("signal_to_noise", "signal_of_equal_methods"), found, strict=True)
+            written[row] = {**cells, "shared_methods": len(in_all), **estimate_columns("decision_accuracy", of_family)}
+    note = f"{_NOTE} {first} for all others together: {text(accuracy(others))} %."
     tables = [
-        make_table("families", "By family", columns, rows, [note]),
-        make_table("families_order", "Decision accuracy and signal to noise", of_families, [*families]),
+        table_of_texts("families", "By family", shown, [note]),
+        table_of_texts("families_order", "Decision accuracy and signal to noise", by_family),
     ]
     sources = sorted({path for results in families.values() for path in results.sources})
-    write_table(out, tables, table_frame(columns, rows), sources, {"draws": DRAWS})
+    write_table(out, tables, frame_of(written), sources, {"draws": DRAWS})

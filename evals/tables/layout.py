@@ -11,10 +11,12 @@ import pandas as pd
 
 from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
-from evals.core.records import Condition, Interval
+from evals.core.records import Condition, Estimate, Interval
 from evals.tables.numbers import NOTHING
 
 Row = TypeVar("Row")
+Texts = dict[Any, dict[str, str]]  # row -> header -> text
+Cells = dict[Any, dict[str, Any]]  # row -> column of the CSV file -> value
 _LINE = 118  # characters of a table's row that fit into a line across both columns of a paper in nine points
 
 _LATEX_SPECIAL = str.maketrans({
@@ -84,6 +86,17 @@ def make_table(
     return Table(name, title, header, cells, tuple(filter(None, notes)), links, caption)
 
 
+def table_of_texts(name: str, title: str, rows: Texts, notes: Sequence[Any] = (), caption: str = "") -> Table:
+    """Lay out rows of texts, all with the same headers; without any row it is a table of its notes."""
+    header, cells = tuple(next(iter(rows.values()), ("",))), tuple(tuple(row.values()) for row in rows.values())
+    return Table(name, title, header, cells, tuple(filter(None, notes)), caption=caption)
+
+
+def frame_of(rows: Cells) -> pd.DataFrame:
+    """Lay out rows of a CSV file: numbers in full precision, empty where there is none."""
+    return pd.DataFrame([*rows.values()], dtype=object)
+
+
 def table_frame(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> pd.DataFrame:
     """Lay out the CSV file of a table: numbers in full precision, empty where there is none."""
 
@@ -138,6 +151,17 @@ def interval_columns(interval: Interval | None, prefix: str = "") -> dict[str, f
     """Both ends of an interval, as columns of a CSV file."""
     low, high = interval or (None, None)
     return {f"{prefix}confidence_low": low, f"{prefix}confidence_high": high}
+
+
+def estimate_columns(name: str, estimate: Estimate | None, prefix: str | None = None) -> dict[str, float | None]:
+    """An estimate and the ends of its interval, as columns of a CSV file."""
+    value, interval = estimate or (None, None)
+    return {name: value, **interval_columns(interval, f"{name}_" if prefix is None else prefix)}
+
+
+def cells_of_row(row: Condition) -> dict[str, str]:
+    """The cells of a CSV file that say which method a row is of."""
+    return {"model": row.model, "method": row.method, "title": row.title}
 
 
 def markdown(tables: Sequence[Table]) -> str:

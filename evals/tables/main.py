@@ -16,12 +16,12 @@ from evals.core.files import read_json
 from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results, read_results
-from evals.statistics.average import Average
+from evals.statistics.difference import Average
 from evals.tables import layout, numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
 from evals.tables.families import signal_note
 from evals.tables.layout import METHOD, Column, Row, Table, field_of, interval_columns, make_table
-from evals.tables.robust import Falls, falls_note, falls_of
+from evals.tables.robust import falls_note, falls_of
 
 Costs = Mapping[Condition, Cost]
 _ANGLES = ("degrees", "floor_degrees", "slope_degrees")
@@ -35,17 +35,14 @@ def responses_of(benchmark: str, condition: Condition) -> str:
 
 
 def main_columns(
-    results: Results,
-    costs: Costs,
-    falls: Mapping[Condition, Falls],
-    decoded: Mapping[str, Results] = MappingProxyType({}),
+    results: Results, costs: Costs, decoded: Mapping[str, Results] = MappingProxyType({})
 ) -> list[Column[Condition]]:
     """The columns of the main table over all benchmarks, and of main.csv, which has every benchmark too.
 
     ``decoded`` are the results by further decodings, by their names.
     """
     *compared, verdict = compared_columns(results)
-    known_falls = {} if results.fallen is None else falls
+    falls = {} if results.fallen is None else falls_of(results)
     # A mean over several leads to these, below it on the page.
     several = len(results.benchmarks) > 1
 
@@ -67,7 +64,7 @@ def main_columns(
         ),
         *_pass_at_k(results),
         *(_decoded_column(name, by_name) for name, by_name in decoded.items()),
-        Column("Fell", known_falls.get, lambda fallen: fallen.text if fallen else numbers.NOTHING),
+        Column("Fell", falls.get, lambda fallen: fallen.text if fallen else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
         Column("", lambda row: row, csv=partial(_comparison_cells, results)),
         *compared,
@@ -85,7 +82,7 @@ def main_columns(
         cost("CPU (s)", "training_cpu_seconds", numbers.seconds),
         cost("Eval (s)", "evaluation_seconds", numbers.seconds),
         cost("Memory (MiB)", "peak_memory_mebibytes", numbers.whole),
-        Column("", known_falls.get, csv=lambda fallen: {"fell": len(fallen.runs) if fallen else None}),
+        Column("", falls.get, csv=lambda fallen: {"fell": len(fallen.runs) if fallen else None}),
     ]
 
 
@@ -333,17 +330,17 @@ def write_main_table(
 
     ``decoded`` are for each of the further ``decodings`` the files of scores, and that of comparisons.
     """
-    measured, falls = read_costs(results, costs, training), falls_of(results)
+    measured = read_costs(results, costs, training)
     of_each = zip(decodings, zip(*[iter(decoded)] * (len(results.benchmarks) + 1), strict=True), strict=True)
     by_name = {name: read_results(results.runs, files[:-1], files[-1]) for name, files in of_each}
-    columns = main_columns(results, measured, falls, by_name)
+    columns = main_columns(results, measured, by_name)
     made = {f"base/{run.base_model}" for run in results.runs} | {f"runs/{run.run}" for run in results.runs}
     made |= {f"samples/{run.run}/{name}" for run in results.runs for name in results.benchmarks}
     manifests = (training.parent / name / "manifest.json" for name in made)
     computed = sorted(filter(Path.is_file, manifests), key=lambda path: path.parent)
     copies, compared = near_copies_note(results, training.parent / "problems")
     said = [*notes, *copies, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
-    tables, short = main_tables(results, measured, falls, said, by_name), short_table(results, columns)
+    tables, short = main_tables(results, measured, said, by_name), short_table(results, columns)
     frame = layout.table_frame(columns, results.conditions)
     read = [file for one in (results, *by_name.values()) for file in one.sources]
     read += [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
@@ -369,7 +366,6 @@ def _caption(results: Results) -> str:
 def main_tables(
     results: Results,
     costs: Costs,
-    falls: Mapping[Condition, Falls],
     notes: Sequence[str],
     decoded: Mapping[str, Results] = MappingProxyType({}),
 ) -> list[Table]:
@@ -392,7 +388,7 @@ def main_tables(
             "which other jobs of the machine add; memory is the largest resident set of any job."
         )
     title = f"Main results: average over {counted(len(results.benchmarks), 'benchmark')}, and cost"
-    columns = main_columns(results, costs, falls, decoded)
+    columns = main_columns(results, costs, decoded)
     if not results.has_methods:  # then half of them have nothing to say
 
         def says(column: Column[Condition]) -> bool:

@@ -17,7 +17,7 @@ from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.resampling import draw_problems
 from evals.statistics.robust import percentile_interval
 from evals.tables import numbers
-from evals.tables.layout import Column, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import Cells, Texts, estimate_columns, frame_of, table_of_texts, write_table
 
 RESAMPLES = 2_000
 
@@ -53,14 +53,10 @@ def _first_ahead(lead: FloatArray) -> FloatArray:
 def curves(results: Results) -> dict[Condition, Curve]:
     """Estimate pass@k of every method for every k up to the number of samples."""
     samples = results.samples_per_problem
+    streams = {name: np.random.default_rng(stream_seed("pass@k", name)) for name in results.benchmarks}
     draws = {
-        name: draw_problems(
-            len(results.scores[results.runs[0].run, name].correct_counts),
-            np.random.default_rng(stream_seed("pass@k", name)),
-            RESAMPLES,
-            results.clusters.get(name),
-        )
-        for name in results.benchmarks
+        name: draw_problems(problems, streams[name], RESAMPLES, results.clusters.get(name))
+        for name, problems in results.problems.items()
     }
     shares = np.array(results.weights) / sum(results.weights)
 
@@ -84,43 +80,25 @@ def curves(results: Results) -> dict[Condition, Curve]:
 
 def write_pass_at_k_table(results: Results, out: Path) -> None:
     """Write a row for each method: pass@k, the difference to the base model at the largest k, and who is ahead."""
-    estimated, samples, confidence = curves(results), results.samples_per_problem, results.confidence
-    shown = sorted({2**power for power in range(samples.bit_length())} | {samples})
-
-    def at(k: int) -> Column[Condition]:
-        def cells(row: Condition) -> dict[str, Any]:
-            low, high = (float(end[k - 1]) for end in estimated[row].band(confidence))
-            name = f"pass_at_{k}"
-            return {name: float(estimated[row].values[k - 1]), **interval_columns((low, high), f"{name}_")}
-
-        return Column(f"k = {k}", lambda row: row, lambda row: numbers.percent(estimated[row].values[k - 1]), cells)
-
-    def gain(row: Condition) -> str:
-        """The difference to the base model at the largest k, with its interval."""
-        curve, base = estimated[row], estimated[row].base
-        if base is None:
-            return numbers.NOTHING
-        low, high = percentile_interval(curve.replicates[:, -1] - base.replicates[:, -1], confidence)
-        return numbers.points_with_interval(float(curve.values[-1] - base.values[-1]), (float(low), float(high)))
-
-    def overtaken(row: Condition) -> str:
-        """4 [2, none]."""
-        if (at := estimated[row].overtaken(confidence)) is None:
-            return numbers.NOTHING
-        first, low, high = ("none" if np.isinf(k) else f"{k:.0f}" for k in (at[0], *at[1]))
-        return first if first == low == high else f"{first} [{low}, {high}]"
-
-    def ahead(row: Condition) -> dict[str, Any]:
-        at = estimated[row].overtaken(confidence)
-        return {"base_ahead_from": at[0], **interval_columns(at[1], "base_ahead_from_")} if at else {}
-
-    columns = [
-        Column[Condition]("Method", lambda row: row.title, csv="title"),
-        *map(at, shown),
-        Column(f"Over base at k = {samples} (pp)", gain),
-        Column("Base ahead from k", lambda row: row, overtaken, ahead),
-        Column("", lambda row: row, csv=lambda row: {"model": row.model, "method": row.method}),
-    ]
+    samples, confidence = results.samples_per_problem, results.confidence
+    levels = sorted({2**power for power in range(samples.bit_length())} | {samples})
+    shown, written = Texts(), Cells()
+    for row, curve in curves(results).items():
+        gain, overtaken, base, first = numbers.NOTHING, numbers.NOTHING, curve.base, curve.overtaken(confidence)
+        if base is not None and first is not None:
+            low, high = percentile_interval(curve.replicates[:, -1] - base.replicates[:, -1], confidence)
+            gain = numbers.points_with_interval(float(curve.values[-1] - base.values[-1]), (float(low), float(high)))
+            ahead, *ends = ("none" if np.isinf(k) else f"{k:.0f}" for k in (first[0], *first[1]))
+            overtaken = ahead if {ahead} == {*ends} else f"{ahead} [{', '.join(ends)}]"  # 4 [2, none]
+        at = {f"k = {k}": numbers.percent(curve.values[k - 1]) for k in levels}
+        of_base = {f"Over base at k = {samples} (pp)": gain, "Base ahead from k": overtaken}
+        shown[row] = {"Method": row.title, **at, **of_base}
+        lows, highs = (end.tolist() for end in curve.band(confidence))
+        cells: dict[str, Any] = {"title": row.title}
+        for k in levels:
+            cells |= estimate_columns(f"pass_at_{k}", (float(curve.values[k - 1]), (lows[k - 1], highs[k - 1])))
+        cells |= {"model": row.model, "method": row.method}
+        written[row] = cells | estimate_columns("base_ahead_from", first)
     level = round(100 * confidence)
     note = (
         f"pass@k: the chance that one of k responses is right, without bias from {samples} responses to each problem; "
@@ -128,5 +106,5 @@ def write_pass_at_k_table(results: Results, out: Path) -> None:
         "seeds; differences are paired by problem. Base ahead from k: the first k at which the base model's pass@k is "
         f"higher; none: at no k up to {samples}."
     )
-    table = make_table("pass_at_k", "pass@k (%)", columns, results.conditions, [note, results.extraction_note])
-    write_table(out, [table], table_frame(columns, results.conditions), results.sources, {"resamples": RESAMPLES})
+    table = table_of_texts("pass_at_k", "pass@k (%)", shown, [note, results.extraction_note])
+    write_table(out, [table], frame_of(written), results.sources, {"resamples": RESAMPLES})

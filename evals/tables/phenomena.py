@@ -25,7 +25,7 @@ from evals.core.yaml_file import read_yaml
 from evals.results import Results, read_directory, read_results
 from evals.statistics.accuracy import FloatArray
 from evals.tables import numbers
-from evals.tables.layout import Column, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import Cells, Texts, estimate_columns, frame_of, table_of_texts, write_table
 from evals.tables.pass_at_k import curves
 
 Estimate = tuple[float, Interval]
@@ -38,16 +38,12 @@ class Phenomenon(Settings):
     effect: str = setting("the effect, in one sentence")
     source: str = setting("where it was published")
     published: str = setting("its size there")
-    statistic: str | None = setting("the function below that measures it", None)
+    statistic: str = setting("the function below that measures it")
     arguments: dict[str, Any] = setting("of that function", {})
     unit: str = setting("of what is measured, after the number", "")
     reproduced: Ends | None = setting("ends between which the whole interval lies", None)
     in_part: Ends | None = setting("ends between which the estimate itself lies", None)
-    lacks: str | None = setting("why it is not measured, or not possible here", None)
-
-
-_Measured = tuple[Phenomenon, Estimate | None, str | None]
-"""An effect, what was measured, and on which study."""
+    study: str | None = setting("the study whose runs it needs, a file of config/; none: the one at hand", None)
 
 
 @dataclass(frozen=True)
@@ -140,10 +136,12 @@ def lead_of_greedy_base(of: Evidence, method: str) -> Estimate | None:
     return _over_seeds([100 * (bases[run.base_model] - score) for run, score in zip(row.runs, ours, strict=True)])
 
 
-def base_ahead_from(of: Evidence, method: str) -> Estimate | None:
-    """The first k at which the base model's pass@k is the higher one; infinite where none is."""
+def base_ahead_from(of: Evidence, method: str, samples: int) -> Estimate | None:
+    """The first k at which the base model's pass@k is the higher one, of so many samples; infinite where none is."""
     row = of.results.condition(method)
-    return None if row is None else curves(of.results)[row].overtaken(of.results.confidence)
+    if row is None or of.results.samples_per_problem < samples:
+        return None
+    return curves(of.results)[row].overtaken(of.results.confidence)
 
 
 def spread_of_seeds(of: Evidence, method: str) -> Estimate | None:
@@ -159,20 +157,20 @@ def spread_of_seeds(of: Evidence, method: str) -> Estimate | None:
     return deviation, (float(low), float(high))
 
 
-def pass_at_k_difference(of: Evidence, method: str, against: str) -> Estimate | None:
-    """Pass@k less that of another method with the same seeds, in points, k being all samples of a problem.
+def pass_at_k_difference(of: Evidence, method: str, against: str, k: int | None = None) -> Estimate | None:
+    """Pass@k less that of another method with the same seeds, in points; without a k, of all samples of a problem.
 
     The interval is over seeds; runs that fell are left out.
     """
     results, rows = of.results, [of.results.condition(name) for name in (method, against)]
-    value = results.by_problem(f"pass@{results.k}")
-    if value is None or None in rows:
+    value = results.by_problem(f"pass@{k or results.k}")
+    if (value is None and k != 1) or None in rows:
         return None
     held = [replace(row, runs=results.held(row)) for row in rows if row is not None]
     scores = [
         dict(zip(row.seeds, results.average_over(row, results.benchmarks, of_problem=value).by_seed, strict=True))
         for row in held
-    ]
+    ]  # without a value, of the shares of right samples
     shared = sorted(scores[0].keys() & scores[1].keys())
     return _over_seeds([100 * (scores[0][seed] - scores[1][seed]) for seed in shared])
 
@@ -210,7 +208,7 @@ def read_phenomena(path: Path) -> list[Phenomenon]:
     rows = []
     for number, content in enumerate(read_yaml(path)["rows"], 1):
         rows.append(row := Phenomenon.parse(content, where := f"{path.name}: row {number}"))
-        if row.statistic is not None and row.statistic not in STATISTICS:
+        if row.statistic not in STATISTICS:
             raise InvalidInput(where, "statistic", f"is {row.statistic!r}", ", ".join(STATISTICS))
     return rows
 
@@ -218,7 +216,8 @@ def read_phenomena(path: Path) -> list[Phenomenon]:
 def answer(row: Phenomenon, estimate: Estimate | None) -> str:
     """Reproduced, in part, not; or why that is not known."""
     if estimate is None:
-        return row.lacks or "not measured: no runs, metric, decoding or checkpoints for it"
+        needed = f"the runs of config/{row.study}.yaml" if row.study else "runs, metric, decoding or checkpoints for it"
+        return f"not measured for want of {needed}"
     value, (low, high) = estimate
     if row.reproduced is not None and _within(low, row.reproduced) and _within(high, row.reproduced):
         return "reproduced"
@@ -240,48 +239,40 @@ def write_phenomena_table(
 ) -> None:
     """Write a row for each known effect; ``decoded`` are scores and comparisons by the first further decoding.
 
-    What the study has no runs for is measured on the first study of ``further``, ``results/`` each, that has them.
+    What the study has no runs for is measured on the study of ``further``, ``results/`` each, that the row names.
     """
     count = len(results.benchmarks)
     others = read_results(results.runs, decoded[:count], decoded[count]) if decoded else None
-    studies, rows = [Evidence(results, others, training)], list[_Measured]()
+    effects, studies = read_phenomena(phenomena), [Evidence(results, others, training)]
+    shown, written = Texts(), Cells()
     for directory in further:
         name = directory.resolve().parent.name
-        studies.append(Evidence(read_directory(directory), None, directory / "runs", name))
-    for row in read_phenomena(phenomena):
-        measured = ((STATISTICS[row.statistic](of, **row.arguments) if row.statistic else None, of) for of in studies)
+        if any(row.study == name for row in effects):
+            studies.append(Evidence(read_directory(directory), None, directory / "runs", name))
+    for number, row in enumerate(effects):
+        its_own = (of for of in studies if of is studies[0] or of.study == row.study)
+        measured = ((STATISTICS[row.statistic](of, **row.arguments), of) for of in its_own)
         known = ((estimate, of.study) for estimate, of in measured if estimate is not None)
-        rows.append((row, *next(known, (None, None))))
-    answers = [answer(row, estimate) for row, estimate, _ in rows]
-
-    def text(measured: _Measured) -> str:
-        row, estimate, _ = measured
-        if estimate is None:
-            return numbers.NOTHING
-        value, low, high = (f"{part:.3g}" if math.isfinite(part) else "none" for part in (estimate[0], *estimate[1]))
-        return value if value == low == high else f"{value} [{low}, {high}]{row.unit}"
-
-    def cells(measured: _Measured) -> dict[str, Any]:
-        value, interval = measured[1] or (None, None)
-        return {"measured": value, **interval_columns(interval), "study": measured[2]}
-
-    columns: list[Column[_Measured]] = [
-        Column("Effect", lambda row: row[0].effect, csv="effect"),
-        Column("Source", lambda row: row[0].source, csv="source"),
-        Column("Published", lambda row: row[0].published, csv="published"),
-        Column("Here", lambda row: row, text, cells),
-        Column("Answer", lambda row: answer(*row[:2]), csv="answer"),
-    ]
+        estimate, study = next(known, (None, None))
+        here, said = numbers.NOTHING, answer(row, estimate)
+        if estimate is not None:
+            parts = estimate[0], *estimate[1]
+            value, low, high = (f"{part:.3g}" if math.isfinite(part) else "none" for part in parts)
+            here = value if value == low == high else f"{value} [{low}, {high}]{row.unit}"
+        of_row = {"effect": row.effect, "source": row.source, "published": row.published}
+        shown[number] = {**{key.capitalize(): text for key, text in of_row.items()}, "Here": here, "Answer": said}
+        written[number] = {**of_row, **estimate_columns("measured", estimate, ""), "study": study, "answer": said}
+    answers, found = ([row[key] for row in written.values()] for key in ("answer", "study"))
     counted = {word: answers.count(word) for word in ("reproduced", "in part", "not")}
-    rest = len(rows) - sum(counted.values())
-    further_ones = [of.study for of in studies[1:] if any(of.study == name for *_, name in rows)]
-    shown = f"This study and those of {' and '.join(further_ones)} show" if further_ones else "This study shows"
+    rest = len(answers) - sum(counted.values())
+    further_ones = [of.study for of in studies[1:] if of.study in found]
+    whose = f"This study and those of {' and '.join(further_ones)} show" if further_ones else "This study shows"
     note = (
-        f"{shown} {counted['reproduced']} of {len(rows)} known effects, {counted['in part']} in part and "
+        f"{whose} {counted['reproduced']} of {len(answers)} known effects, {counted['in part']} in part and "
         f"{counted['not']} not; {rest} are not measured. Reproduced: the whole 95 % interval lies where the "
         "publication has the effect; in part: the estimate alone does, or a part of the effect was measured."
     )
-    table = make_table("phenomena", "Known effects of RLVR", columns, rows, [note])
+    table = table_of_texts("phenomena", "Known effects of RLVR", shown, [note])
     sources = [*(path for of in studies for path in (*of.results.sources, *sorted(of.read))), phenomena]
     sources += others.sources if others else ()
-    write_table(out, [table], table_frame(columns, rows), sources, {})
+    write_table(out, [table], frame_of(written), sources, {})

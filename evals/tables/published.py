@@ -88,8 +88,9 @@ def compare_with_papers(results: Results, published: Sequence[Published], papers
             ]
             differing = [f"{words} ({their}, {mine})" for words, their, mine in pairs if their not in (None, mine)]
             unknown = [f"{words} (not given, {mine})" for words, their, mine in pairs if their is None]
-            by_problem, ours_of = row.benchmark == AVERAGES[0], names or results.benchmarks
-            ours = results.average_over(condition, ours_of, by_problem, of_problem)
+            ours_of = names or results.benchmarks
+            weights = [results.problems[name] for name in ours_of] if row.benchmark == AVERAGES[0] else None
+            ours = results.average_over(condition, ours_of, of_problem, weights)
             low, high = ours.confidence_interval or (float("nan"), float("nan"))
             outside = max(100 * low - row.value, row.value - 100 * high)
             verdict = "inside" if outside <= 0 else f"outside by {outside:.1f}" if outside > 0 else "no interval"

@@ -2,20 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from evals.core.random import stream_seed
 from evals.core.records import BASE, Condition, Interval, Run
 from evals.results import Results
 from evals.statistics import robust
 from evals.statistics.accuracy import FloatArray, IntArray
-from evals.statistics.clusters import cluster_values
+from evals.statistics.suite import cluster_values
 from evals.tables import numbers
-from evals.tables.layout import METHOD, Column, Table, field_of, interval_columns, make_table, table_frame, write_table
+from evals.tables.layout import (
+    Cells,
+    Table,
+    Texts,
+    cells_of_row,
+    estimate_columns,
+    frame_of,
+    interval_columns,
+    table_of_texts,
+    write_table,
+)
 
 RESAMPLES = 10_000
 
@@ -117,71 +126,48 @@ def summarise(results: Results, condition: Condition) -> Summary:
 def write_robust_table(results: Results, out: Path) -> None:
     """Write the seeds that fell, and averages that one seed does not decide."""
     falls = falls_of(results)
-    summaries = {row: summarise(results, row) for row in falls}
-    frame = table_frame(_columns(results, falls, summaries), list(falls))
-    write_table(out, [robust_table(results, falls, summaries)], frame, results.sources, {"resamples": RESAMPLES})
+    table, frame = robust_table(results, falls, {row: summarise(results, row) for row in falls})
+    write_table(out, [table], frame, results.sources, {"resamples": RESAMPLES})
 
 
-def _columns(
+def robust_table(
     results: Results, falls: Mapping[Condition, Falls], summaries: Mapping[Condition, Summary]
-) -> list[Column[Condition]]:
-    levels, known = variance_levels(results), partial(results.comparison, against=results.reference_method)
-
-    def fallen(of_row: Falls) -> dict[str, Any]:
-        counts = {"seeds": of_row.seeds, "fell": len(of_row.runs), **interval_columns(of_row.interval, "fell_")}
-        return {**counts, "fallen_runs": " ".join(of_row.runs), "below_base_runs": " ".join(of_row.below)}
-
-    def middle(summary: Summary) -> str:
-        return numbers.percent_with_interval(summary.interquartile_mean, summary.interval)
-
-    def middle_cells(summary: Summary) -> dict[str, Any]:
-        interval = interval_columns(summary.interval, "interquartile_mean_")
-        return {"interquartile_mean": summary.interquartile_mean, **interval}
-
-    def shares(known: Mapping[str, float] | None) -> str:
-        return " / ".join(numbers.whole(100 * share) for share in (known or {}).values()) or numbers.NOTHING
-
-    def share_cells(known: Mapping[str, float] | None) -> dict[str, Any]:
-        return {f"variance_{level}": (known or {}).get(level) for level in levels}
-
-    def over_bases(row: Condition) -> str:
-        against = known(row)
-        return (
-            numbers.points_with_interval(against.difference, against.interval_over_bases)
-            if against
-            else numbers.NOTHING
-        )
-
-    of_levels: list[Column[Condition]] = []
-    if levels:
-        header = f"Variance by {', '.join(levels)} (%)".replace("_", " ")
-        of_levels.append(Column(header, field_of(known, "variance_shares"), shares, share_cells))
-    if "base_models" in levels:
-        header, cells = f"Versus {results.reference_title}, over base models (pp)", "over_base_models_"
-        of_levels.append(Column(header, over_bases))
-        interval = field_of(known, "interval_over_bases")
-        of_levels.append(Column("", interval, csv=partial(interval_columns, prefix=cells)))
-    rliable = partial(interval_columns, prefix="interquartile_mean_rliable_")
-    return [
-        *METHOD,
-        Column("Fell", lambda row: falls[row], lambda of_row: of_row.text, fallen),
-        Column("Below base", lambda row: len(falls[row].below)),
-        Column(f"avg@{results.k} (%)", lambda row: summaries[row].mean, numbers.percent, "average"),
-        Column("IQM (%)", lambda row: summaries[row], middle, middle_cells),
-        Column("as rliable draws", lambda row: summaries[row].rliable_interval, numbers.bounds, rliable),
-        Column("Worst seed", lambda row: summaries[row].worst, numbers.percent, "worst_seed"),
-        Column("Best seed", lambda row: summaries[row].best, numbers.percent, "best_seed"),
-        *of_levels,
-    ]
-
-
-def variance_levels(results: Results) -> list[str]:
-    """The levels by which the differences to the reference method vary, as far as they are known."""
-    return list(dict.fromkeys(level for row in results.comparisons.values() for level in row.variance_shares or ()))
-
-
-def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: Mapping[Condition, Summary]) -> Table:
-    """Lay out a row for each trained method."""
+) -> tuple[Table, pd.DataFrame]:
+    """Lay out a row for each trained method; and the CSV file."""
+    # The levels by which the differences to the reference method vary, as far as they are known.
+    levels = list(dict.fromkeys(level for row in results.comparisons.values() for level in row.variance_shares or ()))
+    shown, written = Texts(), Cells()
+    for row, fallen in falls.items():
+        summary, versus = summaries[row], results.comparison(row, results.reference_method)
+        middle = summary.interquartile_mean, summary.interval
+        texts = {
+            "Method": row.title,
+            "Fell": fallen.text,
+            "Below base": str(len(fallen.below)),
+            f"avg@{results.k} (%)": numbers.percent(summary.mean),
+            "IQM (%)": numbers.percent_with_interval(*middle),
+            "as rliable draws": numbers.bounds(summary.rliable_interval),
+            "Worst seed": numbers.percent(summary.worst),
+            "Best seed": numbers.percent(summary.best),
+        }
+        cells = {**cells_of_row(row), "seeds": fallen.seeds, "fell": len(fallen.runs)}
+        cells |= interval_columns(fallen.interval, "fell_")
+        cells |= {"fallen_runs": " ".join(fallen.runs), "below_base_runs": " ".join(fallen.below)}
+        cells |= {"average": summary.mean, **estimate_columns("interquartile_mean", middle)}
+        cells |= interval_columns(summary.rliable_interval, "interquartile_mean_rliable_")
+        cells |= {"worst_seed": summary.worst, "best_seed": summary.best}
+        if levels:
+            shares = (versus.variance_shares if versus else None) or {}
+            said = " / ".join(numbers.whole(100 * share) for share in shares.values()) or numbers.NOTHING
+            texts[f"Variance by {', '.join(levels)} (%)".replace("_", " ")] = said
+            cells |= {f"variance_{level}": shares.get(level) for level in levels}
+        if "base_models" in levels:
+            interval = versus.interval_over_bases if versus else None
+            over_bases = numbers.points_with_interval(versus.difference if versus else None, interval)
+            texts[f"Versus {results.reference_title}, over base models (pp)"] = over_bases
+            cells |= interval_columns(interval, "over_base_models_")
+        shown[row] = texts
+        written[row] = cells
     level = round(100 * results.confidence)
     note = (
         f"{falls_note(results)} The numbers of this table are of all seeds, those that fell too. Below base: seeds "
@@ -191,7 +177,6 @@ def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: 
         "draws seeds for each benchmark alone, as if they were other policies. Neither knows of other problems, and "
         "few seeds make both too short: verdicts rest on the main table."
     )
-    levels = variance_levels(results)
     if levels:
         note += (
             f" Variance: the share of each level in the variance of the mean difference to {results.reference_title}. "
@@ -204,5 +189,5 @@ def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: 
         )
     title = "Seeds that fell, and averages that one seed does not decide"
     caption = f"Of all seeds. IQM: the mean of the middle half of all scores; brackets: {level} % bootstrap over seeds."
-    columns = _columns(results, falls, summaries)
-    return make_table("robust", title, columns, list(falls), [note, results.extraction_note], caption)
+    table = table_of_texts("robust", title, shown, [note, results.extraction_note], caption)
+    return table, frame_of(written)

@@ -59,7 +59,7 @@ def score(
     them.
     """
     from evals.scores.printed import print_scores
-    from evals.statistics.weighting import parse_weighting
+    from evals.statistics.suite import parse_weighting
 
     weights = parse_weighting(weighting)
     print_scores(samples, grading.reader(problems), k, threshold, confidence, weights, printed.form)
@@ -91,7 +91,7 @@ def compare(
     """
     from evals.scores.comparison import Settings
     from evals.scores.printed import print_comparison
-    from evals.statistics.weighting import parse_weighting
+    from evals.statistics.suite import parse_weighting
 
     settings = Settings(
         "B",
@@ -168,7 +168,7 @@ def audit(
     Paths are those of score; nothing is written. Where the graders differ, the first samples are listed.
     """
     from evals.audit import second_grader
-    from evals.audit.grade import GradedSamples, SecondGrader, audit_run
+    from evals.audit.grade import SecondGrader, audit_run
     from evals.core.records import extraction_note
     from evals.grading.verdict import Kind
     from evals.scores.printed import print_rows
@@ -177,8 +177,7 @@ def audit(
     audits, rows, stated = [], [], []
     with SecondGrader(grading.workers) as second:
         for read in grading.reader(problems).read_samples(samples):
-            graded = GradedSamples(read.run, read.benchmark, read.kind, read.samples, read.grades)
-            audits.append(audit_run(graded, read.golds, second))
+            audits.append(audit_run(read, second))
             rows.append({"benchmark": read.benchmark, **audits[-1].to_json()})
             stated += [read.benchmark] if read.kind is Kind.LAST_STATEMENT else []
     table = own_audit_table(audits, f"{second_grader.NAME} {second_grader.VERSION}", extraction_note(stated))

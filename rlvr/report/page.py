@@ -70,10 +70,10 @@ def report_content(
     costs = main.read_costs(results, directory / "costs", directory / "runs")
     falls = robust.falls_of(results)
     copies, compared = main.near_copies_note(results, directory / "problems")
-    summary, *by_benchmark = main.main_tables(results, costs, falls, [*notes, *copies])
+    summary, *by_benchmark = main.main_tables(results, costs, [*notes, *copies])
     shown, number_shown = _first_columns(summary)
     summaries, curves = {row: robust.summarise(results, row) for row in falls}, charts(results, directory / "runs")
-    robust_table = robust.robust_table(results, falls, summaries)
+    robust_table, _ = robust.robust_table(results, falls, summaries)
     efficiency_tables, _ = efficiency.efficiency_tables(results, directory / "runs")
     examples, read = _read_examples(results, directory)
     inputs = [study, *results.sources, *audits, *drawn, *compared]

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from evals.core.audits import BenchmarkAudit
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl
-from evals.core.records import conditions_of, read_runs
+from evals.core.records import BenchmarkAudit, conditions_of, read_runs
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
 from rlvr.tokens.table import read_comparison
 from rlvr.tokens.view import scale_of

@@ -52,9 +52,10 @@ def megabytes(model: Model, bytes_of_parameter: int = 1) -> float:
     return bytes_of_parameter * count / 1e6
 
 
-def size(amount: float | Callable[[Any], float], minutes: int) -> dict[str, Callable[[Any, int], int]]:
-    """Make the memory, in megabytes, and the time of a rule's jobs. Both grow with the attempt."""
+def size(amount: float | Callable[[Any], float], minutes: int, processors: int = 1) -> dict[str, Any]:
+    """Make the processors, memory, in megabytes, and time of a rule's jobs. The last two grow with the attempt."""
     return {
+        "cpus_per_task": processors,
         "mem_mb": lambda wildcards, attempt: round((amount(wildcards) if callable(amount) else amount) * attempt),
         "runtime": lambda wildcards, attempt: minutes * attempt,
     }
@@ -87,9 +88,9 @@ def sampling_mb(study: Study, model: str) -> float:
     return of_process * processes + megabytes(study.config.models[model], _BYTES_SAMPLED)
 
 
-def grading_mb(study: Study) -> float:
+def grading_mb(workers: int) -> float:
     """The megabytes of a job that grades: each worker may have a gigabyte, and a sandbox of a program another."""
-    return _PROCESS_MB + 2000 * study.config.execution.grading_workers
+    return _PROCESS_MB + 2000 * workers
 
 
 def devices(study: Study, run: str) -> dict[str, Any]:

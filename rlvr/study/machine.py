@@ -142,6 +142,12 @@ def require_container(asked: Iterable[Any], softwares: Iterable[Software]) -> No
         raise UserError(f"--sdm apptainer: {CONTAINER}: no such container; {recipe} says how to make it")
 
 
+def require_clone() -> None:
+    """Refuse ``--archive`` in another directory: Snakemake would leave out the workflow, which is not below it."""
+    if "--archive" in sys.argv and Path.cwd() != REPOSITORY:
+        raise UserError(f"--archive: {Path.cwd()} has no workflow; archive in {REPOSITORY}, without --directory")
+
+
 def require_past(files: Iterable[str]) -> None:
     """Refuse files that were written after now, as where a clock was set back.
 

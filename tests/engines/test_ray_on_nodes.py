@@ -7,17 +7,13 @@ import os
 import secrets
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.slurm_cluster import NODES, SlurmCluster, processes_in, reason_for_none, slurm_cluster
+from tests.slurm_cluster import NODES, REPOSITORY, SlurmCluster, processes_in
 
-pytestmark = pytest.mark.long
-REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 300
 TRAINING = """\
 import os, signal, subprocess, sys, time
 from types import SimpleNamespace
@@ -50,15 +46,6 @@ for node in ray.nodes():
 """
 CLEAN = "env $(env | sed -n 's/^\\(SLURM_[^=]*\\)=.*/-u \\1/p' | grep -v '^-u SLURM_JOB_ID$')"
 
-if (reason := reason_for_none()) is not None:
-    pytest.skip(reason, allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[SlurmCluster]:
-    with slurm_cluster() as cluster:
-        yield cluster
-
 
 @pytest.fixture
 def files_of_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -81,19 +68,9 @@ def submit(slurm: SlurmCluster, place: Path, command: str) -> str:
     return slurm.ask("sbatch", *options, f"--output={place}/output", "--wrap", step).strip()
 
 
-def wait_until_over(slurm: SlurmCluster, place: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while slurm.jobs():
-        assert time.monotonic() < deadline, (place / "output").read_text()
-        time.sleep(0.2)
-
-
 def wait_until(slurm: SlurmCluster, place: Path, name: str) -> None:
     """Until the command of a training has made a file."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (place / name).exists():
-        assert time.monotonic() < deadline and slurm.jobs(), (place / "output").read_text()
-        time.sleep(0.2)
+    slurm.wait((place / name).exists, (place / "output").read_text, slurm.jobs)
 
 
 def test_trainings_on_the_same_nodes_are_apart(slurm: SlurmCluster, tmp_path: Path, files_of_ray: Path) -> None:
@@ -107,7 +84,7 @@ def test_trainings_on_the_same_nodes_are_apart(slurm: SlurmCluster, tmp_path: Pa
     wait_until(slurm, short, "status")
     assert sorted((short / "seen").read_text().split()) == sorted(NODES), (short / "output").read_text()
     (long / "go").touch()
-    wait_until_over(slurm, long)
+    slurm.wait_until_idle((long / "output").read_text)
     assert sorted((long / "seen").read_text().split()) == sorted(NODES), (long / "output").read_text()
     assert [(place / "status").read_text() for place in (long, short)] == ["0", "0"]
     assert processes_in(tmp_path) == []
@@ -119,5 +96,5 @@ def test_no_process_is_left_on_any_node(slurm: SlurmCluster, tmp_path: Path, fil
     wait_until(slurm, tmp_path, "begun")
     assert len(processes_in(tmp_path)) > 2 and len(list(files_of_ray.iterdir())) == 2
     (tmp_path / "stop").touch()
-    wait_until_over(slurm, tmp_path)
+    slurm.wait_until_idle((tmp_path / "output").read_text)
     assert processes_in(tmp_path) == []

@@ -10,17 +10,8 @@ from pathlib import Path
 import pytest
 
 from evals.core.manifest import verify_outputs
-from tests.slurm_cluster import (
-    PATIENCE_SECONDS,
-    STEPS,
-    SlurmCluster,
-    StudyOnSlurm,
-    processes_in,
-    reason_for_none,
-    slurm_cluster,
-)
+from tests.slurm_cluster import STEPS, SlurmCluster, StudyOnSlurm, processes_in
 
-pytestmark = pytest.mark.long
 ATTEMPTS = 3
 VERL = f"""\
 #!{sys.executable}
@@ -56,15 +47,6 @@ for step in range(done + 1, {STEPS} + 1):
 """
 NVIDIA_SMI = "#!/bin/sh\necho 580.65.06\n"
 
-if (reason := reason_for_none()) is not None:
-    pytest.skip(reason, allow_module_level=True)
-
-
-@pytest.fixture
-def slurm() -> Iterator[SlurmCluster]:
-    with slurm_cluster() as cluster:
-        yield cluster
-
 
 @pytest.fixture
 def study_of_two_nodes(tmp_path: Path, slurm: SlurmCluster) -> Iterator[StudyOnSlurm]:
@@ -98,7 +80,7 @@ def test_a_requeue_and_a_power_cut(study_of_two_nodes: StudyOnSlurm, slurm: Slur
     study.wait(lambda: slurm.jobs("PENDING"), process)
     assert processes_in(place) == []
     slurm.switch_on("node2")
-    assert process.wait(PATIENCE_SECONDS) == 0, study.output()
+    assert study.wait_for_end(process) == 0, study.output()
     assert attempts() == [0, 1, 2]
     assert verify_outputs(study.run / "manifest.json", "run").details["steps"] == STEPS
     assert study.output().count("finished: train") == 1 and "failed: train" not in study.output()

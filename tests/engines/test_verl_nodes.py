@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 import shlex
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -16,10 +15,9 @@ import pytest
 
 from evals.core.manifest import verify_outputs
 from tests.engines.study_directory import StudyDirectory, check_merged, environment, last_words, smoke_study
-from tests.slurm_cluster import reason_for_none, slurm_cluster
+from tests.slurm_cluster import SlurmCluster
 
 RUN, STEPS = "tiny-dapo-s1", 2
-_PATIENCE_SECONDS = 3600
 
 TRAINING = """\
 # A node of this machine has no GPU that Ray could find, and its Ray is not started by verl.
@@ -41,11 +39,9 @@ runpy.run_module("rlvr", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.long
-def test_a_training_of_two_nodes(tmp_path: Path) -> None:
+def test_a_training_of_two_nodes(tmp_path: Path, slurm: SlurmCluster) -> None:
     pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
     pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
-    if (reason := reason_for_none()) is not None:
-        pytest.skip(reason)
     study = StudyDirectory(tmp_path / "study", smoke_study(training={"steps": STEPS}))
     study.path.mkdir()
     study.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json")
@@ -56,13 +52,8 @@ def test_a_training_of_two_nodes(tmp_path: Path) -> None:
     words = ["env", *(f"{name}={value}" for name, value in variables.items())]
     words += [sys.executable, "training.py", "train", str(place / "run.json"), "--python", sys.executable]
     options = ["--parsable", "--nodes=2", "--cpus-per-task=8", "--mem=100000", f"--chdir={study.path}"]
-    (tmp_path / "slurm").mkdir()
-    with slurm_cluster() as slurm:
-        slurm.ask("sbatch", *options, f"--output={study.path}/output", "--wrap", shlex.join(words))
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while slurm.jobs():
-            assert time.monotonic() < deadline, last_words(place)
-            time.sleep(1)
+    slurm.ask("sbatch", *options, f"--output={study.path}/output", "--wrap", shlex.join(words))
+    slurm.wait_until_idle(lambda: last_words(place))
     said = (study.path / "output").read_text(errors="replace")
     details = verify_outputs(place / "manifest.json", "run").details if (place / "manifest.json").exists() else None
     assert details is not None, said[-2000:] + last_words(place)

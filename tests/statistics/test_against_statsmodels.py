@@ -13,9 +13,9 @@ from statsmodels.stats.power import TTestPower
 from statsmodels.stats.proportion import proportion_confint
 
 from evals.statistics.accuracy import clustered_standard_error
-from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed
-from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
+from evals.statistics.resampling import draw_problems, holm, sign_flip_p_values
+from tests.statistics.arms import bootstrap_differences, estimate_difference
 from tests.statistics.populations import wilson_interval
 
 FIXED = {"treatment_is_fixed": True, "control_is_fixed": True}

@@ -14,12 +14,11 @@ import statsmodels.api as sm
 from evals.core.comparisons import Claim
 from evals.core.records import ALL_BENCHMARKS, BASE
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
-from evals.statistics.average import estimate_average
-from evals.statistics.clusters import cluster_sums, cluster_values, joined, label
-from evals.statistics.difference import estimate_difference
 from evals.statistics.interval import score_intervals
-from evals.statistics.resampling import bootstrap_differences, draw_problems, sign_flip_p_values
+from evals.statistics.resampling import draw_problems, sign_flip_p_values
 from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
+from evals.statistics.suite import cluster_sums, cluster_values, label
+from tests.statistics.arms import bootstrap_differences, estimate_average, estimate_difference
 
 BASES = ([1, 2, 3, 1, 2, 3, 1], [1, 2, 3, 1, 2, 3, 1, 3])  # the reference's fifth to last seeds lack one
 SAMPLES, PROBLEMS = 8, 40
@@ -182,9 +181,6 @@ def test_problems_are_labelled_by_their_groups() -> None:
     labels = label([3, 1, 2, "x"], [["2", "3"]])
     assert labels is not None and labels[0] == labels[2] and len(set(labels.tolist())) == 3
     assert sorted(set(labels.tolist())) == [0, 1, 2]
-    both = joined([None, labels], [2, 4])
-    assert both is not None and len(set(both.tolist())) == 5 and both[2] == both[4]
-    assert joined([None, None], [2, 4]) is None
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1, 2, 3), (5, 1, 1, 2), (4, 4)])

@@ -8,14 +8,13 @@ import pytest
 
 from evals.core.errors import InvalidInput
 from evals.statistics.accuracy import clustered_standard_error
-from evals.statistics.average import estimate_average
-from evals.statistics.difference import estimate_difference
 from evals.statistics.interval import suite_intervals, t_interval
 from evals.statistics.power import Design
-from evals.statistics.resampling import bootstrap_differences, holm, sign_flip_p_values
+from evals.statistics.resampling import holm, sign_flip_p_values
 from evals.statistics.robust import interquartile_mean, performance_profile, stratified_bootstrap
 from evals.statistics.scaling import Course, CourseEstimate, Curves, estimate_course, fit_curves
-from evals.statistics.weighting import parse_weighting, weighted_mean, weighting_text, weights_of, weights_or_alike
+from evals.statistics.suite import parse_weighting, weighted_mean, weighting_text, weights_of, weights_or_alike
+from tests.statistics.arms import bootstrap_differences, estimate_average, estimate_difference
 from tests.statistics.populations import hall_interval, wilson_interval
 
 TARGET = 0.6

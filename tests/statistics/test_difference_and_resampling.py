@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
-from evals.statistics.resampling import bootstrap_differences, choice_variance, draw_problems, holm, sign_flip_p_values
+from evals.statistics.resampling import choice_variance, draw_problems, holm, sign_flip_p_values
+from tests.statistics.arms import bootstrap_differences, estimate_difference
 
 FIXED = {"treatment_is_fixed": True, "control_is_fixed": True}
 

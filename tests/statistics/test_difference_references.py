@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evals.statistics.difference import Difference, estimate_difference, pooled
+from evals.statistics.difference import Difference, pooled
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
-from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, holm_of_known, sign_flip_p_values
+from evals.statistics.resampling import draw_problems, holm, holm_of_known, sign_flip_p_values
+from tests.statistics.arms import bootstrap_differences, estimate_difference
 
 WEIGHTS = [1.0, 3.0]
 
@@ -212,8 +213,8 @@ def test_bootstrapped_seeds_are_the_same_in_all_benchmarks() -> None:
     zero = [np.zeros((1, size)) for size in (12, 20)]
     generator = np.random.default_rng(8)
     draws = [draw_problems(size, generator, 300) for size in (12, 20)]
-    for sides, sign, fixed in (((arm, zero), 3, "control_is_fixed"), ((zero, arm), -3, "treatment_is_fixed")):
-        thirds = sign * bootstrap_differences(*sides, draws, generator, **{fixed: True})  # type: ignore[arg-type]
+    for one, other, sign, fixed in ((arm, zero, 3, "control_is_fixed"), (zero, arm, -3, "treatment_is_fixed")):
+        thirds = sign * bootstrap_differences(one, other, draws, generator, **{fixed: True})
         assert thirds == pytest.approx(np.round(thirds)) and set(np.round(thirds)) == {0.0, 1.0, 2.0, 3.0}
 
 

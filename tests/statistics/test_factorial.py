@@ -9,9 +9,9 @@ import pytest
 from evals.core.config.methods import Factorial
 from evals.core.errors import NotAccepted
 from evals.core.yaml_file import read_yaml
-from evals.statistics.difference import estimate_combination
 from evals.statistics.factorial import Cell, Design, Term
 from evals.statistics.resampling import holm
+from tests.statistics.arms import estimate_combination
 
 ROOT = Path(__file__).parents[2]
 PLANNED = Design.of(Factorial.parse(read_yaml(ROOT / "config/factorial.yaml")["factorial"], "factorial"))

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
-from evals.statistics.average import estimate_average
 from evals.statistics.interval import suite_intervals
+from tests.statistics.arms import estimate_average
 
 Accuracies = Sequence[Sequence[float]]
 

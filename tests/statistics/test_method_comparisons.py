@@ -13,11 +13,14 @@ from scipy.special import expit, logit
 
 from evals.core.comparisons import Claim, Verdict
 from evals.core.records import ALL_BENCHMARKS
-from evals.scores.comparison import BenchmarkCounts, Settings, compare, problem_shares
+from evals.scores.comparison import BenchmarkCounts, Settings, arm_of, compare, problem_shares
 from evals.scores.printed import FEWEST_UNEQUAL_SAMPLES
-from evals.statistics.difference import Difference, estimate_difference
+from evals.statistics.difference import Arm, Difference
+from evals.statistics.difference import estimate_difference as difference_of_arms
 from evals.statistics.power import minimum_detectable_effect
-from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
+from evals.statistics.resampling import draw_problems, holm, sign_flip_p_values
+from evals.statistics.suite import Suite
+from tests.statistics.arms import bootstrap_differences, estimate_difference
 
 PROBLEMS, SAMPLES, REPLICATES, PERMUTATIONS = 30, 32, 4_000, 1_000
 FloatArray = npt.NDArray[np.float64]
@@ -109,8 +112,8 @@ def test_the_reported_interval_of_many_seeds_is_no_longer_than_the_t_interval() 
     counts = {run: generator.binomial(8, rates).tolist() for run in methods}
     benchmark = BenchmarkCounts(Path("one.json"), "simulated", dict.fromkeys(methods, 8), methods, counts)
     row = compare([benchmark], Settings("b", bootstrap_resamples=2_000, permutations=200)).comparisons[-1]
-    (one, k), (other, _) = benchmark.arm("model", "a"), benchmark.arm("model", "b")
-    difference = estimate_difference([one], [other], samples=([k], [k]))
+    one, other = (arm_of([benchmark], benchmark.held("model", name)) for name in ("a", "b"))
+    difference = difference_of_arms(one, other)
     assert row.confidence_interval is not None and row.standard_error == float(difference.standard_error)
     assert row.confidence_interval == pytest.approx([float(end) for end in difference.interval()], abs=1e-3)
 
@@ -153,13 +156,13 @@ def test_weighted_benchmarks_keep_the_level_and_the_sign_flips_have_the_same_sta
                      for each in difficulties])  # fmt: skip
     fixed = {"treatment_is_fixed": True, "control_is_fixed": True}
     difference = estimate_difference(*arms, weights=weights, **fixed)
-    shares = problem_shares(arms[0], arms[1], weights)
+    shares = problem_shares(Arm(arms[0]), Arm(arms[1]), Suite(weights))
     assert shares.sum(axis=-1) == pytest.approx(difference.estimate)
     flips = sign_flip_p_values(shares, generator, PERMUTATIONS)
     assert 0.03 <= (np.maximum(flips, difference.p_values()) <= 0.05).mean() <= 0.06
     draws = [draw_problems(each.shape[-1], generator, 2_000) for each in arms[0]]
-    first = [[each[0] for each in arm] for arm in arms]
-    drawn = bootstrap_differences(*first, draws, generator, weights=weights, **fixed)
+    one, other = [[each[0] for each in arm] for arm in arms]
+    drawn = bootstrap_differences(one, other, draws, generator, weights=weights, **fixed)
     assert drawn.mean() == pytest.approx(difference.estimate[0], abs=0.005)
     assert drawn.std() == pytest.approx(difference.standard_error[0], rel=0.1)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, kendalltau
 
-from evals.statistics.difference import Difference, estimate_difference
+from evals.statistics.difference import Difference
 from evals.statistics.ranks import (
     Means,
     decision_accuracy,
@@ -27,6 +27,7 @@ from evals.statistics.robust import (
     share_interval,
     stratified_bootstrap,
 )
+from tests.statistics.arms import estimate_difference
 
 # One seed of six fell.
 SCORES = np.array(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evals.statistics.average import estimate_average
 from evals.statistics.interval import score_interval, score_intervals, suite_intervals, t_interval
+from tests.statistics.arms import estimate_average
 from tests.statistics.populations import Population, hall_interval, measure_coverage, t_intervals, wilson_interval
 
 REPLICATES = 4_000

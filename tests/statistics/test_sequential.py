@@ -11,10 +11,11 @@ import pytest
 from scipy.special import expit, logit, ndtri
 from scipy.stats import nct, t
 
-from evals.statistics.difference import Difference, estimate_difference, pooled
+from evals.statistics.difference import Difference, pooled
 from evals.statistics.power import Design, minimum_detectable_effect
 from evals.statistics.resampling import sign_flip_p_values
 from evals.statistics.sequential import Repetitions, StoppingRule, nominal_levels
+from tests.statistics.arms import estimate_difference
 
 LOOKS, AT_MOST, MARGIN = (4, 6, 8, 11, 16), 16, 2.0
 SEED_SD, PROBLEM_VARIANCE = 1.14, 0.0147  # points, of the default study: 16 and 54 seeds, 480 problems

@@ -49,6 +49,9 @@ def rules_of_the_workflow() -> tuple[set[str], set[str]]:
     }
     sized |= {name for name, of, _ in found if of in sized} - here
     assert sized | here == set(jobs) and not sized & here
+    # By itself a job is given as many processors as it has threads, which Snakemake cuts to those of its own machine.
+    for name in (name for name in sized if (threads := re.search("    threads: (.*)", jobs[name]))):
+        assert f", {threads[1]})," in jobs[name] or "DEVICES" in jobs[name], name
     return sized, here
 
 
@@ -60,6 +63,7 @@ def test_what_needs_a_network_runs_where_snakemake_does() -> None:
 
 def test_the_profile_of_slurm_gives_each_job_its_own_size(tmp_path: Path) -> None:
     """Not those of the machine where Snakemake runs, which has four processors here."""
+    sized, _ = rules_of_the_workflow()
     own = ["--profile", str(ROOT / "profiles/slurm"), "--cores", "10000"]
     own += ["--default-resources", "mem_mb=1", "runtime=1"]
     answer = snakemake(tmp_path, "--dry-run", "--printshellcmds", "--configfile", str(DELTA), *own)
@@ -68,6 +72,7 @@ def test_the_profile_of_slurm_gives_each_job_its_own_size(tmp_path: Path) -> Non
     asked = {rule: set[str]() for rule, _ in re.findall(r"^(?:local)?rule (\w+):\n((?:    .*\n)*)", said, re.MULTILINE)}
     for rule, resources in re.findall(r"^rule (\w+):\n(?:    .*\n)*?    resources: (.*)$", said, re.MULTILINE):
         names = ("mem_mb", "runtime", "gpu", "nodes", "cpus_per_task")
+        assert rule not in sized or "cpus_per_task=" in resources, rule
         asked[rule].add(", ".join(sorted(word for word in resources.split(", ") if word.split("=")[0] in names)))
     # Two models, of 8 and 14 billion parameters, whose weights wait in the memory of the node.
     assert asked["train"] == {
@@ -80,7 +85,6 @@ def test_the_profile_of_slurm_gives_each_job_its_own_size(tmp_path: Path) -> Non
     )
     assert asked["grade"] == asked["grade_candidate"] == {"cpus_per_task=16, mem_mb=36000, runtime=240"}
     assert all("gpu=0" in words for words in asked["candidates"])  # training has kept them
-    sized, _ = rules_of_the_workflow()
     assert len(sized & asked.keys()) > 8
     assert not [
         rule

@@ -214,6 +214,13 @@ def test_bad_configuration_is_refused_in_one_line_before_any_work(project_copy: 
     assert not (project_copy.root / "results").exists()
 
 
+def test_another_directory_is_not_archived_without_the_workflow(project_copy: Project, tmp_path: Path) -> None:
+    answer = project_copy.snakemake("--archive", str(tmp_path / "archive.tar.gz"), "--directory", str(tmp_path))
+    assert answer.returncode != 0 and not (tmp_path / "archive.tar.gz").exists()
+    root = project_copy.root
+    assert f"error: --archive: {tmp_path} has no workflow; archive in {root}, without --directory" in answer.stderr
+
+
 def test_programs_need_a_sandbox(project_copy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the machine has: a bubblewrap that does not work stands first in the path."""
     fake = tmp_path / "bin/bwrap"

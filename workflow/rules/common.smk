@@ -52,6 +52,7 @@ DECODED_BY = {f"{DECODINGS}{name}/": decoding for name, decoding in CONFIG.evalu
 with one_line_errors():
     TRAINING, SAMPLING = machine.software(STUDY, "training"), machine.software(STUDY, "sampling")
     if not IN_JOB:
+        machine.require_clone()
         machine.check_machine(STUDY)
         machine.require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
         machine.require_past(map(str, Path("results").rglob("*manifest.json")))
@@ -425,12 +426,8 @@ BASES = STUDY.models_from_scratch
 FIRST_BASES = [f"results/base/{base_name(name, model.numbers[0])}/manifest.json" for name, model in BASES.items()]
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == BASES.keys()
 SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
-FURTHER_EFFECTS = [
-    directory
-    for directory in (Path("results/effects/results"), Path("results/forgetting/results"))
-    if (directory / "comparisons.json").exists()
-]
-"""The finished studies of further effects, in the directories that their files name."""
+FURTHER_EFFECTS = [file.parent for file in sorted(Path("results").glob("*/results/comparisons.json"))]
+"""The finished studies in directories of their own below results/, for which rows of phenomena.yaml may ask."""
 DESIGNS = {RATES: "designs", "doses": "designs", "factorial": "factors"}
 """The modules of evals.scores with the tables of designs."""
 

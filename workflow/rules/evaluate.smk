@@ -22,10 +22,9 @@ rule sample:
         SAMPLING.container
     threads: MACHINE.sampling_threads
     resources:
-        **size(lambda w: sampling_mb(STUDY, policy(w.run).run.model), minutes=720),
+        **size(lambda w: sampling_mb(STUDY, policy(w.run).run.model), 720, MACHINE.sampling_threads),
         gpu=lambda w: sampling(w).tensor_parallel_size if MACHINE.device == "cuda" else 0,
         tasks=0,
-        cpus_per_task=MACHINE.sampling_threads,
     params:
         *made_by(settings_of_samples, 30 + 2 * len(BENCHMARKS), parameters_of_samples, DECISIVE),
         python=lambda w, output: SAMPLING.python,
@@ -60,8 +59,7 @@ rule grade:
     priority: 30
     threads: MACHINE.grading_workers
     resources:
-        **size(grading_mb(STUDY), minutes=240),
-        cpus_per_task=MACHINE.grading_workers,
+        **size(grading_mb(MACHINE.grading_workers), 240, MACHINE.grading_workers),
     params:
         *made_by(settings_of_grades, 2 + len(BENCHMARKS), parameters_of_grades),
         call="evals.audit.grade:grade_policy",

@@ -39,8 +39,7 @@ rule base_model:
     priority: 100
     threads: MACHINE.base_threads
     resources:
-        **size(lambda w: model_training_mb(SCRATCH[w.model], on_gpu=False), minutes=720),
-        cpus_per_task=MACHINE.base_threads,
+        **size(lambda w: model_training_mb(SCRATCH[w.model], on_gpu=False), 720, MACHINE.base_threads),
     params:
         *made_by(from_scratch, 40, lambda w: {f"results/base/{w.model}/manifest.json": from_scratch(w)}),
         f"version: {base_model.VERSION}",
@@ -105,10 +104,9 @@ rule fine_tuned_model:
     priority: 100
     threads: MACHINE.training_threads
     resources:
-        **size(lambda w: model_training_mb(TUNED[w.model], MACHINE.device == "cuda"), minutes=1440),
+        **size(lambda w: model_training_mb(TUNED[w.model], MACHINE.device == "cuda"), 1440, MACHINE.training_threads),
         gpu=int(MACHINE.device == "cuda"),
         tasks=0,
-        cpus_per_task=MACHINE.training_threads,
     params:
         *made_by(fine_tuning, 40, parameters_of_fine_tuning, MAY_BE_AT_DEFAULT),
         f"version: {local.VERSION}",

@@ -72,7 +72,7 @@ rule try_verifier:
         set=one_of(STUDY.verifiers),
     priority: 200
     resources:
-        **size(grading_mb(STUDY), minutes=120),
+        **size(grading_mb(workers=1), minutes=120),
     params:
         f"version: {VERIFIER_VERSION}",
         call="evals.grading.grade_file:try_verifier",

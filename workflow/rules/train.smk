@@ -44,8 +44,7 @@ rule train:
         TRAINING.container
     threads: MACHINE.training_threads
     resources:
-        **size(of_training(training_mb), minutes=TRAINING_MINUTES),
-        **DEVICES,
+        **size(of_training(training_mb), minutes=TRAINING_MINUTES) | DEVICES,
         tasks=0,  # the executor would ask for one task a GPU, where one process starts all others
     params:
         *made_by(settings_of_run, 70, lambda w: {f"results/runs/{w.run}/manifest.json": settings_of_run(w)}),
@@ -77,8 +76,7 @@ rule policy_at_step:
         TRAINING.container
     threads: MACHINE.training_threads
     resources:
-        **size(of_training(training_mb), minutes=TRAINING_MINUTES),
-        **MERGING if BY_VERL else DEVICES,  # by verl it merges what was saved
+        **size(of_training(training_mb), TRAINING_MINUTES) | (MERGING if BY_VERL else DEVICES),  # verl's states are merged
         tasks=0,
     params:
         machine=machine_options,

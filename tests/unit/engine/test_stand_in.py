@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import LlamaConfig
 
 from evals.core.files import write_json, write_jsonl
 from rlvr.methods.components import composition
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.engine import stand_in
-from tests.unit.engine.conftest import DAPO, run_content
+from tests.unit.engine.conftest import DAPO, import_pretrained, run_content
 from tests.unit.engine.test_fine_tune import SETTINGS
 
 ROOT = Path(__file__).parents[3]
@@ -60,11 +61,12 @@ def test_a_tensor_of_the_cpu_is_not_let_in(library: Path, tmp_path: Path) -> Non
 
 def test_every_method_trains(library: Path, run_of: Any, tmp_path: Path) -> None:
     catalogue = load_catalogue()
+    base = str(import_pretrained(tmp_path, LlamaConfig, num_key_value_heads=2, num_hidden_layers=1))
     jobs = {}
     for name in catalogue:
         entry = resolve_method(name, {}, catalogue, name)
         method = {key: entry[key] for key in PARTS if key in entry}
-        run = run_of(name, {"share_prompts": True}, method=method, dtype="bfloat16")
+        run = run_of(name, {"share_prompts": True}, base=base, method=method, dtype="bfloat16")
         # Token weights may look at the step before.
         jobs[name] = {"kind": "steps", "run": run, "steps": 2 if method.get("token_weights") else 1}
     found = on_stand_in(library, jobs, tmp_path)

@@ -183,9 +183,26 @@ def test_slurms_word_is_told_with_a_remedy(status: str, log: str, means: str, sh
     assert f"s, {means}" in line and line.endswith(": error: no worker process comes up (log: train.log)\n")
 
 
-def test_a_job_that_never_starts_is_told_once(show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_an_earlier_attempt_is_not_told(show: Shown, tmp_path: Path) -> None:
+    (tmp_path / "slurm_logs").mkdir()
+    (tmp_path / "train.log").write_text("stopped after step 4\n")
+    os.utime(tmp_path / "train.log", (0, 0))
+    show(event=LogEvent.RUN_INFO, stats={"train": 1, "total": 1})
+    show(**STARTED)
+    (tmp_path / "slurm_logs/7.log").write_text("srun: error: node1: python: not found\n")
+    line = show(event=LogEvent.JOB_ERROR, **{**JOB, "log": ["train.log", "slurm_logs/7.log"]})
+    assert line.endswith(": srun: error: node1: python: not found (log: slurm_logs/7.log)\n")
+
+
+@pytest.mark.parametrize(
+    ("reason", "cure"),
+    [("PartitionConfig", "train:mem_mb=MEGABYTES"), ("PartitionTimeLimit", "train:runtime=MINUTES")],
+)
+def test_a_job_that_never_starts_is_told_once(
+    reason: str, cure: str, show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     squeue = tmp_path / "squeue"
-    squeue.write_text('#!/bin/sh\necho "$@" > asked; echo "34 Resources"; echo "35 PartitionConfig"\n')
+    squeue.write_text(f'#!/bin/sh\necho "$@" > asked; echo "34 Resources"; echo "35 {reason}"\n')
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     show(event=LogEvent.RUN_INFO, stats={"train": 3, "total": 3})
@@ -194,7 +211,8 @@ def test_a_job_that_never_starts_is_told_once(show: Shown, tmp_path: Path, monke
         assert show(f"Job {number} has been submitted with SLURM jobid {33 + number} (log: x).") == ""
     show.handler._ask_slurm()
     told = show.new()
-    assert told.startswith("train b never starts, Slurm says: PartitionConfig; ask for less") and told.count("\n") == 1
+    assert told.startswith(f"train b never starts, Slurm says: {reason}; ask for less (--set-resources {cure})")
+    assert told.count("\n") == 1
     rows = [words for _, words in show.handler._rows(time.time())]
     assert rows[1].startswith("train a: waits in the queue (Resources), ") and "waits" not in rows[3]
     assert "--jobs=34,35,36" in (tmp_path / "asked").read_text()

@@ -13,9 +13,9 @@ import pytest
 from evals.core.comparisons import Claim, Controls
 from evals.core.manifest import verify_outputs
 from evals.scores.comparison import Settings, verdict, write_comparisons
-from evals.statistics.difference import estimate_difference
 from evals.statistics.resampling import holm
 from tests.stages import status
+from tests.statistics.arms import estimate_difference
 from tests.unit.synthetic_results import score_row, write_scores_file
 
 SAMPLES = 32

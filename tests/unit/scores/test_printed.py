@@ -14,10 +14,10 @@ from evals.core.files import write_jsonl
 from evals.core.record import read_rows
 from evals.core.records import Grade
 from evals.scores.score import grades_by_problem, measure
-from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed
 from tests.artifacts import vouch_for
 from tests.commands import rlvr_bench
+from tests.statistics.arms import estimate_difference
 
 main = rlvr_bench()
 

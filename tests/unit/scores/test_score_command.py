@@ -204,7 +204,7 @@ def test_every_table_says_that_last_statements_counted(tmp_path: Path, capsys: p
     write_comparisons([path], Settings("dapo", claim=Claim.CHECKPOINTS), tmp_path / "comparisons.json")
     results = read_results(tmp_path / "runs.json", [path], tmp_path / "comparisons.json")
     costs = dict.fromkeys(results.conditions, Cost(None, None, None, None, 1.0, None))
-    for table in [*main_tables(results, costs, {}, []), *by_seed_tables(results), robust_table(results, {}, {})]:
+    for table in [*main_tables(results, costs, []), *by_seed_tables(results), robust_table(results, {}, {})[0]]:
         assert results.extraction_note in table.notes, table.name
     assert results.extraction_note.startswith("Extraction last_statement: chain.")
     reader = Reader([], None, 1)

@@ -9,7 +9,7 @@ from evals.core.errors import UserError
 from evals.core.manifest import read_manifest
 from evals.core.records import conditions_of, read_runs
 from evals.results import read_results
-from evals.tables.costs import condition_cost, cost_files, read_benchmark_file, read_cpu_seconds, run_cost
+from evals.tables.costs import condition_cost, cost_files, read_job, run_cost
 from evals.tables.main import write_main_table
 from tests.unit.synthetic_results import Study
 
@@ -97,7 +97,7 @@ def test_the_base_model_costs_its_evaluation_alone(synthetic_study: Study) -> No
 def test_mean_time_and_largest_memory_count(tmp_path: Path, content: str, seconds: float, memory: float | None) -> None:
     path = tmp_path / "job.tsv"
     path.write_text(content)
-    assert read_benchmark_file(path) == (seconds, memory)
+    assert read_job(path)[:2] == (seconds, memory)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_mean_time_and_largest_memory_count(tmp_path: Path, content: str, second
 def test_cpu_time_after_the_last_look_counts(tmp_path: Path, seconds: str, measured: str, estimate: float) -> None:
     path = tmp_path / "job.tsv"
     path.write_text(f"s\tmax_rss\tcpu_time\n{seconds}\t1\t{measured}\n")
-    assert read_cpu_seconds(path) == pytest.approx(estimate)
+    assert read_job(path).cpu_seconds == pytest.approx(estimate)
     path.write_text(f"s\tmax_rss\tcpu_time\n{seconds}\t1\tNA\n")
-    assert read_cpu_seconds(path) is None
+    assert read_job(path).cpu_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,7 @@ def test_cpu_time_after_the_last_look_counts(tmp_path: Path, seconds: str, measu
 def test_a_file_that_is_no_benchmark_file_has_no_seconds(tmp_path: Path, content: str) -> None:
     path = tmp_path / "job.tsv"
     path.write_text(content)
-    assert read_benchmark_file(path)[0] in ((1.0,) if "NA" in content or "rss\t\t" in content else (None, 1.0))
-    read_cpu_seconds(path)
+    assert read_job(path).seconds in ((1.0,) if "NA" in content or "rss\t\t" in content else (None, 1.0))
 
 
 @pytest.mark.parametrize("damaged", [None, b"", b"\0\xff\tx"])

@@ -15,12 +15,14 @@ from evals.core.errors import UserError
 from evals.core.files import read_json, write_json, write_parquet
 from evals.core.manifest import verify_outputs
 from evals.core.records import BASE, Chosen
+from evals.core.yaml_file import read_yaml
 from evals.tables.checkpoints import write_checkpoints_table
 from evals.tables.pass_at_k import Curve, curves, write_pass_at_k_table
 from evals.tables.phenomena import (
     Evidence,
     Phenomenon,
     answer,
+    base_ahead_from,
     entropy_law,
     gain,
     metric_change,
@@ -151,12 +153,12 @@ def evidence(synthetic_study: Study, tmp_path: Path) -> Evidence:
     return Evidence(results, None, tmp_path)
 
 
-def test_every_row_says_what_it_measures_or_what_is_lacking() -> None:
+def test_every_row_has_ends_and_a_study_that_there_is() -> None:
     rows = read_phenomena(FILE)
     assert len(rows) > 20 and len({row.effect for row in rows}) == len(rows)
     for row in rows:
-        assert row.statistic is not None or row.lacks is not None
-        assert row.statistic is None or row.reproduced or row.in_part
+        assert row.reproduced or row.in_part
+        assert row.study is None or row.study == read_yaml(CONFIG / f"{row.study}.yaml")["study"]
 
 
 def test_weights_are_compared_as_bfloat16_rounds_them(evidence: Evidence, tmp_path: Path) -> None:
@@ -190,7 +192,11 @@ def test_pass_at_k_is_compared_seed_by_seed(evidence: Evidence) -> None:
     estimate = pass_at_k_difference(evidence, "delta", "dapo")
     assert k > 1 and estimate is not None
     assert estimate[0] == pytest.approx(100 * np.mean(np.subtract(*scores)))
+    alone = pass_at_k_difference(evidence, "delta", "dapo", k=1)
+    ours, theirs = (results.average(row).by_seed for row in rows if row is not None)
+    assert alone is not None and alone[0] == pytest.approx(100 * np.mean(np.subtract(ours, theirs)))
     assert pass_at_k_difference(evidence, "delta", "nobody") is None
+    assert base_ahead_from(evidence, "dapo", k) is not None and base_ahead_from(evidence, "dapo", k + 1) is None
     fell = replace(results, fallen=frozenset({next(run.run for run in results.runs if run.method == "delta")}))
     assert pass_at_k_difference(replace(evidence, results=fell), "delta", "dapo") is None, "one seed is left"
 
@@ -226,11 +232,12 @@ def test_differences_and_spreads_are_those_of_the_study(evidence: Evidence) -> N
         ((2.0, (1.0, 3.0)), "in part"),
         ((0.5, (0.4, 0.6)), "not"),
         ((math.inf, (math.inf, math.inf)), "not"),
-        (None, "not measured: no runs, metric, decoding or checkpoints for it"),
+        (None, "not measured for want of the runs of config/mine.yaml"),
     ],
 )
 def test_the_whole_interval_reproduces(estimate: tuple[float, tuple[float, float]] | None, said: str) -> None:
-    row = Phenomenon(effect="x", source="y", published="z", statistic="gain", reproduced=(3.0, 9.0), in_part=(1.0, 9.0))
+    ends = {"reproduced": (3.0, 9.0), "in_part": (1.0, 9.0)}
+    row = Phenomenon(effect="x", source="y", published="z", statistic="gain", study="mine", **ends)
     assert answer(row, estimate) == said
 
 
@@ -255,14 +262,15 @@ def test_an_effect_that_another_study_shows_names_it(evidence: Evidence, tmp_pat
         target.write_bytes(source.read_bytes())
     file = tmp_path / "mine.yaml"
     row = "effect: a, source: b, published: c, statistic: gain, arguments: {method: delta}, reproduced: [null, null]"
-    file.write_text(f"rows: [{{{row}}}]\n")
     nothing = replace(evidence.results, runs=tuple(run for run in evidence.results.runs if run.method != "delta"))
-    for results, study, said in (
-        (nothing, "effects", "This study and those of effects show 1 of 1"),
-        (evidence.results, "this study", "This study shows 1 of 1"),
+    for results, named, study, said in (
+        (nothing, ", study: effects", ["effects"], "This study and those of effects show 1 of 1"),
+        (nothing, "", [], "This study shows 0 of 1"),
+        (evidence.results, ", study: effects", ["this study"], "This study shows 1 of 1"),
     ):
+        file.write_text(f"rows: [{{{row}{named}}}]\n")
         write_phenomena_table(results, file, evidence.training, tmp_path / "table", (), [other])
-        assert pd.read_csv(tmp_path / "table.csv")["study"].to_list() == [study]
+        assert pd.read_csv(tmp_path / "table.csv")["study"].dropna().to_list() == study
         assert said in (tmp_path / "table.md").read_text()
 
 

@@ -119,12 +119,12 @@ def test_the_scale_stands_under_the_table_in_every_format(written: Path) -> None
 def test_what_says_nothing_is_left_out(synthetic_study: Study) -> None:
     results = synthetic_study.read()
     costs = read_costs(results, synthetic_study.results / "costs", synthetic_study.results / "runs")
-    tables = {table.name: table for table in main_tables(results, costs, {}, [])}
+    tables = {table.name: table for table in main_tables(results, costs, [])}
     assert list(tables) == ["main", "by_benchmark", "differences_to_dapo", "differences_to_base"]
     assert all(" [" in cell and "–" not in cell for row in tables["by_benchmark"].rows for cell in row[1:])
 
     base = replace(results, runs=tuple(run for run in results.runs if run.method == BASE))
-    tables = {table.name: table for table in main_tables(base, costs, {}, [])}
+    tables = {table.name: table for table in main_tables(base, costs, [])}
     assert list(tables) == ["main", "by_benchmark"]
     said = " ".join(note for table in tables.values() for note in table.notes)
     assert "over problems" in said and not any(word in said for word in ("seed", "Fell", "Holm", "MDE"))
@@ -132,7 +132,7 @@ def test_what_says_nothing_is_left_out(synthetic_study: Study) -> None:
         key: score.model_copy(update={"correct_counts": (0,) * len(score.correct_counts)})
         for key, score in base.scores.items()
     }
-    (row,) = main_tables(replace(base, scores=nothing), costs, {}, [])[1].rows
+    (row,) = main_tables(replace(base, scores=nothing), costs, [])[1].rows
     assert all(cell == "0.0 [–]" for cell in row[1:])
 
 
@@ -223,15 +223,15 @@ def test_the_short_table_has_what_a_paper_needs_in_one_float(synthetic_study: St
         (results, "verdicts follow p (Holm)"),
         (replace(results, looks=(look,)), "until its verdict is certain"),
     ):
-        table = short_table(given, main_columns(given, costs, {}))
+        table = short_table(given, main_columns(given, costs))
         names = ("Method", "Seeds", "avg@32 (%)", "Versus DAPO (pp)", "MDE (pp)", "Verdict versus DAPO")
         assert table.header == names and decided in table.caption
         assert len(f"{table.title}. {table.caption}") < 3 * 110, "three lines across both columns"
         assert latex([table]).count(r"\begin{table*}") == 1
     base = replace(results, runs=tuple(run for run in results.runs if run.method == BASE))
-    (float_,) = latex([short_table(base, main_columns(base, costs, {}))]).split(r"\begin{table*}")[1:]
+    (float_,) = latex([short_table(base, main_columns(base, costs))]).split(r"\begin{table*}")[1:]
     assert r"Method & avg@32 (\%) \\" in float_ and "MDE" not in float_, "one model is compared with nothing"
-    whole = main_tables(base, costs, {}, [])[0]
+    whole = main_tables(base, costs, [])[0]
     assert whole.header[:2] == ("Method", "avg@32 (%)") and "Eval (s)" in whole.header and len(whole.header) < 6
     assert not any(set(cells) == {NOTHING} for cells in zip(*whole.rows, strict=True)), "no column of dashes"
 

@@ -181,8 +181,8 @@ class LogHandler(LogHandlerBase):
             if job.outputs and not self._console.is_terminal:
                 self._say(f"finished: {job.name} after {duration(now - job.started)} ({study.outlook(now)[0]})")
         elif event == LogEvent.JOB_ERROR and (job := study.running.pop(values["jobid"])) and not self._is_interrupted:
-            study.failed[values["jobid"]] = job, self._why(values)
-            self._say(f"failed: {job.name} after {duration(now - job.started)}{self._why(values)}", "bold red")
+            study.failed[values["jobid"]] = job, (why := self._why(values, job.started))
+            self._say(f"failed: {job.name} after {duration(now - job.started)}{why}", "bold red")
         elif event not in (LogEvent.JOB_STARTED, LogEvent.WORKFLOW_STARTED, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR):
             text = str(self.format(record))
             self._is_interrupted |= _INTERRUPTED.match(text) is not None
@@ -193,13 +193,13 @@ class LogHandler(LogHandlerBase):
             elif event is not None or record.levelno > logging.INFO or not _ROUTINE.match(text):
                 self._say(text, "red" if record.levelno >= logging.ERROR else "")
 
-    def _why(self, values: dict[str, Any]) -> str:
-        """Say how a job's command ended, with the last line of its log and where that is."""
+    def _why(self, values: dict[str, Any], started: float) -> str:
+        """Say how a job's command ended, with the last line of its log, if that is no earlier attempt's, or another."""
         command = (values["shellcmd"] or "").strip()
         end = ["", *(f", {end}" for text, end in self._exits.items() if command in text)][-1]
         end = _KILLED if "SIGKILL" in end or end.endswith(" 137") else end
         logs = dict[str, str]()
-        for log in values["log"]:
+        for log in sorted(values["log"], key=lambda log: os.path.exists(log) and os.path.getmtime(log) < started):
             with contextlib.suppress(OSError):
                 logs[log] = Path(log).read_text(errors="replace")
         if status := _STATUS.search(values.get("rule_msg") or ""):  # not every cluster has one for memory
@@ -238,9 +238,8 @@ class LogHandler(LogHandlerBase):
 
     def _ask_slurm(self) -> None:
         """Ask which jobs wait, and why; a job that never starts by Slurm's reason is told of once."""
-        jobs = {
-            self._of_slurm[number]: job for number, job in list(self._study.running.items()) if number in self._of_slurm
-        }
+        running, of_slurm = self._study.running.copy(), self._of_slurm
+        jobs = {of_slurm[number]: job for number, job in running.items() if number in of_slurm}
         words = ["squeue", "--noheader", "--states=PENDING", "--format=%i %r", f"--jobs={','.join(jobs)}"]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             said = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout if jobs else ""
@@ -248,9 +247,7 @@ class LogHandler(LogHandlerBase):
         for number, reason in self._waiting.items():
             if _NEVER_STARTS.search(reason) and number in jobs and number not in self._told:
                 self._told.add(number)
-                rule = jobs[number].rule
-                cure = f"ask for less (--set-resources {rule}:mem_mb=MEGABYTES), or name another slurm_partition"
-                self._say(
-                    f"{jobs[number].name} never starts, Slurm says: {reason}; {cure} (scontrol show job {number})",
-                    "red",
-                )
+                job, less = jobs[number], "runtime=MINUTES" if "TimeLimit" in reason else "mem_mb=MEGABYTES"
+                cure = f"ask for less (--set-resources {job.rule}:{less}), or name another slurm_partition"
+                told = f"{job.name} never starts, Slurm says: {reason}; {cure} (scontrol show job {number})"
+                self._say(told, "red")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from evals.figures import style
 from evals.figures.fitting import legend_below
 from evals.figures.style import COLOURS, MARKERS, NEUTRAL
-from evals.statistics.difference import estimate_difference
+from evals.statistics.difference import Arm, estimate_difference
 from rlvr_claims.decoding.settings import Sweep, read_sweeps
 from rlvr_claims.settings import Criterion
 
@@ -44,8 +44,8 @@ def place(sweeps: Sequence[Sweep], name: str) -> Place:
     """The place of a point, from every sweep's counts on the same problems."""
     points = [next(point for point in sweep.points if point.name == name) for sweep in sweeps]
     rates = np.array([point.correct_counts for point in points], dtype=np.float64) / sweeps[0].samples_per_problem
-    nothing = np.zeros((1, rates.shape[1]))
-    estimate = estimate_difference([rates], [nothing], treatment_is_fixed=True, control_is_fixed=True)
+    found, nothing = (Arm([values], is_fixed=True) for values in (rates, np.zeros((1, rates.shape[1]))))
+    estimate = estimate_difference(found, nothing)
     low, high = estimate.interval()
     replaced = float(np.mean([point.replaced for point in points]))
     return Place(replaced, float(estimate.estimate), max(0.0, float(low)), min(1.0, float(high)))

@@ -11,7 +11,7 @@ from evals.core.comparisons import Comparison
 from evals.core.record import read_rows
 from evals.core.records import BASE, Condition, Sample
 from evals.results import Results
-from evals.statistics.average import Average
+from evals.statistics.difference import Average
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame
 from evals.tables.main import average_text, by_benchmark_table, compared_columns, difference_text
