@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,11 @@ def by_setting(
                 raise ValueError(f"{len(texts[key])} settings, more than the {at_most} of the rule")
         return texts[key][index] if index < len(texts[key]) else ""
 
-    def slot(index: int) -> Callable[[Any], str]:
-        def of_index(wildcards: Any) -> str:
-            return text(index, wildcards)
-
-        overwrite_function_params(of_index, _OF_WILDCARDS)  # Snakemake asks three times a job, and would find them out
-        return of_index
-
     # One more than there are settings: Snakemake's record of a job then has an empty text, whatever their number is.
-    return [slot(index) for index in range(at_most + 1)]
+    functions = [partial(text, index) for index in range(at_most + 1)]
+    for function in functions:  # Snakemake asks three times a job what each takes, and would find it out each time
+        overwrite_function_params(function, _OF_WILDCARDS)
+    return functions
 
 
 def setting_texts(settings: Mapping[str, Any] | Record, before: str = "") -> Iterator[str]:
