@@ -268,10 +268,6 @@ class Judgement:
         ]
         return float(sum(missing) / (self.cores or len(os.sched_getaffinity(0))))
 
-    def main_table(self) -> pd.DataFrame:
-        """Read the study's main table, a row for each method."""
-        return pd.read_csv(self.directory / "tables/main.csv").set_index("method")
-
     @property
     def directory(self) -> Path:
         """The directory of the study's own results."""
@@ -376,7 +372,8 @@ def judge(
     rows = judgement.decide(started)
     if not rows[judgement.harmful].is_harm:
         print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
-    print(verdict_line(rows[judgement.method], judgement.main_table(), (time.monotonic() - started) / 60))
+    table = pd.read_csv(judgement.directory / "tables/main.csv").set_index("method")
+    print(verdict_line(rows[judgement.method], table, (time.monotonic() - started) / 60))
     if said := known_to_show(resolved):
         print(said)
     print(judgement.directory / "report.html", flush=True)

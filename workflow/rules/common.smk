@@ -123,11 +123,9 @@ def made(folder):
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
     for row in runs:
         names = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
-        for job in (
-            ["samples/{run}/{b}/manifest.json"],
-            [f"grades/{{run}}/{{b}}/{file}.json" for file in ("manifest", "audit")],
-        ):
-            first, *others = expand([answers(folder) + pattern for pattern in job], run=row.run.run, b=names)
+        for job in ("samples/{run}/{b}/manifest", "grades/{run}/{b}/{file}"):
+            pattern, parts = f"{answers(folder)}{job}.json", ("manifest", "audit")
+            first, *others = expand(pattern, run=row.run.run, b=names, file=parts)
             files.update([first, *(other for other in others if os.path.exists(first) and not os.path.exists(other))])
     files.update(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
     files.update(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
@@ -156,10 +154,7 @@ PROBLEMS = {TRAIN: STUDY.training_settings} if TRAINS else {}
 PROBLEMS |= {VALIDATION: STUDY.validation_settings} if STUDY.validation_settings else {}
 PROBLEMS |= {name: benchmark.problem_settings() for name, benchmark in STUDY.benchmarks.items()}
 DRAWN = {name for name, settings in PROBLEMS.items() if "kinds" in settings}
-READ_BY = {
-    "benchmark": "evals.problems.problem_set:write_benchmark",
-    "training_set": "evals.problems.training_set:write_training_set",
-}
+READ_TRAINING_SET = "evals.problems.training_set:write_training_set"
 TRAINED_ON = [TRAINING_PROBLEMS] if TRAINS else []
 TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.scratch_bases)
 TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solutions(model)]
