@@ -87,7 +87,7 @@ def by_setting(
         return texts[key][index] if index < len(texts[key]) else ""
 
     # One more than there are settings: Snakemake's record of a job then has an empty text, whatever their number is.
-    functions = [partial(text, index) for index in range(at_most + 1)]
+    functions: list[Callable[[Any], str]] = [partial(text, index) for index in range(at_most + 1)]
     for function in functions:  # Snakemake asks three times a job what each takes, and would find it out each time
         overwrite_function_params(function, _OF_WILDCARDS)
     return functions
