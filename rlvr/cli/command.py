@@ -5,6 +5,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from importlib import import_module
 from importlib.util import find_spec
 from operator import itemgetter
@@ -154,15 +155,15 @@ def _made(kind: Any, names: Sequence[str], words: Mapping[str, Any]) -> Any:
 
 
 def _option(name: str, kind: Any, default: Any, text: str | None, is_argument: bool = False) -> inspect.Parameter:
-    if get_origin(kind) is Sequence:
-        kind = list[get_args(kind)]  # type: ignore[misc]
-    if text is None and not any(getattr(declared, "help", None) for declared in getattr(kind, "__metadata__", ())):
-        text = HELP[name]
-    if not hasattr(kind, "__metadata__"):
-        flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
-        kind = Annotated[kind, typer.Argument(help=text) if is_argument else typer.Option(*flag, help=text)]
-    for declared in kind.__metadata__:
-        declared.help = declared.help or text
+    flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
+    plain = typer.Argument() if is_argument else typer.Option(*flag)
+    of, *declared = get_args(kind) if get_origin(kind) is Annotated else (kind, plain)
+    if get_origin(of) is Sequence:
+        of = list[get_args(of)]  # type: ignore[misc]
+    declared = list(map(copy, declared))  # a name of several commands, such as Problems, has one that they share
+    for each in declared:
+        each.help = each.help or text or HELP[name]
+    kind = Annotated[of, *declared]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 

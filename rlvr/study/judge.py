@@ -182,28 +182,23 @@ class Judgement:
         }
         return extend(self.base, judged)
 
-    def check(self) -> None:
-        """Refuse names that would mean two things, and what the study refuses, before anything is run."""
+    def study(self) -> Study:
+        """Resolve the study with one seed; refuse names that would mean two things, and what the study refuses."""
         in_files = [(self.component, [self.reference, self.harmful, self.harmless])]
         in_files += [(self.against, [self.method])] if isinstance(self.against, Named) else []
         for component, taken in in_files:
             if component.name in (*load_catalogue(), *taken):
                 message = f"its component has the name {component.name} of another method"
                 raise UserError(f"{component.file}: {message}; accepted: another name in @component")
-        self.study()
-
-    def study(self) -> Study:
-        """Resolve the study with one seed."""
         return Study.resolve(self.content([1]), "rlvr-bench judge")
 
-    def passes_checks(self) -> bool:
+    def passes_checks(self, study: Study) -> bool:
         """Try the component on small inputs, and print what was found; losses and aggregations have checks."""
         if self.component.kind not in ("loss", "aggregation"):
             print(f"checks: none for a component of kind {self.component.kind.replace('_', ' ')}")
             return True
         from rlvr.methods.loss_checks import check_loss, print_findings
 
-        study = self.study()
         mine, other = (
             compose(study.methods[name], name, study.training[name].max_new_tokens)
             for name in (self.method, self.reference)
@@ -272,10 +267,6 @@ class Judgement:
             if not (runs / f"{model}-{name}-s{seed}/manifest.json").exists()
         ]
         return float(sum(missing) / (self.cores or len(os.sched_getaffinity(0))))
-
-    def main_table(self) -> pd.DataFrame:
-        """Read the study's main table, a row for each method."""
-        return pd.read_csv(self.directory / "tables/main.csv").set_index("method")
 
     @property
     def directory(self) -> Path:
@@ -367,9 +358,9 @@ def judge(
     reference = find_component(Path(against)) if against.endswith(".py") else against
     base = read_base(study, model, gpus, out)
     judgement = Judgement(component, base, reference, out.resolve(), margin, seeds, minutes, cores)
-    judgement.check()
+    resolved = judgement.study()
     print(f"{file}: {component.kind.replace('_', ' ')} {component.name}, against {judgement.reference}")
-    if not judgement.passes_checks() and not go_on:
+    if not judgement.passes_checks(resolved) and not go_on:
         raise UserError(f"{file}: a check fails, as said above; mend it, or go on with --go-on")
     if checks_only:
         return
@@ -381,7 +372,8 @@ def judge(
     rows = judgement.decide(started)
     if not rows[judgement.harmful].is_harm:
         print(f"control: {judgement.harmful} was not found worse, so differences may be overlooked here")
-    print(verdict_line(rows[judgement.method], judgement.main_table(), (time.monotonic() - started) / 60))
-    if said := known_to_show(judgement.study()):
+    table = pd.read_csv(judgement.directory / "tables/main.csv").set_index("method")
+    print(verdict_line(rows[judgement.method], table, (time.monotonic() - started) / 60))
+    if said := known_to_show(resolved):
         print(said)
     print(judgement.directory / "report.html", flush=True)

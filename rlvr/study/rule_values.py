@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
 NO_NAME = "(?!)"
 """The pattern that matches nothing."""
-_OF_WILDCARDS = inspect.signature(lambda wildcards: None)
+_OF_WILDCARDS: Any = inspect.signature(lambda wildcards: None).parameters
 
 
 @contextlib.contextmanager
@@ -66,27 +67,24 @@ def by_setting(settings: Callable[[Any], Mapping[str, Any] | Record], at_most: i
     Args:
         at_most: the most settings that a job has; the others have empty texts, which add nothing to the set.
     """
+    from snakemake.common import overwrite_function_params  # here: most who read this module start no Snakemake
+
     texts: dict[tuple[str, ...], list[str]] = {}
 
     def text(index: int, wildcards: Any) -> str:
         key = tuple(map(str, wildcards))
         if key not in texts:
             with one_line_errors():
-                texts[key] = sorted(setting_texts(settings(wildcards)))
+                texts[key] = sorted(map(sys.intern, setting_texts(settings(wildcards))))  # many runs have the same
             if len(texts[key]) > at_most:
                 raise ValueError(f"{len(texts[key])} settings, more than the {at_most} of the rule")
         return texts[key][index] if index < len(texts[key]) else ""
 
-    def slot(index: int) -> Callable[[Any], str]:
-        def of_index(wildcards: Any) -> str:
-            return text(index, wildcards)
-
-        # Snakemake asks three times a job what each function takes, which is slow to find out.
-        of_index.__signature__ = _OF_WILDCARDS  # type: ignore[attr-defined]
-        return of_index
-
     # One more than there are settings: Snakemake's record of a job then has an empty text, whatever their number is.
-    return [slot(index) for index in range(at_most + 1)]
+    functions: list[Callable[[Any], str]] = [partial(text, index) for index in range(at_most + 1)]
+    for function in functions:  # Snakemake asks three times a job what each takes, and would find it out each time
+        overwrite_function_params(function, _OF_WILDCARDS)
+    return functions
 
 
 def setting_texts(settings: Mapping[str, Any] | Record, before: str = "") -> Iterator[str]:

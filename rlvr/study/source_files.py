@@ -56,6 +56,7 @@ def _root(package: str) -> Path:
     return REPOSITORY if spec is None or spec.origin is None else Path(spec.origin).parents[1]
 
 
+@cache
 def _file(name: str) -> Path | None:
     path = _root(name.partition(".")[0]).joinpath(*name.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,7 @@ class Studies:
         """
         self._content, self._is_checked = content, is_checked
         self.by_folder, self.policies = dict[str, Study](), dict[str, Policy]()
+        self._folders, self._refused = dict[str, str](), dict[str, str]()  # of config/studies, by their names
         self._plans = dict[tuple[object, ...], tuple[Study, dict[str, PlannedLook]]]()
         self.main = Study.resolve(content, source, is_checked)
         if self.main.folder and extended is not None and not is_checked:
@@ -124,9 +125,9 @@ class Studies:
         """The whole study whose results, or some of whose results, lie in a folder."""
         own = re.sub(rf"({LOOKS}\d+/|{STEPS}|{BEST}|{DECODINGS}[^/]+/)$", "", folder)
         if own not in self.by_folder:
-            self._named  # noqa: B018  resolves those of config/studies
+            self._resolve_named()
         if own not in self.by_folder:
-            raise UserError(f"results/{folder}: no study has this folder; accepted: {', '.join(self._named[0])}")
+            raise UserError(f"results/{folder}: no study has this folder; accepted: {', '.join(self._folders)}")
         return self.by_folder[own]
 
     def left(self, folder: str) -> Study:
@@ -157,7 +158,7 @@ class Studies:
     def policy(self, run: str) -> Policy:
         """A policy by its run id."""
         if run not in self.policies:
-            self._named  # noqa: B018  resolves those of config/studies
+            self._resolve_named()
         if run not in self.policies:
             raise UserError(f"{run}: no study has this run")
         return self.policies[run]
@@ -189,10 +190,10 @@ class Studies:
 
     def folder_of(self, name: str) -> str:
         """The folder of a study of config/studies; a :class:`UserError` if it does not go with the main one."""
-        folders, refused = self._named
-        if name in refused:
-            raise UserError(refused[name])
-        return folders[name]
+        self._resolve_named()
+        if name in self._refused:
+            raise UserError(self._refused[name])
+        return self._folders[name]
 
     def together(self, folder: str) -> list[str]:
         """The folders that are made together: a study's, and that of the study that it names in ``beside``."""
@@ -200,8 +201,9 @@ class Studies:
         name = study.config.beside
         if name is None:
             return [folder]
-        folders, refused = self._named
-        others = [other for other in (*folders, *refused) if folders.get(other) != folder and other != RATES]
+        self._resolve_named()
+        named = (*self._folders, *self._refused)
+        others = [other for other in named if self._folders.get(other) != folder and other != RATES]
         if name not in others:
             raise InvalidInput(study.source, "beside", f"is {name!r}", ", ".join(others))
         other = self.study(self.folder_of(name))
@@ -211,13 +213,13 @@ class Studies:
             raise InvalidInput(study.source, "beside", f"is {name!r}", accepted)
         return [folder, other.folder]
 
-    @cached_property
-    def _named(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Resolve every study of config/studies: name -> folder, and the names of the others -> why not, in one line.
+    def _resolve_named(self) -> None:
+        """Resolve every study of config/studies, once: name -> folder, and the names of the others -> why not.
 
         A study that does not go with the main one stands in nobody's way: it is refused where it is asked for.
         """
-        folders, refused = dict[str, str](), dict[str, str]()
+        if self._folders or self._refused:
+            return
         for name, path in named_study_files().items():
             try:
                 study = resolve_named_study(path, self.main, self._content, self._is_checked)
@@ -226,18 +228,17 @@ class Studies:
                     self._add(study)
                 elif study.config != other.config:
                     raise InvalidInput(study.source, "folder", f"is that of {other.source}", "another folder")
-                folders[name] = study.folder
+                self._folders[name] = study.folder
             except UserError as error:
-                refused[name] = str(error)
+                self._refused[name] = str(error)
         try:
             titles, source = self.main.titles, self.main.source
             content = at_rates(self.main.config, self._content, titles, source)
             rates = Study.resolve(content, f"{source}: snakemake rates", self._is_checked)
             self._add(rates)
-            folders[RATES] = rates.folder
+            self._folders[RATES] = rates.folder
         except UserError as error:
-            refused[RATES] = str(error)
-        return folders, refused
+            self._refused[RATES] = str(error)
 
     def _add(self, study: Study) -> None:
         """Put a study beside the others; a :class:`UserError` if a name of a policy means two of them."""

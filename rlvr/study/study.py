@@ -70,6 +70,27 @@ def spread(steps: int, count: int) -> tuple[int, ...]:
     return tuple(sorted({math.ceil(steps * (2 * part + 1) / (2 * count)) for part in range(count)}))
 
 
+def solution_settings(config: StudyConfig, problems: Mapping[str, Any], source: str) -> dict[str, dict[str, Any]]:
+    """Look up the sets of solutions that models are fine-tuned on; one that has none is an :class:`InvalidInput`.
+
+    Args:
+        problems: the settings of the training problems, which a model may be fine-tuned on too.
+    """
+    settings_of_sets: dict[str, dict[str, Any]] = {}
+    for name, model in config.models.items():
+        for named in model.named_solutions if isinstance(model, FineTuned) else ():
+            key = f"models.{name}.solutions"
+            if isinstance(named, PublishedSet):
+                settings = training_settings(named, source, key)
+                require_solutions(settings, named.source, source, key)
+                if settings_of_sets.setdefault(named.source, settings) != settings:
+                    other = f"names {named.source} with another path or exclude than a model before"
+                    raise InvalidInput(source, key, other)
+            elif named == OF_PROBLEMS:
+                require_solutions(problems, OF_PROBLEMS, source, key)
+    return settings_of_sets
+
+
 @dataclass(frozen=True)
 class Study:
     """A checked configuration with everything that it names looked up.
@@ -78,6 +99,8 @@ class Study:
         methods: method's name -> resolved catalogue entry.
         changed_methods: (model, method) -> the resolved entry, where the model changes it.
         training: method's name -> its training settings: the study's, with the method's own changes.
+        training_settings: the values that decide the problems that the methods train on; empty without methods.
+        solution_settings: set's name -> the values that decide the published solutions that models are fine-tuned on.
         source: what messages call it: its file.
         seeds_of: (model, method) -> how many of the seeds, in a study that stops when it is certain; empty: all.
     """
@@ -87,6 +110,8 @@ class Study:
     changed_methods: Mapping[tuple[str, str], Entry]
     training: Mapping[str, LocalTraining | VerlTraining]
     benchmarks: Mapping[str, StudyBenchmark]
+    training_settings: Mapping[str, Any]
+    solution_settings: Mapping[str, Mapping[str, Any]]
     source: str
     seeds_of: Mapping[tuple[str, str], int] = field(default_factory=dict)
     _specs: dict[tuple[str, str], RunSpec] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -114,10 +139,10 @@ class Study:
         }
         benchmarks = read_benchmarks(config.benchmarks, config.benchmark_sources or {}, source)
         training = config.trainings(source)
-        if config.problems:
-            training_settings(config.problems, source)
-        study = cls(config, methods, changed_by_models(config, methods, source), training, benchmarks, source)
-        study.solution_settings  # noqa: B018  checks which sets have solutions
+        problems = training_settings(config.problems, source) if config.problems else {}
+        solutions = solution_settings(config, problems, source)
+        changed = changed_by_models(config, methods, source)
+        study = cls(config, methods, changed, training, benchmarks, problems, solutions, source)
         for run in () if is_checked else study.trained_runs:
             if run.seed == config.training_seeds[0]:
                 study.run_spec(run.run, f"{source}: run {run.run}")
@@ -290,28 +315,6 @@ class Study:
         """The directory of the checkpoint that a run evaluates."""
         run = self.run(identifier)
         return f"results/base/{run.base_model}" if run.method == BASE else f"results/runs/{run.run}"
-
-    @cached_property
-    def training_settings(self) -> dict[str, Any]:
-        """The values that decide the problems that the methods train on; empty in a study without methods."""
-        return training_settings(self.config.problems, self.source) if self.config.problems else {}
-
-    @cached_property
-    def solution_settings(self) -> dict[str, dict[str, Any]]:
-        """The values that decide the published solutions that models are fine-tuned on, by the name of their set."""
-        settings_of_sets: dict[str, dict[str, Any]] = {}
-        for name, model in self.fine_tuned_models.items():
-            for named in model.named_solutions:
-                key = f"models.{name}.solutions"
-                if isinstance(named, PublishedSet):
-                    settings = training_settings(named, self.source, key)
-                    require_solutions(settings, named.source, self.source, key)
-                    if settings_of_sets.setdefault(named.source, settings) != settings:
-                        other = f"names {named.source} with another path or exclude than a model before"
-                        raise InvalidInput(self.source, key, other)
-                elif named == OF_PROBLEMS:
-                    require_solutions(self.training_settings, OF_PROBLEMS, self.source, key)
-        return settings_of_sets
 
     def solutions(self, model: str) -> list[str]:
         """The files of solutions that a model is fine-tuned on."""

@@ -110,7 +110,7 @@ def planned_without(project: Project, *lost: str) -> set[str]:
 
 def test_what_a_failed_job_lost_is_made_again(smoke_study: Project) -> None:
     """The scores and tables made from it before are still there, and must not pass for current."""
-    runs, sampled, graded = "runs/tiny-delta-s1", "samples/tiny-dapo-s1/chain_3", "grades/tiny-dapo-s2/chain_3"
+    runs, sampled, graded = "runs/tiny-delta-s1", "samples/tiny-dapo-s1/variables_4", "grades/tiny-dapo-s2/chain_3"
     planned = planned_without(smoke_study, runs, sampled, graded)
     assert planned >= {"train tiny-delta-s1", "score chain_3", "table_main"}
     expected = evaluation_of(["tiny-delta-s1", "tiny-dapo-s1"]) | {"grade tiny-dapo-s2"}

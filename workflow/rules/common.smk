@@ -6,6 +6,8 @@ best/ and decodings/NAME/. Named inputs and params are the arguments of the func
 decoding lie in results/decodings/NAME/, for all studies.
 """
 
+import gc
+import os
 from pathlib import Path
 
 from evals import audit, generation, grading
@@ -35,6 +37,7 @@ from rlvr.study.source_files import as_input, code_of, template_files
 from rlvr.study.studies import FOLDER, asked_names
 from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, VALIDATION
 
+gc.set_threshold(100_000)  # what a plan makes stays: to look for garbage each 700 objects takes a tenth of the time
 STUDY = STUDIES.main
 CONFIG = STUDY.config
 MACHINE = CONFIG.execution
@@ -110,7 +113,8 @@ def of_runs(pattern):
 def made(folder):
     """Every file of a folder up to its comparisons.
 
-    Snakemake does not make a lost file again while what was made from it is there. So targets list them all.
+    Snakemake does not make a lost file again while what was made from it is there. So targets list them all, but of
+    what one job makes the first alone, and what is lost of the others: each file takes Snakemake a while.
     """
     runs = [policy(row.run) for row in compared(folder)]
     runs += [candidate for row in runs for candidate in row.candidates]
@@ -118,9 +122,11 @@ def made(folder):
     files |= {f"results/base/{row.run.base_model}/manifest.json" for row in runs}
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
     for row in runs:
-        at, names = answers(folder), [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
-        each = ("samples/{run}/{b}/manifest.json", "grades/{run}/{b}/manifest.json", "grades/{run}/{b}/audit.json")
-        files.update(expand([at + pattern for pattern in each], run=row.run.run, b=names))
+        names = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
+        for job in ("samples/{run}/{b}/manifest", "grades/{run}/{b}/{file}"):
+            pattern, parts = f"{answers(folder)}{job}.json", ("manifest", "audit")
+            first, *others = expand(pattern, run=row.run.run, b=names, file=parts)
+            files.update([first, *(other for other in others if os.path.exists(first) and not os.path.exists(other))])
     files.update(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
     files.update(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
     files.update(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
@@ -150,10 +156,7 @@ PROBLEMS = {TRAIN: STUDY.training_settings} if TRAINS else {}
 PROBLEMS |= {VALIDATION: STUDY.validation_settings} if STUDY.validation_settings else {}
 PROBLEMS |= {name: benchmark.problem_settings() for name, benchmark in STUDY.benchmarks.items()}
 DRAWN = {name for name, settings in PROBLEMS.items() if "kinds" in settings}
-READ_BY = {
-    "benchmark": "evals.problems.problem_set:write_benchmark",
-    "training_set": "evals.problems.training_set:write_training_set",
-}
+READ_TRAINING_SET = "evals.problems.training_set:write_training_set"
 TRAINED_ON = [TRAINING_PROBLEMS] if TRAINS else []
 TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.scratch_bases)
 TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solutions(model)]
@@ -291,8 +294,6 @@ def grades_of_candidates(wildcards):
 DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields, "served_model", "extra_body"} - {"backend", "dtype"}
 CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
 CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
-SAMPLES = ("samples.jsonl", "manifest.json")
-GRADES = ("grades.jsonl", "manifest.json", "audit.json", "audit.manifest.json")
 
 
 def evaluated_on(wildcards):
@@ -385,12 +386,10 @@ def statistics(wildcards):
 
 def parameters_of_comparisons(wildcards):
     """The parameters that the manifest of a comparison has."""
-    from evals.scores.comparison import Settings  # here: with it come pandas and scipy, which a job may not need
-
-    settings = Settings.of(**statistics(wildcards))
-    names = ("seed", "bootstrap_resamples", "permutations", "reference_method", "confidence")
-    parameters = {name: getattr(settings, name) for name in names}
-    parameters |= {} if settings.fall == FALL else {"fall": settings.fall.to_json()}
+    asked, of = statistics(wildcards), CONFIG.statistics
+    parameters = {"seed": of.seed, "bootstrap_resamples": of.resamples, "permutations": of.permutations}
+    parameters |= {key: asked[key] for key in ("reference_method", "confidence")}
+    parameters |= {} if of.fall == FALL else {"fall": of.fall.to_json()}
     parameters["scores"] = results_of(wildcards.folder)["scores"]
     return {f"results/{wildcards.folder}comparisons.manifest.json": parameters}
 

@@ -2,12 +2,15 @@
 
 
 rule sample:
-    """The responses of a checkpoint to all benchmarks, by a decoding. Finished batches lie in state/ beside them."""
+    """The responses of a checkpoint to all benchmarks, by a decoding: samples.jsonl, which its manifest stands for.
+
+    Finished batches lie in state/ beside it.
+    """
     input:
         lambda w: policy(w.run).file,
         expand("results/problems/{set}/{file}.json", set=BENCHMARKS, file=("manifest", "disjoint")),
     output:
-        expand("results/{{decoding}}samples/{{run}}/{b}/{file}", b=BENCHMARKS, file=SAMPLES),
+        expand("results/{{decoding}}samples/{{run}}/{b}/manifest.json", b=BENCHMARKS),
     log:
         "results/logs/{decoding}samples/{run}.log",
     benchmark:
@@ -36,19 +39,19 @@ use rule sample as sample_candidate with:  # a checkpoint that the best one of i
         lambda w: policy(w.run).file,
         expand("results/problems/{set}/{file}.json", set=CHOOSING, file=("manifest", "disjoint")),
     output:
-        expand("results/{{decoding}}samples/{{run}}/{b}/{file}", b=CHOOSING, file=SAMPLES),
+        expand("results/{{decoding}}samples/{{run}}/{b}/manifest.json", b=CHOOSING),
     wildcard_constraints:
         run=CANDIDATE,
 
 
 rule grade:
-    """A verdict on every response of a checkpoint to all benchmarks, and the audit of the verdicts."""
+    """A verdict on every response of a checkpoint to all benchmarks, grades.jsonl, and the audit of the verdicts."""
     input:
         expand("results/{{decoding}}samples/{{run}}/{b}/manifest.json", b=BENCHMARKS),
         expand("results/problems/{b}/problems.jsonl", b=BENCHMARKS),
         list(verifiers(BENCHMARKS).values()),
     output:
-        expand("results/{{decoding}}grades/{{run}}/{b}/{file}", b=BENCHMARKS, file=GRADES),
+        expand("results/{{decoding}}grades/{{run}}/{b}/{file}.json", b=BENCHMARKS, file=("manifest", "audit")),
     log:
         "results/logs/{decoding}grades/{run}.log",
     benchmark:
@@ -76,7 +79,7 @@ use rule grade as grade_candidate with:
         expand("results/problems/{b}/problems.jsonl", b=CHOOSING),
         list(verifiers(CHOOSING).values()),
     output:
-        expand("results/{{decoding}}grades/{{run}}/{b}/{file}", b=CHOOSING, file=GRADES),
+        expand("results/{{decoding}}grades/{{run}}/{b}/{file}.json", b=CHOOSING, file=("manifest", "audit")),
     wildcard_constraints:
         run=CANDIDATE,
 

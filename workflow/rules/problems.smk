@@ -35,7 +35,7 @@ rule read_problems:
     localrule: True
     params:
         *read_by("results/problems", PROBLEMS),
-        call=lambda w: READ_BY["training_set" if w.set == TRAIN else "benchmark"],
+        call=lambda w: READ_TRAINING_SET if w.set == TRAIN else "evals.problems.problem_set:write_benchmark",
         content=lambda w, output: PROBLEMS[w.set],
     script:
         "../scripts/call.py"
@@ -54,7 +54,7 @@ use rule read_problems as read_solutions with:  # a published set of worked solu
     localrule: True
     params:
         *read_by("results/solutions", STUDY.solution_settings),
-        call=READ_BY["training_set"],
+        call=READ_TRAINING_SET,
         content=lambda w, output: STUDY.solution_settings[w.set],
 
 

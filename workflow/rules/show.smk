@@ -253,7 +253,7 @@ use rule figure_of_scores as figure_design with:  # drawn from the CSV file of t
     params:
         call="evals.figures.designs:write_design_figure",
         name=lambda w: w.figure,
-        reference=lambda w: reference_of(w),
+        reference=reference_of,
         margin=lambda w: getattr(study_of(w.folder).config.seeds, "margin", None),
 
 

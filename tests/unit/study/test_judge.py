@@ -38,7 +38,7 @@ def test_the_controls_are_the_reference_but_for_one_change(file: Path, tmp_path:
     other = file.with_name("other.py")
     other.write_text(LOSS.replace('"mine"', '"other"'))
     judged = judgement(file, tmp_path, find_component(other, "other") if against == "file" else against)
-    judged.check()
+    judged.study()
     study = Study.resolve(judged.content([1]), "judge")
     of_reference = {"dapo": "DAPO", "gspo": "GSPO", "file": "Other"}[against]
     assert study.config.title == f"Mine against {of_reference}"
@@ -56,7 +56,7 @@ def test_the_controls_are_the_reference_but_for_one_change(file: Path, tmp_path:
 
 def test_an_aggregation_is_judged_with_the_references_loss(file: Path, tmp_path: Path) -> None:
     judged = judgement(file, tmp_path, name="by_length")
-    judged.check()
+    judged.study()
     loss = Study.resolve(judged.content([1]), "judge").methods["by_length"]["loss"]
     assert loss["name"] == "clipped" and loss["aggregation"]["name"] == "by_length"
 
@@ -65,7 +65,7 @@ def test_an_aggregation_is_judged_with_the_references_loss(file: Path, tmp_path:
 def test_a_name_that_is_taken_is_refused(file: Path, tmp_path: Path, name: str) -> None:
     file.write_text(LOSS.replace('"mine"', f'"{name}"'))
     with pytest.raises(UserError, match=f"has the name {name} of another method; accepted: another name"):
-        judgement(file, tmp_path, name=name).check()
+        judgement(file, tmp_path, name=name).study()
 
 
 def test_of_several_components_one_is_named(file: Path) -> None:
