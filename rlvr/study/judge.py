@@ -287,7 +287,7 @@ def contrast_words(contrast: Contrast | None, reference: str) -> str:
     """Say how far the updates are from the reference's, and whether a study could tell them apart."""
     if contrast is None:
         return f"contrast: not measured, for the rollouts or the settings differ from {reference}'s"
-    floor = f"random token weights are {contrast.floor_degrees:.1f}"
+    floor = f"random token weights: {contrast.floor_degrees:.1f}"
     if contrast.is_absent:
         alike = f"your update has the same direction as {reference}'s, {contrast.degrees:.1f} degrees apart ({floor})"
         return f"contrast: {alike}: no study of this model can tell them apart"
@@ -341,25 +341,25 @@ def judge(
     go_on: bool = False,
     checks_only: bool = False,
 ) -> None:
-    """Judge a loss, or another component, of your own against a method: from one file to a page.
+    """Compare a loss or another component of your own, in one file, with a method: checks, verdict, page.
 
-    First checks that take seconds, then the angle between the updates on one seed, then seeds until the comparison is
-    better, worse or equivalent, or the budget ends. The file is imported and trained with in processes of yours,
-    outside any sandbox. The same command goes on with a judgement that was interrupted.
+    First checks that take seconds, then the angle between the updates on one seed, then seeds until the verdict is
+    better, worse or equivalent, or the time is over. The file is your code: it runs outside any sandbox. The same
+    command continues a comparison that was interrupted.
 
     Args:
         file: Python with a class that has @component(NAME) (docs/your_method.md).
         name: name of the component, if the file has several.
         against: method of the catalogue, or another FILE.py.
         study: study that gives model, problems and training settings; default: config/config.yaml.
-        model: a pretrained model instead: OWNER/NAME on the Hub, or a directory.
+        model: pretrained model in place of the study's: OWNER/NAME on the Hub, or a directory.
         gpus: with --model: number of GPUs to use; 0: the CPU.
         margin: margin of equivalence, in percentage points.
         seeds: largest number of seeds.
         minutes: time budget; no further round of seeds is started if it would not finish in time.
-        out: directory of all results; another file judged there shares its runs.
+        out: directory of all results; another file that is judged there uses the same runs of the reference.
         cores: number of cores for all jobs together; default: all.
-        go_on: train even if a check fails, or if no difference can be found.
+        go_on: train even if a check fails, or if the angle is too small for any difference to be found.
         checks_only: end after the checks, which take seconds.
     """
     started = time.monotonic()
