@@ -147,10 +147,8 @@ class Judgement:
         if entry not in entries:
             entries.append(entry)
             write_json(path, {"judgements": entries})
-        known = [
-            row for row in entries if row["against"] == self.reference and row["sha256"][1:] == entry["sha256"][1:]
-        ]
-        return known.index(entry) + 1
+        alike = [row for row in entries if row["against"] == self.reference]
+        return [row for row in alike if row["sha256"][1:] == entry["sha256"][1:]].index(entry) + 1
 
     def content(self, seeds: Any, number: int = 1) -> dict[str, Any]:
         """The study: reference, component and both controls; of the judgement with a ``number``."""
@@ -204,10 +202,8 @@ class Judgement:
         from rlvr.methods.loss_checks import check_loss, print_findings
 
         study = self.study()
-        mine, other = (
-            compose(study.methods[name], name, study.training[name].max_new_tokens)
-            for name in (self.method, self.reference)
-        )
+        both = (self.method, self.reference)
+        mine, other = (compose(study.methods[name], name, study.training[name].max_new_tokens) for name in both)
         return print_findings(check_loss(mine.loss, mine.aggregation, {self.reference: other}))
 
     def contrast(self) -> Contrast | None:
@@ -228,10 +224,8 @@ class Judgement:
         looks, nth = [*(look for look in LOOKS if look < self.seeds), self.seeds], self.number()
         level = {"level": 5.0 / nth} if nth > 1 else {}
         if level:
-            said = (
-                f"judgement {nth} here against the same runs of {self.reference}: it may err in {5 / nth:.2g} %, not 5"
-            )
-            print(said, flush=True)
+            err = f"it may err in {5 / nth:.2g} %, not 5"
+            print(f"judgement {nth} here against the same runs of {self.reference}: {err}", flush=True)
         rows: dict[str, Comparison] = {}
         seconds_of_seed = 0.0  # of all methods, by the look before
         for number, seeds in enumerate(looks):
@@ -265,13 +259,9 @@ class Judgement:
             return 0.0
         mine, other = (read_manifest(path, "run").details["seconds_steps"] for path in measured)
         each = {self.method: mine, self.reference: other, self.harmless: other, self.harmful: other / 2}
-        missing = [
-            seconds
-            for name, seconds in each.items()
-            for seed in range(1, seeds + 1)
-            if not (runs / f"{model}-{name}-s{seed}/manifest.json").exists()
-        ]
-        return float(sum(missing) / (self.cores or len(os.sched_getaffinity(0))))
+        cells = [(f"{model}-{name}-s{seed}", each[name]) for name in each for seed in range(1, seeds + 1)]
+        missing = sum(seconds for run, seconds in cells if not (runs / run / "manifest.json").exists())
+        return float(missing / (self.cores or len(os.sched_getaffinity(0))))
 
     def main_table(self) -> pd.DataFrame:
         """Read the study's main table, a row for each method."""
