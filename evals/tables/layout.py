@@ -145,7 +145,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 def _no_formula(cell: Any) -> Any:
     text = cell.replace("\r", " ") if isinstance(cell, str) else ""  # which spreadsheets take for the end of a row
-    return f"'{text}" if re.match(r"\s*[=+@\t]|\s*-(?![\d.]+$)", text) else text or cell
+    return f"'{text}" if re.match(r"\s*[=+@\t\uff1d\uff0b\uff20\uff0d]|\s*-(?![\d.]+$)", text) else text or cell
 
 
 def interval_columns(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:

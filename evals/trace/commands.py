@@ -280,5 +280,5 @@ def _files(directory: Path, results: Path, above: tuple[str, ...] = ()) -> Itera
         if not is_directory:
             yield path
         # An imported model is a link to its files, which have much that is not listed and not read.
-        elif os.path.realpath(path) not in above and not (entry.is_symlink() and entry.name == "checkpoint"):
+        elif os.path.realpath(path) not in above and not (entry.is_symlink() and path.match("base/*/checkpoint")):
             yield from _files(path, results, above)
