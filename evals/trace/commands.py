@@ -38,8 +38,8 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
 
     Args:
         files: such as results/tables/main.csv.
-        row: only rows whose title or runs contain this.
-        faults_only: print only what does not fit.
+        row: text that the title or the runs of a row must contain.
+        faults_only: print the faults alone.
         as_json: print JSON.
 
     Raises:
@@ -204,7 +204,7 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
 
     Args:
         directory: of the study, or its results/.
-        root_hash: what the root hash, or that of all bytes, has to be.
+        root_hash: expected root hash, or hash of all bytes.
         as_json: print JSON.
 
     Raises:

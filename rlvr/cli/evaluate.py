@@ -68,7 +68,7 @@ def score(
 @commands.add("compare")
 def compare(
     a: Annotated[str, Argument(help="file, directory, quoted pattern, or several separated by commas")],
-    b: Annotated[str, Argument(help="what A is compared against, likewise")],
+    b: Annotated[str, Argument(help="what A is compared with, in the same forms")],
     grading: Grading,
     printed: Printed,
     problems: Problems = [],
@@ -108,11 +108,11 @@ def compare(
 @commands.add("families")
 def families(
     studies: Annotated[Paths, Argument(help="results/ of two finished studies or more, of the same methods")],
-    out: Annotated[Path, Option(help="the table without its ending")] = Path("families"),
+    out: Annotated[Path, Option(help="path of the table, without the ending")] = Path("families"),
 ) -> None:
     """Set the same methods on several tasks or sizes side by side: a table by family, with decision accuracy.
 
-    The first study is the one whose order of the methods is held against the others'. Nothing is trained.
+    The first study's ranking of the methods is compared with those of the others. Nothing is trained.
     """
     from evals.tables.families import write_families_table
 
@@ -163,7 +163,7 @@ def audit(
     printed: Printed,
     problems: Problems = [],
 ) -> None:
-    """Hold our grades of any files of samples against a second grader, plain math-verify on the whole text.
+    """Compare our grades of any files of samples with a second grader's, plain math-verify on the whole text.
 
     Paths are those of score; nothing is written. Where the graders differ, the first samples are listed.
     """

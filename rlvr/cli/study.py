@@ -17,7 +17,6 @@ commands = Commands()
 DEFAULT_STUDY = CONFIG / "config.yaml"
 Config = Annotated[Path, Option(help="file of the study; default: config/config.yaml", show_default=False)]
 
-
 methods = Commands(
     invoke_without_command=True, help="List the catalogue of methods; `methods show NAME` explains one of them."
 )
@@ -40,10 +39,8 @@ def show_method(name: Annotated[str, Argument(help="a method of the catalogue, o
     from rlvr.study import method_pages
     from rlvr.study.catalogue import load_catalogue
 
-    is_file = name.endswith(".py")
-    print(
-        *(method_pages.show_file(Path(name)) if is_file else method_pages.show_method(name, load_catalogue())), sep="\n"
-    )
+    is_file, show = name.endswith(".py"), method_pages.show_method
+    print(*(method_pages.show_file(Path(name)) if is_file else show(name, load_catalogue())), sep="\n")
 
 
 @commands.add("init")
@@ -66,9 +63,7 @@ def init(
     runs = counted(len(study.trained_runs), "run")
     print(f"{out}: {runs}; plan it with: snakemake -n --configfile {out} --directory DIR")
     if any(each.id and not each.revision for each in study.existing_models.values()):
-        print(
-            "the Hub did not answer, so no revision is pinned: write the commit that you mean below models in the file"
-        )
+        print("the Hub did not answer, so no revision is pinned: write the commit that you mean into the file's models")
 
 
 @commands.add("plan")
@@ -129,9 +124,8 @@ def clean_state(directory: Annotated[Path, Argument(help="directory in which the
                 shutil.rmtree(state)
         except OSError as error:
             raise UserError(str(error)) from None
-    print(
-        f"deleted the training state of {counted(len(states), 'run')} ({size / 2**20:.1f} MiB); their results are kept"
-    )
+    runs = counted(len(states), "run")
+    print(f"deleted the training state of {runs} ({size / 2**20:.1f} MiB); their results are kept")
 
 
 commands.call("judge", "rlvr.study.judge:judge", ["file"])

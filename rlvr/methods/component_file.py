@@ -102,9 +102,7 @@ def _require_complete(component: type[Component], path: str) -> None:
             component()
         except Exception as error:  # of an __init__ or another method of the user's
             message = f"cannot be made: {type(error).__name__}: {first_line(error)}"
-            accepted = (
-                'hyper-parameters as fields, NAME: TYPE = hyper_parameter(DEFAULT, "what it is"), and no __init__'
-            )
+            accepted = 'hyper-parameters as fields, NAME: TYPE = hyper_parameter(DEFAULT, "what it is"); no __init__'
         else:
             return
     raise NotAccepted(f"is {path}, whose {component.__name__} {message}", accepted, "file")

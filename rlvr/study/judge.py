@@ -147,10 +147,8 @@ class Judgement:
         if entry not in entries:
             entries.append(entry)
             write_json(path, {"judgements": entries})
-        known = [
-            row for row in entries if row["against"] == self.reference and row["sha256"][1:] == entry["sha256"][1:]
-        ]
-        return known.index(entry) + 1
+        alike = [row for row in entries if row["against"] == self.reference]
+        return [row for row in alike if row["sha256"][1:] == entry["sha256"][1:]].index(entry) + 1
 
     def content(self, seeds: Any, number: int = 1) -> dict[str, Any]:
         """The study: reference, component and both controls; of the judgement with a ``number``."""
@@ -199,10 +197,8 @@ class Judgement:
             return True
         from rlvr.methods.loss_checks import check_loss, print_findings
 
-        mine, other = (
-            compose(study.methods[name], name, study.training[name].max_new_tokens)
-            for name in (self.method, self.reference)
-        )
+        both = (self.method, self.reference)
+        mine, other = (compose(study.methods[name], name, study.training[name].max_new_tokens) for name in both)
         return print_findings(check_loss(mine.loss, mine.aggregation, {self.reference: other}))
 
     def contrast(self) -> Contrast | None:
@@ -223,10 +219,8 @@ class Judgement:
         looks, nth = [*(look for look in LOOKS if look < self.seeds), self.seeds], self.number()
         level = {"level": 5.0 / nth} if nth > 1 else {}
         if level:
-            said = (
-                f"judgement {nth} here against the same runs of {self.reference}: it may err in {5 / nth:.2g} %, not 5"
-            )
-            print(said, flush=True)
+            err = f"it may err in {5 / nth:.2g} %, not 5"
+            print(f"judgement {nth} here against the same runs of {self.reference}: {err}", flush=True)
         rows: dict[str, Comparison] = {}
         seconds_of_seed = 0.0  # of all methods, by the look before
         for number, seeds in enumerate(looks):
@@ -260,13 +254,9 @@ class Judgement:
             return 0.0
         mine, other = (read_manifest(path, "run").details["seconds_steps"] for path in measured)
         each = {self.method: mine, self.reference: other, self.harmless: other, self.harmful: other / 2}
-        missing = [
-            seconds
-            for name, seconds in each.items()
-            for seed in range(1, seeds + 1)
-            if not (runs / f"{model}-{name}-s{seed}/manifest.json").exists()
-        ]
-        return float(sum(missing) / (self.cores or len(os.sched_getaffinity(0))))
+        cells = [(f"{model}-{name}-s{seed}", each[name]) for name in each for seed in range(1, seeds + 1)]
+        missing = sum(seconds for run, seconds in cells if not (runs / run / "manifest.json").exists())
+        return float(missing / (self.cores or len(os.sched_getaffinity(0))))
 
     @property
     def directory(self) -> Path:
@@ -278,7 +268,7 @@ def contrast_words(contrast: Contrast | None, reference: str) -> str:
     """Say how far the updates are from the reference's, and whether a study could tell them apart."""
     if contrast is None:
         return f"contrast: not measured, for the rollouts or the settings differ from {reference}'s"
-    floor = f"random token weights are {contrast.floor_degrees:.1f}"
+    floor = f"random token weights: {contrast.floor_degrees:.1f}"
     if contrast.is_absent:
         alike = f"your update has the same direction as {reference}'s, {contrast.degrees:.1f} degrees apart ({floor})"
         return f"contrast: {alike}: no study of this model can tell them apart"
@@ -332,25 +322,25 @@ def judge(
     go_on: bool = False,
     checks_only: bool = False,
 ) -> None:
-    """Judge a loss, or another component, of your own against a method: from one file to a page.
+    """Compare a loss or another component of your own, in one file, with a method: checks, verdict, page.
 
-    First checks that take seconds, then the angle between the updates on one seed, then seeds until the comparison is
-    better, worse or equivalent, or the budget ends. The file is imported and trained with in processes of yours,
-    outside any sandbox. The same command goes on with a judgement that was interrupted.
+    First checks that take seconds, then the angle between the updates on one seed, then seeds until the verdict is
+    better, worse or equivalent, or the time is over. The file is your code: it runs outside any sandbox. The same
+    command continues a comparison that was interrupted.
 
     Args:
         file: Python with a class that has @component(NAME) (docs/your_method.md).
         name: name of the component, if the file has several.
         against: method of the catalogue, or another FILE.py.
         study: study that gives model, problems and training settings; default: config/config.yaml.
-        model: a pretrained model instead: OWNER/NAME on the Hub, or a directory.
+        model: pretrained model in place of the study's: OWNER/NAME on the Hub, or a directory.
         gpus: with --model: number of GPUs to use; 0: the CPU.
         margin: margin of equivalence, in percentage points.
         seeds: largest number of seeds.
         minutes: time budget; no further round of seeds is started if it would not finish in time.
-        out: directory of all results; another file judged there shares its runs.
+        out: directory of all results; another file that is judged there uses the same runs of the reference.
         cores: number of cores for all jobs together; default: all.
-        go_on: train even if a check fails, or if no difference can be found.
+        go_on: train even if a check fails, or if the angle is too small for any difference to be found.
         checks_only: end after the checks, which take seconds.
     """
     started = time.monotonic()
