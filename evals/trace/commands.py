@@ -233,8 +233,6 @@ def read_verified(directory: Path) -> tuple[Path, Chain]:
     Returns:
         Its results/, and everything behind them.
     """
-    if not directory.is_dir():
-        raise UserError(f"{directory}: is no directory; accepted: a study's, or its results/")
     results, chain, faults = _checked(directory)
     if faults:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
@@ -244,6 +242,8 @@ def read_verified(directory: Path) -> tuple[Path, Chain]:
 
 def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
     """The results of a directory, everything behind them, and what does not fit."""
+    if not directory.is_dir():
+        raise UserError(f"{directory}: is no directory; accepted: a study's, or its results/")
     results = located(directory)
     results = results / _RESULTS if (results / _RESULTS).is_dir() else results
     makers, faults = list[Maker](), list[str]()

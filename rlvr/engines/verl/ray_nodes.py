@@ -42,8 +42,10 @@ def main(address: str, nodes: int, options: Sequence[str], command: Sequence[str
                     return ray.returncode or 1
                 time.sleep(1.0)
         return 0
-    ports = [f"--port={port}", f"--ray-client-server-port={free_port()}"]  # the second is by itself 10001
-    with _ray("--head", *ports, "--include-dashboard=false", *_address_of(host), *options) as ray:
+    options = [f"--ray-client-server-port={free_port()}", *options]  # by itself 10001
+    if not (known := socket.gethostbyname(host)).startswith("127."):  # where a node's own name is not its loopback
+        options = [f"--node-ip-address={known}", *options]
+    with _ray("--head", f"--port={port}", "--include-dashboard=false", *options) as ray:
         os.environ["RAY_ADDRESS"] = address
         _wait_until(lambda: ray.poll() is not None or _answers(host, int(port)), f"{address}: Ray does not start")
         _wait_until(lambda: ray.poll() is not None or _nodes() >= nodes, f"{address}: Ray has fewer nodes than {nodes}")
@@ -87,12 +89,6 @@ def own_directory() -> "tempfile.TemporaryDirectory[str]":
     """A directory for the files of one Ray, with a short path: those of its sockets have at most 107 bytes."""
     place = os.environ.get("RAY_TMPDIR", "/tmp")
     return tempfile.TemporaryDirectory(prefix="rlvr-", dir=place, ignore_cleanup_errors=True)
-
-
-def _address_of(host: str) -> list[str]:
-    """The option of the head's address: the one that the others know; none where a node's own name is its loopback."""
-    address = socket.gethostbyname(host)
-    return [] if address.startswith("127.") else [f"--node-ip-address={address}"]
 
 
 def _answers(host: str, port: int) -> bool:

@@ -194,9 +194,24 @@ def test_the_log_of_an_earlier_attempt_is_not_told(show: Shown, tmp_path: Path) 
     assert line.endswith(": srun: error: node1: python: not found (log: slurm_logs/7.log)\n")
 
 
+def test_what_sbatch_refuses_is_told_in_its_words(show: Shown, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("step 4 of 4\n")  # of an earlier attempt
+    show(event=LogEvent.RUN_INFO, stats={"train": 1, "total": 1})
+    show(**STARTED)
+    message = (
+        "SLURM sbatch failed. The error message was 'sbatch: error: Memory\nsbatch: error: Node'.\n    sbatch call:\n"
+    )
+    line = show(event=LogEvent.JOB_ERROR, **{**JOB, "log": ["train.log"], "rule_msg": message})
+    assert line.endswith(", not submitted: sbatch: error: Memory sbatch: error: Node\n")
+
+
 @pytest.mark.parametrize(
     ("reason", "cure"),
-    [("PartitionConfig", "train:mem_mb=MEGABYTES"), ("PartitionTimeLimit", "train:runtime=MINUTES")],
+    [
+        ("PartitionConfig", "ask for less (--set-resources train:mem_mb=MEGABYTES)"),
+        ("PartitionTimeLimit", "ask for less (--set-resources train:runtime=MINUTES)"),
+        ("job requeued in held state", "let it go on: scontrol release 35"),
+    ],
 )
 def test_a_job_that_never_starts_is_told_once(
     reason: str, cure: str, show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -211,7 +226,7 @@ def test_a_job_that_never_starts_is_told_once(
         assert show(f"Job {number} has been submitted with SLURM jobid {33 + number} (log: x).") == ""
     show.handler._ask_slurm()
     told = show.new()
-    assert told.startswith(f"train b never starts, Slurm says: {reason}; ask for less (--set-resources {cure})")
+    assert told.startswith(f"train b never starts, Slurm says: {reason}; {cure}")
     assert told.count("\n") == 1
     rows = [words for _, words in show.handler._rows(time.time())]
     assert rows[1].startswith("train a: waits in the queue (Resources), ") and "waits" not in rows[3]
@@ -240,6 +255,12 @@ def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:
     show(event=LogEvent.PROGRESS, done=1, total=7)
     show("All looks are taken", look=look(None, 3, 3))
     assert show.handler._study.outlook(0.0) == ["1 of 7 jobs"]
+    added = show.handler._study.planned[""]  # of rules that Snakemake does not tell: each is counted where it starts
+    for number in range(added):
+        show(**{**STARTED, "jobid": 7 + number, "rule_name": "figure"})
+        show(event=LogEvent.JOB_FINISHED, job_id=7 + number)
+        assert show.handler._study.planned[""] == added - number - 1
+    assert show.handler._study.outlook(0.0)[0].startswith(f"{1 + added} of 7 jobs")
 
 
 @pytest.mark.parametrize(("given", "means"), [([], ["--quiet", "rules"]), (["-p"], ["-p"])])

@@ -448,6 +448,8 @@ def test_a_page_shows_the_root_hash_that_trace_finds(study: Path, capsys: pytest
 def test_a_directory_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path)]) == 2
     assert "holds no manifests" in capsys.readouterr().err
+    assert main(["verify", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere: is no directory" in capsys.readouterr().err
 
 
 def test_stale_results_are_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,8 +34,9 @@ _COMMAND_FAILED = re.compile(r"RuleException:\nCalledProcessError.*(exit status 
 _KILLED = ", killed, most often because memory ran out (fewer --cores or a smaller batch need less)"
 # Of jobs of Slurm: messages of its executor, its reasons for jobs that wait, and what its words for ends mean.
 _SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\d+)")
+_REFUSED = re.compile(r"sbatch failed\. The error message was '(.*?)'\.\n", re.DOTALL)
 _STATUS, _MEMORY_RAN_OUT = re.compile(r"SLURM status is: '(\w+)"), re.compile("oom.kill|memory limit", re.IGNORECASE)
-_NEVER_STARTS = re.compile("PartitionConfig|Partition(Node|Time)Limit|BadConstraints|Invalid|NotAllowed|PerJob|JobHeld")
+_NEVER_STARTS = re.compile("PartitionConfig|Partition(Node|Time)Limit|BadConstraints|Invalid|NotAllowed|PerJob|[Hh]eld")
 _ENDS = {
     "CANCELLED": "by somebody's scancel or by the cluster",
     "TIMEOUT": "its time ran out (more of it: --set-resources {rule}:runtime=MINUTES)",
@@ -177,6 +178,8 @@ class LogHandler(LogHandlerBase):
             begun = Job(rule, " ".join([rule, *names]), threads, now, tuple(values["output"]))
             study.running[values["jobid"]] = begun
             study.failed.pop(values["jobid"], None)  # it is tried again
+            if study.ended[rule] + sum(job.rule == rule for job in study.running.values()) > study.planned[rule]:
+                study.planned.update({rule: 1, "": -min(study.planned[""], 1)})  # one that a checkpoint added
         elif event == LogEvent.JOB_FINISHED and (job := study.running.pop(values["job_id"], None)):
             study.seconds[job.rule] = study.seconds.get(job.rule, 0.0) + (now - job.started) * job.threads
             study.ended[job.rule] += 1
@@ -197,14 +200,16 @@ class LogHandler(LogHandlerBase):
 
     def _why(self, values: dict[str, Any], started: float) -> str:
         """Say how a job's command ended, with the last line of its log, if that is no earlier attempt's, or another."""
-        command = (values["shellcmd"] or "").strip()
+        command, of_slurm = (values["shellcmd"] or "").strip(), values.get("rule_msg") or ""
+        if refused := _REFUSED.search(of_slurm):
+            return f", not submitted: {' '.join(refused[1].split())}"
         end = ["", *(f", {end}" for text, end in self._exits.items() if command in text)][-1]
         end = _KILLED if "SIGKILL" in end or end.endswith(" 137") else end
         logs = dict[str, str]()
         for log in sorted(values["log"], key=lambda log: os.path.exists(log) and os.path.getmtime(log) < started):
             with contextlib.suppress(OSError):
                 logs[log] = Path(log).read_text(errors="replace")
-        if status := _STATUS.search(values.get("rule_msg") or ""):  # not every cluster has one for memory
+        if status := _STATUS.search(of_slurm):  # not every cluster has one for memory
             ran_out = any("slurm_logs" in log and _MEMORY_RAN_OUT.search(text) for log, text in logs.items())
             name = "OUT_OF_MEMORY" if ran_out else status[1]
             end = f", {name}: {_ENDS[name].format(rule=values['rule_name'])}" if name in _ENDS else end
@@ -251,5 +256,6 @@ class LogHandler(LogHandlerBase):
                 self._told.add(number)
                 job, less = jobs[number], "runtime=MINUTES" if "TimeLimit" in reason else "mem_mb=MEGABYTES"
                 cure = f"ask for less (--set-resources {job.rule}:{less}), or name another slurm_partition"
+                cure = f"let it go on: scontrol release {number}" if "held" in reason.lower() else cure
                 told = f"{job.name} never starts, Slurm says: {reason}; {cure} (scontrol show job {number})"
                 self._say(told, "red")
