@@ -115,8 +115,10 @@ def _module(source: bytes, path: str, name: str) -> ModuleType:
     sys.modules[name] = module  # where dataclasses look up the types of fields
     try:
         loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # such as SystemExit, or one of the file's own
         del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         words = error.msg if isinstance(error, SyntaxError) else first_line(error)

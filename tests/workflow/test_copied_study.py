@@ -96,7 +96,21 @@ def test_a_changed_setting_is_seen_whatever_record_of_a_job_is_damaged(
 
 def test_a_setting_that_goes_back_to_its_default_makes_results_again(finished_copy: Project) -> None:
     """Snakemake's record then has all that is asked, and more."""
-    assert {"run_sheet", "study_file"} <= finished_copy.planned(finished_copy.changed_config({"methods": {"dapo": {}}}))
+    for file in (
+        "chain_3/samples.jsonl",
+        "chain_3/manifest.json",
+        "variables_4/samples.jsonl",
+        "variables_4/manifest.json",
+    ):
+        path = finished_copy.root / "results/samples/tiny-base" / file
+        name = urlsafe_b64encode(f"results/samples/tiny-base/{file}".encode()).decode()
+        record = finished_copy.root / ".snakemake/metadata" / name
+        content = json.loads(record.read_text())
+        record.write_text(json.dumps(content | {"params": [*content["params"], "'top_k: 5'"]}))
+        if path.name == "manifest.json":
+            made = json.loads(path.read_text())
+            path.write_text(json.dumps(made | {"parameters": made["parameters"] | {"top_k": 5}}))
+    assert "sample tiny-base" in finished_copy.planned()
 
 
 def test_a_run_of_another_study_that_was_copied_over_ones_own_is_refused(finished_copy: Project) -> None:

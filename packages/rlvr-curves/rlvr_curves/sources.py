@@ -108,6 +108,8 @@ def _matches(text: str) -> list[tuple[str, Path]]:
 def _source(method: str, path: Path) -> Source:
     """The one run of a path; several are an error that names them."""
     names: Iterable[str]
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(f"{path}: is a pipe or a device; accepted: a file")
     if path.is_file() and fnmatchcase(path.name, "*.db"):
         found = runs_of_database(path)
         runs, names = {path / key: [path / key] for key in found}, found.values()

@@ -434,6 +434,7 @@ def test_mistakes_in_the_words_end_in_one_line(tmp_path: Path, capsys: pytest.Ca
     plain = write_lines(tmp_path / "a.jsonl", [1.0])
     for words, expected in (
         ([str(tmp_path / "x")], "no such file"),
+        (["a=/dev/zero"], "is a pipe or a device"),
         ([f"a={tmp_path}/x+{plain}"], "x: no such file"),
         ([f"={plain}"], "lacks the method"),
         ([str(tmp_path), "--axis", "tokens"], "accepted: --axis steps"),
