@@ -314,9 +314,10 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the studies work; default: a temporary one")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    # A shell's background processes, and theirs, ignore both.
+    # A shell's background processes, and theirs, ignore the first two; those of nohup the third.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with tempfile.TemporaryDirectory() as temporary:
         directory = (options.directory or Path(temporary)) / "torture"
         config = options.config.resolve()

@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from decimal import Decimal
+from decimal import Decimal, ExtendedContext, localcontext
 from itertools import zip_longest
 
 SECONDS = 30
@@ -146,4 +146,7 @@ def _same(found, wanted):
 
 def _same_word(word, other):
     is_number = len(word) < 100 and _NUMBER.fullmatch(word) and _NUMBER.fullmatch(other)
-    return word == other or (bool(is_number) and Decimal(word) == Decimal(other))
+    if word == other or not is_number:
+        return word == other
+    with localcontext(ExtendedContext):  # in which 1e99..9 of nineteen nines is no number, and raises nothing
+        return Decimal(word) == Decimal(other)

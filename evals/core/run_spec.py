@@ -1,5 +1,6 @@
 """The specification of a training run (run.json) and of where it is carried out: what the engines are given."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -49,6 +50,10 @@ class Service(Record):
     )
     extra_body: dict[str, Any] = setting("extra JSON fields for each request; null removes a field", {})
     timeout: Positive = setting("seconds that a response may take", 3600.0)
+
+    def check_whole(self) -> None:
+        named = re.search(r'"[^"]*(api_?key|secret|password|authori[sz]ation)": ', json.dumps(self.extra_body), re.I)
+        refuse(named, "has a secret", "fields without one: a key has a variable", "extra_body")
 
 
 class Head(Record):

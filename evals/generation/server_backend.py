@@ -236,9 +236,9 @@ def _read(answer: httpx.Response, service: Service, most: int) -> Response | str
             length=usage.completion_tokens,
             prompt_length=usage.prompt_tokens,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:  # such as a page of a proxy
         message = f"its answer has no text, finish_reason and usage ({type(error).__name__}: {first_line(error)})"
-        raise InvalidInput(where, "", message, "OpenAI's interface, version 1") from None
+        raise httpx.RemoteProtocolError(f"{message}; accepted: OpenAI's interface, version 1") from None
 
 
 def _message(answer: httpx.Response, service: Service) -> str:

@@ -60,8 +60,8 @@ def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
             released = list({(row["problem"], row["answer"]): row for row in released}.values())
     else:
         released = source.read(_names(columns))
-    if settings.count is not None and len(released) != settings.count:
-        raise InvalidInput(where, "", f"has {len(released)} problems; expected {settings.count}")
+    if len(released) != (settings.count or len(released) or 1):
+        raise InvalidInput(where, "", f"has {len(released)} problems; expected {settings.count or 'one or more'}")
     reader = _Reader(settings, columns)
     make = {"math": reader.answer, "choice": reader.choice, "code": reader.program}[settings.grader]
     rows = [
@@ -71,7 +71,7 @@ def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
     ]
     golds = {row["id"]: row["answer"] for row in rows}
     if len(golds) != len(rows):
-        raise InvalidInput(where, f"column {columns.id}", "two problems have the same value")
+        raise InvalidInput(where, f"column {columns.id or columns.problem}", "two problems have the same value")
     excluded = {f"{settings.name}-{exclusion.id}": exclusion for exclusion in settings.exclude or ()}
     for identifier, exclusion in excluded.items():
         if golds.get(identifier) != exclusion.answer:

@@ -25,16 +25,7 @@ from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
 from evals.statistics.robust import falls_p_value, percentile_interval
 from evals.statistics.sequential import Repetitions, StoppingRule
-from evals.statistics.suite import (
-    ALIKE,
-    Clusters,
-    Suite,
-    cluster_sums,
-    label,
-    weighted_mean,
-    weights_of,
-    weights_or_alike,
-)
+from evals.statistics.suite import ALIKE, Clusters, Suite, cluster_sums, label, weights_of
 
 
 class Pair(NamedTuple):
@@ -139,11 +130,6 @@ class BenchmarkCounts:
         """A method's first ``seeds`` without those that fell; where all fell, all."""
         runs, _ = self.runs(model, method, seeds)
         return [run for run in runs if run not in (self.fallen or ())] or runs
-
-    def values(self, runs: Sequence[str]) -> tuple[FloatArray, IntArray]:
-        """The fraction of correct samples [S, N] of runs, and the samples of a problem [S]."""
-        samples = np.array([self.samples[run] for run in runs])
-        return np.array([self.counts[run] for run in runs]) / samples[:, None], samples
 
 
 def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, training: Path | None = None) -> None:
@@ -297,13 +283,14 @@ def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts], settings: Settings)
 
 def arm_of(benchmarks: Sequence[BenchmarkCounts], runs: Sequence[str], bases: Bases = None) -> Arm:
     """The runs of a method on all benchmarks, with the base model of each if there are several."""
-    accuracies, samples = zip(*(counts.values(runs) for counts in benchmarks), strict=True)
-    return Arm(accuracies, samples, bases)
+    samples = [np.array([counts.samples[run] for run in runs]) for counts in benchmarks]
+    right = ([counts.counts[run] for run in runs] for counts in benchmarks)
+    return Arm([np.array(of) / number[:, None] for of, number in zip(right, samples, strict=True)], samples, bases)
 
 
 def problem_shares(treatment: Arm, control: Arm, suite: Suite = ALIKE) -> FloatArray:
     """Each problem's share [..., sum of N] in the difference of the means over benchmarks; of clusters each one's."""
-    relative = weights_or_alike(suite.weights, len(treatment.strata))
+    relative = suite.relative(len(treatment.strata))
     known = suite.clusters or [None] * len(relative)
     shares = [
         cluster_sums(weight * (one - other) / one.shape[-1], labels)
@@ -413,7 +400,7 @@ def _hull(*intervals: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[float, float
 def _average(arm: Arm, suite: Suite) -> float:
     """A method's mean over benchmarks, in which every base model has the same weight."""
     means = [fmean(float(values[mask].mean()) for mask in arm.masks) for values in arm.strata]
-    return float(weighted_mean(means, weights_or_alike(suite.weights, len(means))))
+    return float(suite.mean(means))
 
 
 def _judged(

@@ -30,7 +30,7 @@ from scipy.special import stdtrit
 from evals.core.records import Estimate
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.interval import suite_intervals
-from evals.statistics.suite import ALIKE, Clusters, Suite, cluster_values, weighted_mean, weights_or_alike
+from evals.statistics.suite import ALIKE, Clusters, Suite, cluster_values
 
 Bases = Sequence[int] | None  # the base model that each seed [S] of a method started from; None where there is one
 _SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom overflow from about e^-300 on.
@@ -237,7 +237,7 @@ def estimate_combination(
         if len(set(sizes)) > 1 or sizes[0] < 2:
             counts = " and ".join(map(str, sizes))
             raise ValueError(f"a benchmark has {counts} problems; two or more of the same needed")
-    relative = weights_or_alike(suite.weights, len(arms[0].strata))
+    relative = suite.relative(len(arms[0].strata))
     shares = [1.0 / sum(relative) * weight for weight in relative]
     of_samples = [factor**2 * arm.sampling_variance(shares) for factor, arm in zip(coefficients, arms, strict=True)]
     arms = [arm.clustered(suite.clusters) for arm in arms]
@@ -316,8 +316,7 @@ def estimate_average(arm: Arm, suite: Suite = ALIKE, confidence: float = 0.95) -
 
     The average is that of the very base models that the seeds started from.
     """
-    relative = weights_or_alike(suite.weights, len(arm.strata))
-    by_seed = tuple(weighted_mean([values.mean(axis=1) for values in arm.strata], relative).tolist())
+    by_seed = tuple(suite.mean([values.mean(axis=1) for values in arm.strata]).tolist())
     nothing = [np.zeros((len(arm.masks), values.shape[1])) for values in arm.strata]
     zero = Arm(nothing, arm.samples, arm.bases and sorted(set(arm.bases)), is_fixed=True)
     estimate = estimate_difference(arm, zero, suite)
@@ -325,7 +324,7 @@ def estimate_average(arm: Arm, suite: Suite = ALIKE, confidence: float = 0.95) -
     if np.isnan(error):
         return Average(value, by_seed)
     counts = [len(by_seed) * int(np.max(count)) for count in arm.samples or ()]
-    low, high = map(float, suite_intervals(arm.means, counts, confidence, relative, suite.clusters))
+    low, high = map(float, suite_intervals(arm.means, counts, confidence, suite))
     problem_error = float(np.sqrt(estimate.problem_variance + estimate.noise))
     if np.isnan(low):
         return Average(value, by_seed, error)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from evals.statistics.accuracy import FloatArray, check_counts
-from evals.statistics.suite import Clusters, cluster_sums, cluster_values, weighted_mean, weights_or_alike
+from evals.statistics.suite import ALIKE, Clusters, Suite, cluster_sums, cluster_values, weighted_mean
 
 MINIMUM_INFORMATIVE_PROBLEMS = 8
 """Fewest problems with a success, and fewest with a failure, from which an interval is computed."""
@@ -66,11 +66,7 @@ def _score_ends(mean: FloatArray, effective: FloatArray, quantile: FloatArray) -
 
 
 def suite_intervals(
-    accuracies: Sequence[npt.ArrayLike],
-    samples: Sequence[int],
-    confidence: float = 0.95,
-    weights: Sequence[float] | None = None,
-    clusters: Sequence[Clusters] | None = None,
+    accuracies: Sequence[npt.ArrayLike], samples: Sequence[int], confidence: float = 0.95, suite: Suite = ALIKE
 ) -> Ends:
     """Interval [...] for the mean over benchmarks of their average accuracies; NaN where none is to be trusted.
 
@@ -87,15 +83,15 @@ def suite_intervals(
     pass are moved away from the side that was given away (:func:`_selection`). The three constants of the two
     corrections were fitted on simulated benchmarks of 30 problems and hold on others (docs/evaluation.md).
 
-    ``accuracies`` [..., N] are of each benchmark's problems, from ``samples`` each; ``weights`` of the benchmarks,
-    alike if there are none. Of problems in ``clusters`` a cluster takes the place of a problem.
+    ``accuracies`` [..., N] are of each benchmark's problems, from ``samples`` each. Of problems in clusters a cluster
+    takes the place of a problem.
     """
     problem_values = [np.asarray(values, dtype=np.float64) for values in accuracies]
-    known = clusters or [None] * len(problem_values)
+    known = suite.clusters or [None] * len(problem_values)
     strata = [cluster_values(values, labels) for values, labels in zip(problem_values, known, strict=True)]
     if not strata or min(values.shape[-1] for values in strata) < 2:
         raise ValueError("an interval needs at least one benchmark, and two problems in each")
-    relative = weights_or_alike(weights, len(strata))
+    relative = suite.relative(len(strata))
     shares = [weight / sum(relative) for weight in relative]
     problems = sum(values.shape[-1] for values in strata)
     solved, unsolved = (
@@ -106,7 +102,7 @@ def suite_intervals(
     parts = [(weight / max(of_problems)) ** 3 for weight in of_problems]
     telling = [sum(part * each for part, each in zip(parts, counts, strict=True)) for counts in (solved, unsolved)]
     trusted = np.minimum(*telling) >= MINIMUM_INFORMATIVE_PROBLEMS
-    mean = weighted_mean([values.mean(axis=-1) for values in strata], relative)
+    mean = suite.mean([values.mean(axis=-1) for values in strata])
     variance, freedom, skewness, weight = _moments(strata, shares)
     quantile = np.asarray(stdtrit(freedom, 0.5 + confidence / 2.0))
     most = float(sum(values.shape[-1] * count for values, count in zip(problem_values, samples, strict=True)))
@@ -158,7 +154,7 @@ def score_intervals(
     if counts.shape[-1] < MINIMUM_INFORMATIVE_PROBLEMS:
         nothing = np.full(counts.shape[:-1], np.nan)
         return nothing, nothing
-    return suite_intervals([counts / samples], [samples], confidence, clusters=[clusters])
+    return suite_intervals([counts / samples], [samples], confidence, Suite(clusters=[clusters]))
 
 
 def score_interval(

@@ -8,7 +8,7 @@ from numpy.random import Generator
 
 from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.difference import Arm
-from evals.statistics.suite import ALIKE, Clusters, Suite, weights_or_alike
+from evals.statistics.suite import ALIKE, Clusters, Suite
 
 EXACT_PROBLEMS = 20  # up to this many problems all sign flips are enumerated
 _FLIPS_AT_ONCE = 2_000
@@ -43,7 +43,7 @@ def bootstrap_differences(
     """
     resamples = len(draws[0])
     total = np.zeros(resamples)
-    relative, counts = weights_or_alike(suite.weights, len(draws)), [None] * len(draws) if samples is None else samples
+    relative, counts = suite.relative(len(draws)), [None] * len(draws) if samples is None else samples
     for sign, arm in ((1.0, treatment), (-1.0, control)):
         of_seeds = np.empty((resamples, arm.strata[0].shape[0]))
         for mask in arm.masks:

@@ -14,6 +14,7 @@ from scipy.special import betaincinv
 from evals.core.comparisons import FALL, Fall
 from evals.statistics.accuracy import FloatArray, IntArray
 from evals.statistics.difference import Arm, estimate_difference
+from evals.statistics.suite import ALIKE, Suite
 
 _SHORTEST_WINDOW = 5
 _REPLICATES_AT_ONCE = 500
@@ -33,14 +34,15 @@ def fell_in_training(rewards: npt.ArrayLike, rule: Fall = FALL, window: int | No
     return np.asarray(best - means[..., -1] >= np.maximum(rule.points / 100, rule.share * (best - means[..., 0])))
 
 
-def fell_below(accuracies: Sequence[npt.ArrayLike], base: Sequence[npt.ArrayLike], confidence: float = 0.95) -> bool:
+def fell_below(
+    accuracies: Sequence[npt.ArrayLike], base: Sequence[npt.ArrayLike], suite: Suite = ALIKE, confidence: float = 0.95
+) -> bool:
     """Return whether a policy is worse than its base model: the paired interval over problems lies below 0.
 
-    Both have for each benchmark the accuracies [N] of the same problems; benchmarks are weighted alike.
+    Both have for each benchmark the accuracies [1, N] of the same problems.
     """
-    policy, before = (Arm([np.asarray(values)[None] for values in side], is_fixed=True) for side in (accuracies, base))
-    difference = estimate_difference(policy, before)
-    return bool(difference.interval(confidence)[1] < 0.0)
+    policy, before = Arm(accuracies, is_fixed=True), Arm(base, is_fixed=True)
+    return bool(estimate_difference(policy, before, suite).interval(confidence)[1] < 0.0)
 
 
 def share_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:

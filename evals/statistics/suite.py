@@ -25,6 +25,14 @@ class Suite:
     weights: Sequence[float] | None = None  # they need not add up to 1
     clusters: Sequence[Clusters] | None = None
 
+    def relative(self, benchmarks: int) -> Sequence[float]:
+        """The weights of so many benchmarks."""
+        return [1.0] * benchmarks if self.weights is None else self.weights
+
+    def mean(self, values: Sequence[npt.ArrayLike]) -> FloatArray:
+        """The mean [...] of each benchmark's value [...]."""
+        return weighted_mean(values, self.relative(len(values)))
+
 
 ALIKE = Suite()
 
@@ -56,11 +64,6 @@ def weights_of(weighting: Weighting, problems: Mapping[str, int]) -> list[float]
     if set(weighting) != set(problems):
         raise InvalidInput("--weighting", "", f"has weights of {', '.join(weighting)}", f"of {', '.join(problems)}")
     return [weighting[name] for name in problems]
-
-
-def weights_or_alike(weights: Sequence[float] | None, benchmarks: int) -> Sequence[float]:
-    """The weights of benchmarks; without any, all the same. They need not add up to 1."""
-    return [1.0] * benchmarks if weights is None else weights
 
 
 def weighting_text(weighting: Weighting) -> str:

@@ -6,13 +6,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import pandas as pd
-
 from evals.core.errors import UserError
 from evals.core.records import BASE, Chosen
 from evals.results import Results, read_results
 from evals.tables import numbers
-from evals.tables.layout import Cells, Table, Texts, estimate_columns, frame_of, table_of_texts, write_table
+from evals.tables.layout import Cells, Table, Texts, estimate_columns, table_of_texts, write_table
 from evals.tables.main import average_text, difference_text
 
 
@@ -36,11 +34,11 @@ def write_checkpoints_table(
     chosen = {path.parent.name: Chosen.read(path) for path in choices}
     if lacking := [run.run for run in best.runs if run.method != BASE and run.run not in chosen]:
         raise UserError(f"choices: lack that of {lacking[0]}")
-    tables, frame = checkpoint_tables(results, best, chosen)
-    write_table(out, tables, frame, [*results.sources, *best.sources, *choices])
+    tables, cells = checkpoint_tables(results, best, chosen)
+    write_table(out, tables, cells, [*results.sources, *best.sources, *choices])
 
 
-def checkpoint_tables(last: Results, best: Results, chosen: Mapping[str, Chosen]) -> tuple[list[Table], pd.DataFrame]:
+def checkpoint_tables(last: Results, best: Results, chosen: Mapping[str, Chosen]) -> tuple[list[Table], Cells]:
     """Lay out the averages with their comparisons, and the benchmarks one by one; and the CSV file of both.
 
     The last and the best policies of each method, one after the other, are rows; the base model is the first.
@@ -97,4 +95,4 @@ def checkpoint_tables(last: Results, best: Results, chosen: Mapping[str, Chosen]
         table_of_texts("checkpoints", title, shown, notes),
         table_of_texts("checkpoints_by_benchmark", title_of_each, on_each, notes_of_each),
     ]
-    return tables, frame_of(written)
+    return tables, written

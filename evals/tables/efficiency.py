@@ -17,16 +17,7 @@ from evals.statistics.difference import Arm, Difference, estimate_combination
 from evals.statistics.resampling import draw_problems, holm_of_known
 from evals.statistics.scaling import FEATURES, Course, CourseEstimate, Curves, estimate_course
 from evals.tables import numbers
-from evals.tables.layout import (
-    Cells,
-    Table,
-    Texts,
-    cells_of_row,
-    estimate_columns,
-    frame_of,
-    table_of_texts,
-    write_table,
-)
+from evals.tables.layout import Cells, Table, Texts, estimate_columns, frame_of, table_of_texts, write_table
 
 RESAMPLES = 300
 REACHED_GAIN = 0.8
@@ -192,8 +183,8 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], pd
             f"Versus {results.reference_title} (pp)": versus,
             "p (Holm)": numbers.p_value(p_value),
         }
-        written[row] = {**cells_of_row(row), "tokens": then.tokens, "equal_tokens": tokens}
-        written[row] |= {"optimizer_steps": then.steps, "seconds": then.seconds}
+        written[row] = {"model": row.model, "method": row.method, "title": row.title, "tokens": then.tokens}
+        written[row] |= {"equal_tokens": tokens, "optimizer_steps": then.steps, "seconds": then.seconds}
         written[row] |= {**estimate_columns("training_reward", reward), "p_value_holm": p_value}
     note = (
         "Updates: optimizer steps; seconds: of training steps. Reward: on the training problems, mean of the last "

@@ -14,7 +14,7 @@ from evals.results import Results, read_directory
 from evals.statistics.ranks import Means, decision_accuracy, signal_of_equal_methods, signal_to_noise
 from evals.statistics.suite import weighted_mean
 from evals.tables import numbers
-from evals.tables.layout import Cells, Texts, estimate_columns, frame_of, table_of_texts, write_table
+from evals.tables.layout import Cells, Texts, estimate_columns, table_of_texts, write_table
 from evals.tables.robust import score_matrix
 
 DRAWS = 10_000
@@ -134,4 +134,4 @@ def write_families_table(directories: Sequence[Path], out: Path) -> None:
         table_of_texts("families_order", "Decision accuracy and signal to noise", by_family),
     ]
     sources = sorted({path for results in families.values() for path in results.sources})
-    write_table(out, tables, frame_of(written), sources, {"draws": DRAWS})
+    write_table(out, tables, written, sources, {"draws": DRAWS})

@@ -117,7 +117,7 @@ def responses_page(benchmark: str, **chosen: str) -> str:
 def write_table(
     out: Path,
     tables: Sequence[Table],
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Cells,
     inputs: Sequence[Path],
     parameters: Mapping[str, Any] | None = None,
     for_papers: Table | None = None,
@@ -126,7 +126,8 @@ def write_table(
 
     ``for_papers`` is a table of the columns that a paper needs, ``{out}_short.tex``.
     """
-    contents = {".md": markdown(tables), ".csv": csv_text(frame), ".tex": latex(tables)}
+    written = frame_of(frame) if isinstance(frame, dict) else frame
+    contents = {".md": markdown(tables), ".csv": csv_text(written), ".tex": latex(tables)}
     if for_papers:
         contents["_short.tex"] = latex([for_papers])
     for ending, content in contents.items():
@@ -144,7 +145,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 def _no_formula(cell: Any) -> Any:
     text = cell.replace("\r", " ") if isinstance(cell, str) else ""  # which spreadsheets take for the end of a row
-    return f"'{text}" if re.match(r"\s*[=+@\t]|\s*-(?![\d.]+$)", text) else text or cell
+    return f"'{text}" if re.match(r"\s*[=+@\t\uff1d\uff0b\uff20\uff0d]|\s*-(?![\d.]+$)", text) else text or cell
 
 
 def interval_columns(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
@@ -157,11 +158,6 @@ def estimate_columns(name: str, estimate: Estimate | None, prefix: str | None = 
     """An estimate and the ends of its interval, as columns of a CSV file."""
     value, interval = estimate or (None, None)
     return {name: value, **interval_columns(interval, f"{name}_" if prefix is None else prefix)}
-
-
-def cells_of_row(row: Condition) -> dict[str, str]:
-    """The cells of a CSV file that say which method a row is of."""
-    return {"model": row.model, "method": row.method, "title": row.title}
 
 
 def markdown(tables: Sequence[Table]) -> str:

@@ -364,10 +364,7 @@ def _caption(results: Results) -> str:
 
 
 def main_tables(
-    results: Results,
-    costs: Costs,
-    notes: Sequence[str],
-    decoded: Mapping[str, Results] = MappingProxyType({}),
+    results: Results, costs: Costs, notes: Sequence[str], decoded: Mapping[str, Results] = MappingProxyType({})
 ) -> list[Table]:
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
     k, level = results.k, round(100 * results.confidence)

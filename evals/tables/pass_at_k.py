@@ -17,7 +17,7 @@ from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.resampling import draw_problems
 from evals.statistics.robust import percentile_interval
 from evals.tables import numbers
-from evals.tables.layout import Cells, Texts, estimate_columns, frame_of, table_of_texts, write_table
+from evals.tables.layout import Cells, Texts, estimate_columns, table_of_texts, write_table
 
 RESAMPLES = 2_000
 
@@ -107,4 +107,4 @@ def write_pass_at_k_table(results: Results, out: Path) -> None:
         f"higher; none: at no k up to {samples}."
     )
     table = table_of_texts("pass_at_k", "pass@k (%)", shown, [note, results.extraction_note])
-    write_table(out, [table], frame_of(written), results.sources, {"resamples": RESAMPLES})
+    write_table(out, [table], written, results.sources, {"resamples": RESAMPLES})

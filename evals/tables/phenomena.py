@@ -25,7 +25,7 @@ from evals.core.yaml_file import read_yaml
 from evals.results import Results, read_directory, read_results
 from evals.statistics.accuracy import FloatArray
 from evals.tables import numbers
-from evals.tables.layout import Cells, Texts, estimate_columns, frame_of, table_of_texts, write_table
+from evals.tables.layout import Cells, Texts, estimate_columns, table_of_texts, write_table
 from evals.tables.pass_at_k import curves
 
 Estimate = tuple[float, Interval]
@@ -275,4 +275,4 @@ def write_phenomena_table(
     table = table_of_texts("phenomena", "Known effects of RLVR", shown, [note])
     sources = [*(path for of in studies for path in (*of.results.sources, *sorted(of.read))), phenomena]
     sources += others.sources if others else ()
-    write_table(out, [table], frame_of(written), sources, {})
+    write_table(out, [table], written, sources, {})

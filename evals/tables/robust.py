@@ -3,28 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from evals.core.random import stream_seed
-from evals.core.records import BASE, Condition, Interval, Run
+from evals.core.records import BASE, Condition, Interval
 from evals.results import Results
 from evals.statistics import robust
 from evals.statistics.accuracy import FloatArray, IntArray
-from evals.statistics.suite import cluster_values
+from evals.statistics.suite import Suite
 from evals.tables import numbers
-from evals.tables.layout import (
-    Cells,
-    Table,
-    Texts,
-    cells_of_row,
-    estimate_columns,
-    frame_of,
-    interval_columns,
-    table_of_texts,
-    write_table,
-)
+from evals.tables.layout import Cells, Table, Texts, estimate_columns, interval_columns, table_of_texts, write_table
 
 RESAMPLES = 10_000
 
@@ -62,21 +52,16 @@ class Falls:
 
 def falls_of(results: Results) -> dict[Condition, Falls]:
     """Find the runs of every trained method that fell, and those that ended below their base model."""
-    bases = {run.base_model: _accuracies(results, run) for run in results.runs if run.method == BASE}
+    bases = {run.base_model: results.rates([run]) for run in results.runs if run.method == BASE}
+    suite = Suite(clusters=[results.clusters.get(name) for name in results.benchmarks])
     falls = {}
     for row in results.conditions:
         if row.method != BASE:
             fallen = [run.run for run in row.runs if run.run in (results.fallen or ())]
             known = [(run, bases[run.base_model]) for run in row.runs if run.base_model in bases]
-            below = [run.run for run, base in known if robust.fell_below(_accuracies(results, run), base)]
+            below = [run.run for run, base in known if robust.fell_below(results.rates([run]), base, suite)]
             falls[row] = Falls(tuple(fallen), len(row.runs), tuple(below))
     return falls
-
-
-def _accuracies(results: Results, run: Run) -> list[FloatArray]:
-    """The accuracies [N] of a run on each benchmark, of problems that are near copies a value for each cluster."""
-    rates = zip(results.benchmarks, results.rates([run]), strict=True)
-    return [cluster_values(of[0], results.clusters.get(name)) for name, of in rates]
 
 
 @dataclass(frozen=True)
@@ -126,13 +111,13 @@ def summarise(results: Results, condition: Condition) -> Summary:
 def write_robust_table(results: Results, out: Path) -> None:
     """Write the seeds that fell, and averages that one seed does not decide."""
     falls = falls_of(results)
-    table, frame = robust_table(results, falls, {row: summarise(results, row) for row in falls})
-    write_table(out, [table], frame, results.sources, {"resamples": RESAMPLES})
+    table, cells = robust_table(results, falls, {row: summarise(results, row) for row in falls})
+    write_table(out, [table], cells, results.sources, {"resamples": RESAMPLES})
 
 
 def robust_table(
     results: Results, falls: Mapping[Condition, Falls], summaries: Mapping[Condition, Summary]
-) -> tuple[Table, pd.DataFrame]:
+) -> tuple[Table, Cells]:
     """Lay out a row for each trained method; and the CSV file."""
     # The levels by which the differences to the reference method vary, as far as they are known.
     levels = list(dict.fromkeys(level for row in results.comparisons.values() for level in row.variance_shares or ()))
@@ -150,7 +135,8 @@ def robust_table(
             "Worst seed": numbers.percent(summary.worst),
             "Best seed": numbers.percent(summary.best),
         }
-        cells = {**cells_of_row(row), "seeds": fallen.seeds, "fell": len(fallen.runs)}
+        cells: dict[str, Any] = {"model": row.model, "method": row.method, "title": row.title, "seeds": fallen.seeds}
+        cells["fell"] = len(fallen.runs)
         cells |= interval_columns(fallen.interval, "fell_")
         cells |= {"fallen_runs": " ".join(fallen.runs), "below_base_runs": " ".join(fallen.below)}
         cells |= {"average": summary.mean, **estimate_columns("interquartile_mean", middle)}
@@ -190,4 +176,4 @@ def robust_table(
     title = "Seeds that fell, and averages that one seed does not decide"
     caption = f"Of all seeds. IQM: the mean of the middle half of all scores; brackets: {level} % bootstrap over seeds."
     table = table_of_texts("robust", title, shown, [note, results.extraction_note], caption)
-    return table, frame_of(written)
+    return table, written

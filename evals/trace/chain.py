@@ -99,7 +99,8 @@ class Chain:
         content = {self.short(maker.path): said(maker) for maker in self.makers if maker.path not in without}
         read = (item for maker in self.makers for item in maker.manifest.inputs.items())
         sources = (item for item in read if self.origin(self.path(item[0])) is None)
-        content |= {os.path.normpath(name): of for name, of in sources if of_bytes or _COSTS not in Path(name).parts}
+        named = os.path.normpath if of_bytes else _named
+        content |= {named(name) or of: of for name, of in sources if of_bytes or _COSTS not in Path(name).parts}
         return fingerprint(content)
 
     def check(self) -> None:
@@ -194,6 +195,12 @@ class Chain:
         self.faults.append(f"{self.short(path)}: {what}")
 
 
+def _named(source: str) -> str:
+    """The name of a source in its study or in the project; none of one elsewhere, of which the bytes count alone."""
+    in_project = re.search("config/reference/[^/]+$", source)
+    return in_project[0] if in_project else "" if os.path.isabs(source) else os.path.normpath(source)
+
+
 def _without_times(maker: Maker) -> Any:
     """What a manifest says of its results, without what was measured and what shows it."""
     results: dict[str, Any] = {}
@@ -206,7 +213,10 @@ def _without_times(maker: Maker) -> Any:
                 frame = pd.read_csv(path, dtype=str) if path.suffix == ".csv" else read_parquet(path)
                 frame = frame[[column for column in frame if not re.search("seconds|memory", str(column))]]
                 results[name] = sha256_bytes(frame.to_csv().encode())
-    return {"kind": maker.manifest.kind, "parameters": maker.manifest.parameters, "outputs": results}
+    parameters = dict(maker.manifest.parameters)
+    if os.path.isabs(str(parameters.get("model", ""))):
+        del parameters["model"]  # where its directory lies; its files are the outputs
+    return {"kind": maker.manifest.kind, "parameters": parameters, "outputs": results}
 
 
 def located(path: Path) -> Path:

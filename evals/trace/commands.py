@@ -233,8 +233,6 @@ def read_verified(directory: Path) -> tuple[Path, Chain]:
     Returns:
         Its results/, and everything behind them.
     """
-    if not directory.is_dir():
-        raise UserError(f"{directory}: is no directory; accepted: a study's, or its results/")
     results, chain, faults = _checked(directory)
     if faults:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
@@ -244,6 +242,8 @@ def read_verified(directory: Path) -> tuple[Path, Chain]:
 
 def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
     """The results of a directory, everything behind them, and what does not fit."""
+    if not directory.is_dir():
+        raise UserError(f"{directory}: is no directory; accepted: a study's, or its results/")
     results = located(directory)
     results = results / _RESULTS if (results / _RESULTS).is_dir() else results
     makers, faults = list[Maker](), list[str]()
@@ -280,5 +280,5 @@ def _files(directory: Path, results: Path, above: tuple[str, ...] = ()) -> Itera
         if not is_directory:
             yield path
         # An imported model is a link to its files, which have much that is not listed and not read.
-        elif os.path.realpath(path) not in above and not (entry.is_symlink() and entry.name == "checkpoint"):
+        elif os.path.realpath(path) not in above and not (entry.is_symlink() and path.match("base/*/checkpoint")):
             yield from _files(path, results, above)

@@ -189,4 +189,5 @@ def describe(error: typer.TyperException) -> str:
     if parameter is None:
         return " ".join(error.format_message().split()) + hint
     name = max(parameter.opts, key=len) if isinstance(parameter, TyperOption) else parameter.name.upper()
-    return f"{name}: {' '.join((error.message or 'is missing').split())}{hint}"
+    words = re.sub(r"^(Value error, |Input )|, unable to .*|\.$", "", " ".join((error.message or "is missing").split()))
+    return f"{name}: {words}{hint}"

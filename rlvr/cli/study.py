@@ -118,6 +118,8 @@ def clean_state(directory: Annotated[Path, Argument(help="directory in which the
     """Delete saved training state; finished results stay, and a run that was not finished begins again."""
     from rlvr.study.launch import only_study, require_no_snakemake
 
+    if not (directory / "results").is_dir():
+        raise UserError(f"{directory}: holds no results/; accepted: the directory in which a study runs")
     with only_study(directory.resolve()):
         require_no_snakemake(directory)
         states = [path for stage in ("base", "runs") for path in (directory / "results" / stage).glob("*/state")]

@@ -121,11 +121,13 @@ def _module(source: bytes, path: str, name: str) -> ModuleType:
         del sys.modules[name]
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        where = f"{path}, line {line}" if line else path
+        words = error.msg if isinstance(error, SyntaxError) else first_line(error)
+        where, package = f"{path}, line {line}" if line else path, str(getattr(error, "name", "")).partition(".")[0]
+        beside = [each.name for each in Path(path).parent.iterdir() if each.name in (package, f"{package}.py")]
         accepted = ""
-        if isinstance(error, ModuleNotFoundError) and (found := [*Path(path).parent.glob(f"{error.name}*")]):
-            accepted = f"one file that imports installed packages alone; {found[0].name} beside it is not imported"
-        raise NotAccepted(f"is {where}: {type(error).__name__}: {first_line(error)}", accepted, "file") from None
+        if isinstance(error, ModuleNotFoundError) and beside:
+            accepted = f"one file that imports installed packages alone; {beside[0]} beside it is not imported"
+        raise NotAccepted(f"is {where}: {type(error).__name__}: {words}", accepted, "file") from None
     for other in sorted(set(sys.modules) - before - {name}):
         file = getattr(sys.modules[other], "__file__", None)
         if file and other.partition(".")[0] not in _PACKAGES and not str(Path(file).resolve()).startswith(_INSTALLED):

@@ -71,7 +71,7 @@ def _falls(results: Results, compared: Sequence[tuple[Condition, Comparison]]) -
     ]
     reference = f"{results.reference_title} {first.against_fell} of {first.against_seeds}"
     if not said and not first.against_fell:
-        return [f"No run fell; that says of no method that fewer than {100 * most:.0f} % of its runs would."]
+        return [f"No run fell; with so few seeds up to {100 * most:.0f} % of a method's runs may still fall."]
     return [f"Runs that fell: {'; '.join([reference, *said])}. Verdicts on scores are of the other runs."]
 
 
@@ -94,7 +94,7 @@ def answer(results: Results, costs: Costs) -> str:
     ((method, (comparison,)),) = candidates.items()
     parts = [f"{difference_text(comparison)} points after {comparison.seeds} seeds"]
     if (effect := comparison.minimum_detectable_effect) is not None:
-        parts.append(f"smaller differences than {numbers.percent(effect)} are often missed")
+        parts.append(f"differences smaller than {numbers.percent(effect)} are often missed")
     seconds = {row.method: cost.training_seconds for row, cost in costs.items()}
     mine, other = seconds.get(method), seconds.get(results.reference_method)
     if mine and other:

@@ -333,7 +333,7 @@ def judge(
     study: Path | None = None,
     model: str | None = None,
     gpus: Annotated[int, Option(min=0)] = 1,
-    margin: float = 2.0,
+    margin: Annotated[float, Option(min=0.01, max=100)] = 2.0,
     seeds: Annotated[int, Option(min=2)] = 15,
     minutes: Annotated[float, Option(min=0)] = 20,
     out: Path = Path("judge"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.core.config.base_models import Existing
-from evals.core.errors import UserError, counted
+from evals.core.errors import UserError, counted, printable
 from evals.core.run_spec import VERL
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.verifier import read_verifier
@@ -69,7 +69,7 @@ def model_files(key: str, model: Existing, may_be_missing: bool) -> list[str]:
         message = f"{key}.path: {model.path}: no such directory"
         if not may_be_missing:
             raise UserError(message)
-        print(f"not here yet: {message}", file=sys.stderr)
+        print(printable(f"not here yet: {message}"), file=sys.stderr)
     kinds = ("*.safetensors", "*.json", "*.jinja")
     return sorted(str(file) for kind in kinds for file in directory.glob(kind))
 

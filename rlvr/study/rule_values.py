@@ -16,6 +16,7 @@ from typing import Any
 from evals.core.errors import InvalidInput, UserError
 from evals.core.manifest import read_any_manifest
 from evals.core.record import Record
+from evals.core.records import read_runs
 
 _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
@@ -56,11 +57,7 @@ def one_of(names: Iterable[str]) -> str:
     return "|".join(map(re.escape, names)) or NO_NAME
 
 
-def by_setting(
-    settings: Callable[[Any], Mapping[str, Any] | Record],
-    at_most: int,
-    check: Callable[[Any, Sequence[str]], None] | None = None,
-) -> list[Callable[[Any], str]]:
+def by_setting(settings: Callable[[Any], Mapping[str, Any] | Record], at_most: int) -> list[Callable[[Any], str]]:
     """Make the unnamed params of a rule: a text ``key: value`` for each setting that ``settings`` gives of wildcards.
 
     Snakemake compares the params of a job as a set of texts, so that its reasons name the settings that changed and no
@@ -68,7 +65,6 @@ def by_setting(
 
     Args:
         at_most: the most settings that a job has; the others have empty texts, which add nothing to the set.
-        check: is given the wildcards and the texts of each job once, and may refuse it.
     """
     texts: dict[tuple[str, ...], list[str]] = {}
 
@@ -77,8 +73,6 @@ def by_setting(
         if key not in texts:
             with one_line_errors():
                 texts[key] = sorted(setting_texts(settings(wildcards)))
-                if check is not None:
-                    check(wildcards, texts[key])
             if len(texts[key]) > at_most:
                 raise ValueError(f"{len(texts[key])} settings, more than the {at_most} of the rule")
         return texts[key][index] if index < len(texts[key]) else ""
@@ -113,42 +107,52 @@ def _plain(value: Any) -> Any:
 
 
 def refuse_made_otherwise(
-    workflow: Any, asked: Mapping[str, Mapping[str, Any]], texts: Sequence[str], may_be_left_out: Iterable[str] = ()
-) -> None:
+    workflow: Any, wildcards: Any, output: Sequence[str], asked: Mapping[str, Any], may_be_left_out: Iterable[str]
+) -> str:
     """Refuse results that were made with other settings than are asked for, by the manifests beside them.
 
     Snakemake sees a changed setting by its own record of the params of a job. Where it has none, or where another
     result was copied over the one of the record, it would keep what was made otherwise: this is a :class:`UserError`.
 
     Args:
-        asked: the path of each manifest of a job -> the parameters that it should have.
-        texts: the params of the job, by :func:`by_setting`.
+        wildcards: of the job, as are the files of ``output``.
+        asked: the path of each manifest of a job, or of its run sheet -> the parameters that it should have.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
     """
     for path in filter(os.path.isfile, asked):
-        recorded = _recorded_params(workflow, path)
-        if recorded is not None and not {repr(text) for text in texts} <= recorded:
-            continue  # Snakemake makes it again
-        known = {*asked[path], *may_be_left_out}
-        made = {key: value for key, value in read_any_manifest(Path(path)).parameters.items() if key in known}
-        if differences := sorted({*setting_texts(made)} ^ {*setting_texts(asked[path])}):
+        made = {key: value for key, value in _made_with(Path(path)).items() if key in {*asked[path], *may_be_left_out}}
+        differences = sorted({*setting_texts(made)} ^ {*setting_texts(asked[path])})
+        if differences and not _makes_again(workflow, wildcards, list(output)):
             raise UserError(
                 f"{path}: was made with other settings than the study asks ({', '.join(differences[:3])}), and "
                 f"Snakemake has no record of it; accepted: without it, which makes it again: rm {path}"
             )
+    return ""
 
 
-def _recorded_params(workflow: Any, path: str) -> set[Any] | None:
-    """Read Snakemake's record of the params that a file was made with; None where it has none that it would compare.
+def _made_with(path: Path) -> dict[str, Any]:
+    """What a file was made with: the rows of a run sheet; the parameters of a manifest, and the scores that it read."""
+    if path.name == "runs.json":
+        return {"runs": {row.run: row for row in read_runs(path)}}
+    manifest = read_any_manifest(path)
+    return {**manifest.parameters, "scores": [name for name in manifest.inputs if "/scores/" in name]}
+
+
+def _makes_again(workflow: Any, wildcards: Any, output: list[str]) -> bool:
+    """Return whether Snakemake runs a job again for its params: it compares them where all ``output`` has records.
 
     No public interface tells it (docs/architecture.md names the places that use Snakemake's insides).
     """
-    from snakemake.io import IOFile
-
-    records, file = workflow.persistence, IOFile(path)
-    version = records.record_format_version(file)
-    params = None if version is None or version < _OLDEST_RECORD else records.params(file)
-    return None if params is None else set(params)
+    kept, makers = workflow.persistence, [rule for rule in workflow.rules if rule.is_producer(output[0])]
+    rule, files = next((rule, files) for rule in makers if (files := rule.expand_output(wildcards)[0]) == output)
+    records = [kept.metadata(file) for file in files]
+    if not all(record and record.record_format_version >= _OLDEST_RECORD for record in records):
+        return False
+    takes = [len(inspect.signature(each).parameters) if callable(each) else 0 for each in rule.params]
+    # A param that is made of inputs or outputs is not compared.
+    now = [each(wildcards) if n else each for each, n in zip(rule.params, takes, strict=True) if n < 2]
+    texts = {text for text in map(kept._serialize_param, now) if isinstance(text, str)}
+    return any(record.params is not None and {*record.params} != texts for record in records)
 
 
 def options(record: Record, kind: type[Record]) -> list[str]:

@@ -214,9 +214,10 @@ def test_a_key_that_the_server_quotes_is_not_shown(server: Hostile, monkeypatch:
         {"base_url": f"user:{KEY}@127.0.0.1/v1"},
         {"base_url": f"http://127.0.0.1/v1?key={KEY}"},
         {"base_url": f"http://127.0.0.1/v1#{KEY}"},
+        {"extra_body": {"provider": {"API_KEY": KEY}}},
     ],
 )
-def test_a_study_takes_no_other_secret_and_names_none(changes: dict[str, str]) -> None:
+def test_a_study_takes_no_other_secret_and_names_none(changes: dict[str, Any]) -> None:
     with pytest.raises(UserError) as refused:
         Service.parse({"base_url": "http://127.0.0.1/v1", "model": "small", **changes}, "service")
     one_line(refused.value)

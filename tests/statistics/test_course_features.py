@@ -13,7 +13,7 @@ from evals.statistics.power import Design
 from evals.statistics.resampling import holm, sign_flip_p_values
 from evals.statistics.robust import interquartile_mean, performance_profile, stratified_bootstrap
 from evals.statistics.scaling import Course, CourseEstimate, Curves, estimate_course, fit_curves
-from evals.statistics.suite import parse_weighting, weighted_mean, weighting_text, weights_of, weights_or_alike
+from evals.statistics.suite import Suite, parse_weighting, weighted_mean, weighting_text, weights_of
 from tests.statistics.arms import bootstrap_differences, estimate_average, estimate_difference
 from tests.statistics.populations import hall_interval, wilson_interval
 
@@ -226,7 +226,7 @@ def test_the_three_weightings_are_told_apart_in_words() -> None:
 def test_the_mean_is_of_arrays_and_needs_no_normed_weights() -> None:
     values = [np.array([0.0, 1.0]), np.array([0.4, 0.2])]
     assert weighted_mean(values, [1.0, 3.0]) == pytest.approx([0.3, 0.4])
-    assert weighted_mean(values, weights_or_alike(None, 2)) == pytest.approx([0.2, 0.6])
-    assert weights_or_alike([2.0, 5.0], 2) == [2.0, 5.0]
+    assert Suite().mean(values) == pytest.approx([0.2, 0.6])
+    assert Suite([2.0, 5.0]).relative(2) == [2.0, 5.0]
     with pytest.raises(ValueError, match="zip"):
         weighted_mean(values, [1.0])

@@ -9,6 +9,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from evals.statistics.interval import suite_intervals
+from evals.statistics.suite import Suite
 from tests.statistics.arms import estimate_average
 
 Accuracies = Sequence[Sequence[float]]
@@ -98,7 +99,7 @@ def test_suite_intervals_equal_their_reference(
         for _ in range(4):
             suite = draw(generator, sizes, samples, level)
             expected = reference([values.tolist() for values in suite], [samples] * len(sizes), confidence, weights)
-            found = suite_intervals(suite, [samples] * len(sizes), confidence, weights)
+            found = suite_intervals(suite, [samples] * len(sizes), confidence, Suite(weights))
             assert np.allclose(found, (math.nan, math.nan) if expected is None else expected, 1e-9, equal_nan=True)
             given += expected is not None
     assert given or sizes == (9,)
@@ -136,7 +137,7 @@ def test_the_interval_of_an_average_equals_its_reference(is_fixed: bool, confide
     noise = sum((w / 4 / v.size) ** 2 * (v * (1 - v) / 3).sum() for w, v in zip(weights, suite, strict=True))
     error = math.sqrt(over_problems - min(noise, over_seeds) + over_seeds)
     assert average.standard_error == pytest.approx(error)
-    low, high = suite_intervals(pooled, [12, 12], confidence, weights)
+    low, high = suite_intervals(pooled, [12, 12], confidence, Suite(weights))
     quantile, share = float(stats.t.ppf(0.5 + confidence / 2, 2)), over_seeds / error**2
     down, up = (
         error * ((1 - share) * reach / math.sqrt(over_problems) + share * quantile)

@@ -120,7 +120,7 @@ def test_noise_is_no_fall() -> None:
 
 def test_a_policy_below_its_base_model_fell_and_one_within_the_noise_did_not() -> None:
     generator = np.random.default_rng(5)
-    base = [generator.uniform(0.2, 0.8, 30) for _ in range(3)]
+    base = [generator.uniform(0.2, 0.8, (1, 30)) for _ in range(3)]
     assert fell_below([values - 0.2 * generator.uniform(0, 1, 30) for values in base], base)
     assert not fell_below([values + generator.normal(0, 0.1, 30) for values in base], base)
     nulls = [fell_below([values + generator.normal(0, 0.1, 30) for values in base], base) for _ in range(1000)]
@@ -172,11 +172,11 @@ def test_seeds_are_drawn_for_each_benchmark_or_for_all() -> None:
 
 
 def test_a_fall_below_the_base_model_depends_on_the_confidence() -> None:
-    base = [np.linspace(0.2, 0.8, 30), np.linspace(0.3, 0.7, 20)]
+    base = [np.linspace(0.2, 0.8, 30)[None], np.linspace(0.3, 0.7, 20)[None]]
     noise = np.random.default_rng(9).normal(0, 0.1, 50)
     policy = [base[0] - 0.02 + noise[:30], base[1] - 0.02 + noise[30:]]
-    assert fell_below(policy, base, 0.5) and not fell_below(policy, base, 0.999)
-    assert not fell_below(base, policy, 0.5) and not fell_below(base, base)
+    assert fell_below(policy, base, confidence=0.5) and not fell_below(policy, base, confidence=0.999)
+    assert not fell_below(base, policy, confidence=0.5) and not fell_below(base, base)
 
 
 # The order of methods in two studies: Kendall's tau, its interval, and inversions, by simulation.

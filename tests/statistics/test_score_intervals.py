@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from evals.statistics.interval import score_interval, score_intervals, suite_intervals, t_interval
+from evals.statistics.suite import Suite
 from tests.statistics.arms import estimate_average
 from tests.statistics.populations import Population, hall_interval, measure_coverage, t_intervals, wilson_interval
 
@@ -99,7 +100,7 @@ def test_a_small_benchmark_beside_a_large_one_is_asked_whether_it_would_have_an_
     assert covered >= 0.93 - 2.6 * np.sqrt(0.95 * 0.05 / given.sum())
     assert given[alone].mean() > 0.98  # no interval is lost that the small benchmark has by itself
     assert (given & ~alone).mean() < 0.02
-    low, high = suite_intervals([small / 32, large / 32], [32, 32], weights=[30.0, 500.0])
+    low, high = suite_intervals([small / 32, large / 32], [32, 32], suite=Suite([30.0, 500.0]))
     assert not np.isnan(low).any()  # with so little weight it decides nothing
     truth = (30 * 0.05 + 500 * 2 / 3) / 530
     assert 0.93 <= ((low <= truth) & (truth <= high)).mean() <= 0.97
@@ -125,7 +126,7 @@ def test_weighted_means_are_covered(weights: tuple[float, ...]) -> None:
         for mean, size in zip(means, sizes, strict=True)
     ]
     truth = np.average(means, weights=weights)
-    low, high = suite_intervals(strata, [8] * 3, weights=weights)
+    low, high = suite_intervals(strata, [8] * 3, suite=Suite(weights))
     given = ~np.isnan(low)
     assert given.mean() > 0.8
     assert 0.93 <= ((low <= truth) & (truth <= high))[given].mean() <= 0.97 + 0.01
@@ -240,7 +241,7 @@ def test_benchmarks_without_two_problems_are_refused() -> None:
             suite_intervals(strata, [32] * len(strata))
     for samples, weights in (([32], None), ([32, 32], [1.0])):
         with pytest.raises(ValueError, match="zip"):
-            suite_intervals([np.full(9, 0.5)] * 2, samples, weights=weights)
+            suite_intervals([np.full(9, 0.5)] * 2, samples, suite=Suite(weights))
 
 
 @pytest.mark.filterwarnings("error")

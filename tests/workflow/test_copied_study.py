@@ -6,7 +6,9 @@ import random
 import shutil
 import subprocess
 import sys
+from base64 import urlsafe_b64encode
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,11 +36,14 @@ def test_a_copied_study_repeats_nothing(smoke_study: Project, tmp_path: Path) ->
 
 
 def test_a_study_that_is_made_twice_has_one_root_hash(smoke_study: Project, project_copy: Project) -> None:
-    project_copy.run()
+    elsewhere = project_copy.root.parent / "elsewhere"
+    project_copy.run("--directory", str(elsewhere))
     hashes = []
-    for project in (smoke_study, project_copy):
-        words = [sys.executable, "-P", "-m", "rlvr", "verify", str(project.root), "--json"]
-        said = subprocess.run(words, env=commands_of(project.root), capture_output=True, text=True, check=True).stdout
+    for directory in (smoke_study.root, elsewhere):
+        words = [sys.executable, "-P", "-m", "rlvr", "verify", str(directory), "--json"]
+        said = subprocess.run(
+            words, env=commands_of(smoke_study.root), capture_output=True, text=True, check=True
+        ).stdout
         hashes.append(json.loads(said))
     assert hashes[0]["root_hash"] == hashes[1]["root_hash"]
     assert hashes[0]["bytes_hash"] != hashes[1]["bytes_hash"], "times are measured"
@@ -63,6 +68,35 @@ def test_results_without_records_are_kept_or_refused(smoke_study: Project, tmp_p
         line = refused.stderr.splitlines()[-1]
         assert refused.returncode != 0 and line.startswith(f"error: results/{file}: was made with other settings"), line
         assert setting in line and line.endswith(f"rm results/{file}")
+
+
+@pytest.mark.parametrize("damage", ["lost", "older"])
+@pytest.mark.parametrize(
+    ("output", "change", "setting"),
+    [
+        ("runs/tiny-dapo-s1/metrics.parquet", {"training.learning_rate": 0.001}, "training.learning_rate: 0.001"),
+        ("samples/tiny-base/variables_4/samples.jsonl", {"evaluation.temperature": 0.9}, "temperature: 0.9"),
+        ("comparisons.json", {"benchmarks": ["chain_3"]}, "results/scores/variables_4.json"),
+        ("runs.json", {"seeds": [1]}, "runs.tiny-dapo-s2"),
+    ],
+)
+def test_a_changed_setting_is_seen_whatever_record_of_a_job_is_damaged(
+    finished_copy: Project, output: str, change: dict[str, Any], setting: str, damage: str
+) -> None:
+    """Snakemake compares no params of a job that has one output without a record."""
+    record = finished_copy.root / ".snakemake/metadata" / urlsafe_b64encode(f"results/{output}".encode()).decode()
+    content = json.loads(record.read_text())
+    record.unlink()
+    if damage == "older":
+        record.write_text(json.dumps(content | {"record_format_version": 5}))
+    refused = finished_copy.snakemake("--dry-run", config=finished_copy.changed_config(change))
+    assert refused.returncode != 0 and "was made with other settings" in refused.stderr
+    assert setting in refused.stderr
+
+
+def test_a_setting_that_goes_back_to_its_default_makes_results_again(finished_copy: Project) -> None:
+    """Snakemake's record then has all that is asked, and more."""
+    assert {"run_sheet", "study_file"} <= finished_copy.planned(finished_copy.changed_config({"methods": {"dapo": {}}}))
 
 
 def test_a_run_of_another_study_that_was_copied_over_ones_own_is_refused(finished_copy: Project) -> None:

@@ -133,13 +133,15 @@ onstart:
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
 
 
-def made_by(settings, at_most, asked, may_be_left_out=()):
-    """The settings of a rule one by one. Results whose manifests have other parameters than are ``asked`` are refused.
+def refusing(asked, may_be_left_out=()):
+    """Make an unnamed param, none that Snakemake compares: it refuses results made with other parameters than ``asked``."""
+    check = one_line_errors()(refuse_made_otherwise)
+    return lambda w, output: "" if IN_JOB else check(workflow, w, output, asked(w), may_be_left_out)
 
-    ``asked`` gives these for each manifest of a job; some may be left out on either side, at their defaults.
-    """
-    check = lambda w, texts: refuse_made_otherwise(workflow, asked(w), texts, may_be_left_out)
-    return by_setting(settings, at_most, None if IN_JOB else check)
+
+def made_by(settings, at_most, asked, may_be_left_out=()):
+    """The settings of a rule one by one, and the refusal of what was made with others."""
+    return [*by_setting(settings, at_most), refusing(asked, may_be_left_out)]
 
 
 # Problems
@@ -186,6 +188,13 @@ def files_of_model(wildcards):
     """The files of a local model; where verl trains, a plan may be made far from them."""
     name, may_be_missing = wildcards.imported.removesuffix("-pretrained"), workflow.dryrun and STUDY.engine == VERL
     return machine.model_files(f"models.{name}", IMPORTED[wildcards.imported], may_be_missing)
+
+
+def imported(wildcards):
+    """An existing model, and its commit if it is on the Hub."""
+    model = IMPORTED[wildcards.imported]
+    revision = model.hub_revision if model.id else None
+    return {"model": model.id or absolute_path(model.path), "revision": revision}
 
 
 def corpus(wildcards):
@@ -279,7 +288,7 @@ def grades_of_candidates(wildcards):
 
 # Evaluation
 
-DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields} - {"backend", "dtype"}
+DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields, "served_model", "extra_body"} - {"backend", "dtype"}
 CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
 CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
 SAMPLES = ("samples.jsonl", "manifest.json")
@@ -319,9 +328,11 @@ def settings_of_samples(wildcards):
 def parameters_of_samples(wildcards):
     """The parameters that the manifests of samples have, of those that decide them."""
     shared, at = sampling(wildcards).identity(), f"results/{wildcards.decoding}samples/{wildcards.run}"
+    server = STUDY.served_models.get(policy(wildcards.run).run.model)
+    shared |= {"served_model": server.model, "extra_body": server.extra_body} if server else {}
     asked = {name: {**shared, **own.identity()} for name, own in sampling_of(wildcards).items()}
     return {
-        f"{at}/{name}/manifest.json": {key: value for key, value in settings.items() if key in DECISIVE}
+        f"{at}/{name}/manifest.json": {key: value for key, value in settings.items() if key in DECISIVE and value != {}}
         for name, settings in asked.items()
     }
 
@@ -380,6 +391,7 @@ def parameters_of_comparisons(wildcards):
     names = ("seed", "bootstrap_resamples", "permutations", "reference_method", "confidence")
     parameters = {name: getattr(settings, name) for name in names}
     parameters |= {} if settings.fall == FALL else {"fall": settings.fall.to_json()}
+    parameters["scores"] = results_of(wildcards.folder)["scores"]
     return {f"results/{wildcards.folder}comparisons.manifest.json": parameters}
 
 

@@ -144,6 +144,7 @@ checkpoint look:
         "results/logs/{folder}decisions.log",
     localrule: True
     params:
+        refusing(lambda w: {f"results/{w.folder}decisions.manifest.json": {"margin": look_of("margin")(w)}}),
         call="evals.scores.looks:write_look",
         margin=look_of("margin"),
         level=look_of("level"),

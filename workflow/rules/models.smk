@@ -62,9 +62,10 @@ rule import_model:
     priority: 100
     localrule: True
     params:
+        refusing(lambda w: {f"results/base/{w.imported}/manifest.json": imported(w)}),
         call="evals.generation.checkpoint:import_model",
-        model=lambda w: IMPORTED[w.imported].id or absolute_path(IMPORTED[w.imported].path),
-        revision=lambda w: IMPORTED[w.imported].hub_revision if IMPORTED[w.imported].id else None,
+        model=lambda w: imported(w)["model"],
+        revision=lambda w: imported(w)["revision"],
     script:
         "../scripts/call.py"
 
@@ -81,6 +82,7 @@ rule reach_server:
     localrule: True
     params:
         *by_setting(lambda w: STUDY.served_models[w.model].service(), at_most=20),
+        refusing(lambda w: {f"results/base/{w.model}/manifest.json": {"model": STUDY.served_models[w.model].model}}),
         call="evals.generation.served:write_service",
         service=lambda w, output: Service.parse(STUDY.served_models[w.model].service(), "service"),
     script:

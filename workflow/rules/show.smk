@@ -28,6 +28,7 @@ rule run_sheet:
     priority: 200  # by it MLflow knows the runs that are under way
     localrule: True
     params:
+        refusing(lambda w: {f"results/{w.folder}runs.json": {"runs": {row.run: row for row in compared(w.folder)}}}),
         lambda w: [row.to_json() for row in compared(w.folder)],
         call="evals.core.files:write_json",
         value=lambda w, output: [row.to_json() for row in compared(w.folder)],

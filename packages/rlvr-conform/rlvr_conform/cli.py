@@ -62,7 +62,7 @@ def conform(
             out.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             raise UserError(f"--out: {out} cannot be written ({error.strerror})") from None
-    print("\n".join(printed(report)))
+    print(_escaped("\n".join(printed(report))))
     if not is_the_papers(report):
         raise typer.Exit(1)
 
@@ -75,6 +75,11 @@ def conform_page(reports: Annotated[list[Path], Argument(help="files that confor
     print(page([read_report(path) for path in reports]), end="")
 
 
+def _escaped(text: str) -> str:
+    """The text without what would move a terminal's cursor: the words of a trainer, and names of files."""
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+
+
 def main() -> None:
     """Run the command ``conform`` alone, with the words of the process."""
     alone = typer.Typer(**_PLAIN)
@@ -82,6 +87,6 @@ def main() -> None:
     try:
         status = typer.main.get_command(alone)(prog_name="rlvr-conform", standalone_mode=False)
     except typer.TyperException as error:
-        print(f"error: {error.format_message()}", file=sys.stderr)
+        print(_escaped(f"error: {error.format_message()}"), file=sys.stderr)
         status = 2
     sys.exit(status)

@@ -219,6 +219,7 @@ def test_mistakes_end_in_one_line(
     (tmp_path / "lacking.py").write_text('PACKAGE = "no-such-trainer"\n')
     for words, expected in (
         (["none"], "none: there is no such adapter"),
+        (["x\x1b[2J.py"], "x\\x1b[2J.py: there is no such adapter"),
         (["slime", "--chain"], "--chain: slime has none; accepted: trl, verl"),
         (["trl", "--losses", "ppo"], "--losses: ppo is no objective"),
         (["trl", "--checkout", str(tmp_path / "x")], "is no directory"),

@@ -101,15 +101,14 @@ def _run(sources: Sequence[Source], logs: Sequence[Log], table: Sequence[Name]) 
     series, step, row = Series(), "", table[0]
     for log in logs:
         row, step = log.find_step(table)
-        _add(series, _gather(log.by_step(step), step), source.path)
+        _add(series, _gather(log.by_step(step), step), source.path, table)
     if not series:
         raise UserError(f"{source.path}: has no step with a number; accepted: {', '.join(FILES)}")
     columns = columns_of(table, series)
     if ("reward", "") not in columns:
         accepted = ", ".join(name.name for name in table if name.quantity == "reward")
-        raise InvalidInput(
-            str(source.path), "", f"has no metric of the reward, but {few(series)}", f"{accepted}; --names"
-        )
+        found = f"has no metric of the reward, but {few(name for name in series if name[0] != '_')}"
+        raise InvalidInput(str(source.path), "", found, f"{accepted}; --names")
     frame = pd.DataFrame(series).sort_index()
     rewards = series[columns["reward", ""][1]]
     first, gap = _spacing(rewards)
@@ -149,13 +148,20 @@ def _gather(entries: Iterator[tuple[str, Any, Mapping[str, Any]]], step_name: st
     return series
 
 
-def _add(series: Series, part: Series, path: Path) -> None:
-    """Add the part of a run that was resumed: from its first step on it is in the place of what was there."""
+def _add(series: Series, part: Series, path: Path, table: Sequence[Name]) -> None:
+    """Add the part of a run that was resumed: from its first reward on it is in the place of what was there.
+
+    What it logged before that, such as the time of an evaluation at step 0, is not of the run's steps.
+    """
+    reward = columns_of(table, part).get(("reward", ""), (None, ""))[1]
+    if (before := series.get(reward)) and min(part[reward]) <= min(before):
+        raise UserError(f"{path}: holds two runs that begin at step {min(before):g}, by {reward}; accepted: one")
+    is_first = not series
     for name, values in part.items():
-        first, before = min(values), series.get(name, {})
-        if before and name != WALL and first <= min(before):
-            raise UserError(f"{path}: holds two runs that begin at step {min(before):g}, by {name}; accepted: one")
-        series[name] = {step: value for step, value in before.items() if step < first} | values
+        first = min(part.get(reward, values))
+        kept = {step: value for step, value in series.get(name, {}).items() if step < first}
+        if kept := kept | {step: value for step, value in values.items() if is_first or step >= first}:
+            series[name] = kept
 
 
 def _spacing(values: Mapping[float, float]) -> tuple[float, float]:

@@ -120,7 +120,10 @@ def _source(method: str, path: Path) -> Source:
         kinds = "; ".join(f"{name} ({words})" for name, words in FILES.items())
         raise UserError(f"{path}: has no file of a run; accepted: {kinds}")
     if len(runs) > 1:
-        accepted = f"one of them; METHOD='{path}/*', of which each is a seed; METHOD=FIRST+REST, parts of one run"
+        names = sorted(names)
+        alike = os.path.commonprefix([name.partition("/")[0] for name in names])  # noqa: RUF071 (of letters)
+        seeds = f"{path}/{alike}*"
+        accepted = f"one of them; METHOD='{seeds}', of which each is a seed; METHOD=FIRST+REST, parts of one run"
         raise UserError(f"{path}: holds {len(runs)} runs, {few(names)}; accepted: {accepted}")
     ((home, parts),) = runs.items()
     return Source(method, path, tuple(parts), home)

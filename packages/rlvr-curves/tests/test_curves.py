@@ -170,6 +170,9 @@ def test_a_directory_of_several_runs_is_refused_and_a_pattern_takes_them_as_seed
         write_state(tmp_path / name, 0.1 + shift + 0.01 * np.arange(4))
         write_state(tmp_path / name / "checkpoint-2", 0.1 + shift + 0.01 * np.arange(2))
     assert "holds 3 runs, a1, a2, b1" in refused(f"a={tmp_path}")
+    shutil.rmtree(tmp_path / "b1")  # the pattern that it names takes the runs, and nothing that lies beside them
+    (tmp_path / "notes.txt").write_text("no run")
+    assert f"METHOD='{tmp_path}/a*'" in refused(f"a={tmp_path}")
     assert [run.path.name for run in read_runs([f"a={tmp_path}/a*"])] == ["a1", "a2"]
     assert [run.method for run in read_runs([f"{tmp_path}/a*"])] == ["a1", "a2"]
     assert len(run_of(f"a={tmp_path}/a1").metrics) == 4
@@ -209,6 +212,10 @@ def test_the_parts_of_a_resumed_run_are_one_run_and_the_later_steps_win(tmp_path
     assert list(run.metrics["reward"]) == [0.1] * 5 + [0.2] * 10
     begun = write_lines(tmp_path / "begun.jsonl", [0.2] * 2, first=6)  # what it has not reached again is not its own
     assert list(run_of(f"a={first}+{begun}").metrics["reward"]) == [0.1] * 5 + [0.2] * 2
+    with rest.open("a") as file:  # TRL's run by wandb after a restart begins with times of step 0
+        file.write('{"step": 0, "data": {"entropy": 9.0}}\n')
+    resumed = run_of(f"a={first}+{rest}")
+    assert list(resumed.metrics["reward"]) == list(run.metrics["reward"]) and "entropy" not in resumed.names
     assert "holds two runs that begin at step 1" in refused(f"a={first}+{write_lines(tmp_path / 'c.jsonl', [0.3] * 9)}")
 
 
@@ -275,7 +282,7 @@ def test_mlflows_database_is_read_run_by_run(tmp_path: Path) -> None:
     assert [run.lost for run in runs] == [1, 1, 1] and len(runs[0].metrics) == 11
     np.testing.assert_allclose(runs[1].metrics["reward"], [0.1 + 0.01 * step for step in range(1, 13) if step != 5])
     assert runs[0].metrics[CLOCK].iloc[-1] == 11
-    assert "holds 3 runs, g-1, g-2, d" in refused(f"g={database}") and "has no run x" in refused(f"g={database}/x")
+    assert "holds 3 runs, d, g-1, g-2" in refused(f"g={database}") and "has no run x" in refused(f"g={database}/x")
     assert "is the run of" in refused(f"g={database}/g-1", f"g={database}/id0")
     (tmp_path / "text.db").write_text("no database")
     assert "cannot be read as MLflow's database" in refused(f"g={tmp_path}/text.db")

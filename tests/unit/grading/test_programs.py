@@ -360,6 +360,8 @@ def patient_pool() -> Iterator[GradingPool]:
         ("print('[[[')\nraise SystemExit", FLIPS, 0),
         (ATTACH, {"inputs": ["1"], "outputs": ["0"]}, 1),
         (LOOK_AROUND, {"inputs": ["1"], "outputs": ["secret"]}, 0),
+        ("print('1e' + '9' * 60)", ADD, 0),
+        ("def flips(s):\n    x = []\n    for _ in range(900): x = [x]\n    return x", FLIPS, 0),
     ],
 )
 def test_a_program_has_to_pass_all_tests(

@@ -185,6 +185,8 @@ def test_mistakes_are_those_of_built_in_components(file: Path, change: dict[str,
             "ZeroDivision",
         ),
         ("import beside\n", "accepted: one file that imports installed packages alone; beside.py beside it is not"),
+        ("import beside.part\n", "; beside.py beside it is not"),
+        ("import brok\n", "No module named 'brok'"),
         ("x = 1\n", "has no loss of that name; accepted: a file with a class that has @component('mine')"),
     ],
 )
@@ -194,7 +196,8 @@ def test_a_file_that_cannot_be_imported_is_one_line_with_the_place(tmp_path: Pat
     file.write_text(source)
     with pytest.raises(InvalidInput) as error:
         resolve({"loss": {"file": str(file), "name": "mine"}})
-    assert words in str(error.value) and str(file) in str(error.value)
+    said = str(error.value)
+    assert words in said and str(file) in said and said.count("broken.py") == 1
 
 
 def test_a_second_file_of_the_users_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,12 +110,15 @@ EQUATIONS: dict[str, Callable[[Tokens], Any]] = {
     "log of 1 - p": lambda t: -t.advantages * t.ratios * (1.0 - t.log_probs.clamp(max=0.0).exp()).log().abs().tanh(),
     "next token": lambda t: -t.advantages * torch.roll(t.ratios, -1, dims=1) * t.mask,
     "over the width": lambda t: -t.advantages * t.ratios / t.mask.shape[1],
+    "first group": lambda t: -t.advantages * t.ratios * (1.0 + (t.group_ids == 0)[:, None]),
+    "by row": lambda t: -t.advantages * t.ratios * (1.0 + torch.arange(len(t.mask))[:, None]),
     "by position": lambda t: -t.advantages * t.ratios * torch.linspace(0, 1, t.mask.shape[1] + 1)[1:].double(),
     "wrong sign": lambda t: t.advantages * t.ratios,
     "size of A": lambda t: -t.advantages.abs() * t.ratios,
     "in place": lambda t: -t.given_advantages.mul_(0.5) * t.mask * t.ratios,
     "mask in place": lambda t: -t.advantages * t.ratios * t.mask.logical_not_().logical_not(),
     "derived in place": lambda t: -t.advantages.mul_(0.5) * t.ratios,
+    "in place without effect": lambda t: -t.advantages * t.ratios.clamp_(max=1e9),
     "counted": lambda t: -t.advantages * t.ratios * (1.0 + next(CALLS)),
     "up to 200 tokens": lambda t: -t.advantages * t.ratios * torch.ones(200)[: t.mask.shape[1]],
     "tuple": lambda t: (-t.advantages * t.ratios, {}),
@@ -155,6 +158,9 @@ def test_a_loss_that_is_wrong_on_purpose_is_found_with_a_small_input(loss: Any, 
         ("next token", "padding", "one more column of padding"),
         ("over the width", "padding", "one more column of padding"),
         ("by position", "padding", "one more column of padding"),
+        ("first group", "ranks", "other numbers of the groups"),
+        ("by row", "micro-batches", 'say coupling = "group"'),
+        ("in place without effect", "shapes", "tokens.ratios is changed in place"),
         ("wrong sign", "on-policy", "lowers the probability of what is rewarded"),
         ("size of A", "on-policy", "raises the probability of what is punished"),
         ("in place", "shapes", "tokens.given_advantages is changed in place"),
@@ -173,6 +179,14 @@ def test_a_fault_is_found_and_said_once(equation: str, check: str, words: str) -
     assert (faults[0].check, len(faults)) == (check, 1) and words in faults[0].words
     if check in ("shapes", "repetition", "time"):
         assert findings[-1] == faults[0]
+
+
+def test_a_loss_of_the_mini_batch_knows_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ByEquation, "coupling", "mini_batch")
+    faults = [finding for finding in check_loss(ByEquation("by row"), Aggregation("token-mean"))]
+    assert [(fault.check, fault.words) for fault in faults if fault.outcome == "fails"] == [
+        ("ranks", "the gradient depends on the order of the rollouts, or on how they are divided among ranks")
+    ]
 
 
 def test_findings_come_one_by_one_with_the_time_beside_another_method() -> None:

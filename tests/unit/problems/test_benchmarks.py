@@ -144,6 +144,23 @@ def test_a_file_of_ones_own_is_read_by_its_columns(tmp_path: Path, suffix: str) 
         read_benchmark(BenchmarkProblems.parse(lacking, ""))
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["q,gold"], "has 0 problems; expected one or more"),
+        ([], "has 0 problems; expected one or more"),
+        (["q,gold", "Half?,1/2", "Half?,1/3"], "column q: two problems have the same value"),
+        (["q;gold", "Half?;1/2"], "row 1: lacks q, gold; has: q;gold"),
+    ],
+)
+def test_a_file_without_problems_of_its_own_is_refused(tmp_path: Path, lines: list[str], words: str) -> None:
+    (path := tmp_path / "mine.csv").write_text("".join(f"{line}\n" for line in lines))
+    columns = {"id": None, "problem": "q", "answer": "gold"}
+    own = {"name": "mine", "path": str(path), "grader": "math", "columns": columns}
+    with pytest.raises(UserError, match=words):
+        read_benchmark(BenchmarkProblems.parse(own, ""))
+
+
 def test_a_copy_of_a_hubs_set_may_have_its_columns_or_the_projects(settings: dict[str, Any], tmp_path: Path) -> None:
     rows = [{**row, "solution": row["solution"][0]} for row in ROWS]
     renamed = [dict(zip(("id", "problem", "answer"), row.values(), strict=True)) for row in rows]

@@ -148,6 +148,7 @@ def test_clean_state_deletes_state_and_nothing_else(tmp_path: Path) -> None:
     (run / "manifest.json").write_text("{}")
     (run / "checkpoint").mkdir()
     assert clean_state(tmp_path).startswith("deleted the training state of 1 run (0.0 MiB)")
+    assert "holds no results/" in clean_state(tmp_path / "nowhere") and not (tmp_path / "nowhere").exists()
     assert sorted(path.name for path in run.iterdir()) == ["checkpoint", "manifest.json"]
 
 

@@ -45,6 +45,14 @@ def test_help_has_two_spellings_and_is_named_where_a_word_is_missing(capsys: pyt
     assert "--margin" in capsys.readouterr().out
     assert main(["judge"]) == 2
     assert capsys.readouterr().err == "error: FILE: is missing; rlvr-bench judge --help lists what is accepted\n"
+    for option, word, said in (
+        ("--seeds", "x", "should be a valid integer"),
+        ("--margin", "-1", "should be greater than or equal to 0.01"),
+    ):
+        assert main(["judge", "file.py", option, word]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {option}: {said}; rlvr-bench judge --help")
+    assert main(["families", "a", "--out"]) == main(["eval", "--prompt", "chatty"]) == 2
+    assert "--prompt: 'chatty' is not one of 'chat', 'base'; rlvr-bench" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

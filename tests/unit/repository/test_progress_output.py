@@ -255,6 +255,12 @@ def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:
     show(event=LogEvent.PROGRESS, done=1, total=7)
     show("All looks are taken", look=look(None, 3, 3))
     assert show.handler._study.outlook(0.0) == ["1 of 7 jobs"]
+    added = show.handler._study.planned[""]  # of rules that Snakemake does not tell: each is counted where it starts
+    for number in range(added):
+        show(**{**STARTED, "jobid": 7 + number, "rule_name": "figure"})
+        show(event=LogEvent.JOB_FINISHED, job_id=7 + number)
+        assert show.handler._study.planned[""] == added - number - 1
+    assert show.handler._study.outlook(0.0)[0].startswith(f"{1 + added} of 7 jobs")
 
 
 @pytest.mark.parametrize(("given", "means"), [([], ["--quiet", "rules"]), (["-p"], ["-p"])])

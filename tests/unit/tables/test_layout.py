@@ -28,7 +28,7 @@ def test_markdown_lines_up_and_keeps_every_column(table: Table) -> None:
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.header) + 1}
 
 
-@pytest.mark.parametrize("name", ["=1+1", "@SUM(1+1)", "+1", "-1+cmd|' C'!A0", "\t=1", " =1", "\r=1"])
+@pytest.mark.parametrize("name", ["=1+1", "@SUM(1+1)", "+1", "-1+cmd|' C'!A0", "\t=1", " =1", "\r=1", "\uff1d1"])
 def test_no_cell_of_text_is_a_formula(name: str) -> None:
     frame = pd.DataFrame({"run": [name, "plain-1", None], name: [-1.5, 2, None], "all": [-1, 2, 3]})
     written = f"'{name}".replace("\r", " ")

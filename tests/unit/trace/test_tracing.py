@@ -354,6 +354,28 @@ def test_a_table_or_page_that_no_manifest_lists_is_named(study: Path, capsys: py
     assert verified(capsys, "results")["faults"] == []
 
 
+def test_where_a_source_lies_is_not_in_the_root_hash(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hashes = []
+    for place, content in (
+        ("one", "a"),
+        ("two", "a"),
+        ("two", "b"),
+        ("x/config/reference", "a"),
+        ("config/reference", "a"),
+    ):
+        source = (Path() if place.startswith("config") else tmp_path) / place / "published.csv"
+        write_text(source, content)
+        artifact(Path("results/problems/train"), "problems", ["problems.jsonl"], [source], {"name": "train"})
+        hashes.append(verified(capsys, ".")["root_hash"])
+    assert hashes[0] == hashes[1] != hashes[2] and hashes[3] == hashes[4] != hashes[0]
+    for model in ("/one/model", "/two/model", "a/b"):
+        artifact(Path("results/problems/train"), "problems", ["problems.jsonl"], [], {"model": model})
+        hashes.append(verified(capsys, ".")["root_hash"])
+    assert hashes[5] == hashes[6] != hashes[7]
+
+
 def test_what_lies_behind_links_is_verified(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("tables", "samples", "runs"):
         Path("results", name).rename(tmp_path / name)
@@ -364,8 +386,11 @@ def test_what_lies_behind_links_is_verified(study: Path, tmp_path: Path, capsys:
         with open(tmp_path / name, "ab") as file:
             file.write(b" ")
         assert any(fault.startswith(f"results/{name}: its bytes") for fault in verified(capsys, ".")["faults"])
-    write_text(tmp_path / "tables/mine.csv", "mine")
-    assert any(fault.startswith("results/tables/mine.csv: no manifest") for fault in verified(capsys, ".")["faults"])
+    Path("results/runs/tiny-dapo-s1/checkpoint").rename(tmp_path / "weights")
+    Path("results/runs/tiny-dapo-s1/checkpoint").symlink_to(tmp_path / "weights")
+    for name in ("tables/mine.csv", "runs/tiny-dapo-s1/checkpoint/modeling.py"):
+        write_text(tmp_path / name, "mine")
+        assert any(fault.startswith(f"results/{name}: no manifest") for fault in verified(capsys, ".")["faults"])
 
 
 def test_what_is_no_file_and_names_that_no_file_has_are_faults(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -423,6 +448,8 @@ def test_a_page_shows_the_root_hash_that_trace_finds(study: Path, capsys: pytest
 def test_a_directory_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path)]) == 2
     assert "holds no manifests" in capsys.readouterr().err
+    assert main(["verify", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere: is no directory" in capsys.readouterr().err
 
 
 def test_stale_results_are_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from rich import console, live, progress_bar, table
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from evals.core.errors import printable
 from evals.core.progress import read_steps
 from rlvr.study.study_file import fault_of_command
 
@@ -148,6 +149,7 @@ class LogHandler(LogHandlerBase):
 
     def _say(self, text: str, style: str = "") -> None:
         stamp = "" if self._console.is_terminal or self.common_settings.dryrun else time.strftime("%H:%M:%S  ")
+        text = "\n".join(map(printable, text.expandtabs().split("\n")))
         self._console.print(f"{stamp}{text}", style=style, markup=False, soft_wrap=True)
 
     def _enter(self, record: logging.LogRecord, values: dict[str, Any], now: float) -> None:
@@ -176,6 +178,8 @@ class LogHandler(LogHandlerBase):
             begun = Job(rule, " ".join([rule, *names]), threads, now, tuple(values["output"]))
             study.running[values["jobid"]] = begun
             study.failed.pop(values["jobid"], None)  # it is tried again
+            if study.ended[rule] + sum(job.rule == rule for job in study.running.values()) > study.planned[rule]:
+                study.planned.update({rule: 1, "": -min(study.planned[""], 1)})  # one that a checkpoint added
         elif event == LogEvent.JOB_FINISHED and (job := study.running.pop(values["job_id"], None)):
             study.seconds[job.rule] = study.seconds.get(job.rule, 0.0) + (now - job.started) * job.threads
             study.ended[job.rule] += 1
