@@ -28,7 +28,7 @@ from rlvr.study.study_file import read_study_file
 
 NODES = ("node1", "node2")
 STEPS = 60
-PATIENCE_SECONDS = 1200
+PATIENCE_SECONDS = 3600
 """Of one thing that is waited for, which no machine is too slow for; what ends before ends the wait at once."""
 REPOSITORY = Path(__file__).resolve().parents[1]
 _PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip")
@@ -322,8 +322,8 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
 
     Its directory has a short path: a node's socket lies in it, whose whole name has at most 107 characters.
     """
-    place = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
-    cluster = SlurmCluster(place, _free_network())
+    number, place = _free_network(), Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+    cluster = SlurmCluster(place, number)
     try:
         _write_files(cluster)
         Path("/etc/slurm").mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
 """A training of several nodes as one job of a real Slurm: a Ray of its own, and nothing left of it at its end.
 
-It runs where root and Slurm's programs are there (docs/paper_scale.md says how).
+It runs where root and Slurm's programs are there, as in continuous integration (.ci/run).
 """
 
 import os

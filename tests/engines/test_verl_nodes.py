@@ -1,6 +1,6 @@
 """Real verl trains on two nodes: one job of a real Slurm, Ray's own command on both, a rank and a vLLM on each.
 
-It runs where root and Slurm's programs are there (docs/paper_scale.md says how).
+It runs where root and Slurm's programs are there.
 """
 
 from __future__ import annotations

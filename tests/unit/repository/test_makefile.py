@@ -75,15 +75,17 @@ echo "output of $1"
 """
 
 
-def run(directory: Path, fails: str) -> subprocess.CompletedProcess[str]:
-    """Run ``.ci/run`` with a ``make`` that fails in one target."""
+def run(directory: Path, fails: str, lacks: str = "") -> subprocess.CompletedProcess[str]:
+    """Run ``.ci/run`` with a ``make`` that fails in one target, where one program is not to be had."""
     (directory / ".ci").mkdir()
     shutil.copy2(ROOT / ".ci/run", directory / ".ci/run")
-    make = directory / "bin/make"
-    make.parent.mkdir()
-    make.write_text(MAKE_OF_CI)
-    make.chmod(0o755)
-    environment = os.environ | {"PATH": f"{make.parent}:{os.environ['PATH']}", "FAILS": fails, "TMPDIR": str(directory)}
+    place = directory / "bin"
+    place.mkdir()
+    scripts = {"make": MAKE_OF_CI, "apt-get": "#!/bin/sh\nexit 100\n", "bwrap": "", "slurmctld": ""}
+    for name in scripts.keys() - {lacks}:
+        (place / name).write_text(scripts[name])
+        (place / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{place}:/usr/bin:/bin", "FAILS": fails, "TMPDIR": str(directory)}
     return subprocess.run(
         [directory / ".ci/run"], env=environment, capture_output=True, text=True, check=False, timeout=600
     )
@@ -97,6 +99,13 @@ def test_everything_is_run_and_shown_whole(tmp_path: Path, fails: str) -> None:
         f"output of {name}" for name in ("lint", "docs", "test", "test-engines-short")
     ]
     assert not list(tmp_path.glob("tmp.*"))
+
+
+def test_slurm_that_cannot_be_installed_is_told_and_ends_nothing(tmp_path: Path) -> None:
+    answer = run(tmp_path, fails="", lacks="slurmctld")
+    assert answer.returncode == 0
+    told, *rest = answer.stdout.splitlines()
+    assert told == "Slurm is not there and cannot be installed: its tests are skipped" and len(rest) == 4
 
 
 def test_the_pages_name_what_is_run_and_workflows_run_it_too() -> None:
