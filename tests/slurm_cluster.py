@@ -76,6 +76,7 @@ import sys
 from snakemake_executor_plugin_slurm import Executor
 from rlvr.study.launch import main
 Executor.next_seconds_between_status_checks = property(lambda executor: 1.0, lambda executor, seconds: None)
+Executor.cancel_jobs = lambda executor, jobs: None  # as where it is interrupted while it asks, and knows of no job
 main(sys.argv[1:])
 """
 

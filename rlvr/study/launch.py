@@ -1,8 +1,10 @@
 """Run the ordinary snakemake where no other study works: ``python -m rlvr.study.launch -- --cores 4``."""
 
+import atexit
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -93,6 +95,9 @@ def end_jobs_on_termination(workflow: Any) -> None:
     def begin(*received: Any) -> None:
         if not workflow.local_exec:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would meet it while it ends its jobs
+            # While the executor asks for its jobs' states it knows of none, and would cancel none.
+            if name := getattr(workflow.scheduler._executor, "run_uuid", None):
+                atexit.register(subprocess.run, ["scancel", "--name", name], check=False)
             raise KeyboardInterrupt
         # In a thread: Snakemake's handler waits for the scheduler's lock, which the interrupted code may hold.
         threading.Thread(target=end, args=received, daemon=True).start()

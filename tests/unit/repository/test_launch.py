@@ -249,7 +249,7 @@ SNAKEMAKE_WITH_JOBS_ELSEWHERE = """
 import signal
 from types import SimpleNamespace
 from rlvr.study.launch import end_jobs_on_termination
-end_jobs_on_termination(SimpleNamespace(local_exec=False))
+end_jobs_on_termination(SimpleNamespace(local_exec=False, scheduler=SimpleNamespace(_executor=None)))
 try:
     signal.raise_signal(signal.SIGTERM)
 except KeyboardInterrupt:
