@@ -266,10 +266,10 @@ def write_phenomena_table(
     counted = {word: answers.count(word) for word in ("reproduced", "in part", "not")}
     rest = len(answers) - sum(counted.values())
     further_ones = [of.study for of in studies[1:] if of.study in found]
-    whose = f"This study and those of {' and '.join(further_ones)} show" if further_ones else "This study shows"
+    whose = f"This study and those of {', '.join(further_ones)} show" if further_ones else "This study shows"
     note = (
         f"{whose} {counted['reproduced']} of {len(answers)} known effects, {counted['in part']} in part and "
-        f"{counted['not']} not; {rest} are not measured. Reproduced: the whole 95 % interval lies where the "
+        f"{counted['not']} not; not measured: {rest}. Reproduced: the whole 95 % interval lies where the "
         "publication has the effect; in part: the estimate alone does, or a part of the effect was measured."
     )
     table = table_of_texts("phenomena", "Known effects of RLVR", shown, [note])

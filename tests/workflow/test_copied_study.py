@@ -75,7 +75,7 @@ def test_results_without_records_are_kept_or_refused(smoke_study: Project, tmp_p
     ("output", "change", "setting"),
     [
         ("runs/tiny-dapo-s1/metrics.parquet", {"training.learning_rate": 0.001}, "training.learning_rate: 0.001"),
-        ("samples/tiny-base/variables_4/samples.jsonl", {"evaluation.temperature": 0.9}, "temperature: 0.9"),
+        ("samples/tiny-base/variables_4/manifest.json", {"evaluation.temperature": 0.9}, "temperature: 0.9"),
         ("comparisons.json", {"benchmarks": ["chain_3"]}, "results/scores/variables_4.json"),
         ("runs.json", {"seeds": [1]}, "runs.tiny-dapo-s2"),
     ],
@@ -96,20 +96,14 @@ def test_a_changed_setting_is_seen_whatever_record_of_a_job_is_damaged(
 
 def test_a_setting_that_goes_back_to_its_default_makes_results_again(finished_copy: Project) -> None:
     """Snakemake's record then has all that is asked, and more."""
-    for file in (
-        "chain_3/samples.jsonl",
-        "chain_3/manifest.json",
-        "variables_4/samples.jsonl",
-        "variables_4/manifest.json",
-    ):
+    for file in ("chain_3/manifest.json", "variables_4/manifest.json"):
         path = finished_copy.root / "results/samples/tiny-base" / file
         name = urlsafe_b64encode(f"results/samples/tiny-base/{file}".encode()).decode()
         record = finished_copy.root / ".snakemake/metadata" / name
         content = json.loads(record.read_text())
         record.write_text(json.dumps(content | {"params": [*content["params"], "'top_k: 5'"]}))
-        if path.name == "manifest.json":
-            made = json.loads(path.read_text())
-            path.write_text(json.dumps(made | {"parameters": made["parameters"] | {"top_k": 5}}))
+        made = json.loads(path.read_text())
+        path.write_text(json.dumps(made | {"parameters": made["parameters"] | {"top_k": 5}}))
     assert "sample tiny-base" in finished_copy.planned()
 
 
