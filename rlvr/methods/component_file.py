@@ -3,10 +3,13 @@
 One file is the whole component, so that its bytes are its version.
 """
 
+import signal
 import sys
 import sysconfig
+import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import sha256
 from importlib.abc import ExecutionLoader
@@ -22,6 +25,8 @@ from rlvr.methods.parameters import Component, components_of
 
 _INSTALLED = tuple(map(str, {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}))
 _PACKAGES = ("evals", "rlvr")
+_SECONDS = 60.0
+"""Seconds of the processor that importing a file may take."""
 
 
 def read_component(kind: str, file: str, name: str) -> type[Component]:
@@ -114,7 +119,8 @@ def _module(source: bytes, path: str, name: str) -> ModuleType:
     module, before = module_from_spec(spec), set(sys.modules)
     sys.modules[name] = module  # where dataclasses look up the types of fields
     try:
-        loader.exec_module(module)
+        with _bounded():
+            loader.exec_module(module)
     except BaseException as error:  # such as SystemExit, or one of the file's own
         del sys.modules[name]
         if isinstance(error, KeyboardInterrupt):
@@ -135,3 +141,22 @@ def _module(source: bytes, path: str, name: str) -> ModuleType:
             message = f"is {path}, which imports {other} of {file}: a change there would train nothing again"
             raise NotAccepted(message, "a file that imports installed packages alone", "file")
     return module
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """End what the block computes with a TimeoutError; in the main thread alone, which takes signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"computed for {_SECONDS:g} seconds without an end")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)

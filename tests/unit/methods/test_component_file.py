@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, NotAccepted
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
+from rlvr.methods.component_file import components_in
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import entry_of_run, load_catalogue, resolve_method
@@ -199,6 +200,14 @@ def test_a_file_that_cannot_be_imported_is_one_line_with_the_place(tmp_path: Pat
         resolve({"loss": {"file": str(file), "name": "mine"}})
     said = str(error.value)
     assert words in said and str(file) in said and said.count("broken.py") == 1
+
+
+def test_a_file_that_never_ends_is_one_line_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlvr.methods.component_file._SECONDS", 0.1)
+    endless = tmp_path / "endless.py"
+    endless.write_text("number = 1\nwhile True:\n    number += 1\n")
+    with pytest.raises(NotAccepted, match=r"endless.py, line [23]: TimeoutError: computed for 0.1 seconds without"):
+        components_in(endless)
 
 
 def test_a_second_file_of_the_users_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
