@@ -163,3 +163,15 @@ def require_past(files: Iterable[str]) -> None:
             "Set it, or set the files' times to now, by which nothing is computed again: "
             f"find {shlex.join(map(str, sorted(directories)))} -newermt now -exec touch {{}} +"
         )
+
+
+def require_records(directory: Path) -> None:
+    """Refuse a directory where Snakemake has its record of a file: it would end in a traceback.
+
+    Records of long paths lie in directories of their own, whose names begin with @.
+    """
+    entries = os.scandir(directory) if directory.is_dir() else ()
+    broken = [entry.path for entry in entries if entry.is_dir() and not entry.name.startswith("@")]
+    if broken:
+        accepted = "without it, where the file is made again if its settings changed"
+        raise UserError(f"{min(broken)}: is a directory, and no record of Snakemake; accepted: {accepted}")

@@ -55,6 +55,7 @@ with one_line_errors():
         machine.require_clone()
         machine.check_machine(STUDY)
         machine.require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
+        machine.require_records(Path(".snakemake/metadata"))
         machine.require_past(map(str, Path("results").rglob("*manifest.json")))
         print_notices(STUDIES.left(STUDY.folder), STUDIES.looks(STUDY.folder))
 machine.set_job_environment()

@@ -31,7 +31,7 @@ from rlvr import cli
 from rlvr.cli import main
 from rlvr.cli.command import Commands
 from rlvr.study import launch
-from rlvr.study.machine import require_past
+from rlvr.study.machine import require_past, require_records
 
 ROOT = Path(__file__).resolve().parents[3]
 _ECHO = '#!/bin/sh\necho ran: "$0" "$@"\ncommand -v python\n'
@@ -157,6 +157,16 @@ def test_files_of_the_future_are_named_before_work(tmp_path: Path, monkeypatch: 
     cure = str(refused.value).rpartition(": ")[2]
     subprocess.run(cure, shell=True, check=True, cwd="/")  # wherever the study was started from
     require_past(["results/comparisons.manifest.json"])
+
+
+def test_a_directory_in_place_of_a_record_of_snakemake_is_named(tmp_path: Path) -> None:
+    require_records(tmp_path / "none")
+    (tmp_path / "@directory_of_a_long_name").mkdir()
+    (tmp_path / "cmVzdWx0cw==").write_text("{}")
+    require_records(tmp_path)
+    (tmp_path / "cnVucw==").mkdir()
+    with pytest.raises(UserError, match="cnVucw==: is a directory, and no record"):
+        require_records(tmp_path)
 
 
 def test_output_of_another_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
