@@ -99,8 +99,11 @@ def check_option(name: str, value: object, is_accepted: object, accepted: str) -
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's message; its type's name if it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of an exception's message; its type's name if it has none, or none that can be made."""
+    try:
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except Exception:  # of a class of the user's
+        return type(error).__name__
 
 
 def invalid_input(

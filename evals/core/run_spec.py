@@ -52,8 +52,10 @@ class Service(Record):
     timeout: Positive = setting("seconds that a response may take", 3600.0)
 
     def check_whole(self) -> None:
-        named = re.search(r'"[^"]*(api_?key|secret|password|authori[sz]ation)": ', json.dumps(self.extra_body), re.I)
-        refuse(named, "has a secret", "fields without one: a key has a variable", "extra_body")
+        secret = r'"([^"]*(?:api[_-]?key|secret(?:[_-]?key)?|password|authori[sz]ation|access[_-]?token)|token)": '
+        named = re.search(secret, json.dumps(self.extra_body), re.I)
+        accepted = "no keys or passwords: api_key_variable names the variable of the key"
+        refuse(named, f"has {named[1] if named else ''}", accepted, "extra_body")
 
 
 class Head(Record):

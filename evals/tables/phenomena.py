@@ -246,7 +246,7 @@ def write_phenomena_table(
     effects, studies = read_phenomena(phenomena), [Evidence(results, others, training)]
     shown, written = Texts(), Cells()
     for directory in further:
-        name = directory.resolve().parent.name
+        name = directory.absolute().parent.name
         if any(row.study == name for row in effects):
             studies.append(Evidence(read_directory(directory), None, directory / "runs", name))
     for number, row in enumerate(effects):

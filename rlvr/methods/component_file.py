@@ -127,12 +127,12 @@ def _module(source: bytes, path: str, name: str) -> ModuleType:
             raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        words = error.msg if isinstance(error, SyntaxError) else first_line(error)
-        where, package = f"{path}, line {line}" if line else path, str(getattr(error, "name", "")).partition(".")[0]
-        beside = [each.name for each in Path(path).parent.iterdir() if each.name in (package, f"{package}.py")]
-        accepted = ""
-        if isinstance(error, ModuleNotFoundError) and beside:
-            accepted = f"one file that imports installed packages alone; {beside[0]} beside it is not imported"
+        words = (isinstance(error, SyntaxError) and error.msg) or first_line(error)
+        where, accepted = f"{path}, line {line}" if line else path, ""
+        if isinstance(error, ModuleNotFoundError) and (package := (error.name or "").partition(".")[0]):
+            beside = [name for name in (package, f"{package}.py") if Path(path).with_name(name).exists()]
+            if beside:
+                accepted = f"one file that imports installed packages alone; {beside[0]} beside it is not imported"
         raise NotAccepted(f"is {where}: {type(error).__name__}: {words}", accepted, "file") from None
     for other in sorted(set(sys.modules) - before - {name}):
         file = getattr(sys.modules[other], "__file__", None)

@@ -144,7 +144,7 @@ def require_container(asked: Iterable[Any], softwares: Iterable[Software]) -> No
 
 def require_clone() -> None:
     """Refuse ``--archive`` in another directory: Snakemake would leave out the workflow, which is not below it."""
-    if "--archive" in sys.argv and Path.cwd() != REPOSITORY:
+    if any(word.partition("=")[0] == "--archive" for word in sys.argv) and Path.cwd() != REPOSITORY:
         raise UserError(f"--archive: {Path.cwd()} has no workflow; archive in {REPOSITORY}, without --directory")
 
 

@@ -8,6 +8,7 @@ decoding lie in results/decodings/NAME/, for all studies.
 
 import gc
 import os
+import re
 from pathlib import Path
 
 from evals import audit, generation, grading
@@ -391,6 +392,7 @@ def parameters_of_comparisons(wildcards):
     parameters = {"seed": of.seed, "bootstrap_resamples": of.resamples, "permutations": of.permutations}
     parameters |= {key: asked[key] for key in ("reference_method", "confidence")}
     parameters |= {} if of.fall == FALL else {"fall": of.fall.to_json()}
+    parameters["weighting"] = of.weighting or "benchmarks"
     parameters["scores"] = results_of(wildcards.folder)["scores"]
     return {f"results/{wildcards.folder}comparisons.manifest.json": parameters}
 
@@ -434,8 +436,13 @@ BASES = STUDY.models_from_scratch
 FIRST_BASES = [f"results/base/{base_name(name, model.numbers[0])}/manifest.json" for name, model in BASES.items()]
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == BASES.keys()
 SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
-FURTHER_EFFECTS = [file.parent for file in sorted(Path("results").glob("*/results/comparisons.json"))]
-"""The finished studies in directories of their own below results/, for which rows of phenomena.yaml may ask."""
+OF_EFFECTS = re.findall(r"^ +study: (\w+)$", (CONFIG_FILES / "phenomena.yaml").read_text(), re.MULTILINE)
+FURTHER_EFFECTS = [
+    at
+    for at in (Path("results", name, "results") for name in sorted({*OF_EFFECTS}))
+    if all((at / file).exists() for file in ("comparisons.json", "runs.json"))
+]
+"""The finished studies in directories of their own below results/, for which rows of phenomena.yaml ask."""
 DESIGNS = {RATES: "designs", "doses": "designs", "factorial": "factors"}
 """The modules of evals.scores with the tables of designs."""
 

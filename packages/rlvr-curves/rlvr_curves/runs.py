@@ -107,7 +107,7 @@ def _run(sources: Sequence[Source], logs: Sequence[Log], table: Sequence[Name]) 
     columns = columns_of(table, series)
     if ("reward", "") not in columns:
         accepted = ", ".join(name.name for name in table if name.quantity == "reward")
-        found = f"has no metric of the reward, but {few(name for name in series if name[0] != '_')}"
+        found = f"has no metric of the reward, but {few(name for name in series if not name.startswith('_'))}"
         raise InvalidInput(str(source.path), "", found, f"{accepted}; --names")
     frame = pd.DataFrame(series).sort_index()
     rewards = series[columns["reward", ""][1]]
