@@ -215,6 +215,8 @@ def test_a_key_that_the_server_quotes_is_not_shown(server: Hostile, monkeypatch:
         {"base_url": f"http://127.0.0.1/v1?key={KEY}"},
         {"base_url": f"http://127.0.0.1/v1#{KEY}"},
         {"extra_body": {"provider": {"API_KEY": KEY}}},
+        {"extra_body": {"x-api-key": KEY}},
+        {"extra_body": {"access_token": KEY}},
     ],
 )
 def test_a_study_takes_no_other_secret_and_names_none(changes: dict[str, Any]) -> None:
