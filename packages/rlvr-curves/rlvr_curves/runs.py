@@ -157,11 +157,14 @@ def _add(series: Series, part: Series, path: Path, table: Sequence[Name]) -> Non
     if (before := series.get(reward)) and min(part[reward]) <= min(before):
         raise UserError(f"{path}: holds two runs that begin at step {min(before):g}, by {reward}; accepted: one")
     is_first = not series
+    for name in [*series] if reward in part else []:  # also of metrics that the part lacks
+        series[name] = {step: value for step, value in series[name].items() if step < min(part[reward])}
     for name, values in part.items():
         first = min(part.get(reward, values))
         kept = {step: value for step, value in series.get(name, {}).items() if step < first}
-        if kept := kept | {step: value for step, value in values.items() if is_first or step >= first}:
-            series[name] = kept
+        series[name] = kept | {step: value for step, value in values.items() if is_first or step >= first}
+    for name in [name for name, values in series.items() if not values]:
+        del series[name]
 
 
 def _spacing(values: Mapping[float, float]) -> tuple[float, float]:

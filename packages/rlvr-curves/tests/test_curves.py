@@ -212,6 +212,8 @@ def test_the_parts_of_a_resumed_run_are_one_run_and_the_later_steps_win(tmp_path
     assert list(run.metrics["reward"]) == [0.1] * 5 + [0.2] * 10
     begun = write_lines(tmp_path / "begun.jsonl", [0.2] * 2, first=6)  # what it has not reached again is not its own
     assert list(run_of(f"a={first}+{begun}").metrics["reward"]) == [0.1] * 5 + [0.2] * 2
+    measured = write_lines(tmp_path / "measured.jsonl", [0.1] * 10, entropy=1.0)  # replaced though no part has it again
+    assert run_of(f"a={measured}+{rest}").metrics["entropy"].count() == 5
     with rest.open("a") as file:  # TRL's run by wandb after a restart begins with times of step 0
         file.write('{"step": 0, "data": {"entropy": 9.0}}\n')
     resumed = run_of(f"a={first}+{rest}")
