@@ -29,7 +29,7 @@ from rlvr.study.study_file import read_study_file
 NODES = ("node1", "node2")
 STEPS = 60
 PATIENCE_SECONDS = 3600
-"""Of one thing that is waited for, which no machine is too slow for; what ends before ends the wait at once."""
+"""The limit of a wait for one event, long enough for any machine; what can no longer come ends the wait at once."""
 REPOSITORY = Path(__file__).resolve().parents[1]
 _PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip")
 _NODE = ["unshare", "--uts", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 if TYPE_CHECKING:
@@ -96,6 +99,28 @@ def check_option(name: str, value: object, is_accepted: object, accepted: str) -
     """Refuse the value of an option of the command line, unless it is accepted."""
     if not is_accepted:
         raise InvalidInput(f"--{name}", "", f"is {value}", accepted)
+
+
+@contextmanager
+def limited_time(seconds: float, message: str) -> Iterator[None]:
+    """End code of somebody else's with a TimeoutError after so many seconds of the processor.
+
+    Python has this for the main thread alone; in another one nothing is limited.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise TimeoutError(message)
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def first_line(error: BaseException) -> str:

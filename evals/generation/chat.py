@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from evals.core.errors import InvalidInput, UserError, first_line
+from evals.core.errors import InvalidInput, UserError, first_line, limited_time
 from evals.core.files import read_json
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.settings import Turn
@@ -44,31 +41,12 @@ def apply_chat_template(
     try:
         for chat in chats:
             turns = [{"role": role, "content": text} for role, text in chat]
-            with _limited_time():
+            with limited_time(_TEMPLATE_SECONDS, f"it takes more than {_TEMPLATE_SECONDS} s of processor time"):
                 prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=is_open, tokenize=False, **template)
             rendered.append(str(prompt))
         return rendered
     except Exception as error:  # a template is a program of anybody's
         raise UserError(f"{directory}: its chat template fails ({first_line(error)})") from error
-
-
-@contextlib.contextmanager
-def _limited_time() -> Iterator[None]:
-    """End a template's loops; Python has this for the main thread alone, where all jobs render prompts."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError(f"it takes more than {_TEMPLATE_SECONDS} s of processor time")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, _TEMPLATE_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, previous)
 
 
 def has_chat_template(directory: Path) -> bool:

@@ -1,4 +1,4 @@
-"""How far a method's updates were from the reference method's, from the angles that the training runs measured."""
+"""The angle of a method's updates to the reference method's, from those that the training runs measured."""
 
 import math
 from collections.abc import Sequence

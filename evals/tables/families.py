@@ -101,14 +101,14 @@ def write_families_table(directories: Sequence[Path], out: Path) -> None:
 
     in_all, shown, by_family, written = shared_with(others), Texts(), Texts(), Cells()
     for family, results in families.items():
-        found = signals(results, [known[family][method] for method in in_all]) or (None, None)
+        ratios = signals(results, [known[family][method] for method in in_all]) or (None, None)
         of_family = accuracy([family])
         by_family[family] = {
             "Family": family,
             "Methods": str(len(known[family])),
             "Shared by all": str(len(in_all)),
-            "Signal to noise": numbers.decimal(found[0]),
-            "Of equal methods": numbers.decimal(found[1]),
+            "Signal to noise": numbers.decimal(ratios[0]),
+            "Of equal methods": numbers.decimal(ratios[1]),
             f"Decision accuracy of {first} (%)": text(of_family),
         }
         for method, row in known[family].items():
@@ -126,7 +126,7 @@ def write_families_table(directories: Sequence[Path], out: Path) -> None:
             }
             cells = {"family": family, "method": method, "average": average}
             cells |= estimate_columns("difference", versus) | {"seeds": seeds}
-            cells |= zip(("signal_to_noise", "signal_of_equal_methods"), found, strict=True)
+            cells |= zip(("signal_to_noise", "signal_of_equal_methods"), ratios, strict=True)
             written[row] = {**cells, "shared_methods": len(in_all), **estimate_columns("decision_accuracy", of_family)}
     note = f"{_NOTE} {first} for all others together: {text(accuracy(others))} %."
     tables = [

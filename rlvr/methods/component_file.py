@@ -3,13 +3,10 @@
 One file is the whole component, so that its bytes are its version.
 """
 
-import signal
 import sys
 import sysconfig
-import threading
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import fields
 from hashlib import sha256
 from importlib.abc import ExecutionLoader
@@ -17,7 +14,7 @@ from importlib.util import decode_source, module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from evals.core.errors import NotAccepted, UserError, first_line
+from evals.core.errors import NotAccepted, UserError, first_line, limited_time
 from evals.core.files import fingerprint, write_bytes
 from evals.core.manifest import Manifest, hash_files
 from evals.core.run_spec import COMPONENT_FILE
@@ -119,7 +116,7 @@ def _module(source: bytes, path: str, name: str) -> ModuleType:
     module, before = module_from_spec(spec), set(sys.modules)
     sys.modules[name] = module  # where dataclasses look up the types of fields
     try:
-        with _bounded():
+        with limited_time(_SECONDS, f"computed for {_SECONDS:g} seconds without an end"):
             loader.exec_module(module)
     except BaseException as error:  # such as SystemExit, or one of the file's own
         del sys.modules[name]
@@ -141,22 +138,3 @@ def _module(source: bytes, path: str, name: str) -> ModuleType:
             message = f"is {path}, which imports {other} of {file}: a change there would train nothing again"
             raise NotAccepted(message, "a file that imports installed packages alone", "file")
     return module
-
-
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """End what the block computes with a TimeoutError; in the main thread alone, which takes signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        raise TimeoutError(f"computed for {_SECONDS:g} seconds without an end")
-
-    before = signal.signal(signal.SIGVTALRM, end)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
-        signal.signal(signal.SIGVTALRM, before)

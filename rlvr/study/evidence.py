@@ -52,7 +52,7 @@ def known_to_show(study: Study) -> str:
 
 
 def _has_default_task(study: Study, model: str) -> bool:
-    """Whether a study trains the model of config/config.yaml on its corpus, and methods on its problems."""
+    """Return whether a study trains the model of config/config.yaml on its corpus, and methods on its problems."""
     default = StudyConfig.parse(read_yaml(CONFIG / "config.yaml"), "config.yaml")
     ours, theirs = study.config.models.get(model), default.models[model]
     if not isinstance(ours, FromScratch) or not isinstance(theirs, FromScratch):

@@ -129,7 +129,7 @@ def refuse_made_otherwise(
 
 
 def _made_with(path: Path) -> dict[str, Any]:
-    """What a file was made with: the rows of a run sheet; the parameters of a manifest, and the scores that it read."""
+    """Read the settings of a file: a run sheet's rows; a manifest's parameters, and the scores that it read."""
     if path.name == "runs.json":
         return {"runs": {row.run: row for row in read_runs(path)}}
     manifest = read_any_manifest(path)

@@ -107,8 +107,8 @@ def _run(sources: Sequence[Source], logs: Sequence[Log], table: Sequence[Name]) 
     columns = columns_of(table, series)
     if ("reward", "") not in columns:
         accepted = ", ".join(name.name for name in table if name.quantity == "reward")
-        found = f"has no metric of the reward, but {few(name for name in series if not name.startswith('_'))}"
-        raise InvalidInput(str(source.path), "", found, f"{accepted}; --names")
+        message = f"has no metric of the reward, but {few(name for name in series if not name.startswith('_'))}"
+        raise InvalidInput(str(source.path), "", message, f"{accepted}; --names")
     frame = pd.DataFrame(series).sort_index()
     rewards = series[columns["reward", ""][1]]
     first, gap = _spacing(rewards)
