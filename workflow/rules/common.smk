@@ -175,9 +175,17 @@ def read_by(directory, sets):
 
     def asked(wildcards):
         content = {key: value for key, value in sets[wildcards.set].items() if key not in NOT_OF_THE_CONTENT}
-        return {f"{directory}/{wildcards.set}/manifest.json": content}
+        path = sets[wildcards.set].get("path")
+        read = [sha256_file(Path(path))] if path and os.path.isfile(path) else []
+        return {f"{directory}/{wildcards.set}/manifest.json": {**content, "read": read}}
 
     return made_by(lambda w: sets[w.set], 40, asked)
+
+
+def parameters_of_verifier(wildcards):
+    """The parameters that the manifest of a user's verifier has."""
+    parameters = {"version": VERIFIER_VERSION, "sha256": sha256_file(Path(STUDY.verifiers[wildcards.set]))}
+    return {f"results/verifiers/{wildcards.set}/manifest.json": parameters}
 
 
 # Base models
@@ -360,6 +368,8 @@ def parameters_of_grades(wildcards):
         kind, version = STUDY.grading(name)
         file = f"results/{wildcards.decoding}grades/{wildcards.run}/{name}/manifest.json"
         asked[file] = {"kind": kind, **({"grader_version": version} if isinstance(version, int) else {})}
+        audited = {"share": CONFIG.evaluation.audited, "version": audit.VERSION}
+        asked[file.replace("manifest.json", "audit.json")] = audited
     return asked
 
 
@@ -386,11 +396,15 @@ def statistics(wildcards):
     }
 
 
+OF_STOPPING = ("margin", "level")
+
+
 def parameters_of_comparisons(wildcards):
     """The parameters that the manifest of a comparison has."""
     asked, of = statistics(wildcards), CONFIG.statistics
     parameters = {"seed": of.seed, "bootstrap_resamples": of.resamples, "permutations": of.permutations}
-    parameters |= {key: asked[key] for key in ("reference_method", "confidence")}
+    parameters |= {key: asked[key] for key in ("reference_method", "confidence", "controls")}
+    parameters |= {key: value for key, value in (asked["stopping"] or {}).items() if key in OF_STOPPING}
     parameters |= {} if of.fall == FALL else {"fall": of.fall.to_json()}
     parameters["weighting"] = of.weighting or "benchmarks"
     parameters["scores"] = results_of(wildcards.folder)["scores"]
@@ -409,6 +423,9 @@ def last_decisions(wildcards):
 def look_of(name):
     """Make the function of a value of a look."""
     return lambda wildcards: getattr(STUDIES.looks(wildcards.folder)[wildcards.folder], name)
+
+
+OF_LOOK = {name: look_of(name) for name in ("margin", "level", "level_alone")}
 
 
 # What people look at

@@ -75,6 +75,7 @@ rule try_verifier:
         **size(grading_mb(workers=1), minutes=120),
     params:
         f"version: {VERIFIER_VERSION}",
+        refusing(parameters_of_verifier),
         call="evals.grading.grade_file:try_verifier",
     script:
         "../scripts/call.py"
