@@ -144,7 +144,11 @@ def _made_with(path: Path) -> dict[str, Any]:
     manifest = read_any_manifest(path if path.name.endswith("manifest.json") else path.with_suffix(".manifest.json"))
     server = path.with_name("server.json")
     served = Service.parse(read_json(server), str(server)).identity() if server.name in manifest.outputs else {}
-    read = {"scores": [name for name in manifest.inputs if "/scores/" in name], "read": [*manifest.inputs.values()]}
+    read = {
+        "scores": [name for name in manifest.inputs if "/scores/" in name],
+        "grades": [str(Path(name).with_name("manifest.json")) for name in manifest.inputs if "/grades/" in name],
+        "sources": [of for name, of in manifest.inputs.items() if "/checkpoint/" not in name],
+    }
     return {**manifest.parameters, **served, **read}
 
 

@@ -126,7 +126,7 @@ rule compare:
         **size(8000, minutes=120),
     params:
         ORDER,
-        *made_by(statistics, 30, parameters_of_comparisons, ["fall", *OF_STOPPING]),
+        *made_by(statistics, 30, parameters_of_comparisons, ["fall", "margin", "level"]),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
         training=Path("results/runs"),
