@@ -26,6 +26,7 @@ def main(arguments: list[str]) -> None:
     _give_name_and_cache()
     from snakemake import cli  # here: an interrupt is one line before the long imports too
 
+    from rlvr.study.rule_values import one_line_errors
     from rlvr.study.study_file import fault_of_command
 
     # Which profile is loaded says nothing to somebody who runs `rlvr-bench`.
@@ -34,16 +35,13 @@ def main(arguments: list[str]) -> None:
     directory = Path(options.directory or ".").resolve()
     if fault := fault_of_command(arguments):
         sys.exit(fault)
-    try:
-        with contextlib.nullcontext() if options.dryrun else only_study(directory):
-            if locks := [] if options.dryrun else list((directory / ".snakemake/locks").glob("*.lock")):
-                require_no_snakemake(directory)
-                print("an earlier study was killed; continuing it", file=sys.stderr)
-                for lock in locks:
-                    lock.unlink()
-            cli.main(arguments)
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    with one_line_errors(), contextlib.nullcontext() if options.dryrun else only_study(directory):
+        if locks := [] if options.dryrun else list((directory / ".snakemake/locks").glob("*.lock")):
+            require_no_snakemake(directory)
+            print("an earlier study was killed; continuing it", file=sys.stderr)
+            for lock in locks:
+                lock.unlink()
+        cli.main(arguments)
 
 
 def _give_name_and_cache() -> None:

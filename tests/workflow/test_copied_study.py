@@ -139,14 +139,15 @@ def test_a_setting_that_goes_back_to_its_default_makes_results_again(finished_co
     assert "sample tiny-base" in finished_copy.planned()
 
 
-def test_a_run_of_another_study_that_was_copied_over_ones_own_is_refused(finished_copy: Project) -> None:
-    """Snakemake has a record of the run, whose settings are still those of the study."""
-    results = finished_copy.root / "results/runs"
-    for name in ("manifest.json", "run.json", "metrics.parquet"):
-        shutil.copyfile(results / "tiny-dapo-s2" / name, results / "tiny-dapo-s1" / name)
+@pytest.mark.parametrize("copied", ["runs/tiny-dapo-{}", "samples/tiny-dapo-{}/chain_3", "grades/tiny-dapo-{}/chain_3"])
+def test_results_of_another_run_that_were_copied_over_ones_own_are_refused(finished_copy: Project, copied: str) -> None:
+    """Snakemake has a record of the results, whose settings are still those of the study."""
+    ours, others = (finished_copy.root / "results" / copied.format(seed) for seed in ("s1", "s2"))
+    for file in filter(Path.is_file, others.iterdir()):
+        shutil.copyfile(file, ours / file.name)
     refused = finished_copy.snakemake("--dry-run")
     assert refused.returncode != 0
-    assert "error: results/runs/tiny-dapo-s1/manifest.json: was made with other settings" in refused.stderr
+    assert f"error: results/{copied.format('s1')}/manifest.json: was made with other settings" in refused.stderr
 
 
 def test_a_model_that_was_fine_tuned_otherwise_is_refused(project_copy: Project) -> None:
