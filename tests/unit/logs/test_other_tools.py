@@ -253,11 +253,11 @@ def test_a_mean_of_more_samples_than_the_row_has_texts_is_refused() -> None:
 
 
 def test_problems_without_a_response_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    problems = written(tmp_path / "problems.jsonl", [{"id": number, "answer": "7"} for number in range(3)])
+    problems = written(tmp_path / "problems.jsonl", [{"id": name, "answer": "7"} for name in (0, 1, "\x1b[2J")])
     samples = written(
         tmp_path / "s.jsonl", [{"problem_id": number, "sample": 0, "text": "\\boxed{7}"} for number in range(2)]
     )
     words = ("score", samples, "--problems", problems, "--workers", "1")
     assert run_command(*words) == 0
-    assert "1 of 3 problems have no response, such as 2" in capsys.readouterr().err
+    assert r"1 of 3 problems have no response, such as \x1b[2J" in capsys.readouterr().err
     assert "1 of 3 problems have no response" in refused(capsys, *words, "--require-all")
