@@ -116,6 +116,7 @@ rule best_policy:
         run=BEST,
     localrule: True
     params:
+        refusing(lambda w: {f"results/runs/{w.run}/chosen.json": {"grades": grades_of_candidates(w)}}),
         call="rlvr.engines.result:choose_best",
         trained=lambda w, output: Path(f"results/runs/{policy(w.run).trained.run}"),
         candidates=lambda w, input: {
