@@ -141,7 +141,7 @@ onstart:
     lift_job_rate(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
     # One set of code paths and one Python for all jobs; those of larger models start rarely.
-    is_alike = {TRAINING.python, SAMPLING.python} == {OURS.python} and len(STUDY.models_from_scratch) == len(
+    is_alike = {TRAINING.python, SAMPLING.python} == {machine.OURS.python} and len(STUDY.models_from_scratch) == len(
         CONFIG.models
     )
     if MACHINE.forks and is_alike and workflow.local_exec and not workflow.deployment_settings.deployment_method:
