@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json
 from evals.core.manifest import read_any_manifest
@@ -27,6 +26,8 @@ _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
 NO_NAME = "(?!)"
 """The pattern that matches nothing."""
+_OF_A_POLICY = re.compile(r"(.+)/(checkpoint/.+|samples\.jsonl|grades\.jsonl)")
+"""A file of a policy, its samples or grades, and their directory."""
 _OF_WILDCARDS: Any = inspect.signature(lambda wildcards: None).parameters
 
 
@@ -138,7 +139,7 @@ def refuse_made_otherwise(
 def _made_with(path: Path) -> dict[str, Any]:
     """Read what a result was made with: a study, the rows of a run sheet, or the parameters of a manifest beside it."""
     if path.name == "study.json":
-        return {"study": StudyConfig.parse(read_json(path), str(path))}
+        return {"study": read_json(path)}
     if path.name == "runs.json":
         return {"runs": {row.run: row for row in read_runs(path)}}
     manifest = read_any_manifest(path if path.name.endswith("manifest.json") else path.with_suffix(".manifest.json"))
@@ -146,8 +147,8 @@ def _made_with(path: Path) -> dict[str, Any]:
     served = Service.parse(read_json(server), str(server)).identity() if server.name in manifest.outputs else {}
     read = {
         "scores": [name for name in manifest.inputs if "/scores/" in name],
-        "grades": [str(Path(name).with_name("manifest.json")) for name in manifest.inputs if "/grades/" in name],
         "sources": [of for name, of in manifest.inputs.items() if "/checkpoint/" not in name],
+        "from": sorted({part[1] for name in manifest.inputs if (part := _OF_A_POLICY.fullmatch(name))}),
     }
     return {**manifest.parameters, **served, **read}
 

@@ -348,6 +348,7 @@ def parameters_of_samples(wildcards):
     shared = {key: value for key, value in shared.items() if key in DECISIVE and value != {}}
     shared |= {"engine": settings.backend, "version": generation.VERSION}
     shared |= {} if settings.dtype == "auto" else {"dtype": settings.dtype}
+    shared["from"] = [] if server else [policy(wildcards.run).directory]
     return {f"{at}/{name}/manifest.json": {**shared, **own.identity()} for name, own in sampling_of(wildcards).items()}
 
 
@@ -370,7 +371,8 @@ def parameters_of_grades(wildcards):
     for name in evaluated_on(wildcards):
         kind, version = STUDY.grading(name)
         file = f"results/{wildcards.decoding}grades/{wildcards.run}/{name}/manifest.json"
-        asked[file] = {"kind": kind, "grader_version": int(str(version).split()[-1])}
+        samples = f"results/{wildcards.decoding}samples/{wildcards.run}/{name}"
+        asked[file] = {"kind": kind, "grader_version": int(str(version).split()[-1]), "from": [samples]}
         audited = {"share": CONFIG.evaluation.audited, "version": audit.VERSION}
         asked[file.replace("manifest.json", "audit.json")] = audited
     return asked

@@ -11,7 +11,7 @@ rule study_file:
     localrule: True
     params:
         *by_setting(lambda w: {"study": study_of(w.folder).config.to_json()}, at_most=400),
-        refusing(lambda w: {f"results/{w.folder}study.json": {"study": study_of(w.folder).config}}),
+        refusing(lambda w: {f"results/{w.folder}study.json": {"study": study_of(w.folder).config.to_json()}}),
         call="evals.core.files:write_json",
         value=lambda w, output: study_of(w.folder).config.to_json(),
     script:
