@@ -23,6 +23,7 @@ from evals.problems.problem_set import NOT_OF_THE_CONTENT
 from rlvr import base_model
 from rlvr.engines import local, option_versions, verl
 from rlvr.methods.component_file import component_copy
+from rlvr.runs.warm_start import start_server
 from rlvr.study import machine
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.designs import RATES, sheet_of
@@ -139,6 +140,12 @@ def made(folder):
 onstart:
     lift_job_rate(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
+    # One set of code paths and one Python for all jobs; those of larger models start rarely.
+    is_alike = {TRAINING.python, SAMPLING.python} == {machine.OURS.python} and len(STUDY.models_from_scratch) == len(
+        CONFIG.models
+    )
+    if MACHINE.forks and is_alike and workflow.local_exec and not workflow.deployment_settings.deployment_method:
+        start_server()
 
 
 def refusing(asked, may_be_left_out=()):
