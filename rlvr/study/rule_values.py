@@ -26,8 +26,8 @@ _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
 NO_NAME = "(?!)"
 """The pattern that matches nothing."""
-_OF_A_POLICY = re.compile(r"(.+)/(checkpoint/.+|samples\.jsonl|grades\.jsonl)")
-"""A file of a policy, its samples or grades, and their directory."""
+_MADE_FROM = re.compile(r"(.+)/(?:checkpoint/.+|(?:samples|grades)\.jsonl)|(.+/scores/.+)")
+"""A file of a policy, of its samples or grades, in their directory; or a file of scores."""
 _OF_WILDCARDS: Any = inspect.signature(lambda wildcards: None).parameters
 
 
@@ -145,12 +145,9 @@ def _made_with(path: Path) -> dict[str, Any]:
     manifest = read_any_manifest(path if path.name.endswith("manifest.json") else path.with_suffix(".manifest.json"))
     server = path.with_name("server.json")
     served = Service.parse(read_json(server), str(server)).identity() if server.name in manifest.outputs else {}
-    read = {
-        "scores": [name for name in manifest.inputs if "/scores/" in name],
-        "sources": [of for name, of in manifest.inputs.items() if "/checkpoint/" not in name],
-        "from": sorted({part[1] for name in manifest.inputs if (part := _OF_A_POLICY.fullmatch(name))}),
-    }
-    return {**manifest.parameters, **served, **read}
+    made_from = dict.fromkeys(part[1] or part[2] for name in manifest.inputs if (part := _MADE_FROM.fullmatch(name)))
+    sources = [of for name, of in manifest.inputs.items() if "/checkpoint/" not in name]
+    return {**manifest.parameters, **served, "from": [*made_from], "sources": sources}
 
 
 def _makes_again(workflow: Any, wildcards: Any, output: list[str]) -> bool:

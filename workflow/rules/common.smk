@@ -141,9 +141,9 @@ onstart:
     lift_job_rate(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
     # One set of code paths and one Python for all jobs; those of larger models start rarely.
-    is_alike = {TRAINING.python, SAMPLING.python} == {machine.OURS.python} and len(STUDY.models_from_scratch) == len(
-        CONFIG.models
-    )
+    is_alike = {TRAINING.python, SAMPLING.python} == {machine.OURS.python} and len(
+        STUDY.models_from_scratch
+    ) == len(CONFIG.models)
     if MACHINE.forks and is_alike and workflow.local_exec and not workflow.deployment_settings.deployment_method:
         start_server()
 
@@ -409,7 +409,7 @@ def parameters_of_comparisons(wildcards):
     parameters |= {key: value for key, value in (asked["stopping"] or {}).items() if key in ("margin", "level")}
     parameters |= {} if of.fall == FALL else {"fall": of.fall.to_json()}
     parameters["weighting"] = of.weighting or "benchmarks"
-    parameters["scores"] = results_of(wildcards.folder)["scores"]
+    parameters["from"] = results_of(wildcards.folder)["scores"]
     return {f"results/{wildcards.folder}comparisons.manifest.json": parameters}
 
 

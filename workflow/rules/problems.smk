@@ -76,9 +76,7 @@ rule try_verifier:
     params:
         f"version: {VERIFIER_VERSION}",
         refusing(
-            lambda w: {
-                f"results/verifiers/{w.set}/manifest.json": {"sha256": sha256_file(Path(STUDY.verifiers[w.set]))}
-            }
+            lambda w: {f"results/verifiers/{w.set}/manifest.json": {"sha256": sha256_file(STUDY.verifiers[w.set])}}
         ),
         call="evals.grading.grade_file:try_verifier",
     script:

@@ -117,9 +117,7 @@ rule best_policy:
     localrule: True
     params:
         refusing(
-            lambda w: {
-                f"results/runs/{w.run}/chosen.json": {"from": sorted(map(os.path.dirname, grades_of_candidates(w)))}
-            }
+            lambda w: {f"results/runs/{w.run}/chosen.json": {"from": [*map(os.path.dirname, grades_of_candidates(w))]}}
         ),
         call="rlvr.engines.result:choose_best",
         trained=lambda w, output: Path(f"results/runs/{policy(w.run).trained.run}"),
