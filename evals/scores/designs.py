@@ -29,8 +29,8 @@ from evals.statistics.difference import Arm, Average, Difference, estimate_avera
 from evals.statistics.resampling import choice_variance
 from evals.statistics.suite import Suite, weighted_mean, weights_of
 from evals.tables import numbers
+from evals.tables.differences import average_text, difference_text, tested_columns
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
-from evals.tables.main import average_text, difference_text, tested_columns
 
 Files = Sequence[Path]
 Row = Mapping[str, Any]

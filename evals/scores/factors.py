@@ -27,9 +27,9 @@ from evals.statistics.ranks import Means, inversions, kendall_tau, repeated_tau,
 from evals.statistics.resampling import holm
 from evals.statistics.suite import Suite
 from evals.tables import numbers
+from evals.tables.differences import average_text, difference_text
 from evals.tables.families import means_of
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
-from evals.tables.main import average_text, difference_text
 
 LEVEL, DRAWS = 0.05, 10_000
 _FAMILIES = (

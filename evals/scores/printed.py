@@ -21,8 +21,8 @@ from evals.statistics.accuracy import g_pass_at_k, pass_at_k
 from evals.statistics.difference import Arm, estimate_average
 from evals.statistics.suite import Suite, weighting_text, weights_of
 from evals.tables import numbers
+from evals.tables.differences import tested_columns
 from evals.tables.layout import Column, Table, csv_text, make_table, markdown, table_of_texts
-from evals.tables.main import tested_columns
 
 Format = Literal["table", "json", "csv"]
 Values = Mapping[str, Any]

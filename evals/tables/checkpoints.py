@@ -10,8 +10,8 @@ from evals.core.errors import UserError
 from evals.core.records import BASE, Chosen
 from evals.results import Results, read_results
 from evals.tables import numbers
+from evals.tables.differences import average_text, difference_text
 from evals.tables.layout import Cells, Table, Texts, estimate_columns, table_of_texts, write_table
-from evals.tables.main import average_text, difference_text
 
 
 def write_checkpoints_table(

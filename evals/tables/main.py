@@ -1,26 +1,35 @@
-"""The main table, with a row for each method, its uncertainty and its cost; and what is said below it."""
+"""The main table, with a row for each method, its uncertainty and its cost; the averages by benchmark beside it."""
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
-from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from evals.core import arithmetic
-from evals.core.comparisons import Comparison, Look, Verdict
 from evals.core.errors import counted
-from evals.core.files import read_json
-from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results, read_results
-from evals.statistics.difference import Average
 from evals.tables import layout, numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
+from evals.tables.differences import (
+    average_text,
+    between_models_table,
+    by_look,
+    compared_columns,
+    corrected_note,
+    difference_text,
+    differences_table,
+)
 from evals.tables.families import signal_note
-from evals.tables.layout import METHOD, Column, Row, Table, field_of, interval_columns, make_table
+from evals.tables.layout import METHOD, Column, Table, interval_columns, make_table
+from evals.tables.notes import (
+    arithmetic_note,
+    contrast_note,
+    controls_note,
+    decodings_note,
+    early_stop_note,
+    near_copies_note,
+)
 from evals.tables.robust import falls_note, falls_of
 
 Costs = Mapping[Condition, Cost]
@@ -112,29 +121,6 @@ def _decoded_column(name: str, results: Results) -> Column[Condition]:
     return Column(f"{name.capitalize()} (%)", lambda row: row, lambda row: numbers.percent(average(row)), cells)
 
 
-def decodings_note(results: Results, decoded: Mapping[str, Results]) -> str:
-    """Say for each further decoding on which methods its verdict differs in sign, or in being one."""
-    sentences = []
-    for name, others in decoded.items():
-        differing, agreeing = list[str](), 0
-        for row in results.conditions:
-            ours, theirs = (each.comparison(row, results.reference_method) for each in (results, others))
-            if ours and theirs and _sign(ours) != _sign(theirs):
-                words = f"{difference_text(theirs)}, {theirs.verdict.value}; here {ours.verdict.value}"
-                differing.append(f"{row.title} ({words})")
-            else:
-                agreeing += bool(ours and theirs)
-        same = f"the other {agreeing}" if differing else f"all {agreeing}"
-        said = [*differing, f"{same} agree in sign and significance" if agreeing else "none agrees"]
-        if differing or agreeing:
-            sentences.append(f"{name.capitalize()} beside these verdicts: {'; '.join(said)}.")
-    return " ".join(sentences)
-
-
-def _sign(comparison: Comparison) -> tuple[bool, bool]:
-    return comparison.verdict.is_difference, comparison.is_harm
-
-
 def _average_cells(results: Results, condition: Condition) -> dict[str, Any]:
     cells: dict[str, Any] = {}
     for name in (ALL_BENCHMARKS, *results.benchmarks):
@@ -154,162 +140,6 @@ def _comparison_cells(results: Results, condition: Condition) -> dict[str, Any]:
             cells |= {f"{prefix}{key}": getattr(comparison, key, None) for key in keys}
             cells |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
     return cells
-
-
-def compared_columns(results: Results) -> list[Column[Condition]]:
-    """The columns of the comparison with the reference method: difference, p-values, MDE, verdict."""
-    reference = results.reference_title
-
-    versus = partial(results.comparison, against=results.reference_method)
-    return [
-        *tested_columns(f"Versus {reference} (pp)", versus),
-        Column(f"Verdict versus {reference}", lambda row: results.verdict(row) or numbers.NOTHING),
-    ]
-
-
-def tested_columns(header: str, tested: Callable[[Row], Any]) -> list[Column[Row]]:
-    """The columns of a row's comparison, or of another tested difference: with its interval, p-values, MDE."""
-    return [
-        Column(header, tested, difference_text),
-        Column("p", field_of(tested, "p_value"), numbers.p_value),
-        Column("p (Holm)", field_of(tested, "p_value_holm"), numbers.p_value),
-        Column("MDE (pp)", field_of(tested, "minimum_detectable_effect"), numbers.percent),
-    ]
-
-
-def average_text(average: Average) -> str:
-    """An average in per cent, with its interval."""
-    return numbers.percent_with_interval(average.value, average.confidence_interval)
-
-
-def difference_text(comparison: Comparison | None) -> str:
-    """A difference in percentage points, with its interval."""
-    if comparison is None:
-        return numbers.NOTHING
-    return numbers.points_with_interval(comparison.difference, comparison.confidence_interval)
-
-
-def corrected_note(results: Results) -> str:
-    """Say how p-values and verdicts are corrected for the number of methods."""
-    if results.looks:
-        return (
-            "Methods were looked at several times and trained until their verdict was certain (the table of "
-            "decisions). Brackets beside the reference are those of one comparison and hold at every look; the "
-            "reference counts with all of its seeds, those after the method's last look too. p is that of one look and "
-            "decides nothing. MDE: the smallest true difference that this study, with its looks, finds in 80 % of "
-            "repetitions; a smaller one may end as equivalent or as not decided."
-        )
-    against, title = results.drawn_against
-    compared = [results.comparison(row, against) for row in results.conditions]
-    return (
-        f"p and brackets are those of one comparison. p (Holm) is corrected over the study's comparisons with {title} "
-        f"({sum(row is not None and row.p_value is not None for row in compared)}), and verdicts follow it: brackets "
-        'without 0 may stand beside "not distinguishable". MDE: the smallest true difference that one comparison finds '
-        "in 80 % of studies, before Holm."
-    )
-
-
-def controls_note(results: Results) -> str:
-    """Say for each model whether this run of the study found its controls to be what they are known to be.
-
-    Empty without controls.
-    """
-    sentences = []
-    for model in dict.fromkeys(run.model for run in results.runs if results.controls):
-        rows = {kind: results.condition(method or "", model) for kind, method in dict(results.controls or {}).items()}
-        known = {kind: (row, results.comparison(row, results.reference_method)) for kind, row in rows.items() if row}
-        found = {kind: (row, compared) for kind, (row, compared) in known.items() if compared}
-        if not found:
-            continue
-        (harmful, of_harmful), (neutral, of_neutral) = found["positive"], found["negative"]
-        saw, flagged = of_harmful.is_harm, of_neutral.verdict.is_difference or of_neutral.falls is not None
-        sentence = (
-            f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful.title} ({_in_short(of_harmful)}) and "
-            f"{'FLAGGED' if flagged else 'did not flag'} {neutral.title}, which changes nothing "
-            f"({_in_short(of_neutral)}){'; its other verdicts are in doubt' if flagged or not saw else ''}"
-        )
-        if "random_rewards" in found:
-            row, compared = found["random_rewards"]
-            gain, is_worse = results.comparison(row, BASE), compared.is_harm
-            gained = "" if gain is None else f" gained {numbers.points(gain.difference)} pp over the base model and"
-            sentence += (
-                f"; {row.title}, whose rewards are drawn by chance,{gained} is {'' if is_worse else 'NOT '}worse than "
-                f"{results.reference_title} ({_in_short(compared)})"
-                f"{'' if is_worse else ', so that no gain here shows that rewards were learned from'}"
-            )
-        sentences.append(sentence)
-    return f"Controls: this run of the study {'; it '.join(sentences)}." if sentences else ""
-
-
-def _in_short(comparison: Comparison) -> str:
-    words, p_value = f"{comparison.words}, {numbers.points(comparison.difference)} pp", comparison.p_value_holm
-    return words if p_value is None else f"{words}, p after Holm {numbers.p_value(p_value)}"
-
-
-def contrast_note(results: Results) -> str:
-    """Say what the angles are and where their floor lies; nothing where none was measured."""
-    if not results.contrasts:
-        return ""
-    floor = fmean(contrast.floor_degrees for contrast in results.contrasts.values())
-    return (
-        f"Contrast: the mean angle between a method's gradient and that of {results.reference_title} on the same "
-        f"rollouts (docs/evaluation.md); {numbers.NOTHING}: not measured, as where methods differ in the rollouts that "
-        f"they train on. Random token weights in the same runs have {numbers.decimal(floor)} on average: a method "
-        "has no contrast with the reference if the interval of its angle over theirs begins at 1 or below and ends "
-        "below 2; more seeds are then unlikely to show a difference. "
-    )
-
-
-def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> list[str]:
-    """Say which arithmetic the results with these manifests were computed with, and which rows mix several."""
-    read = {path: read_any_manifest(path) for path in manifests}
-    # A model that was imported was not computed here.
-    computed = {path: manifest for path, manifest in read.items() if "source" not in manifest.parameters}
-    # Threads decide how sums are rounded. Each kind of job has its own number, and all jobs of a kind have one.
-    threads, of_kinds = dict[Path, str](), defaultdict[str, set[str]](set)
-    for path, manifest in computed.items():
-        recorded = manifest.environment.get("arithmetic") or {}  # one thread where a job computed nothing itself
-        threads[path] = " and ".join(map(str, manifest.details.get("threads") or [recorded.get("threads", 1)]))
-        of_kinds[manifest.kind].add(threads[path])
-    labels = {
-        path: arithmetic.label(manifest.environment)
-        + (f", threads: {threads[path]}" if len(of_kinds[manifest.kind]) > 1 else "")
-        for path, manifest in computed.items()
-    }
-    line = arithmetic.summary(labels.values())
-    # A base model is one job, whose threads the study says; of training runs and samples one is the rule.
-    named = {"training runs": of_kinds["run"], "samples": of_kinds["samples"]}
-    if told := [f"{min(made)} of {name}" for name, made in named.items() if len(made) == 1 and made != {"1"}]:
-        line += f" Threads: {', '.join(told)}."
-
-    def kinds(row: Condition) -> set[str]:
-        names = {run.run for run in row.runs}
-        return {label for path, label in labels.items() if names.intersection(path.parts)}
-
-    if mixed := [row.title for row in rows if len(kinds(row)) > 1]:
-        line += f" Rows that mix them: {', '.join(mixed)}."
-    return [line] if line else []
-
-
-def early_stop_note(manifests: Sequence[Path]) -> list[str]:
-    """Name the training runs with these manifests that stopped early (``training.early_stop``)."""
-    stopped = []
-    for path in manifests:
-        manifest = read_any_manifest(path)
-        training = manifest.parameters.get("training", {}) if manifest.kind == "run" else {}
-        if "early_stop" in training and manifest.details["steps"] < training["steps"]:
-            stopped.append(f"{path.parent.name} after {manifest.details['steps']} of {training['steps']} steps")
-    return [f"Stopped early: {', '.join(stopped)}. They count as they ended."] if stopped else []
-
-
-def near_copies_note(results: Results, problems: Path) -> tuple[list[str], list[Path]]:
-    """Count the problems of each benchmark that are training problems but for their numbers, by files that are read."""
-    paths = {name: path for name in results.benchmarks if (path := problems / name / "disjoint.json").is_file()}
-    checks = {name: read_json(path) for name, path in paths.items()}
-    counts = {name: (len(check.get("near_copies", {})), check["problems"]) for name, check in checks.items()}
-    said = [f"{copies} of {of} problems of {name}" for name, (copies, of) in counts.items() if copies]
-    note = f"Training problems but for their numbers, in disjoint.json: {', '.join(said)}."
-    return [note] if said else [], [*paths.values()]
 
 
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
@@ -395,8 +225,8 @@ def main_tables(
     said = [*notes, controls_note(results), decodings_note(results, decoded), signal_note(results)]
     said += [results.clusters_note, results.extraction_note, explanation]
     summary = make_table("main", title, columns, results.conditions, said, _caption(results))
-    tables = [_differences(results, results.reference_method, results.reference_title)]
-    tables += [_differences(results, BASE, "the base model"), by_look(results), _between_models(results)]
+    tables = [differences_table(results, results.reference_method, results.reference_title)]
+    tables += [differences_table(results, BASE, "the base model"), by_look(results), between_models_table(results)]
     return [summary, by_benchmark_table(results), *(table for table in tables if table.rows)]
 
 
@@ -416,125 +246,3 @@ def by_benchmark_table(results: Results) -> Table:
     title = f"avg@{results.k} by benchmark (%)"
     columns = [*METHOD, *map(column, results.benchmarks)]
     return make_table("by_benchmark", title, columns, results.conditions, [note, results.extraction_note])
-
-
-def _marked(comparison: Comparison | None) -> str:
-    """A difference on one benchmark, with an asterisk if it has a verdict, and its p-value."""
-    if comparison is None:
-        return numbers.NOTHING
-    mark = "*" if comparison.verdict.is_difference else ""
-    p_value = "" if comparison.p_value_holm is None else f" ({numbers.p_value(comparison.p_value_holm)})"
-    return f"{numbers.points(comparison.difference)}{mark}{p_value}"
-
-
-def _differences(results: Results, against: str, against_title: str) -> Table:
-    def column(name: str) -> Column[Condition]:
-        return Column(name, lambda condition: results.comparison(condition, against, name), _marked)
-
-    rows = [condition for condition in results.conditions if condition.method not in (BASE, against)]
-    is_decided = results.looks and against == results.reference_method
-    of_mean = "with a verdict by the decisions" if is_decided else "p after Holm over the methods"
-    note = (
-        f"Paired differences to {against_title} in percentage points, p in parentheses, after Holm over the "
-        f"benchmarks; all: {results.mean_text}, {of_mean}. "
-        "An asterisk marks a verdict of better or worse; anything else is not distinguishable at this size, or has no "
-        "contrast with the reference."
-    )
-    columns = [*METHOD, *map(column, (*results.benchmarks, ALL_BENCHMARKS))]
-    title, notes = f"Differences to {against_title} (pp)", [note, results.extraction_note]
-    return make_table(f"differences_to_{against}", title, columns, rows, notes)
-
-
-def by_look(results: Results) -> Table:
-    """The path of every comparison over the looks; no rows in a study with one look."""
-    looks = {(look.model, look.method, look.seeds): look for look in results.looks}
-    rows = [row for row in results.conditions if any(key[:2] == (row.model, row.method) for key in looks)]
-    level, versus = results.level or 0.05, partial(results.comparison, against=results.reference_method)
-
-    def decision(look: Look | None) -> str:
-        if look is None:
-            return numbers.NOTHING
-        words, distance = look.verdict or look.falls or "goes on", _distance(look, results.margin)
-        words += "" if distance is None else f" by {100 * distance:.2f}"
-        return f"{numbers.points_with_interval(look.difference, look.interval)} {words}"
-
-    def at(seeds: int) -> Column[Condition]:
-        return Column(f"{seeds} seeds", lambda row: looks.get((row.model, row.method, seeds)), decision)
-
-    columns = [
-        *METHOD,
-        *map(at, sorted({seeds for _, _, seeds in looks})),
-        Column("With all seeds of the reference", field_of(versus, "difference"), numbers.points),
-        Column("Median-unbiased", field_of(versus, "median_unbiased"), numbers.points),
-        Column("Undecided if repeated (%)", field_of(versus, "undecided"), numbers.percent),
-    ]
-    note = (
-        f"Difference to {results.reference_title} in percentage points over all benchmarks. Brackets hold at every "
-        f"look and for every method of the study together, with a probability of {100 - 100 * level:.3g} %; "
-        "a method is decided by them: better or worse where they exclude 0, equivalent where they lie within the "
-        "margin; by: the distance of the bracket's end from that border. Near 0 the next seed could have "
-        "decided otherwise. A difference that ends its seeds early is on average too far from 0: the "
-        "median-unbiased one is that true difference with which half of the repetitions "
-        f"end above the observed one. {repeated_note(results)}"
-    )
-    return make_table("looks", "The decisions, look by look (pp)", columns, rows, [note, results.extraction_note])
-
-
-def repeated_note(results: Results) -> str:
-    """Say how near a decision was, and how often a repetition of a study that stops would decide everything.
-
-    Nothing for other studies.
-    """
-    if results.all_decided is None:
-        return ""
-    distances = [
-        (distance, look) for look in results.looks if (distance := _distance(look, results.margin)) is not None
-    ]
-    near = ""
-    if distances:
-        distance, nearest = min(distances, key=itemgetter(0))
-        row = results.condition(nearest.method, nearest.model)
-        by = f"by {100 * distance:.2f} points after {nearest.seeds} seeds"
-        near = f"Nearest to its border was the decision on {row.title if row else nearest.method}, {by}. "
-    chances = [row.undecided for row in results.comparisons.values() if row.undecided is not None]
-    return (
-        f"{near}A repetition with other seeds and problems, where the true differences are these, would decide all "
-        f"{len(chances)} comparisons with a probability of {100 * results.all_decided:.0f} %, and leave "
-        f"{sum(chances):.1f} of them not decided on average."
-    )
-
-
-def _distance(look: Look, margin: float | None) -> float | None:
-    """The distance of a decision's interval from the border that it must not touch; None where none was taken."""
-    if look.interval is None or look.verdict is None:
-        return None
-    low, high = look.interval
-    if look.verdict is Verdict.EQUIVALENT:
-        return None if margin is None else min(margin - high, low + margin)
-    return max(low, -high)
-
-
-def _between_models(results: Results) -> Table:
-    """Every two models of a study without methods; no rows elsewhere."""
-    titles = {condition.model: condition.title for condition in results.conditions}
-    by_pair = {(row.model, row.against_model or "", row.benchmark): row for row in results.between_models}
-
-    def on_benchmark(name: str) -> Column[Comparison]:
-        return Column(name, lambda row: by_pair[row.model, row.against_model or "", name], _marked)
-
-    columns: list[Column[Comparison]] = [
-        Column("Model", lambda row: titles[row.model]),
-        Column("Against", lambda row: titles[row.against_model or ""]),
-        *map(on_benchmark, results.benchmarks),
-        *tested_columns(ALL_BENCHMARKS, lambda row: row),
-        Column("Model is", lambda row: row.verdict.value),
-    ]
-    note = (
-        "Paired differences between these very models; they say nothing about how the models were trained. On a "
-        "benchmark: p after Holm over the benchmarks in parentheses, and an asterisk for a verdict of better or worse. "
-        f"all: {results.mean_text}, with its {round(100 * results.confidence)} % interval over problems; p (Holm) is "
-        "corrected over the pairs of models, and verdicts follow it."
-    )
-    rows = [row for row in results.between_models if row.benchmark == ALL_BENCHMARKS]
-    notes = [note, results.extraction_note]
-    return make_table("between_models", "Models against each other (pp)", columns, rows, notes)

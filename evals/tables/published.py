@@ -17,8 +17,8 @@ from evals.core.values import Text
 from evals.core.yaml_file import read_yaml
 from evals.results import Results
 from evals.tables import numbers
+from evals.tables.differences import average_text
 from evals.tables.layout import Column, interval_columns, make_table, write_table
-from evals.tables.main import average_text
 
 Row = Mapping[str, Any]
 AVERAGES = ("Avg(problem-weighted)", "Average(3)", "Avg")  # in the first every problem weighs the same

@@ -13,6 +13,7 @@ from evals.tables import audit, efficiency, main, robust
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
+from evals.tables.notes import near_copies_note
 from rlvr.report.charts import charts
 from rlvr.report.examples import first_responses
 from rlvr.report.html import embedded, write_page
@@ -69,7 +70,7 @@ def report_content(
     audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")
     falls = robust.falls_of(results)
-    copies, compared = main.near_copies_note(results, directory / "problems")
+    copies, compared = near_copies_note(results, directory / "problems")
     summary, *by_benchmark = main.main_tables(results, costs, [*notes, *copies])
     shown, number_shown = _first_columns(summary)
     summaries, curves = {row: robust.summarise(results, row) for row in falls}, charts(results, directory / "runs")

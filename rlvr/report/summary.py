@@ -11,7 +11,9 @@ from evals.figures.efficiency import COSTS
 from evals.results import Results
 from evals.statistics.robust import share_interval
 from evals.tables import numbers
-from evals.tables.main import Costs, average_text, controls_note, difference_text, repeated_note
+from evals.tables.differences import average_text, difference_text, repeated_note
+from evals.tables.main import Costs
+from evals.tables.notes import controls_note
 from evals.tables.robust import Summary
 from rlvr.report.charts import HELD_OUT, at_the_end
 

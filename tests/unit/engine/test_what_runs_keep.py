@@ -14,7 +14,7 @@ from evals.core.files import read_json, sha256_file, write_json, write_parquet
 from evals.core.manifest import Manifest, hash_files, read_manifest, verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.core.training_settings import EarlyStop
-from evals.tables.main import early_stop_note
+from evals.tables.notes import early_stop_note
 from rlvr.engines import rollouts
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.train import train

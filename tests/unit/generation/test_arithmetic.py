@@ -22,7 +22,7 @@ from evals.generation.checkpoint import Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
 from evals.generation.plan import SamplePlan
 from evals.generation.settings import EvaluationSettings
-from evals.tables.main import arithmetic_note
+from evals.tables.notes import arithmetic_note
 from tests.unit.engine.conftest import run_content, study_files
 from tests.unit.generation.conftest import settings_of
 

@@ -10,7 +10,8 @@ from evals.core.files import write_json
 from evals.core.records import ALL_BENCHMARKS, Condition, Score
 from evals.results import Results
 from evals.statistics.interval import score_interval
-from evals.tables.main import by_look, controls_note, near_copies_note
+from evals.tables.differences import by_look
+from evals.tables.notes import controls_note, near_copies_note
 from tests.unit.synthetic_results import Study
 
 

@@ -13,8 +13,9 @@ from evals.core.records import BASE, Condition, Sample
 from evals.results import Results
 from evals.statistics.difference import Average
 from evals.tables import numbers
+from evals.tables.differences import average_text, compared_columns, difference_text
 from evals.tables.layout import Column, Table, interval_columns, make_table, table_frame
-from evals.tables.main import average_text, by_benchmark_table, compared_columns, difference_text
+from evals.tables.main import by_benchmark_table
 from rlvr_claims.decoding import SCHEMES
 from rlvr_claims.decoding.settings import Choice, Choices
 
