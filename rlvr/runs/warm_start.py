@@ -78,7 +78,6 @@ def serve(listening: socket.socket) -> int | None:
     end_with_parent(signal.SIGKILL)
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which end first: this one ends with Snakemake
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while not (job := _next_job(listening)):
         pass
     listening.close()
@@ -89,6 +88,9 @@ def serve(listening: socket.socket) -> int | None:
 def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] | None:
     """Fork for the next request; returns it, and the files that came with it, in the fork."""
     with contextlib.suppress(OSError, ValueError), listening.accept()[0] as connection:
+        with contextlib.suppress(ChildProcessError):  # those that have ended
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         message, files, *_ = socket.recv_fds(connection, 1 << 17, 3)
         user = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8]
         request = json.loads(message)
@@ -107,7 +109,6 @@ def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] |
 def _forked(connection: socket.socket) -> int:
     """Fork once more: 0 in the job; the other one stands between it and its own process, and ends with it."""
     end_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     keeper = os.getpid()
     with contextlib.suppress(OSError):
         if not (job := os.fork()):
