@@ -91,6 +91,7 @@ def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] |
         with contextlib.suppress(ChildProcessError):  # those that have ended
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+        connection.settimeout(30.0)
         message, files, *_ = socket.recv_fds(connection, 1 << 17, 3)
         user = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8]
         request = json.loads(message)
