@@ -3,10 +3,11 @@
     python benchmarks/against_commit.py --policies 4 --out pair      (some ten minutes of two idle cores)
     python benchmarks/against_commit.py --policies 1 --steps 4 --base-steps 50 --out pair      (a trial)
 
-Both commits are cloned below ``--out`` and run with the packages of this environment by turns: the base model, then
-each policy's training, samples and grades; who comes first changes every time. Seconds of a job are those of a call of
-Snakemake, less those of a call that has nothing to do. Processor seconds are of all its processes, orphans included.
-The script prints JSON: for each kind both sides' seconds and their ratio, and the megabytes of the policies' files.
+Both commits are cloned below ``--out`` and run with the packages of this environment by turns: the base model, then two
+policies at a time, trained, sampled and graded; who comes first changes every time. Seconds are those of a call of
+Snakemake, less those of a call that has nothing to do; processor seconds those of all its processes, orphans included.
+The jobs of a kind have wall seconds alone. The script prints JSON: for each kind both sides' seconds and their ratio,
+and the megabytes of the policies' files.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class Side:
     changes: list[str]  # of the study, as of `snakemake --config`
     directory: Path
     cores: int
-    seconds: dict[str, list[float]] = field(default_factory=dict)  # kind -> wall and processor seconds
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # kind -> wall and, of calls, processor seconds
 
     def clone(self) -> None:
         """Clone the repository, unless that is done."""
@@ -83,6 +83,12 @@ class Side:
         self.seconds[kind] = [total[i] + taken[i] - nothing[i] for i in (0, 1)]
         print(f"{self.commit}: {kind}, {taken[0]:.1f} s of wall, {taken[1]:.1f} s of processor", file=sys.stderr)
 
+    def measure_jobs(self) -> None:
+        """Add up the wall seconds of the policies' jobs by their kind, as Snakemake measured them."""
+        for kind in ("train", "sample", "grade"):
+            files = (self.directory / "results/costs" / kind).glob("*.tsv")
+            self.seconds[kind] = [sum(float(file.read_text().splitlines()[-1].split()[0]) for file in files)]
+
     def megabytes(self) -> float:
         """The size of the files of the policies."""
         directories = [self.directory / "results" / kind for kind in ("runs", "samples", "grades")]
@@ -95,14 +101,9 @@ def _processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def targets_of(method: str) -> Mapping[str, list[str]]:
-    """The files of a method's first seed, by the kind of job that makes them."""
-    run = f"tiny-{method}-s1"
-    of_benchmarks = {
-        name[:-1]: [f"results/{name}/{run}/{benchmark}/manifest.json" for benchmark in BENCHMARKS]
-        for name in ("samples", "grades")
-    }
-    return {"train": [f"results/runs/{run}/manifest.json"], **of_benchmarks}
+def grades_of(method: str) -> list[str]:
+    """The last files of a method's first seed."""
+    return [f"results/grades/tiny-{method}-s1/{benchmark}/manifest.json" for benchmark in BENCHMARKS]
 
 
 def main() -> None:
@@ -129,16 +130,20 @@ def main() -> None:
         side.clone()
         side.make(["results/problems/train/manifest.json", "results/base/tiny/corpus.jsonl"])  # in no kind
         side.measure("nothing to do", ["results/base/tiny/corpus.jsonl"])
+    methods = METHODS[: chosen.policies]
     stages = [("base", BASE)]
-    stages += [stage for method in METHODS[: chosen.policies] for stage in targets_of(method).items()]
+    pairs = [methods[start : start + 2] for start in range(0, len(methods), 2)]
+    stages += [("policies", [file for method in pair for file in grades_of(method)]) for pair in pairs]
     for number, (kind, targets) in enumerate(stages):
         for side in sides if number % 2 == 0 else sides[::-1]:
             side.measure(kind, targets)
+    for side in sides:
+        side.measure_jobs()
     before, after = sides
     result = {
         kind: {
             name: {"before": round(seconds, 1), "after": round(now, 1), "ratio": round(now / max(seconds, 0.1), 2)}
-            for name, seconds, now in zip(("wall", "processor"), before.seconds[kind], after.seconds[kind], strict=True)
+            for name, seconds, now in zip(("wall", "processor"), before.seconds[kind], after.seconds[kind])  # noqa: B905
         }
         for kind in before.seconds
     }

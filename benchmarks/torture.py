@@ -207,8 +207,9 @@ class Study:
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:
+    """The jobs of a Snakemake, without the server that they are forks of."""
     try:
-        return process.children()
+        return [child for child in process.children() if "rlvr.runs.warm_start" not in _words(child)]
     except psutil.Error:
         return []
 

@@ -15,7 +15,6 @@ import secrets
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.arithmetic import CODE_PATHS, in_use
+from evals.generation import arithmetic
 from rlvr.runs.job import end_with_parent, end_with_snakemake, one_line_errors
 
 SERVER = "RLVR_BENCH_SERVER"
@@ -32,7 +32,6 @@ _LOADED = (
     *("rlvr.cli.application", "rlvr.cli.training", "rlvr.engines.local.train", "evals.generation.evaluate"),
     *("evals.generation.local_backend", "evals.audit.grade", "evals.grading.workers"),
 )
-_LARGEST = 1 << 17  # bytes of a request
 
 
 def start_server() -> None:
@@ -68,8 +67,7 @@ def ask(call: str, arguments: Mapping[str, Any]) -> int | None:
         signal.signal(signal.SIGTERM, pass_on)
         status = int(connection.recv(16) or -signal.SIGTERM)  # which forks get when their server is killed
     if status < 0:
-        with contextlib.suppress(OSError):  # no process can keep SIGKILL from its work
-            signal.signal(-status, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status
 
@@ -80,7 +78,6 @@ def serve(listening: socket.socket) -> int | None:
     end_with_parent(signal.SIGKILL)
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which end first: this one ends with Snakemake
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while not (job := _next_job(listening)):
         pass
     listening.close()
@@ -91,11 +88,19 @@ def serve(listening: socket.socket) -> int | None:
 def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] | None:
     """Fork for the next request; returns it, and the files that came with it, in the fork."""
     with contextlib.suppress(OSError, ValueError), listening.accept()[0] as connection:
-        message, files, *_ = socket.recv_fds(connection, _LARGEST, 3)
-        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        with contextlib.suppress(ChildProcessError):  # those that have ended
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        connection.settimeout(30.0)
+        message, files, *_ = socket.recv_fds(connection, 1 << 17, 3)
+        user = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8]
         request = json.loads(message)
-        _load()
-        if user == os.getuid() and not os.fork() and not _forked(connection):
+        if "torch" not in sys.modules:
+            arithmetic.set_up(threads=1)
+            for module in _LOADED:
+                import_module(module)
+            gc.freeze()
+        if int.from_bytes(user, sys.byteorder) == os.getuid() and not os.fork() and not _forked(connection):
             return request, files
         for file in files:
             os.close(file)
@@ -105,32 +110,20 @@ def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] |
 def _forked(connection: socket.socket) -> int:
     """Fork once more: 0 in the job; the other one stands between it and its own process, and ends with it."""
     end_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     keeper = os.getpid()
     with contextlib.suppress(OSError):
         if not (job := os.fork()):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             end_with_parent(signal.SIGTERM)
             return 0 if os.getppid() == keeper else os._exit(1)
-        connection.send(b"1")
         watched: list[Any] = [connection, ended := os.pidfd_open(job)]
+        connection.send(b"1")
         while ended not in select.select(watched, [], [])[0]:
             sent = connection.recv(1)
             os.kill(job, sent[0] if sent else signal.SIGKILL)
             watched = watched if sent else [ended]
         connection.send(str(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])).encode())
     os._exit(0)
-
-
-def _load() -> None:
-    """Import what jobs need, once."""
-    if "torch" not in sys.modules:
-        from evals.generation import arithmetic
-
-        arithmetic.set_up(threads=1)
-        for module in _LOADED:
-            import_module(module)
-        gc.freeze()
 
 
 def _work(request: Mapping[str, Any], files: list[int]) -> int | None:

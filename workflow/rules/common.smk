@@ -140,11 +140,9 @@ def made(folder):
 onstart:
     lift_job_rate(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
-    # One set of code paths and one Python for all jobs; those of larger models start rarely.
-    is_alike = {TRAINING.python, SAMPLING.python} == {machine.OURS.python} and len(
-        STUDY.models_from_scratch
-    ) == len(CONFIG.models)
-    if MACHINE.forks and is_alike and workflow.local_exec and not workflow.deployment_settings.deployment_method:
+    is_ours = TRAINING == SAMPLING == machine.OURS and not workflow.deployment_settings.deployment_method
+    is_small = STUDY.models_from_scratch == CONFIG.models and MACHINE.device == "cpu"
+    if MACHINE.forks and workflow.local_exec and is_ours and is_small and hasattr(os, "pidfd_open"):  # Linux has it
         start_server()
 
 

@@ -45,6 +45,11 @@ def test_a_resumed_run_is_charged_for_the_steps_of_its_earlier_processes(editabl
     cost = run_cost(run, ("chain_3",), results / "costs", results / "runs")
     assert cost.training_seconds == pytest.approx(8 * 1.1)
     assert cost.training_cpu_seconds is None
+    manifest = results / "runs/tiny-delta-s1/manifest.json"  # of a fork, which Snakemake does not see
+    replace(read_manifest(manifest, "run"), details={"cpu_seconds_last_process": 1.5}).write(manifest)
+    cost = run_cost(run, ("chain_3",), results / "costs", results / "runs")
+    assert cost.training_cpu_seconds == pytest.approx(1.5 * 8 * 1.1 / 2)
+    replace(read_manifest(manifest, "run"), details={}).write(manifest)
     (results / "costs/train/tiny-delta-s1.tsv").write_text(_HEADER + "2.0\t\t10\t\t\t\t\t\t\t1.0\n")
     cost = run_cost(run, ("chain_3",), results / "costs", results / "runs")
     assert cost.training_cpu_seconds == pytest.approx(8 * 1.1 / 2)
