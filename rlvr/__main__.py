@@ -7,6 +7,13 @@ if __name__ == "__main__":
 
     end_with_snakemake()  # before the imports, which take a while
 
-    from rlvr.cli import main
+    status = None
+    if sys.argv[1:2] in (["train"], ["sample"]):
+        from rlvr.runs.warm_start import ask
 
-    sys.exit(main())
+        status = ask("rlvr.cli:main", {"argv": sys.argv[1:]})
+    if status is None:
+        from rlvr.cli import main
+
+        status = main()
+    sys.exit(status)

@@ -34,7 +34,7 @@ _NO_WORKERS = (
     'calls below `if __name__ == "__main__":`, for each worker imports the script'
 )
 _WINDOW = 32  # comparisons handed to the pool at a time, per worker
-_PRELOADED = ["math_verify", "latex2sympy2_extended", "sympy", "pebble.pool.process"]
+_PRELOADED = ["evals.grading.symbolic", "latex2sympy2_extended", "pebble.pool.process"]
 
 
 def initialise(memory_limit: int) -> None:
@@ -142,9 +142,9 @@ class WorkerProcesses:
     def _started(self) -> ProcessPool:
         if self._pool is None:
             # forkserver: workers never inherit the caller's threads, locks or CUDA state, and start in milliseconds,
-            # because the server they are forked from has imported SymPy once
+            # because the server they are forked from has imported what they need once
             context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(_PRELOADED)
+            context.set_forkserver_preload([*_PRELOADED, self.judge.__module__])
             self._pool = ProcessPool(
                 max_workers=self.workers, initializer=initialise, initargs=[self.memory_limit], context=context
             )

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, printable
 from evals.core.files import parse_json, read_jsonl, read_lines
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.record import read_rows, scan_rows
@@ -125,7 +125,8 @@ class Reader:
                 message = f"{path}: {len(missing)} of {len(problems)} problems have no response, such as {missing[0]}"
                 if self.require_all:
                     raise UserError(message)
-                print(f"warning: {message}; they are in no score, and --require-all refuses them", file=sys.stderr)
+                warning = f"warning: {message}; they are in no score, and --require-all refuses them"
+                print(printable(warning), file=sys.stderr)
             return
 
     def _problems_of(self, samples: Path) -> Path:

@@ -60,13 +60,15 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
     memory = _largest([memory, job.memory])
     frame = read_parquet(metrics, columns := ["tokens_generated", "optimizer_steps", "seconds_step"])
     tokens, steps, step_seconds = frame[columns].sum().tolist()
-    cpu_seconds = job.cpu_seconds
+    manifest = metrics.with_name("manifest.json")
+    details_of_run = read_manifest(manifest, "run").details if manifest.is_file() else {}
+    own_cpu_seconds = details_of_run.get("cpu_seconds_last_process", 0.0)  # Snakemake does not see a server's forks
+    cpu_seconds = max(job.cpu_seconds or 0.0, own_cpu_seconds) or None
     if cpu_seconds and job.seconds and job.seconds < step_seconds:
         cpu_seconds *= step_seconds / job.seconds  # both were measured of the last of several processes
     if "peak_memory_bytes" in frame and not metrics.with_name("cluster.json").is_file():  # verl's is of a GPU
-        peak, manifest = float(frame["peak_memory_bytes"].max()) / 2**20, metrics.with_name("manifest.json")
-        on_gpu = manifest.is_file() and read_manifest(manifest, "run").details.get("device") == "cuda"
-        memory = peak if on_gpu else _largest([memory, peak])
+        peak = float(frame["peak_memory_bytes"].max()) / 2**20
+        memory = peak if details_of_run.get("device") == "cuda" else _largest([memory, peak])
     seconds = None if job.seconds is None else max(job.seconds, step_seconds)
     return Cost(tokens, steps, seconds, cpu_seconds, evaluation_seconds, memory)
 

@@ -68,15 +68,16 @@ def signal_note(results: Results) -> str:
 def write_families_table(directories: Sequence[Path], out: Path) -> None:
     """Write the methods' differences by family, and how well the first family's order of them predicts each other one.
 
-    ``directories`` are the ``results/`` of studies with one reference method, and each model in one of them.
+    ``directories`` are the ``results/`` of studies with one reference method. A model of several of them, as the size
+    that a ladder shares with another study, is that of the first.
     """
     families: dict[str, Results] = {}
     for directory in directories:
         read = read_directory(directory)
         models = dict.fromkeys(row.model for row in read.conditions)
-        if twice := [model for model in models if model in families]:
-            raise InvalidInput(str(directory), "model", f"has {', '.join(twice)}, as a study before it", "other names")
-        families |= dict.fromkeys(models, read)
+        if models.keys() <= families.keys():
+            raise InvalidInput(str(directory), "model", f"has {', '.join(models)}, as studies before it", "other names")
+        families |= {model: read for model in models if model not in families}
     if len(families) < 2:
         raise UserError(f"families: found the results of {', '.join(families)} alone; accepted: those of two models")
     references = {model: results.reference_method for model, results in families.items()}

@@ -8,13 +8,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, create_model
 from scipy.special import stdtrit
 
 from evals.core.errors import InvalidInput
@@ -210,7 +211,17 @@ def read_phenomena(path: Path) -> list[Phenomenon]:
         rows.append(row := Phenomenon.parse(content, where := f"{path.name}: row {number}"))
         if row.statistic not in STATISTICS:
             raise InvalidInput(where, "statistic", f"is {row.statistic!r}", ", ".join(STATISTICS))
+        _arguments(row.statistic).parse(row.arguments, where, "arguments")
     return rows
+
+
+def _arguments(statistic: str) -> type[Settings]:
+    """The arguments of a statistic as settings, so that a row's are checked as those of any other file."""
+    _, *taken = signature(STATISTICS[statistic], eval_str=True).parameters.values()
+    fields: dict[str, Any] = {
+        each.name: (each.annotation, ... if each.default is each.empty else each.default) for each in taken
+    }
+    return create_model(statistic, __base__=Settings, **fields)
 
 
 def answer(row: Phenomenon, estimate: Estimate | None) -> str:

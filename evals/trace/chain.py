@@ -98,10 +98,12 @@ class Chain:
         said = _without_times if not of_bytes else lambda maker: self.digest(maker.path)
         content = {self.short(maker.path): said(maker) for maker in self.makers if maker.path not in without}
         read = (item for maker in self.makers for item in maker.manifest.inputs.items())
-        sources = (item for item in read if self.origin(self.path(item[0])) is None)
-        named = os.path.normpath if of_bytes else _named
-        content |= {named(name) or of: of for name, of in sources if of_bytes or _COSTS not in Path(name).parts}
-        return fingerprint(content)
+        named, sources = os.path.normpath if of_bytes else _named, dict[str, set[str]]()
+        for name, of in read:
+            if self.origin(self.path(name)) is None and (of_bytes or _COSTS not in Path(name).parts):
+                sources.setdefault(named(name) or of, set()).add(of)
+        # Sources at different places may share a name.
+        return fingerprint(content | {name: " ".join(sorted(of)) for name, of in sources.items()})
 
     def check(self) -> None:
         """Check every manifest, its outputs and its inputs."""
@@ -197,8 +199,8 @@ class Chain:
 
 def _named(source: str) -> str:
     """The name of a source in its study or in the project; none of one elsewhere, of which the bytes count alone."""
-    in_project = re.search("config/reference/[^/]+$", source)
-    return in_project[0] if in_project else "" if os.path.isabs(source) else os.path.normpath(source)
+    in_project = re.search("(?:^|/)(config/reference/[^/]+)$", source)
+    return in_project[1] if in_project else "" if os.path.isabs(source) else os.path.normpath(source)
 
 
 def _without_times(maker: Maker) -> Any:

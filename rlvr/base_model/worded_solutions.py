@@ -155,11 +155,14 @@ class SkippingSolutions:
 
 
 def search(problem: Countdown, give_up: Sequence[float], generator: random.Random) -> str:
-    """A search: attempts in a random order until one is right, or a chance to give up comes after a wrong one."""
+    """A search: attempts in a random order until one is right, or a chance to give up comes after a wrong one.
+
+    The target stands beside each result, so that a small model can learn to compare the two.
+    """
     lines, expression, attempts = [], "", problem.attempts
     for number, (worked, tried, result) in enumerate(generator.sample(attempts, len(attempts))):
         expression = tried
-        lines.append(f"{worked} {'yes' if result == problem.target else 'no'}")
+        lines.append(f"{worked}?{problem.target:02d} {'yes' if result == problem.target else 'no'}")
         if result == problem.target or generator.random() < give_up[min(number, len(give_up) - 1)]:
             break
     return "\n".join([*lines, f"\\boxed{{{expression}}}"])

@@ -97,15 +97,19 @@ def termination() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def job(log: str) -> Iterator[None]:
-    """Write what the block and its processes print to the file ``log``; end with one line after a user's mistake.
-
-    After a SIGTERM the block ends with its state saved, and the status is 143.
-    """
+    """Write what the block and its processes print to the file ``log``; errors as :func:`one_line_errors`."""
     end_with_snakemake()
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     sys.stdout.flush()
     os.dup2(file, 1)
     os.dup2(file, 2)
+    with one_line_errors():
+        yield
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """End the process with one line after a user's mistake, and after a SIGTERM once the state is saved."""
     try:
         with exit_if_interrupted():
             yield

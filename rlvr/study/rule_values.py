@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,14 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_json
 from evals.core.manifest import read_any_manifest
 from evals.core.record import Record
 from evals.core.records import read_runs
+from evals.core.run_spec import Service
 
 _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
 NO_NAME = "(?!)"
 """The pattern that matches nothing."""
+_OF_A_POLICY = re.compile(r"(.+)/(checkpoint/.+|samples\.jsonl|grades\.jsonl)")
+"""A file of a policy, its samples or grades, and their directory."""
 _OF_WILDCARDS: Any = inspect.signature(lambda wildcards: None).parameters
 
 
@@ -114,26 +119,38 @@ def refuse_made_otherwise(
 
     Args:
         wildcards: of the job, as are the files of ``output``.
-        asked: the path of each manifest of a job, or of its run sheet -> the parameters that it should have.
+        asked: the path of each output of a job -> the parameters that its manifest, or itself, should have.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
     """
     for path in filter(os.path.isfile, asked):
-        made = {key: value for key, value in _made_with(Path(path)).items() if key in {*asked[path], *may_be_left_out}}
-        differences = sorted({*setting_texts(made)} ^ {*setting_texts(asked[path])})
-        if differences and not _makes_again(workflow, wildcards, list(output)):
-            raise UserError(
-                f"{path}: was made with other settings than the study asks ({', '.join(differences[:3])}), and "
-                f"Snakemake has no record of it; accepted: without it, which makes it again: rm {path}"
-            )
+        try:
+            made = _made_with(Path(path)).items()
+            kept = {key: value for key, value in made if key in {*asked[path], *may_be_left_out}}
+            differences = sorted({*setting_texts(kept)} ^ {*setting_texts(asked[path])})
+            fault = f"{path}: was made with other settings than the study asks ({', '.join(differences[:3])})"
+            fault = f"{fault}, and Snakemake has no record of it" if differences else ""
+        except UserError as error:
+            fault = str(error)
+        if fault and not _makes_again(workflow, wildcards, list(output)):
+            raise UserError(f"{fault}; accepted: without it, which makes it again: rm {shlex.quote(path)}")
     return ""
 
 
 def _made_with(path: Path) -> dict[str, Any]:
-    """Read the settings of a file: a run sheet's rows; a manifest's parameters, and the scores that it read."""
+    """Read what a result was made with: a study, the rows of a run sheet, or the parameters of a manifest beside it."""
+    if path.name == "study.json":
+        return {"study": read_json(path)}
     if path.name == "runs.json":
         return {"runs": {row.run: row for row in read_runs(path)}}
-    manifest = read_any_manifest(path)
-    return {**manifest.parameters, "scores": [name for name in manifest.inputs if "/scores/" in name]}
+    manifest = read_any_manifest(path if path.name.endswith("manifest.json") else path.with_suffix(".manifest.json"))
+    server = path.with_name("server.json")
+    served = Service.parse(read_json(server), str(server)).identity() if server.name in manifest.outputs else {}
+    read = {
+        "scores": [name for name in manifest.inputs if "/scores/" in name],
+        "sources": [of for name, of in manifest.inputs.items() if "/checkpoint/" not in name],
+        "from": sorted({part[1] for name in manifest.inputs if (part := _OF_A_POLICY.fullmatch(name))}),
+    }
+    return {**manifest.parameters, **served, **read}
 
 
 def _makes_again(workflow: Any, wildcards: Any, output: list[str]) -> bool:

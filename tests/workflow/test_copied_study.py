@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from evals.core.manifest import Manifest
+from evals.core.files import write_json
+from evals.core.manifest import Manifest, hash_files
 from rlvr.engines.local.fine_tune import FineTuningSettings
 from tests.workflow.conftest import Project, commands_of
 
@@ -63,11 +64,42 @@ def test_results_without_records_are_kept_or_refused(smoke_study: Project, tmp_p
         ({"models.tiny.training.steps": 151}, "base/tiny/manifest.json", "steps: 151"),
         ({"models.tiny.corpus.seed": 2}, "base/tiny/corpus.manifest.json", "seed: 2"),
         ({"problems.seed": 3}, "problems/train/manifest.json", "seed: 3"),
+        ({"evaluation.backend": "transformers"}, "samples/tiny-base/chain_3/manifest.json", 'engine: "transformers"'),
+        ({"evaluation.audited": 0.5}, "grades/tiny-base/chain_3/audit.json", "share: 0.5"),
+        ({"title": "Another"}, "study.json", 'study.title: "Another"'),
+        ({"question": "Why?"}, "tables/main.md", "Why?"),
     ):
+        if "question" in change:
+            (project.root / "results/study.json").unlink()
         refused = project.snakemake("--dry-run", config=project.changed_config(change))
         line = refused.stderr.splitlines()[-1]
         assert refused.returncode != 0 and line.startswith(f"error: results/{file}: was made with other settings"), line
         assert setting in line and line.endswith(f"rm results/{file}")
+
+
+@pytest.mark.parametrize("file", ["runs.json", "study.json", "runs/tiny-dapo-s1/manifest.json", "tables/main.md"])
+def test_a_statement_that_cannot_be_read_is_made_again_without_it(finished_copy: Project, file: str) -> None:
+    path = finished_copy.root / "results" / file
+    (path if path.suffix == ".json" else path.with_suffix(".manifest.json")).write_text("{")
+    line = finished_copy.snakemake("--dry-run").stderr.splitlines()[-1]
+    assert line.startswith("error: results/") and line.endswith(f"which makes it again: rm results/{file}"), line
+
+
+def test_another_address_of_a_server_is_refused(project_copy: Project) -> None:
+    served = {"source": "server", "prompt_form": "base", "base_url": "http://127.0.0.1:9/v1", "model": "far"}
+    sampled = {"samples_per_problem": 1, "max_new_tokens": 8, "seed": 1}
+    statistics = {"seed": 1, "resamples": 100, "permutations": 100}
+    study = {"study": "far", "models": {"far": served}, "benchmarks": ["chain_3"]}
+    config, target = project_copy.root / "config/far.yaml", "results/base/far/manifest.json"
+    config.write_text(json.dumps({**study, "evaluation": sampled, "statistics": statistics}))
+    directory = (project_copy.root / target).parent
+    for address in (served["base_url"], "http://127.0.0.2:9/v1"):
+        service = {"base_url": address, "model": "far", "timeout": 3600.0}
+        write_json(directory / "server.json", service)
+        outputs = hash_files(directory, directory / "server.json")
+        Manifest("base_model", {}, outputs, {"source": "server", "model": "far"}, "").write(directory / "manifest.json")
+        said = project_copy.snakemake(target, "--dry-run", config=config).stderr
+        assert (f"error: {target}: was made with other settings" in said) == (address != served["base_url"]), said
 
 
 @pytest.mark.parametrize("damage", ["lost", "older"])

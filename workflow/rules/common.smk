@@ -23,6 +23,7 @@ from evals.problems.problem_set import NOT_OF_THE_CONTENT
 from rlvr import base_model
 from rlvr.engines import local, option_versions, verl
 from rlvr.methods.component_file import component_copy
+from rlvr.runs.warm_start import start_server
 from rlvr.study import machine
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.designs import RATES, sheet_of
@@ -139,6 +140,12 @@ def made(folder):
 onstart:
     lift_job_rate(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
+    # One set of code paths and one Python for all jobs; those of larger models start rarely.
+    is_alike = {TRAINING.python, SAMPLING.python} == {machine.OURS.python} and len(STUDY.models_from_scratch) == len(
+        CONFIG.models
+    )
+    if MACHINE.forks and is_alike and workflow.local_exec and not workflow.deployment_settings.deployment_method:
+        start_server()
 
 
 def refusing(asked, may_be_left_out=()):
@@ -175,7 +182,9 @@ def read_by(directory, sets):
 
     def asked(wildcards):
         content = {key: value for key, value in sets[wildcards.set].items() if key not in NOT_OF_THE_CONTENT}
-        return {f"{directory}/{wildcards.set}/manifest.json": content}
+        path = sets[wildcards.set].get("path")
+        sources = [sha256_file(Path(path))] if path and os.path.isfile(path) else []
+        return {f"{directory}/{wildcards.set}/manifest.json": {**content, "sources": sources}}
 
     return made_by(lambda w: sets[w.set], 40, asked)
 
@@ -230,6 +239,8 @@ def fine_tuning(wildcards):
 def parameters_of_fine_tuning(wildcards):
     """The parameters that the manifest of a fine-tuned model has."""
     parameters = {"source": FINE_TUNED, "version": local.VERSION, **fine_tuning(wildcards)}
+    if all(map(os.path.isfile, solutions := STUDY.solutions(wildcards.model))):
+        parameters["sources"] = [sha256_file(Path(file)) for file in solutions]
     return {f"results/base/{wildcards.model}/manifest.json": parameters}
 
 
@@ -330,14 +341,15 @@ def settings_of_samples(wildcards):
 
 def parameters_of_samples(wildcards):
     """The parameters that the manifests of samples have, of those that decide them."""
-    shared, at = sampling(wildcards).identity(), f"results/{wildcards.decoding}samples/{wildcards.run}"
+    settings, at = sampling(wildcards), f"results/{wildcards.decoding}samples/{wildcards.run}"
+    shared = settings.identity()
     server = STUDY.served_models.get(policy(wildcards.run).run.model)
     shared |= {"served_model": server.model, "extra_body": server.extra_body} if server else {}
-    asked = {name: {**shared, **own.identity()} for name, own in sampling_of(wildcards).items()}
-    return {
-        f"{at}/{name}/manifest.json": {key: value for key, value in settings.items() if key in DECISIVE and value != {}}
-        for name, settings in asked.items()
-    }
+    shared = {key: value for key, value in shared.items() if key in DECISIVE and value != {}}
+    shared |= {"engine": settings.backend, "version": generation.VERSION}
+    shared |= {} if settings.dtype == "auto" else {"dtype": settings.dtype}
+    shared["from"] = [] if server else [policy(wildcards.run).directory]
+    return {f"{at}/{name}/manifest.json": {**shared, **own.identity()} for name, own in sampling_of(wildcards).items()}
 
 
 def sampling_command(wildcards, output):
@@ -354,12 +366,15 @@ def settings_of_grades(wildcards):
 
 
 def parameters_of_grades(wildcards):
-    """The parameters that the manifests of grades have; of programs and verifiers only the kind."""
+    """The parameters that the manifests of grades and of their audits have."""
     asked = {}
     for name in evaluated_on(wildcards):
         kind, version = STUDY.grading(name)
         file = f"results/{wildcards.decoding}grades/{wildcards.run}/{name}/manifest.json"
-        asked[file] = {"kind": kind, **({"grader_version": version} if isinstance(version, int) else {})}
+        samples = f"results/{wildcards.decoding}samples/{wildcards.run}/{name}"
+        asked[file] = {"kind": kind, "grader_version": int(str(version).split()[-1]), "from": [samples]}
+        audited = {"share": CONFIG.evaluation.audited, "version": audit.VERSION}
+        asked[file.replace("manifest.json", "audit.json")] = audited
     return asked
 
 
@@ -390,7 +405,8 @@ def parameters_of_comparisons(wildcards):
     """The parameters that the manifest of a comparison has."""
     asked, of = statistics(wildcards), CONFIG.statistics
     parameters = {"seed": of.seed, "bootstrap_resamples": of.resamples, "permutations": of.permutations}
-    parameters |= {key: asked[key] for key in ("reference_method", "confidence")}
+    parameters |= {key: asked[key] for key in ("reference_method", "confidence", "controls")}
+    parameters |= {key: value for key, value in (asked["stopping"] or {}).items() if key in ("margin", "level")}
     parameters |= {} if of.fall == FALL else {"fall": of.fall.to_json()}
     parameters["weighting"] = of.weighting or "benchmarks"
     parameters["scores"] = results_of(wildcards.folder)["scores"]
@@ -409,6 +425,9 @@ def last_decisions(wildcards):
 def look_of(name):
     """Make the function of a value of a look."""
     return lambda wildcards: getattr(STUDIES.looks(wildcards.folder)[wildcards.folder], name)
+
+
+OF_LOOK = {name: look_of(name) for name in ("margin", "level", "level_alone")}
 
 
 # What people look at

@@ -126,7 +126,7 @@ rule compare:
         **size(8000, minutes=120),
     params:
         ORDER,
-        *made_by(statistics, 30, parameters_of_comparisons, ["fall"]),
+        *made_by(statistics, 30, parameters_of_comparisons, ["fall", "margin", "level"]),
         call="evals.scores.comparison:compare_study",
         settings=lambda w, output: statistics(w),
         training=Path("results/runs"),
@@ -147,10 +147,8 @@ checkpoint look:
         "results/logs/{folder}decisions.log",
     localrule: True
     params:
-        refusing(lambda w: {f"results/{w.folder}decisions.manifest.json": {"margin": look_of("margin")(w)}}),
+        refusing(lambda w: {f"results/{w.folder}decisions.json": {name: of(w) for name, of in OF_LOOK.items()}}),
+        **OF_LOOK,
         call="evals.scores.looks:write_look",
-        margin=look_of("margin"),
-        level=look_of("level"),
-        level_alone=look_of("level_alone"),
     script:
         "../scripts/call.py"

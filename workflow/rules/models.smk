@@ -82,7 +82,10 @@ rule reach_server:
     localrule: True
     params:
         *by_setting(lambda w: STUDY.served_models[w.model].service(), at_most=20),
-        refusing(lambda w: {f"results/base/{w.model}/manifest.json": {"model": STUDY.served_models[w.model].model}}),
+        refusing(
+            lambda w: {f"results/base/{w.model}/manifest.json": STUDY.served_models[w.model].service()},
+            Service.model_fields,
+        ),
         call="evals.generation.served:write_service",
         service=lambda w, output: Service.parse(STUDY.served_models[w.model].service(), "service"),
     script:

@@ -75,6 +75,11 @@ rule try_verifier:
         **size(grading_mb(workers=1), minutes=120),
     params:
         f"version: {VERIFIER_VERSION}",
+        refusing(
+            lambda w: {
+                f"results/verifiers/{w.set}/manifest.json": {"sha256": sha256_file(Path(STUDY.verifiers[w.set]))}
+            }
+        ),
         call="evals.grading.grade_file:try_verifier",
     script:
         "../scripts/call.py"

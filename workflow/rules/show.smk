@@ -11,6 +11,7 @@ rule study_file:
     localrule: True
     params:
         *by_setting(lambda w: {"study": study_of(w.folder).config.to_json()}, at_most=400),
+        refusing(lambda w: {f"results/{w.folder}study.json": {"study": study_of(w.folder).config.to_json()}}),
         call="evals.core.files:write_json",
         value=lambda w, output: study_of(w.folder).config.to_json(),
     script:
@@ -81,6 +82,8 @@ use rule table_of_scores as table_main with:  # costs are written with a job but
     resources:
         **size(16000, minutes=120),
     params:
+        ORDER,
+        refusing(lambda w: {f"results/{w.folder}tables/main.md": {"notes": notes(STUDY, study_of(w.folder))}}),
         call="evals.tables.main:write_main_table",
         costs=Path("results/costs"),
         training=RUNS,
@@ -166,6 +169,7 @@ rule table_paper_vs_ours:
     params:
         ORDER,
         *by_setting(lambda w: own_settings(STUDY), at_most=80),
+        refusing(lambda w: {f"results/{w.folder}tables/paper_vs_ours.md": {"own": own_settings(STUDY)}}),
         call="evals.tables.published:write_paper_vs_ours_table",
         reference=Path(REFERENCE),
         own=lambda w, output: own_settings(STUDY),
@@ -276,6 +280,7 @@ use rule figure_of_scores as figure_reward_curves with:  # of studies that are m
     input:
         code_of("rlvr.report.curves"),
         lambda w: [f"results/runs/{run}/metrics.parquet" for folder in together(w.folder) for run in trained(folder)],
+        lambda w: [f"results/{folder}study.json" for folder in together(w.folder)],  # their titles
         runs=lambda w: [f"results/{folder}runs.json" for folder in together(w.folder)],
     output:
         figure("reward_curves"),

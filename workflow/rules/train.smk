@@ -116,6 +116,11 @@ rule best_policy:
         run=BEST,
     localrule: True
     params:
+        refusing(
+            lambda w: {
+                f"results/runs/{w.run}/chosen.json": {"from": sorted(map(os.path.dirname, grades_of_candidates(w)))}
+            }
+        ),
         call="rlvr.engines.result:choose_best",
         trained=lambda w, output: Path(f"results/runs/{policy(w.run).trained.run}"),
         candidates=lambda w, input: {

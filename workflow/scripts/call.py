@@ -5,10 +5,12 @@ A function that takes ``results`` gets the run sheet, scores and comparisons rea
 """
 
 import inspect
+import sys
 from importlib import import_module
 from pathlib import Path
 
 from rlvr.runs.job import job
+from rlvr.runs.warm_start import ask
 
 
 def paths(value):
@@ -29,7 +31,10 @@ if __name__ == "__main__":  # a worker process, such as the grader's, imports th
         values = dict(snakemake.params.items())
         values |= values.pop("arguments", {})  # whose names Snakemake keeps for itself, such as count
         values.setdefault("out", out_of(snakemake.output[0]))
-        module, _, name = values.pop("call").partition(":")
+        call = values.pop("call")
+        if call == "evals.audit.grade:grade_policy" and (status := ask(call, values)) is not None:
+            sys.exit(status)
+        module, _, name = call.partition(":")
         function = getattr(import_module(module), name)
         values |= {key: paths(value) for key, value in snakemake.input.items()}
         if "results" in inspect.signature(function).parameters and "comparisons" in values:

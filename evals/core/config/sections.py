@@ -163,3 +163,4 @@ class StudyExecution(Execution, SamplingMachine, Settings):
     )
     training_python: Text | None = setting("Python of verl's environment, or of vLLM's for rollouts by vLLM", None)
     cluster: Machines | None = setting("where verl trains; engine verl", None)
+    forks: bool = setting("whether jobs here are forks of a process with their packages; models from scratch", True)

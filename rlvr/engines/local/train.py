@@ -166,5 +166,6 @@ class _Attempt:
             write_parquet(scores, pd.DataFrame(self.learner.position.validation))
             files = [*files, scores]
         metrics, seconds = pd.DataFrame(self.learner.position.metrics), time.monotonic() - self.started
-        learner, taken = self.learner, {"seconds_last_process": seconds}
+        learner = self.learner
+        taken = {"seconds_last_process": seconds, "cpu_seconds_last_process": time.process_time()}
         write_result(directory, training, files, metrics, learner.position.step, **taken, **learner.details)

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 _RAY = str(Path(sys.executable).with_name("ray"))
-_PATIENCE_SECONDS = 15.0  # Slurm kills after 30
+_PATIENCE_SECONDS = 15.0
 _ADOPTS_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 WAIT_SECONDS = 600.0
 """Seconds that nodes wait for each other: imports from a shared file system may take long."""
@@ -33,7 +33,7 @@ def main(address: str, nodes: int, options: Sequence[str], command: Sequence[str
     """
     host, port = address.rsplit(":", 1)
     ctypes.CDLL(None).prctl(_ADOPTS_ORPHANS, 1)  # so that all that Ray and verl start stays a descendant
-    signal.signal(signal.SIGTERM, lambda *received: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _stop)
     if os.environ["SLURMD_NODENAME"] != host:
         _wait_until(lambda: _answers(host, int(port)), f"{address}: Ray's first node does not answer")
         with _ray(f"--address={address}", *options) as ray:
@@ -69,14 +69,26 @@ def _ray(*options: str) -> Iterator["subprocess.Popen[bytes]"]:
             _kill_descendants()
 
 
+def _stop(*received: object) -> None:
+    """End at once: Slurm kills 30 s after its SIGTERM, and may send a second one before."""
+    _kill_descendants()
+    sys.exit(128 + signal.SIGTERM)
+
+
 def _kill_descendants() -> None:
     """Kill what is left of all that this process started: Ray's workers outlive it by a while, as do verl's."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while (left := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
-        for process in left:
+    while time.monotonic() < deadline:
+        for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(left, timeout=1.0)  # an orphan is a child of this process only once its parent has ended
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:  # psutil may miss an orphan just adopted, the kernel does not
+            return
+        time.sleep(0.05)
 
 
 def free_port() -> int:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_json, write_json
 from evals.tables.families import candidates, means_of, signal_note, write_families_table
 from tests.unit.synthetic_results import Study
 
@@ -64,7 +65,21 @@ def test_base_models_weigh_as_in_the_average(synthetic_study: Study) -> None:
     assert means_of(results, [uneven]).means[0] == pytest.approx(results.average(uneven).value) != pytest.approx(plain)
 
 
-def test_a_model_of_two_studies_is_refused(synthetic_study: Study, tmp_path: Path) -> None:
+def test_a_size_that_two_studies_share_is_that_of_the_first(synthetic_study: Study, tmp_path: Path) -> None:
+    first, ladder = (copied(synthetic_study, tmp_path / name, name) for name in ("first", "large"))
+    for path in (ladder / "runs.json", ladder / "comparisons.json", *(ladder / "scores").glob("*.json")):
+        content = read_json(path)
+        rows = content if isinstance(content, list) else content.get("comparisons", content.get("scores", []))
+        rows += [json.loads(json.dumps(row).replace('"large"', '"first"').replace("tiny-", "first-")) for row in rows]
+        write_json(path, content)
+    write_families_table([first, ladder], tmp_path / "table")
+    counts = pd.read_csv(tmp_path / "table.csv")["family"].value_counts()
+    assert [*counts.index] == ["first", "large"] and counts["first"] == counts["large"]
+    with pytest.raises(InvalidInput, match=f"{first}: model: has first, as studies before it"):
+        write_families_table([ladder, first], tmp_path / "table")
+
+
+def test_a_model_of_two_studies_alone_is_refused(synthetic_study: Study, tmp_path: Path) -> None:
     directories = [copied(synthetic_study, tmp_path / name, "same") for name in ("first", "second")]
     with pytest.raises(InvalidInput) as caught:
         write_families_table(directories, tmp_path / "table")

@@ -279,3 +279,20 @@ def test_a_statistic_that_there_is_not_is_one_line(tmp_path: Path) -> None:
     file.write_text("rows: [{effect: a, source: b, published: c, statistic: gains}]\n")
     with pytest.raises(UserError, match=r"mine\.yaml: row 1: statistic: is 'gains' \(did you mean gain\?\); accepted"):
         read_phenomena(file)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "said"),
+    [
+        ("base_ahead_from, arguments: {method: dapo}", "arguments: lacks samples"),
+        ("base_ahead_from, arguments: {method: dapo, samples: many}", "arguments.samples: "),
+        ("gain, arguments: {method: dapo, agianst: base}", "arguments: unknown key agianst; accepted: method, against"),
+        ("gain, arguments: {method: dapo, benchmarks: hundreds_7}", "arguments.benchmarks: "),
+        ("gain", "arguments: lacks method"),
+    ],
+)
+def test_arguments_that_a_statistic_does_not_take_are_one_line(statistic: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"rows: [{{effect: a, source: b, published: c, statistic: {statistic}}}]\n")
+    with pytest.raises(UserError, match=rf"mine\.yaml: row 1: {said}"):
+        read_phenomena(file)

@@ -370,10 +370,24 @@ def test_where_a_source_lies_is_not_in_the_root_hash(
         artifact(Path("results/problems/train"), "problems", ["problems.jsonl"], [source], {"name": "train"})
         hashes.append(verified(capsys, ".")["root_hash"])
     assert hashes[0] == hashes[1] != hashes[2] and hashes[3] == hashes[4] != hashes[0]
+    for place, content in (
+        ("one", "a"),
+        ("two", "b"),
+        ("two", "c"),
+        ("myconfig/reference", "b"),
+        ("config/reference", "b"),
+    ):
+        sources = [tmp_path / "x/config/reference/published.csv", tmp_path / "y" / place / "published.csv"]
+        for source, text in zip(sources, ("a", content), strict=True):
+            write_text(source, text)
+        artifact(Path("results/problems/train"), "problems", ["problems.jsonl"], sources, {"name": "train"})
+        hashes.append(verified(capsys, ".")["root_hash"])
+    same, *others, in_project = hashes[5:]
+    assert len({same, *others[:2], in_project}) == 4 and others[0] == others[2], "no source hides another of its name"
     for model in ("/one/model", "/two/model", "a/b"):
         artifact(Path("results/problems/train"), "problems", ["problems.jsonl"], [], {"model": model})
         hashes.append(verified(capsys, ".")["root_hash"])
-    assert hashes[5] == hashes[6] != hashes[7]
+    assert hashes[-3] == hashes[-2] != hashes[-1]
 
 
 def test_what_lies_behind_links_is_verified(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,11 @@
 """verl's processes: what is missing is said before they start, and their own error is found."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from rlvr.engines.verl.processes import (
     require_gpus,
     require_machine,
 )
+from tests.slurm_cluster import REPOSITORY, processes_in
 from tests.unit.verl.conftest import make_cluster, make_run
 
 _WORKER = "\x1b[36m(WorkerDict pid=71, ip=10.0.0.2)\x1b[0m "
@@ -154,6 +157,38 @@ def test_a_slurm_job_of_several_nodes_has_ray_on_all_of_them(tmp_path: Path, mon
         assert host == "node1"
     assert on_every_node(make_cluster(nodes=1), "/env/bin/python", job) == []
     assert on_every_node(two, "/env/bin/python", {**job, "RAY_ADDRESS": "elsewhere:6379"}) == []
+
+
+RAY = """\
+#!/bin/sh
+trap "" TERM
+(setsid sleep 100000 &)
+touch begun
+sleep 100000
+"""
+NODE = "from rlvr.engines.verl import ray_nodes as node; node._RAY = './ray'; node.main('localhost:{port}', 2, [], [])"
+
+
+def test_a_second_sigterm_leaves_no_process_on_a_node(tmp_path: Path) -> None:
+    (tmp_path / "ray").write_text(RAY)
+    (tmp_path / "ray").chmod(0o755)
+    variables = {"SLURMD_NODENAME": "another", "RAY_TMPDIR": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
+    with socket.create_server(("localhost", 0)) as head:
+        words = [sys.executable, "-c", NODE.format(port=head.getsockname()[1])]
+        node = subprocess.Popen(words, cwd=tmp_path, env={**os.environ, **variables})
+        try:
+            while not (tmp_path / "begun").exists():
+                assert node.poll() is None
+                time.sleep(0.1)
+            while node.poll() is None:
+                node.terminate()
+                time.sleep(0.2)
+            assert processes_in(tmp_path) == []
+            assert node.returncode == 128 + signal.SIGTERM
+            assert list(tmp_path.glob("rlvr-*")) == []
+        finally:
+            for process in processes_in(tmp_path):
+                process.kill()
 
 
 # Adapters by verl: the checkpoint that is made of them, and how much of them is left in bfloat16.

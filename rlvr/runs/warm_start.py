@@ -1,0 +1,160 @@
+"""Jobs that start as forks of a process which has their packages loaded, as imports are most of a short job's start.
+
+Snakemake starts one server (:func:`start_server`). A job's own process asks it for a fork (:func:`ask`) with the job's
+files, environment and directory, passes SIGTERM on to it and ends as it does; if it is killed, so is the fork. A server
+ends with its Snakemake, and computes nothing: it has no thread that a fork could miss. Linux only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from evals.core.arithmetic import CODE_PATHS, in_use
+from rlvr.runs.job import end_with_parent, end_with_snakemake, one_line_errors
+
+SERVER = "RLVR_BENCH_SERVER"
+"""The environment variable that tells a job the name of its server, an address that is no file."""
+_LOADED = (
+    *("rlvr.cli.application", "rlvr.cli.training", "rlvr.engines.local.train", "evals.generation.evaluate"),
+    *("evals.generation.local_backend", "evals.audit.grade", "evals.grading.workers"),
+)
+_LARGEST = 1 << 17  # bytes of a request
+
+
+def start_server() -> None:
+    """Start the server of this process's jobs; it loads packages when the first job asks."""
+    name = os.environ[SERVER] = f"rlvr-bench-{secrets.token_hex(16)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(f"\0{name}")
+        listening.listen(64)
+        command = [sys.executable, "-P", "-m", __name__, str(listening.fileno())]
+        subprocess.Popen(command, pass_fds=[listening.fileno()])
+
+
+def ask(call: str, arguments: Mapping[str, Any]) -> int | None:
+    """Let a fork of the server call ``module:function``; returns its exit status, or None where there is no server."""
+    if SERVER not in os.environ:
+        return None
+    process = {"words": sys.argv, "directory": os.getcwd(), "environment": dict(os.environ)}
+    message = json.dumps({"call": call, "arguments": arguments, **process}, default=str).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        try:
+            connection.connect(f"\0{os.environ[SERVER]}")
+            socket.send_fds(connection, [message], [0, 1, 2])
+            if not connection.recv(1):
+                raise OSError("gave no process")
+        except OSError as error:
+            print(f"the server of jobs: {error}; this job starts without it", file=sys.stderr, flush=True)
+            return None
+
+        def pass_on(number: int, _: Any) -> None:
+            with contextlib.suppress(OSError):
+                connection.send(bytes([number]))
+
+        signal.signal(signal.SIGTERM, pass_on)
+        status = int(connection.recv(16) or -signal.SIGTERM)  # which forks get when their server is killed
+    if status < 0:
+        with contextlib.suppress(OSError):  # no process can keep SIGKILL from its work
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
+def serve(listening: socket.socket) -> int | None:
+    """Fork for each request; returns in the fork, when the job is done."""
+    end_with_snakemake()
+    end_with_parent(signal.SIGKILL)
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which end first: this one ends with Snakemake
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while not (job := _next_job(listening)):
+        pass
+    listening.close()
+    signal.signal(signal.SIGINT, interrupt)
+    return _work(*job)
+
+
+def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] | None:
+    """Fork for the next request; returns it, and the files that came with it, in the fork."""
+    with contextlib.suppress(OSError, ValueError), listening.accept()[0] as connection:
+        message, files, *_ = socket.recv_fds(connection, _LARGEST, 3)
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        request = json.loads(message)
+        _load()
+        if user == os.getuid() and not os.fork() and not _forked(connection):
+            return request, files
+        for file in files:
+            os.close(file)
+    return None
+
+
+def _forked(connection: socket.socket) -> int:
+    """Fork once more: 0 in the job; the other one stands between it and its own process, and ends with it."""
+    end_with_parent(signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    keeper = os.getpid()
+    with contextlib.suppress(OSError):
+        if not (job := os.fork()):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            end_with_parent(signal.SIGTERM)
+            return 0 if os.getppid() == keeper else os._exit(1)
+        connection.send(b"1")
+        watched: list[Any] = [connection, ended := os.pidfd_open(job)]
+        while ended not in select.select(watched, [], [])[0]:
+            sent = connection.recv(1)
+            os.kill(job, sent[0] if sent else signal.SIGKILL)
+            watched = watched if sent else [ended]
+        connection.send(str(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])).encode())
+    os._exit(0)
+
+
+def _load() -> None:
+    """Import what jobs need, once."""
+    if "torch" not in sys.modules:
+        from evals.generation import arithmetic
+
+        arithmetic.set_up(threads=1)
+        for module in _LOADED:
+            import_module(module)
+        gc.freeze()
+
+
+def _work(request: Mapping[str, Any], files: list[int]) -> int | None:
+    """Do a job as its own process would."""
+    for place, file in enumerate(files):
+        os.dup2(file, place)
+        os.close(file)
+    # The server's own remember what its standard files were.
+    for place, name in enumerate(("stdin", "stdout", "stderr")):
+        old = getattr(sys, name)
+        setattr(sys, name, open(place, old.mode, place // 2 or -1, old.encoding, old.errors, closefd=False))  # noqa: SIM115
+    chosen = CODE_PATHS if in_use() else {}
+    os.environ.clear()
+    os.environ.update(request["environment"] | chosen)
+    os.chdir(request["directory"])
+    sys.argv = request["words"]
+    module, _, name = request["call"].partition(":")
+    with one_line_errors():
+        function = getattr(import_module(module), name)
+        paths = {key for key, kind in function.__annotations__.items() if kind is Path}
+        given = request["arguments"].items()
+        status: int | None = function(**{key: Path(value) if key in paths else value for key, value in given})
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,0 +1,102 @@
+"""Jobs that are forks of a server end, and are ended, as processes of their own."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlvr.runs.job import SNAKEMAKE
+from rlvr.runs.warm_start import SERVER, start_server
+
+_ASK = "import sys; from rlvr.runs.warm_start import ask; sys.exit(ask('runpy:run_path', {'path_name': sys.argv[1]}))"
+_WAITING = """
+import os, sys, time
+from pathlib import Path
+from rlvr.runs.job import STOPPED, termination
+with termination() as asked_to_stop:
+    print(os.getpid(), flush=True)
+    while not asked_to_stop():
+        time.sleep(0.05)
+    Path(sys.argv[2]).write_text("saved")
+sys.exit(STOPPED)
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[psutil.Process]:
+    before = psutil.Process().children()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SNAKEMAKE, str(os.getpid()))
+        patch.setenv(SERVER, "")
+        start_server()
+        (started,) = set(psutil.Process().children()) - set(before)
+        yield started
+    with contextlib.suppress(psutil.NoSuchProcess):
+        started.kill()
+        started.wait()
+
+
+def _job(script: Path, *words: str, by_server: bool = True, **options: object) -> "subprocess.Popen[str]":
+    program = ["-c", _ASK] if by_server else []
+    files = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+    command = [sys.executable, *program, str(script), *words]
+    return subprocess.Popen(command, text=True, errors="surrogateescape", **files, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "raise SystemExit", "1 / 0", "os.kill(os.getpid(), 9)"])
+def test_a_fork_has_its_own_files_words_environment_directory_and_end(
+    server: psutil.Process, tmp_path: Path, end: str
+) -> None:
+    script = tmp_path / "job.py"
+    told = "os.getcwd(), sys.argv[-1], os.environ['OF_THE_JOB'], sys.stdin.read()"
+    script.write_text(f"import os, sys\nprint({told}, flush=True)\nprint('error', file=sys.stderr)\n{end}\n")
+    ends = []
+    for by_server in (True, False):
+        job = _job(
+            script, "word", by_server=by_server, cwd=tmp_path, env={**os.environ, "OF_THE_JOB": "\N{SNOWMAN}\udcff"}
+        )
+        printed, errors = job.communicate("typed")
+        ends.append((job.returncode, printed, errors.splitlines()[0], errors.splitlines()[-1]))
+    assert ends[0] == ends[1]
+    assert server.is_running()
+
+
+def test_a_fork_saves_its_state_when_its_own_process_is_asked_to_stop(server: psutil.Process, tmp_path: Path) -> None:
+    script, saved = tmp_path / "job.py", tmp_path / "saved"
+    script.write_text(_WAITING)
+    job = _job(script, str(saved))
+    assert job.stdout is not None
+    job.stdout.readline()
+    server.terminate()  # as Snakemake's launcher asks all its children
+    job.terminate()
+    assert job.wait() == 143
+    assert saved.read_text() == "saved"
+    assert server.is_running()
+
+
+@pytest.mark.parametrize("killed", ["its own process", "the server"])
+def test_a_fork_ends_with_its_own_process_and_with_the_server(
+    server: psutil.Process, tmp_path: Path, killed: str
+) -> None:
+    script, saved = tmp_path / "job.py", tmp_path / "saved"
+    script.write_text(_WAITING)
+    job = _job(script, str(saved))
+    assert job.stdout is not None
+    fork = psutil.Process(int(job.stdout.readline()))
+    server.kill() if killed == "the server" else job.kill()
+    fork.wait()
+    assert job.wait() == (-signal.SIGTERM if killed == "the server" else -signal.SIGKILL)
+    assert saved.exists() == (killed == "the server")  # which is Snakemake's end too: the state is saved
+
+
+def test_without_its_server_a_job_starts_by_itself_and_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rlvr", "train", "nope.json"]
+    job = subprocess.run(command, cwd=tmp_path, env={**os.environ, SERVER: "gone"}, capture_output=True)
+    assert job.returncode == 2
+    assert b"this job starts without it\nerror: " in job.stderr
