@@ -85,7 +85,7 @@ def _notes(methods: Methods) -> list[str]:
     for runs in methods.runs.values():
         for run in runs:
             if not run.names["steps"][1]:
-                words = "an entry with a reward, for neither wandb.log nor a metric says the step; --names step=NAME"
+                words = "an entry with a reward: neither wandb.log nor a metric gives one (yours: --names step=NAME)"
                 notes.append(f"{run.path}: a step is {words}.")
             if run.lost:
                 notes.append(f"{run.path}: the reward of {counted(run.lost, 'step')} is no number and is left out.")
