@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -18,6 +19,7 @@ Row = TypeVar("Row")
 Texts = dict[Any, dict[str, str]]  # row -> header -> text
 Cells = dict[Any, dict[str, Any]]  # row -> column of the CSV file -> value
 _LINE = 118  # characters of a table's row that fit into a line across both columns of a paper in nine points
+_ROWS = 45  # of a page, below the caption
 
 _LATEX_SPECIAL = str.maketrans({
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -185,13 +187,13 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Floats ``table*`` for the packages booktabs and graphicx, to be ``\\input``; a wide table is cut into several."""
+    """Floats ``table*`` for booktabs and graphicx, to be ``\\input``; a wide or long table is cut into several."""
     floats = [_latex_float(table, *part) for table in tables for part in _parts(table)]
     return "\n".join(["% Needs \\usepackage{booktabs,graphicx}. Each table* spans both columns of a page.", *floats])
 
 
-def _parts(table: Table) -> list[tuple[str, list[int]]]:
-    """Cut a table into parts that a line has room for: what follows the label of each, and its columns' numbers.
+def _parts(table: Table) -> list[tuple[str, list[int], Sequence[Sequence[str]]]]:
+    """Cut a table into parts that a page has room for: what follows the label of each, its columns' numbers, its rows.
 
     Each begins with the first column. A column without any value is left out.
     """
@@ -207,13 +209,15 @@ def _parts(table: Table) -> list[tuple[str, list[int]]]:
             used = max(map(len, columns[0]))
         parts[-1].append(number)
         used += width
-    return [("" if number == 0 else f"_{number + 1}", part) for number, part in enumerate(parts or [[0]])]
+    pieces = [table.rows[at : at + _ROWS] for at in range(0, len(table.rows), _ROWS)] or [table.rows]
+    cut = enumerate(product(pieces, parts or [[0]]))
+    return [("" if number == 0 else f"_{number + 1}", part, rows) for number, (rows, part) in cut]
 
 
-def _latex_float(table: Table, suffix: str, columns: Sequence[int]) -> str:
-    chosen = [[row[column].replace("\n", " ") for column in columns] for row in (table.header, *table.rows)]
+def _latex_float(table: Table, suffix: str, columns: Sequence[int], rows: Sequence[Sequence[str]]) -> str:
+    chosen = [[row[column].replace("\n", " ") for column in columns] for row in (table.header, *rows)]
     cells = [[re.sub(r"(?<![\w)])-(?=\d)", "$-$", escape_latex(text)) for text in row] for row in chosen]
-    header, *rows = [f"    {' & '.join(row)} \\\\\n" for row in cells]
+    header, *lines = [f"    {' & '.join(row)} \\\\\n" for row in cells]
     caption = escape_latex(f"{table.title}{', continued' if suffix else ''}. {'' if suffix else table.caption}".strip())
     notes = "" if suffix else "".join(f"% {note.replace(chr(10), ' ')}\n" for note in table.notes)
     return rf"""{notes}\begin{{table*}}[t]
@@ -223,7 +227,7 @@ def _latex_float(table: Table, suffix: str, columns: Sequence[int]) -> str:
   \sbox0{{\begin{{tabular}}{{l{"r" * (len(columns) - 1)}}}
     \toprule
 {header}    \midrule
-{"".join(rows)}    \bottomrule
+{"".join(lines)}    \bottomrule
   \end{{tabular}}}}
   \ifdim\wd0>\linewidth\resizebox{{\linewidth}}{{!}}{{\usebox0}}\else\usebox0\fi
 \end{{table*}}

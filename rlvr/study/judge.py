@@ -101,9 +101,9 @@ class Judgement:
         against: a method of the catalogue, or a component in another file.
         out: directory of the results; another judgement there uses the same training runs of the reference.
         margin: differences within it are equivalent, in points.
-        seeds: at most.
-        minutes: no look is begun that would end later.
-        cores: for all jobs together; None for all.
+        seeds: the largest number of seeds.
+        minutes: the time budget; no look is begun that would exceed it.
+        cores: the number of cores for all jobs together; None for all.
     """
 
     component: Named

@@ -29,8 +29,6 @@ def main(arguments: list[str]) -> None:
     from rlvr.study.rule_values import one_line_errors
     from rlvr.study.study_file import fault_of_command
 
-    # Which profile is loaded says nothing to somebody who runs `rlvr-bench`.
-    cli.print = lambda *words, **to: None if "specific profile" in str(words) else print(*words, **to)
     options = cli.get_argument_parser().parse_args(arguments)
     directory = Path(options.directory or ".").resolve()
     if fault := fault_of_command(arguments):

@@ -119,18 +119,20 @@ def page(reports: Sequence[Report]) -> str:
     """The page of all reports, below its text."""
     losses = [case.name for case in CASES]
     others = [*(f"advantages {name}" for name in ADVANTAGES), *(f"chain {name}" for name in losses)]
-    lines = [*_table(losses, reports), "", *_table(others, reports), "", *_differences(reports)]
+    lines = [*_tables(losses, reports), *_tables(others, reports), *_differences(reports)]
     return "\n".join([TEXT.read_text(encoding="utf-8"), *lines]) + "\n"
 
 
-def _table(objectives: Sequence[str], reports: Sequence[Report]) -> Iterator[str]:
-    """A table of verdicts, of the objectives and trainers that have any."""
+def _tables(objectives: Sequence[str], reports: Sequence[Report]) -> Iterator[str]:
+    """Tables of verdicts, of the objectives and trainers that have any; a page is as wide as seven trainers."""
     shown = [report for report in reports if any(_mark(report, name) for name in objectives)]
-    rows = {name: [_mark(report, name) for report in shown] for name in objectives}
-    rows |= {} if "chain grpo" in rows else {"NaN at padding reaches": [_reached(report) for report in shown]}
-    yield f"| | {' | '.join(report.name for report in shown)} |"
-    yield f"|---|{'---|' * len(shown)}"
-    yield from (f"| {name} | {' | '.join(marks)} |" for name, marks in rows.items() if any(marks))
+    for part in (shown[at : at + 7] for at in range(0, len(shown), 7)):
+        rows = {name: [_mark(report, name) for report in part] for name in objectives}
+        rows |= {} if "chain grpo" in rows else {"NaN at padding reaches": [_reached(report) for report in part]}
+        yield f"| | {' | '.join(report.name for report in part)} |"
+        yield f"|---|{'---|' * len(part)}"
+        yield from (f"| {name} | {' | '.join(marks)} |" for name, marks in rows.items() if any(marks))
+        yield ""
 
 
 def _reached(report: Report) -> str:
@@ -146,7 +148,7 @@ def _mark(report: Report, objective: str) -> str:
 
 def _differences(reports: Sequence[Report]) -> Iterator[str]:
     """A table of what is not equal: a row for the objectives of a trainer of which the same is to be said."""
-    yield from ("| trainer | objectives | verdict | why | up to |", "|---|---|---|---|---|")
+    yield from ("| trainer | objectives | verdict | why | largest difference |", "|---|---|---|---|---|")
     for report in reports:
         rows: dict[tuple[str, str], list[Finding]] = {}
         for finding in report.findings:

@@ -18,7 +18,7 @@ from typing import Any
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import parse_json, read_json, read_lines, read_parquet
-from rlvr_curves.names import STEPS, Name, columns_of, plain_names
+from rlvr_curves.names import REWARD, STEPS, Name, columns_of, plain_names
 
 Entry = tuple[str, Mapping[str, Any]]
 """The file and the line, for messages; metrics by their names, the step among them."""
@@ -36,31 +36,47 @@ class Log:
         step: the name of the step that each entry has; empty: the first of the table's that is there.
         identity: the run's id where its tracker gives one; parts of a resumed run share it.
         step_metrics: metric, or pattern of metrics -> the step that wandb's ``define_metric`` gives it.
+        counts_calls: whether ``wandb.log`` was given no step, so that wandb's own counts calls.
+        directory: the one that ``add_scalars`` made for this file, whose metrics no other directory has.
     """
 
     entries: Sequence[Entry]
     step: str = ""
     identity: str = ""
     step_metrics: Mapping[str, str] = field(default_factory=dict)
+    counts_calls: bool = False
+    directory: str = ""
 
     def find_step(self, names: Sequence[Name]) -> tuple[Name, str]:
-        """Find the step: the row of the table, and the name in the log."""
+        """Find the step: the row of the table, and the name in the log, empty where entries with a reward count."""
         columns = plain_names(name for _, values in self.entries for name in values)
         steps = [row for row in names if row.quantity == "step"]
         if self.step:
             return next(row for row in steps if row.name == self.step), self.step
-        rewards = [column for (quantity, _), (_, column) in columns_of(names, columns).items() if quantity == "reward"]
+        reward = self.reward(names)
         for metric, step in self.step_metrics.items():
-            if step not in STEPS and any(fnmatchcase(name, metric) for name in rewards):
+            if step not in STEPS and fnmatchcase(reward, metric):
                 steps.insert(0, Name("step", steps[0].counts, "value", step, "wandb's define_metric"))
         row = next((row for row in steps if row.name in columns), steps[-1])
-        return row, columns.get(row.name, row.name)
+        return row, "" if row == steps[-1] and self.counts_calls else columns.get(row.name, row.name)
 
-    def by_step(self, step: str) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-        """List place, step and values of the entries; wandb's without the step are of the step before."""
-        current, is_wandb = None, any("_step" in values for _, values in self.entries[:1])
+    def reward(self, names: Sequence[Name]) -> str:
+        """The name of the reward in the log; empty where it has none."""
+        return columns_of(names, (name for _, values in self.entries for name in values)).get(REWARD, (None, ""))[1]
+
+    def by_step(self, step: str, reward: str) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+        """List place, step and values of the entries; wandb's without the step are of the step before.
+
+        Without a step they are of the reward before, or of the one after where the log ends with a reward alone.
+        """
+        current, rewards, ends = None, 0, [reward in values for _, values in (*self.entries[:1], *self.entries[-1:])]
+        is_wandb = any("_step" in values for _, values in self.entries[:1])
         for where, values in self.entries:
-            current = values.get(step, current if is_wandb else None)
+            rewards += reward in values
+            if not step:
+                current = rewards if ends == [False, True] and reward not in values else max(rewards - 1, 0)
+            else:
+                current = values.get(step, current if is_wandb else None)
             if current is not None or not is_wandb:
                 yield where, current, values
 
@@ -74,7 +90,8 @@ def read_log(path: Path) -> Log:
     if path.suffix == ".wandb":
         return _wandb(path)
     if ".tfevents." in path.name:
-        return Log(list(_tensorboard(path)), "step")
+        is_inside = any(path.parent.parent.glob("*.tfevents.*"))
+        return Log(list(_tensorboard(path, is_inside)), "step", directory=path.parent.name if is_inside else "")
     if path.suffix == ".parquet":
         rows = read_parquet(path, ["step"]).to_dict("records")
         return Log([(str(path), {str(name): value for name, value in row.items()}) for row in rows], "step")
@@ -121,14 +138,13 @@ def _mlflow_directory(path: Path) -> Iterator[Entry]:
             yield where, {"step": step, file.relative_to(path).as_posix(): value, WALL: time / 1000}
 
 
-def _tensorboard(path: Path) -> Iterator[Entry]:
+def _tensorboard(path: Path, is_inside: bool) -> Iterator[Entry]:
     """List the scalars of an event file; of one that is still written, as far as it goes."""
     try:
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
         from tensorboard.util.tensor_util import make_ndarray
     except ModuleNotFoundError:
         raise _missing(path, "tensorboard") from None
-    is_inside = any(path.parent.parent.glob("*.tfevents.*"))
     try:
         for event in EventFileLoader(str(path)).Load():
             for value in event.summary.value:
@@ -158,7 +174,7 @@ def _wandb(path: Path) -> Log:
     """Read a run of wandb with its ``wandb leet inspect``; of one that is still written, as far as it goes."""
     if find_spec("wandb") is None:
         raise _missing(path, "wandb")
-    entries, identity, step_metrics, complaint = list[Entry](), "", dict[str, str](), ""
+    entries, identity, step_metrics, complaint, counts_calls = list[Entry](), "", dict[str, str](), "", True
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "wandb", "leet", "inspect", "--json", str(path.absolute())],
         stdin=subprocess.DEVNULL,
@@ -179,10 +195,12 @@ def _wandb(path: Path) -> Log:
                 identity = str(content.get("run_id", ""))
             elif record["type"] == "metric" and content.get("step_metric"):
                 step_metrics[str(content.get("name") or content.get("glob_name"))] = str(content["step_metric"])
+            elif record["type"] == "telemetry" and content.get("feature", {}).get("set_step_log"):
+                counts_calls = False
     if process.returncode and not entries:
         reason = complaint or f"status {process.returncode}"
         raise InvalidInput(str(path), "", f"cannot be read by wandb leet inspect ({reason})", "a run of wandb")
-    return Log(entries, "", identity, step_metrics)
+    return Log(entries, "", identity, step_metrics, counts_calls)
 
 
 def _number(value: Any) -> Any:

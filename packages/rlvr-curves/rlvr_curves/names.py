@@ -8,6 +8,7 @@ from importlib import resources
 from evals.core.errors import InvalidInput
 
 SHOWN = ("reward", "length", "entropy", "kl", "clip_fraction")
+REWARD = ("reward", "")
 _PREFIXES = ("train/", "train_", "train.")
 
 

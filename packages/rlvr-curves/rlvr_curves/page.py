@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, counted
 from evals.figures import style
 from evals.figures.fitting import legend_below
 from evals.tables import numbers
@@ -44,7 +44,7 @@ def write_curves(
 
     Args:
         runs: METHOD=PATH each: a file, a directory or a quoted pattern; runs of one method are its seeds.
-        axis: what all curves are drawn over.
+        axis: axis of all curves.
         reference: method that the others are compared with; default: the first.
         names: names of your own metrics, such as reward=rewards/accuracy/mean,step=iteration.
         out: directory for index.html, the figure and the tables.
@@ -84,11 +84,11 @@ def _notes(methods: Methods) -> list[str]:
     ]
     for runs in methods.runs.values():
         for run in runs:
-            row, name = run.names["steps"]
-            if name == "_step":
-                notes.append(f"{run.path}: a step is wandb's {name}, which counts {row.counts}.")
+            if not run.names["steps"][1]:
+                words = "an entry with a reward: neither wandb.log nor a metric gives one (yours: --names step=NAME)"
+                notes.append(f"{run.path}: a step is {words}.")
             if run.lost:
-                notes.append(f"{run.path}: left out are {run.lost} steps whose reward is no number.")
+                notes.append(f"{run.path}: the reward of {counted(run.lost, 'step')} is no number and is left out.")
     return notes
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from evals.core.errors import InvalidInput, UserError
 from rlvr_curves.formats import WALL, Log, read_log
-from rlvr_curves.names import NAMES, SHOWN, STEPS, Name, columns_of, parse_names
+from rlvr_curves.names import NAMES, REWARD, SHOWN, STEPS, Name, columns_of, parse_names
 from rlvr_curves.sources import FILES, Source, few, find_sources
 
 _LARGEST = 1e15
@@ -97,20 +97,22 @@ def _time(log: Log) -> float:
 
 
 def _run(sources: Sequence[Source], logs: Sequence[Log], table: Sequence[Name]) -> Run:
-    source = sources[0]
+    source, parts = sources[0], dict[str, list[Series]]()
     series, step, row = Series(), "", table[0]
     for log in logs:
         row, step = log.find_step(table)
-        _add(series, _gather(log.by_step(step), step), source.path, table)
+        parts.setdefault(log.directory, []).append(_gather(log.by_step(step, log.reward(table)), step))
+    for of_directory in parts.values():
+        series |= _join(of_directory, source.path, table)
     if not series:
         raise UserError(f"{source.path}: has no step with a number; accepted: {', '.join(FILES)}")
     columns = columns_of(table, series)
-    if ("reward", "") not in columns:
+    if REWARD not in columns:
         accepted = ", ".join(name.name for name in table if name.quantity == "reward")
         message = f"has no metric of the reward, but {few(name for name in series if not name.startswith('_'))}"
         raise InvalidInput(str(source.path), "", message, f"{accepted}; --names")
     frame = pd.DataFrame(series).sort_index()
-    rewards = series[columns["reward", ""][1]]
+    rewards = series[columns[REWARD][1]]
     first, gap = _spacing(rewards)
     metrics = pd.DataFrame({"steps": frame.index.to_numpy(dtype=float)}, index=frame.index)
     names = {"steps": (row, step)}
@@ -119,7 +121,7 @@ def _run(sources: Sequence[Source], logs: Sequence[Log], table: Sequence[Name]) 
         names[key], metrics[key] = (name, column), _values(name.form, frame[column])
     metrics = metrics[metrics["reward"].notna()].reset_index(drop=True)
     if metrics.empty:
-        raise InvalidInput(str(source.path), columns["reward", ""][1], "is no number in any step")
+        raise InvalidInput(str(source.path), columns[REWARD][1], "is no number in any step")
     known = {column for _, column in names.values()} | {WALL, "_timestamp", "_runtime"}
     files = [file for each in sources for file in each.files]
     lost = sum(math.isnan(value) for value in rewards.values())
@@ -148,23 +150,28 @@ def _gather(entries: Iterator[tuple[str, Any, Mapping[str, Any]]], step_name: st
     return series
 
 
-def _add(series: Series, part: Series, path: Path, table: Sequence[Name]) -> None:
-    """Add the part of a run that was resumed: from its first reward on it is in the place of what was there.
+def _join(parts: Sequence[Series], path: Path, table: Sequence[Name]) -> Series:
+    """Join the parts of a run that was resumed: from its first reward on each is in the place of what was there.
 
     What it logged before that, such as the time of an evaluation at step 0, is not of the run's steps.
     """
-    reward = columns_of(table, part).get(("reward", ""), (None, ""))[1]
-    if (before := series.get(reward)) and min(part[reward]) <= min(before):
-        raise UserError(f"{path}: holds two runs that begin at step {min(before):g}, by {reward}; accepted: one")
-    is_first = not series
-    for name in [*series] if reward in part else []:  # also of metrics that the part lacks
-        series[name] = {step: value for step, value in series[name].items() if step < min(part[reward])}
-    for name, values in part.items():
-        first = min(part.get(reward, values))
-        kept = {step: value for step, value in series.get(name, {}).items() if step < first}
-        series[name] = kept | {step: value for step, value in values.items() if is_first or step >= first}
-    for name in [name for name, values in series.items() if not values]:
-        del series[name]
+    series, rewards = Series(), [columns_of(table, part).get(REWARD, (None, ""))[1] for part in parts]
+    for part, reward in zip(parts, rewards, strict=True):
+        if not reward and any(rewards):
+            continue
+        if (before := series.get(reward)) and min(part[reward]) <= min(before):
+            accepted = "one; of a resumed run a metric with its step, --names step=NAME"
+            raise UserError(
+                f"{path}: holds two runs that begin at step {min(before):g}, by {reward}; accepted: {accepted}"
+            )
+        is_first = not series
+        for name in [*series] if reward else []:  # also of metrics that the part lacks
+            series[name] = {step: value for step, value in series[name].items() if step < min(part[reward])}
+        for name, values in part.items():
+            first = min(part.get(reward, values))
+            kept = {step: value for step, value in series.get(name, {}).items() if step < first}
+            series[name] = kept | {step: value for step, value in values.items() if is_first or step >= first}
+    return {name: values for name, values in series.items() if values}
 
 
 def _spacing(values: Mapping[float, float]) -> tuple[float, float]:

@@ -3,8 +3,9 @@
 import glob
 import os
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -108,27 +109,36 @@ def _matches(text: str) -> list[tuple[str, Path]]:
 def _source(method: str, path: Path) -> Source:
     """The one run of a path; several are an error that names them."""
     names: Iterable[str]
+    seeds = ""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path}: is a pipe or a device; accepted: a file")
     if path.is_file() and fnmatchcase(path.name, "*.db"):
         found = runs_of_database(path)
         runs, names = {path / key: [path / key] for key in found}, found.values()
+        seeds = str(path / "*")
     elif not path.is_dir() or path.name == "metrics":
         runs, names = {_home(path): [path]}, []
     else:
         runs = _runs_below(path)
-        names = [os.path.relpath(home, path) for home in runs]
+        names, seeds = [os.path.relpath(home, path) for home in runs], _pattern(runs)
     if not runs:
         kinds = "; ".join(f"{name} ({words})" for name, words in FILES.items())
         raise UserError(f"{path}: has no file of a run; accepted: {kinds}")
     if len(runs) > 1:
-        names = sorted(names)
-        alike = os.path.commonprefix([name.partition("/")[0] for name in names])  # noqa: RUF071 (of letters)
-        seeds = f"{path}/{alike}*"
-        accepted = f"one of them; METHOD='{seeds}', of which each is a seed; METHOD=FIRST+REST, parts of one run"
-        raise UserError(f"{path}: holds {len(runs)} runs, {few(names)}; accepted: {accepted}")
+        accepted = f"one of them; {f'METHOD={shlex.quote(seeds)}, of which' if seeds else 'METHOD=RUN'} each is a seed"
+        accepted += "; METHOD=FIRST+REST, parts of one run"
+        raise UserError(f"{path}: holds {len(runs)} runs, {few(sorted(names))}; accepted: {accepted}")
     ((home, parts),) = runs.items()
     return Source(method, path, tuple(parts), home)
+
+
+def _pattern(runs: Mapping[Path, Sequence[Path]]) -> str:
+    """The pattern of the runs, which matches nothing else; empty where there is none."""
+    words = zip(*(home.parts for home in runs), strict=False)
+    alike = [(set(each), os.path.commonprefix(each)) for each in words]  # noqa: RUF071 (of letters)
+    pattern = str(Path(*(glob.escape(start) + "*" * (len(each) > 1) for each, start in alike)))
+    found = {Path(match) for match in glob.glob(pattern)}
+    return pattern if runs.keys() <= found <= {*runs, *(part for parts in runs.values() for part in parts)} else ""
 
 
 def _home(file: Path) -> Path:

@@ -11,6 +11,7 @@ step, and one with keys within keys and a NaN.
 import contextlib
 import json
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -27,6 +28,7 @@ from evals.core.errors import UserError
 from rlvr.cli import main
 from rlvr_curves.compare import Fit, Methods, methods_of
 from rlvr_curves.names import NAMES, SHOWN
+from rlvr_curves.page import write_curves
 from rlvr_curves.runs import Run, read_runs
 from rlvr_curves.sources import FILES
 from tests.printed import printed_faults
@@ -144,7 +146,26 @@ def test_the_step_of_wandb_is_the_trainers_where_there_is_one() -> None:
     assert nested.names["steps"][1] == "trainer/global_step" and nested.names["reward"][1] == "train.reward"
     assert nested.lost == 1 and len(nested.metrics) == 11
     resumed = run_of(*(f"a={part}" for part in WANDB.glob("*-resumed")))
-    assert resumed.names["steps"][0].counts.startswith("calls of wandb.log")
+    assert resumed.names["steps"][1] == "_step"
+
+
+@by_wandb
+@pytest.mark.parametrize("order", [("reward", "entropy"), ("entropy", "reward")])
+def test_without_a_step_the_rewards_of_wandb_are_counted_not_its_calls(order: Sequence[str], tmp_path: Path) -> None:
+    code = """if True:
+        import os, sys, wandb
+        os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+        with wandb.init(project="p", dir=sys.argv[1]) as run:
+            for step in range(12):
+                for name in sys.argv[2:]:
+                    run.log({name: step / 10, "iteration": 5 * step})
+    """
+    subprocess.run([sys.executable, "-c", code, str(tmp_path), *order], check=True)
+    run = run_of(tmp_path)
+    assert list(run.metrics["steps"]) == list(range(12)) and run.steps == 12 and run.names["steps"][1] == ""
+    assert list(run.metrics["reward"]) == list(run.metrics["entropy"]) == [step / 10 for step in range(12)]
+    assert "a step is an entry with a reward" in " ".join(write_curves([str(tmp_path)], out=tmp_path / "out"))
+    assert run_of(tmp_path, names="step=iteration").steps == 60
 
 
 def test_own_names_come_before_the_tables(tmp_path: Path) -> None:
@@ -173,6 +194,14 @@ def test_a_directory_of_several_runs_is_refused_and_a_pattern_takes_them_as_seed
     shutil.rmtree(tmp_path / "b1")  # the pattern that it names takes the runs, and nothing that lies beside them
     (tmp_path / "notes.txt").write_text("no run")
     assert f"METHOD='{tmp_path}/a*'" in refused(f"a={tmp_path}")
+    (tmp_path / "a.txt").write_text("no run")
+    assert "METHOD=RUN each is a seed" in refused(f"a={tmp_path}")
+    (tmp_path / "a.txt").unlink()
+    nested = tmp_path / "[g]"  # as directories of wandb below a directory for each run
+    for number, name in enumerate(("x 1", "x 2")):
+        write_lines(nested / name / "logs" / "run.jsonl", [0.1 * number, 0.2])
+    (pattern,) = shlex.split(re.search(r"METHOD=('.*'), of which", refused(f"a={nested}"))[1])
+    assert [run.path.parent.parent.name for run in read_runs([f"a={pattern}"])] == ["x 1", "x 2"]
     assert [run.path.name for run in read_runs([f"a={tmp_path}/a*"])] == ["a1", "a2"]
     assert [run.method for run in read_runs([f"{tmp_path}/a*"])] == ["a1", "a2"]
     assert len(run_of(f"a={tmp_path}/a1").metrics) == 4
@@ -212,6 +241,9 @@ def test_the_parts_of_a_resumed_run_are_one_run_and_the_later_steps_win(tmp_path
     assert list(run.metrics["reward"]) == [0.1] * 5 + [0.2] * 10
     begun = write_lines(tmp_path / "begun.jsonl", [0.2] * 2, first=6)  # what it has not reached again is not its own
     assert list(run_of(f"a={first}+{begun}").metrics["reward"]) == [0.1] * 5 + [0.2] * 2
+    dead = write_lines(tmp_path / "dead.jsonl", [], first=6)  # ended before its first reward: no step is its own
+    dead.write_text('{"step": 3, "data": {"entropy": 9.0}}\n')
+    assert "entropy" not in run_of(f"a={first}+{dead}").names
     measured = write_lines(tmp_path / "measured.jsonl", [0.1] * 10, entropy=1.0)  # replaced though no part has it again
     assert run_of(f"a={measured}+{rest}").metrics["entropy"].count() == 5
     with rest.open("a") as file:  # TRL's run by wandb after a restart begins with times of step 0
@@ -260,6 +292,7 @@ def test_event_files_of_a_directory_are_one_run(tmp_path: Path) -> None:
     write_events(dictionary / "1795870079.3584702", {0: 1.0})
     run = run_of(dictionary)
     assert run.names["reward"][1] == "reward/mean" and set(run.metrics["reward"].round(6)) == {0.4}
+    assert set(run.metrics["kl"].round(6)) == {0.3}
     write_events(dictionary / "other", {step: 0.4 for step in range(5)})
     assert "lies below the event files of another run" in refused(dictionary)
     write_events(restarted, {step: 0.3 for step in range(5)})

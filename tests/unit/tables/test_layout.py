@@ -76,6 +76,13 @@ def test_a_wide_table_is_cut_into_floats_that_each_name_the_rows() -> None:
     assert re.findall(r"\\label\{tab:(.*?)\}", "".join(floats)) == ["t", "t_2", "t_3"]
 
 
+def test_a_long_table_is_cut_into_floats_that_a_page_has_room_for() -> None:
+    rows = tuple((f"run {number}", "1.0") for number in range(100))
+    floats = latex([Table("t", "A", ("Run", "a"), rows)]).split(r"\begin{table*}")[1:]
+    assert [part.count("run ") for part in floats] == [45, 45, 10] and all("Run & a" in part for part in floats)
+    assert re.findall(r"run \d+", "".join(floats)) == [name for name, _ in rows]
+
+
 def test_linked_pages_are_named_below_a_markdown_table() -> None:
     links = (("", "responses/a/index.html#run=x"), ("", "responses/a/index.html#run=y"))
     table = Table("t", "A", ("Method", "a"), (("x", "1"), ("y", "2")), (), links)
