@@ -209,9 +209,8 @@ def _parts(table: Table) -> list[tuple[str, list[int], Sequence[Sequence[str]]]]
             used = max(map(len, columns[0]))
         parts[-1].append(number)
         used += width
-    pieces = [table.rows[at : at + _ROWS] for at in range(0, len(table.rows), _ROWS)] or [table.rows]
-    cut = enumerate(product(pieces, parts or [[0]]))
-    return [("" if number == 0 else f"_{number + 1}", part, rows) for number, (rows, part) in cut]
+    cut = enumerate(product(range(0, max(len(table.rows), 1), _ROWS), parts or [[0]]))
+    return [("" if number == 0 else f"_{number + 1}", part, table.rows[at : at + _ROWS]) for number, (at, part) in cut]
 
 
 def _latex_float(table: Table, suffix: str, columns: Sequence[int], rows: Sequence[Sequence[str]]) -> str:

@@ -222,8 +222,9 @@ def run_study(
 
     Snakemake says on standard error what it does.
     """
-    file = out / "study.json"
-    write_json(file, content)
+    if not (find_spec("snakemake") and (REPOSITORY / "Snakefile").is_file()):
+        raise UserError("this command runs a study, which needs a clone and its environment (README.md, Install)")
+    write_json(file := out / "study.json", content)
     options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
     options += ["--cores", "all" if cores is None else str(cores), *(["--sdm", sdm] if sdm else [])]
     command = [sys.executable, "-P", "-m", "rlvr.study.launch", "--", *targets, *options]
@@ -231,6 +232,4 @@ def run_study(
     paths = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": paths}, stdout=2, check=False)
     if ended.returncode != 0:
-        raise UserError(
-            f"{out}: the study stopped with status {ended.returncode}, as said above; what has finished is kept"
-        )
+        raise UserError(f"{out}: the study stopped with status {ended.returncode}, as said above; what has run is kept")

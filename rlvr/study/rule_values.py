@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json
+from evals.core.files import read_json, sha256_file
 from evals.core.manifest import read_any_manifest
 from evals.core.record import Record
 from evals.core.records import read_runs
@@ -110,28 +110,35 @@ def _plain(value: Any) -> Any:
 
 
 def refuse_made_otherwise(
-    workflow: Any, wildcards: Any, output: Sequence[str], asked: Mapping[str, Any], may_be_left_out: Iterable[str]
+    workflow: Any,
+    wildcards: Any,
+    read: Sequence[str],
+    output: Sequence[str],
+    asked: Mapping[str, Any],
+    may_be_left_out: Iterable[str],
 ) -> str:
     """Refuse results that were made with other settings than are asked for, by the manifests beside them.
 
-    Snakemake sees a changed setting by its own record of the params of a job. Where it has none, or where another
-    result was copied over the one of the record, it would keep what was made otherwise: this is a :class:`UserError`.
+    Snakemake sees a changed setting by its own record of a job. Where it has none, or where another result was copied
+    over the one of the record, it would keep what was made otherwise: this is a :class:`UserError`.
 
     Args:
-        wildcards: of the job, as are the files of ``output``.
-        asked: the path of each output of a job -> the parameters that its manifest, or itself, should have.
+        wildcards: of the job, as are the files that are ``read`` and those of ``output``.
+        asked: the path of each output of a job -> the parameters that its manifest, or the file itself, should have. A
+            value that takes a while is a function, which is called where the output is there.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
     """
     for path in filter(os.path.isfile, asked):
         try:
+            wanted = {key: value() if callable(value) else value for key, value in asked[path].items()}
             made = _made_with(Path(path)).items()
-            kept = {key: value for key, value in made if key in {*asked[path], *may_be_left_out}}
-            differences = sorted({*setting_texts(kept)} ^ {*setting_texts(asked[path])})
+            kept = {key: value for key, value in made if key in {*wanted, *may_be_left_out}}
+            differences = sorted({*setting_texts(kept)} ^ {*setting_texts(wanted)})
             fault = f"{path}: was made with other settings than the study asks ({', '.join(differences[:3])})"
-            fault = f"{fault}, and Snakemake has no record of it" if differences else ""
+            fault = fault if differences else ""
         except UserError as error:
             fault = str(error)
-        if fault and not _makes_again(workflow, wildcards, list(output)):
+        if fault and not _makes_again(workflow, wildcards, list(map(str, read)), list(output)):
             raise UserError(f"{fault}; accepted: without it, which makes it again: rm {shlex.quote(path)}")
     return ""
 
@@ -150,8 +157,8 @@ def _made_with(path: Path) -> dict[str, Any]:
     return {**manifest.parameters, **served, "from": [*made_from], "sources": sources}
 
 
-def _makes_again(workflow: Any, wildcards: Any, output: list[str]) -> bool:
-    """Return whether Snakemake runs a job again for its params: it compares them where all ``output`` has records.
+def _makes_again(workflow: Any, wildcards: Any, read: list[str], output: list[str]) -> bool:
+    """Return whether Snakemake runs a job again for its inputs or params, which it compares where all output has records.
 
     No public interface tells it (docs/architecture.md names the places that use Snakemake's insides).
     """
@@ -160,6 +167,13 @@ def _makes_again(workflow: Any, wildcards: Any, output: list[str]) -> bool:
     records = [kept.metadata(file) for file in files]
     if not all(record and record.record_format_version >= _OLDEST_RECORD for record in records):
         return False
+    if any({*(record.input or [])} != {*read} for record in records):
+        return True
+    made = min(os.path.getmtime(file) for file in files)
+    digests = {file: digest for record in records for file, digest in (record.input_checksums or {}).items()}
+    newer = [file for file in read if os.path.isfile(file) and os.path.getmtime(file) > made]
+    if any(file not in digests or digests[file] != f"sha256:{sha256_file(Path(file))}" for file in newer):
+        return True
     takes = [len(inspect.signature(each).parameters) if callable(each) else 0 for each in rule.params]
     # A param that is made of inputs or outputs is not compared.
     now = [each(wildcards) if n else each for each, n in zip(rule.params, takes, strict=True) if n < 2]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from evals.core.files import write_json
+from evals.core.files import sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
 from rlvr.engines.local.fine_tune import FineTuningSettings
 from tests.workflow.conftest import Project, commands_of
@@ -153,16 +153,18 @@ def test_results_of_another_run_that_were_copied_over_ones_own_are_refused(finis
 def test_a_model_that_was_fine_tuned_otherwise_is_refused(project_copy: Project) -> None:
     directory = project_copy.root / "model"
     directory.mkdir()
-    (directory / "solutions.jsonl").write_text("{}")
+    solutions = directory / "solutions.jsonl"
+    solutions.write_text("{}")
     tuning = {"prompt": "{problem}", "seed": 1, "steps": 2, "batch_size": 2, "micro_batch_tokens": 100}
     tuning |= {"learning_rate": 0.1, "warmup_steps": 0, "weight_decay": 0.0, "gradient_clip": 1.0}
     own = {"dtype": "float32", "prompt_form": "base"}
-    model = {"source": "fine_tuned", "path": str(directory), "solutions": str(directory / "solutions.jsonl")}
+    model = {"source": "fine_tuned", "path": str(directory), "solutions": str(solutions)}
     config = project_copy.changed_config({"models": {"warm": {**model, **own, "fine_tuning": tuning}}})
     target = "results/base/warm/manifest.json"
     made = FineTuningSettings.parse({**tuning, **own}, "settings").parameters()
     for otherwise in ({}, {"learning_rate": 0.2}, {"head_dtype": "float32"}):
-        manifest = Manifest("base_model", {}, {}, {**made, **otherwise}, "fingerprint", {})
+        read = {str(solutions): sha256_file(solutions)}
+        manifest = Manifest("base_model", read, {}, {**made, **otherwise}, "fingerprint", {})
         manifest.write(project_copy.root / target)
         said = project_copy.snakemake(target, "--dry-run", config=config).stderr
         refused = f"error: {target}: was made with other settings than the study asks ("

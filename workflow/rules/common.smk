@@ -149,7 +149,12 @@ onstart:
 def refusing(asked, may_be_left_out=()):
     """Make an unnamed param, none that Snakemake compares: it refuses results made with other parameters than ``asked``."""
     check = one_line_errors()(refuse_made_otherwise)
-    return lambda w, output: "" if IN_JOB else check(workflow, w, output, asked(w), may_be_left_out)
+    return lambda w, input, output: "" if IN_JOB else check(workflow, w, input, output, asked(w), may_be_left_out)
+
+
+def sources_of(files):
+    """Make the function of the digests of files, which are read where a result has to be compared with them."""
+    return lambda paths=tuple(files): [sha256_file(Path(path)) for path in paths]
 
 
 def made_by(settings, at_most, asked, may_be_left_out=()):
@@ -180,8 +185,7 @@ def read_by(directory, sets):
 
     def asked(wildcards):
         content = {key: value for key, value in sets[wildcards.set].items() if key not in NOT_OF_THE_CONTENT}
-        path = sets[wildcards.set].get("path")
-        sources = [sha256_file(Path(path))] if path and os.path.isfile(path) else []
+        sources = sources_of(filter(os.path.isfile, [sets[wildcards.set].get("path") or ""]))
         return {f"{directory}/{wildcards.set}/manifest.json": {**content, "sources": sources}}
 
     return made_by(lambda w: sets[w.set], 40, asked)
@@ -238,7 +242,7 @@ def parameters_of_fine_tuning(wildcards):
     """The parameters that the manifest of a fine-tuned model has."""
     parameters = {"source": FINE_TUNED, "version": local.VERSION, **fine_tuning(wildcards)}
     if all(map(os.path.isfile, solutions := STUDY.solutions(wildcards.model))):
-        parameters["sources"] = [sha256_file(Path(file)) for file in solutions]
+        parameters["sources"] = sources_of(solutions)
     return {f"results/base/{wildcards.model}/manifest.json": parameters}
 
 

@@ -76,7 +76,9 @@ rule try_verifier:
     params:
         f"version: {VERIFIER_VERSION}",
         refusing(
-            lambda w: {f"results/verifiers/{w.set}/manifest.json": {"sha256": sha256_file(STUDY.verifiers[w.set])}}
+            lambda w: {
+                f"results/verifiers/{w.set}/manifest.json": {"sha256": lambda: sha256_file(STUDY.verifiers[w.set])}
+            }
         ),
         call="evals.grading.grade_file:try_verifier",
     script:

@@ -193,8 +193,11 @@ rule table_design:
         **size(16000, minutes=120),
     params:
         ORDER,
-        *by_setting(lambda w: {"factorial": study_of(w.folder).config.factorial, "statistics": CONFIG.statistics}, 400),
-        refusing(lambda w: {f"results/{w.folder}tables/{w.table}.md": {"sheet": design_arguments(w)["sheet"]}}),
+        *made_by(
+            lambda w: {**design_arguments(w), "statistics": CONFIG.statistics},
+            400,
+            lambda w: {f"results/{w.folder}tables/{w.table}.md": {"sheet": design_arguments(w)["sheet"]}},
+        ),
         call=lambda w: f"evals.scores.{DESIGNS[w.table]}:write_{w.table}_table",
         statistics=lambda w, output: CONFIG.statistics,
         arguments=lambda w, output: design_arguments(w),

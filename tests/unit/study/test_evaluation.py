@@ -117,6 +117,17 @@ def test_the_longest_response_is_that_of_the_benchmarks_files(tmp_path: Path) ->
         assert content["evaluation"]["max_new_tokens"] == longest
 
 
+@pytest.mark.parametrize("lacks", ["clone", "snakemake"])
+def test_an_installed_wheel_runs_no_study(lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if lacks == "clone":
+        monkeypatch.setattr(evaluation, "REPOSITORY", tmp_path)
+    else:
+        monkeypatch.setattr(evaluation, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match="needs a clone and its environment"):
+        evaluation.run_study({}, tmp_path / "out", 1)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_revision_is_of_the_hub(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--revision"):
         content_of(Evaluated(str(tmp_path), ["chain_3"], ["2"], revision="main"))
