@@ -33,3 +33,9 @@ def test_the_page_leads_to_rewards_and_to_a_plan(project_copy: Project, tmp_path
     rows, expected = ([json.loads(line) for line in text.splitlines()] for text in (said[1], shown[1]))
     assert [{**row, "seconds": 0} for row in rows] == [{**row, "seconds": 0} for row in expected]
     assert re.search(r"^try_verifier +1$", said[2], re.MULTILINE), said[2]
+
+    target, study = "results/verifiers/train/manifest.json", root / "my_study.yaml"
+    project_copy.run(target, config=study)
+    with open(root / "my_verifier.py", "a") as file:
+        file.write("# edited\n")
+    assert "try_verifier train" in project_copy.planned(study, target)
