@@ -86,6 +86,10 @@ def train_base_model(
         prompts = tokenizer([prompt for prompt, _ in examples])["input_ids"]
         solutions = tokenizer([solution for _, solution in examples])["input_ids"]
         solutions = [[*solution, tokenizer.eos_token_id] for solution in solutions]
+        name, room = f"base model {directory.name}", settings.architecture.max_position_embeddings
+        if (longest := max(len(prompt) + len(text) for prompt, text in zip(prompts, solutions, strict=True))) > room:
+            message = f"is {room}, and a text of the corpus has {longest} tokens"
+            raise InvalidInput(name, "architecture.max_position_embeddings", message, f"{longest} or more")
         model = initial_model(settings.architecture.to_json(), tokenizer, settings.seed)
         trained = packed(model)
         optimizer = AdamW(trained.parameters(), settings.weight_decay, betas=(0.9, 0.95))
@@ -94,7 +98,6 @@ def train_base_model(
         if saved := store.latest():
             load_training_tensors(trained, optimizer, saved.tensors)
             first, metrics = saved.step, saved.values["metrics"]
-        name = f"base model {directory.name}"
         progress = Progress(directory, name, settings.steps, first)
 
         def save() -> None:

@@ -39,6 +39,7 @@ def known_to_show(study: Study) -> str:
     shares = ("decision_accuracy", "decision_accuracy_confidence_low", "decision_accuracy_confidence_high")
     orders = [
         "{} {:.0f} % [{:.0f}, {:.0f}]".format(other, *(100 * float(families[other][share]) for share in shares))
+        + f" (signal to noise {float(families[other]['signal_to_noise']):.1f})"
         for other in others
         if families[other]["decision_accuracy"]
     ]

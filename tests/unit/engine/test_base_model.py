@@ -80,6 +80,14 @@ def test_a_training_stops_at_the_accuracy_that_is_asked_for(tmp_path: Path, monk
     assert not (tmp_path / "other" / "checkpoint").exists()
 
 
+def test_a_text_beyond_the_longest_sequence_is_one_line(tmp_path: Path) -> None:
+    corpus, examples = tmp_path / "corpus.jsonl", BASE_SETTINGS.batch_size * STEPS
+    room = BASE_SETTINGS.architecture.max_position_embeddings
+    write_jsonl(corpus, [{"problem": "1+2=", "solution": "1" * room}] * examples)
+    with pytest.raises(InvalidInput, match=rf"max_position_embeddings: is {room}, and a text .* has {room + 6} tokens"):
+        train_base_model(BASE_SETTINGS, corpus, tmp_path / "model", 100, 1)
+
+
 def test_the_accuracy_on_held_out_problems_is_that_of_the_model(study_files: Path) -> None:
     problems = read_jsonl(study_files / "problems" / "problems.jsonl", ("problem", "answer"))
     tokenizer = build_tokenizer()

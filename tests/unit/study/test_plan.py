@@ -263,7 +263,8 @@ def test_a_study_of_the_default_task_says_what_that_is_known_to_show() -> None:
     page = (CONFIG.parent / "docs/results/phenomena.md").read_text(encoding="utf-8")
     ((shown, measured),) = re.findall(r"shows\s+(\d+) of (\d+) measured", page)
     assert said.startswith(f"Testbed: skips shows {shown} of the {measured} known effects of RLVR that were measured")
-    assert re.search(r"lists \d+ % \[\d+, \d+\]", said) and re.search(r"Signal to noise: \d+\.\d", said)
+    of_lists = r"lists \d+ % \[\d+, \d+\] \(signal to noise \d+\.\d\)"
+    assert re.search(of_lists, said) and re.search(r"Signal to noise: \d+\.\d", said)
     assert known_to_show(Study.read(CONFIG / "sharpening.yaml")) == ""
 
 

@@ -44,7 +44,7 @@ _ENDS = {
     "NODE_FAIL": "its node failed",
 }
 _NO_FAULT = (_KILLED, ", died", ", CANCELLED", ", NODE_FAIL")
-_RESULTS = ("results/report.html", "results/tables/main.md", "results/figures")
+_RESULTS = ("results/report.html", "results/tables/main.md", "results/tables/phenomena.md", "results/figures")
 
 
 class Job(NamedTuple):
