@@ -158,7 +158,7 @@ def _made_with(path: Path) -> dict[str, Any]:
 
 
 def _makes_again(workflow: Any, wildcards: Any, read: list[str], output: list[str]) -> bool:
-    """Return whether Snakemake runs a job again for its inputs or params, which it compares where all output has records.
+    """Return whether Snakemake runs a job again for its inputs or params, compared where all output has records.
 
     No public interface tells it (docs/architecture.md names the places that use Snakemake's insides).
     """
