@@ -35,7 +35,7 @@ def apply_chat_template(
         raise UserError(f"{directory}: its tokenizer cannot be loaded ({first_line(error)})") from error
     if not getattr(tokenizer, "chat_template", None):
         raise InvalidInput(
-            str(directory), "", "has no chat template", "prompt_form: base, or a chat model's checkpoint"
+            str(directory), "", "has no chat template", "prompt_form: base (eval --prompt base), or a chat model's"
         )
     rendered = []
     try:
