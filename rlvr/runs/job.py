@@ -97,18 +97,18 @@ def termination() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def job(log: str) -> Iterator[None]:
-    """Write what the block and its processes print to the file ``log``; errors as :func:`one_line_errors`."""
+    """Write what the block and its processes print to the file ``log``; errors as :func:`end_in_one_line`."""
     end_with_snakemake()
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     sys.stdout.flush()
     os.dup2(file, 1)
     os.dup2(file, 2)
-    with one_line_errors():
+    with end_in_one_line():
         yield
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
+def end_in_one_line() -> Iterator[None]:
     """End the process with one line after a user's mistake, and after a SIGTERM once the state is saved."""
     try:
         with exit_if_interrupted():

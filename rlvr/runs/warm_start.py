@@ -1,4 +1,4 @@
-"""Jobs that start as forks of a process which has their packages loaded, as imports are most of a short job's start.
+"""Jobs that start as forks of a process which has their packages loaded: imports take most of a short job's start.
 
 Snakemake starts one server (:func:`start_server`). A job's own process asks it for a fork (:func:`ask`) with the job's
 files, environment and directory, passes SIGTERM on to it and ends as it does; if it is killed, so is the fork. A server
@@ -15,16 +15,17 @@ import secrets
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from evals.core.arithmetic import CODE_PATHS, in_use
 from evals.generation import arithmetic
-from rlvr.runs.job import end_with_parent, end_with_snakemake, one_line_errors
+from rlvr.runs.job import end_in_one_line, end_with_parent, end_with_snakemake
 
 SERVER = "RLVR_BENCH_SERVER"
 """The environment variable that tells a job the name of its server, an address that is no file."""
@@ -41,7 +42,8 @@ def start_server() -> None:
         listening.bind(f"\0{name}")
         listening.listen(64)
         command = [sys.executable, "-P", "-m", __name__, str(listening.fileno())]
-        subprocess.Popen(command, pass_fds=[listening.fileno()])
+        one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # a fork has no other thread than the one that forks
+        subprocess.Popen(command, pass_fds=[listening.fileno()], env={**os.environ, **one_thread})
 
 
 def ask(call: str, arguments: Mapping[str, Any]) -> int | None:
@@ -53,6 +55,8 @@ def ask(call: str, arguments: Mapping[str, Any]) -> int | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
             connection.connect(f"\0{os.environ[SERVER]}")
+            if _user(connection) != os.getuid():  # the name of a server that has ended is anybody's
+                raise OSError("belongs to another user")
             socket.send_fds(connection, [message], [0, 1, 2])
             if not connection.recv(1):
                 raise OSError("gave no process")
@@ -65,11 +69,19 @@ def ask(call: str, arguments: Mapping[str, Any]) -> int | None:
                 connection.send(bytes([number]))
 
         signal.signal(signal.SIGTERM, pass_on)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the fork too
         status = int(connection.recv(16) or -signal.SIGTERM)  # which forks get when their server is killed
     if status < 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status
+
+
+def _user(connection: socket.socket) -> int:
+    """The number of the user whose process is at the other end."""
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(user)
 
 
 def serve(listening: socket.socket) -> int | None:
@@ -77,7 +89,7 @@ def serve(listening: socket.socket) -> int | None:
     end_with_snakemake()
     end_with_parent(signal.SIGKILL)
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which end first: this one ends with Snakemake
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # jobs end before their server
     while not (job := _next_job(listening)):
         pass
     listening.close()
@@ -87,37 +99,42 @@ def serve(listening: socket.socket) -> int | None:
 
 def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] | None:
     """Fork for the next request; returns it, and the files that came with it, in the fork."""
-    with contextlib.suppress(OSError, ValueError), listening.accept()[0] as connection:
+    connection, files = listening.accept()[0], list[int]()
+    with contextlib.suppress(OSError, ValueError), connection:
         with contextlib.suppress(ChildProcessError):  # those that have ended
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+        if _user(connection) != os.getuid():
+            return None
         connection.settimeout(30.0)
-        message, files, *_ = socket.recv_fds(connection, 1 << 17, 3)
-        user = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8]
+        message, files, *_ = socket.recv_fds(connection, 1 << 20, 3)
         request = json.loads(message)
         if "torch" not in sys.modules:
             arithmetic.set_up(threads=1)
             for module in _LOADED:
                 import_module(module)
             gc.freeze()
-        if int.from_bytes(user, sys.byteorder) == os.getuid() and not os.fork() and not _forked(connection):
+        if not os.fork() and _is_job(connection, [listening.fileno(), *files]):
             return request, files
-        for file in files:
-            os.close(file)
+    for file in files:
+        os.close(file)
     return None
 
 
-def _forked(connection: socket.socket) -> int:
-    """Fork once more: 0 in the job; the other one stands between it and its own process, and ends with it."""
+def _is_job(connection: socket.socket, files: Sequence[int]) -> bool:
+    """Fork once more: True in the job; the other process stands between it and its own one, and ends with it."""
     end_with_parent(signal.SIGKILL)
-    keeper = os.getpid()
+    parent = os.getpid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # before the job can get one
     with contextlib.suppress(OSError):
         if not (job := os.fork()):
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             end_with_parent(signal.SIGTERM)
-            return 0 if os.getppid() == keeper else os._exit(1)
+            return os.getppid() == parent or os._exit(1)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         watched: list[Any] = [connection, ended := os.pidfd_open(job)]
         connection.send(b"1")
+        for file in files:
+            os.close(file)
         while ended not in select.select(watched, [], [])[0]:
             sent = connection.recv(1)
             os.kill(job, sent[0] if sent else signal.SIGKILL)
@@ -131,7 +148,7 @@ def _work(request: Mapping[str, Any], files: list[int]) -> int | None:
     for place, file in enumerate(files):
         os.dup2(file, place)
         os.close(file)
-    # The server's own remember what its standard files were.
+    # The server's own objects remember what its standard files were.
     for place, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
         setattr(sys, name, open(place, old.mode, place // 2 or -1, old.encoding, old.errors, closefd=False))  # noqa: SIM115
@@ -141,7 +158,7 @@ def _work(request: Mapping[str, Any], files: list[int]) -> int | None:
     os.chdir(request["directory"])
     sys.argv = request["words"]
     module, _, name = request["call"].partition(":")
-    with one_line_errors():
+    with end_in_one_line():
         function = getattr(import_module(module), name)
         paths = {key for key, kind in function.__annotations__.items() if kind is Path}
         given = request["arguments"].items()

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 from rlvr.runs.job import SNAKEMAKE
-from rlvr.runs.warm_start import SERVER, start_server
+from rlvr.runs.warm_start import SERVER, ask, start_server
 
 _ASK = "import sys; from rlvr.runs.warm_start import ask; sys.exit(ask('runpy:run_path', {'path_name': sys.argv[1]}))"
 _WAITING = """
@@ -80,6 +81,20 @@ def test_a_fork_saves_its_state_when_its_own_process_is_asked_to_stop(server: ps
     assert server.is_running()
 
 
+def test_a_message_that_is_none_leaves_no_file_open(server: psutil.Process) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(f"\0{os.environ[SERVER]}")
+        socket.send_fds(connection, [b"{"], [0, 1, 2])
+        assert connection.recv(1) == b""
+    before = server.num_fds()
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(f"\0{os.environ[SERVER]}")
+            socket.send_fds(connection, [b"{"], [0, 1, 2])
+            assert connection.recv(1) == b""
+    assert server.num_fds() <= before + 1
+
+
 @pytest.mark.parametrize("killed", ["its own process", "the server"])
 def test_a_fork_ends_with_its_own_process_and_with_the_server(
     server: psutil.Process, tmp_path: Path, killed: str
@@ -100,3 +115,18 @@ def test_without_its_server_a_job_starts_by_itself_and_says_so(tmp_path: Path) -
     job = subprocess.run(command, cwd=tmp_path, env={**os.environ, SERVER: "gone"}, capture_output=True)
     assert job.returncode == 2
     assert b"this job starts without it\nerror: " in job.stderr
+
+
+def test_a_job_tells_nothing_to_the_server_of_another_user(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The name of a server that has ended is anybody's."""
+    monkeypatch.setenv(SERVER, f"rlvr-bench-{os.getpid()}")
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(f"\0rlvr-bench-{os.getpid()}")
+        listening.listen()
+        assert ask("json:dumps", {}) is None
+        assert listening.accept()[0].recv(1) == b""
+    assert "belongs to another user; this job starts without it" in capfd.readouterr().err

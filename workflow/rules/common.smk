@@ -141,8 +141,11 @@ onstart:
     lift_job_rate(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
     is_ours = TRAINING == SAMPLING == machine.OURS and not workflow.deployment_settings.deployment_method
-    is_small = STUDY.models_from_scratch == CONFIG.models and MACHINE.device == "cpu"
-    if MACHINE.forks and workflow.local_exec and is_ours and is_small and hasattr(os, "pidfd_open"):  # Linux has it
+    is_portable = (
+        STUDY.models_from_scratch == CONFIG.models and CONFIG.evaluation.backend == "local"
+    )  # same code paths
+    can_fork = MACHINE.device == "cpu" and hasattr(os, "pidfd_open")  # Linux has it
+    if MACHINE.forks and workflow.local_exec and is_ours and is_portable and can_fork:
         start_server()
 
 

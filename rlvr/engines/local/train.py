@@ -1,5 +1,6 @@
 """Train one run in this process, through any number of interruptions."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -167,5 +168,5 @@ class _Attempt:
             files = [*files, scores]
         metrics, seconds = pd.DataFrame(self.learner.position.metrics), time.monotonic() - self.started
         learner = self.learner
-        taken = {"seconds_last_process": seconds, "cpu_seconds_last_process": time.process_time()}
+        taken = {"seconds_last_process": seconds, "cpu_seconds_last_process": sum(os.times()[:4])}
         write_result(directory, training, files, metrics, learner.position.step, **taken, **learner.details)
