@@ -1,5 +1,143 @@
 """Evaluation of checkpoints: samples and grades of all benchmarks, a job each; scores; comparisons; looks."""
 
+from pathlib import Path
+
+from evals import audit, generation
+from evals.core.comparisons import FALL
+from evals.core.files import canonical_json
+from evals.core.run_spec import VERIFIER_FILE
+from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
+from rlvr.study import machine
+from rlvr.study.job_sizes import grading_mb, sampling_mb, size
+from rlvr.study.policies import DECODINGS
+from rlvr.study.rule_values import NO_NAME, options
+from rlvr.study.source_files import code_of
+
+DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields, "served_model", "extra_body"} - {"backend", "dtype"}
+CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
+CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
+
+
+def evaluated_on(wildcards):
+    """The benchmarks that a checkpoint is evaluated on."""
+    return CHOOSING if policy(wildcards.run).chooses else BENCHMARKS
+
+
+def sampling(wildcards):
+    """What decides a policy's samples on all benchmarks alike; those of a candidate are others than those that are scored."""
+    row, decoding = policy(wildcards.run), DECODED_BY.get(wildcards.decoding)
+    settings = STUDY.sampling(row.run.model)
+    if decoding is not None:
+        return settings.model_copy(update={"temperature": decoding.temperature, "top_p": decoding.top_p})
+    return settings.model_copy(update={"seed": settings.seed + 1}) if row.chooses else settings
+
+
+def sampling_of(wildcards):
+    """What each benchmark has of its own, by its name."""
+    row, decoding = policy(wildcards.run), DECODED_BY.get(wildcards.decoding)
+    own = {}
+    for name in evaluated_on(wildcards):
+        samples = BEST_CHOICE.k if row.chooses else CONFIG.evaluation.samples(name)
+        samples = decoding.samples_per_problem if decoding else samples
+        own[name] = OfBenchmark(prompt=STUDY.prompt(name, row.run.model), samples_per_problem=samples)
+    return own
+
+
+def settings_of_samples(wildcards):
+    """What decides the samples of a checkpoint."""
+    return {**sampling(wildcards).identity(), "of": sampling_of(wildcards), "version": generation.VERSION}
+
+
+def parameters_of_samples(wildcards):
+    """The parameters that the manifests of samples have, of those that decide them."""
+    settings, at = sampling(wildcards), f"results/{wildcards.decoding}samples/{wildcards.run}"
+    shared = settings.identity()
+    server = STUDY.served_models.get(policy(wildcards.run).run.model)
+    shared |= {"served_model": server.model, "extra_body": server.extra_body} if server else {}
+    shared = {key: value for key, value in shared.items() if key in DECISIVE and value != {}}
+    shared |= {"engine": settings.backend, "version": generation.VERSION}
+    shared |= {} if settings.dtype == "auto" else {"dtype": settings.dtype}
+    shared["from"] = [] if server else [policy(wildcards.run).directory]
+    return {f"{at}/{name}/manifest.json": {**shared, **own.identity()} for name, own in sampling_of(wildcards).items()}
+
+
+def sampling_command(wildcards, output):
+    """The words of the command that samples a checkpoint: settings as JSON, and options of the machine."""
+    own = {f"results/problems/{name}": of.identity() for name, of in sampling_of(wildcards).items()}
+    settings = [policy(wildcards.run).directory, canonical_json(sampling(wildcards).identity()), canonical_json(own)]
+    return [*settings, *options(MACHINE, SamplingMachine)]
+
+
+def settings_of_grades(wildcards):
+    """What decides the grades of a checkpoint."""
+    of_audit = {"audit": audit.VERSION, "audited": CONFIG.evaluation.audited}
+    return {"of": {name: STUDY.grading(name) for name in evaluated_on(wildcards)}, **of_audit}
+
+
+def parameters_of_grades(wildcards):
+    """The parameters that the manifests of grades and of their audits have."""
+    asked = {}
+    for name in evaluated_on(wildcards):
+        kind, version = STUDY.grading(name)
+        file = f"results/{wildcards.decoding}grades/{wildcards.run}/{name}/manifest.json"
+        samples = f"results/{wildcards.decoding}samples/{wildcards.run}/{name}"
+        asked[file] = {"kind": kind, "grader_version": int(str(version).split()[-1]), "from": [samples]}
+        audited = {"share": CONFIG.evaluation.audited, "version": audit.VERSION}
+        asked[file.replace("manifest.json", "audit.json")] = audited
+    return asked
+
+
+def verifiers(names):
+    """The study's copies of a user's functions that grade benchmarks."""
+    return {name: f"results/verifiers/{name}/{VERIFIER_FILE}" for name in names if name in STUDY.verifiers}
+
+
+def statistics(wildcards):
+    """The statistics of a comparison: at a look its intervals have the level of the look, and controls are not named."""
+    config = study_of(wildcards.folder).config
+    looks = {} if DECODINGS in wildcards.folder else STUDIES.looks(wildcards.folder)
+    look, planned, stopping = looks.get(wildcards.folder), list(looks.values()), None
+    if planned and not look:
+        stopping = {"looks": [row.seeds for row in planned], "levels": [row.level for row in planned]}
+        stopping |= {"margin": planned[0].margin, "level": config.seeds.level / 100}
+    return {
+        "reference_method": config.reference_method,
+        "statistics": CONFIG.statistics,
+        "controls": None if look else config.controls,
+        "confidence": 1.0 - look.level if look else 0.95,
+        **({"is_first_look": True} if look and look.earlier is None else {}),
+        "stopping": stopping,
+    }
+
+
+def parameters_of_comparisons(wildcards):
+    """The parameters that the manifest of a comparison has."""
+    asked, of = statistics(wildcards), CONFIG.statistics
+    parameters = {"seed": of.seed, "bootstrap_resamples": of.resamples, "permutations": of.permutations}
+    parameters |= {key: asked[key] for key in ("reference_method", "confidence", "controls")}
+    parameters |= {key: value for key, value in (asked["stopping"] or {}).items() if key in ("margin", "level")}
+    parameters |= {} if of.fall == FALL else {"fall": of.fall.to_json()}
+    parameters["weighting"] = of.weighting or "benchmarks"
+    parameters["from"] = results_of(wildcards.folder)["scores"]
+    return {f"results/{wildcards.folder}comparisons.manifest.json": parameters}
+
+
+def last_decisions(wildcards):
+    """The decisions of the last look at the study of a folder; those of a look itself come later."""
+    if DECODINGS in wildcards.folder or wildcards.folder in STUDIES.looks(wildcards.folder):
+        return []
+    compared(wildcards.folder)
+    due = [name for name, look in STUDIES.looks(wildcards.folder).items() if look.is_due]
+    return [f"results/{name}decisions.json" for name in due[-1:]]
+
+
+def look_of(name):
+    """Make the function of a value of a look."""
+    return lambda wildcards: getattr(STUDIES.looks(wildcards.folder)[wildcards.folder], name)
+
+
+OF_LOOK = {name: look_of(name) for name in ("margin", "level", "level_alone")}
+
 
 rule sample:
     """The responses of a checkpoint to all benchmarks, by a decoding: samples.jsonl, which its manifest stands for.

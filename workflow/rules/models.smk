@@ -1,5 +1,69 @@
 """Base models: trained from scratch, imported, fine-tuned, or found at a server."""
 
+import os
+
+from evals.core.config.base_models import FINE_TUNED
+from evals.core.run_spec import VERL, Service
+from rlvr import base_model
+from rlvr.engines import local, verl
+from rlvr.study import machine
+from rlvr.study.benchmarks import absolute_path
+from rlvr.study.job_sizes import model_training_mb, size
+from rlvr.study.rule_values import by_setting, one_of
+from rlvr.study.study import VALIDATION
+
+SCRATCH, TUNED = STUDY.scratch_bases, STUDY.fine_tuned_models
+IMPORTED = {**STUDY.existing_models, **{f"{name}-pretrained": model for name, model in TUNED.items()}}
+"""The models that are fetched or linked; what is fine-tuned first has the name of its result and a suffix."""
+MAY_BE_AT_DEFAULT = ("head_dtype", "chat_template_kwargs")
+
+
+@one_line_errors()
+def files_of_model(wildcards):
+    """The files of a local model; where verl trains, a plan may be made far from them."""
+    name, may_be_missing = wildcards.imported.removesuffix("-pretrained"), workflow.dryrun and STUDY.engine == VERL
+    return machine.model_files(f"models.{name}", IMPORTED[wildcards.imported], may_be_missing)
+
+
+def imported(wildcards):
+    """An existing model, and its commit if it is on the Hub."""
+    model = IMPORTED[wildcards.imported]
+    revision = model.hub_revision if model.id else None
+    return {"model": model.id or absolute_path(model.path), "revision": revision}
+
+
+def corpus(wildcards):
+    """The settings of a base model's corpus, and how many worked solutions it has."""
+    model = SCRATCH[wildcards.model]
+    return {"settings": model.corpus, "count": model.training.examples}
+
+
+def parameters_of_corpus(wildcards):
+    """The parameters that the manifest of a corpus has."""
+    settings, count = corpus(wildcards).values()
+    parameters = {"version": base_model.VERSION, "count": count, **settings.to_json()}
+    return {f"results/base/{wildcards.model}/corpus.manifest.json": parameters}
+
+
+def from_scratch(wildcards):
+    """The settings that train a base model from scratch."""
+    return SCRATCH[wildcards.model].training_settings()
+
+
+def fine_tuning(wildcards):
+    """The settings of a fine-tuning, and how its model computes and is prompted."""
+    model = TUNED[wildcards.model]
+    own = {key: getattr(model, key) for key in ("dtype", "prompt_form", *MAY_BE_AT_DEFAULT)}
+    return {**model.fine_tuning.to_json(), **{key: value for key, value in own.items() if value}}
+
+
+def parameters_of_fine_tuning(wildcards):
+    """The parameters that the manifest of a fine-tuned model has."""
+    parameters = {"source": FINE_TUNED, "version": local.VERSION, **fine_tuning(wildcards)}
+    if all(map(os.path.isfile, solutions := STUDY.solutions(wildcards.model))):
+        parameters["sources"] = sources_of(solutions)
+    return {f"results/base/{wildcards.model}/manifest.json": parameters}
+
 
 rule base_corpus:
     """The worked solutions that a base model is trained on."""

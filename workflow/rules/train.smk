@@ -1,5 +1,73 @@
 """Training: the runs, checkpoints that are kept along them, and the best one of each."""
 
+import os
+from pathlib import Path
+
+from evals import generation, grading
+from evals.core.files import canonical_json
+from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution
+from rlvr.engines import local, option_versions, verl
+from rlvr.methods.component_file import component_copy
+from rlvr.study import machine
+from rlvr.study.job_sizes import devices, size, training_mb
+from rlvr.study.rule_values import NO_NAME, one_of, options
+from rlvr.study.study import TRAIN, VALIDATION
+
+BY_VERL = STUDY.engine == VERL
+LOCAL_VERSIONS = {"engine": local.VERSION, "sampler": generation.VERSION, "grader": grading.INTEGER_VERSION}
+VERSIONS = {"engine": verl.VERSION, "grader": grading.VERSION} if BY_VERL else LOCAL_VERSIONS
+COMPONENTS = {component_copy(file).parent.name: str(file) for file in STUDY.component_files}
+BEST = r"[^/]+_best-s\d+" if BEST_CHOICE else NO_NAME
+TRAINING_MINUTES = 2880 if BY_VERL or MACHINE.device == "cuda" else 720
+
+
+@one_line_errors()
+def spec(wildcards):
+    """Everything that decides the outcome of a run: the content of its run.json."""
+    return policy(wildcards.run).study.run_spec(wildcards.run)
+
+
+def settings_of_run(wildcards):
+    """The settings of a run, and the versions of everything that computes it."""
+    run = spec(wildcards)
+    return {**run.parameters(), "versions": VERSIONS | option_versions(run.training)}
+
+
+def of_training(function):
+    """Make a resource of a training job: of the study of a run that is trained, or along which a policy lies, and the run."""
+    return lambda wildcards: function(policy(wildcards.run).study, policy(wildcards.run).trained.run)
+
+
+def on_device(name):
+    """Make the function of a resource of a training job."""
+    return of_training(lambda study, run: devices(study, run)[name])
+
+
+DEVICES = {name: on_device(name) for name in ("nodes", "gpu", "gres", "ray_cluster", "cpus_per_task")}
+# Several nodes are a job's alone; other jobs keep what a profile's default-resources say by this key.
+DEVICES |= {"slurm_extra": on_device("slurm_extra")} if BY_VERL and MACHINE.cluster.nodes > 1 else {}
+MERGING = {"nodes": 1, "gpu": 0, "gres": "", "ray_cluster": 0, "cpus_per_task": 4}
+
+
+def checkpoints_at(steps):
+    """The options of the training command that keep checkpoints along the run."""
+    return [word for step in steps for word in ("--checkpoints-at", str(step))]
+
+
+def machine_options(wildcards, output):
+    """The options of the training command that change no result. Threads are the study's: Snakemake's depend on --cores."""
+    words = ["--threads", str(MACHINE.training_threads), *options(MACHINE, Execution)]
+    if BY_VERL:
+        words += ["--python", MACHINE.training_python] if MACHINE.training_python else []
+        words += ["--cluster", canonical_json(policy(wildcards.run).study.cluster(wildcards.run))]
+    return words
+
+
+def grades_of_candidates(wildcards):
+    """The grades by which the best checkpoint of a run is chosen."""
+    candidates = [row.run.run for row in policy(wildcards.run).candidates]
+    return expand("results/grades/{run}/{b}/manifest.json", run=candidates, b=BEST_CHOICE.benchmark)
+
 
 rule copy_component:
     """A file of the user's with components, copied into the results, in a directory named after its bytes."""

@@ -71,7 +71,7 @@ class Store:
                 self.client = _open(self.uri)
                 yield
                 if self.server is None:
-                    with contextlib.suppress(sqlite3.OperationalError):  # somebody reads it
+                    with contextlib.suppress(sqlite3.OperationalError):  # somebody reads it, or the disk is full
                         _compact(path)
         except Timeout:
             raise UserError(f"{path}: another process has been writing it for {lock_seconds:.0f} s") from None
@@ -211,9 +211,11 @@ def _open(uri: str) -> MlflowClient:
 
 
 def _compact(path: Path) -> None:
-    """Give back the half of the file that replaced runs leave empty."""
+    """Give back what replaced runs leave empty, where it is more than a tenth of the file."""
     with contextlib.closing(sqlite3.connect(path, timeout=0.0)) as database:
-        database.execute("VACUUM")
+        empty, pages = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
+        if 10 * empty > pages:
+            database.execute("VACUUM")
 
 
 def _require_usable(path: Path) -> None:
