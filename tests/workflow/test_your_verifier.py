@@ -36,6 +36,6 @@ def test_the_page_leads_to_rewards_and_to_a_plan(project_copy: Project, tmp_path
 
     target, study = "results/verifiers/train/manifest.json", root / "my_study.yaml"
     project_copy.run(target, config=study)
-    with open(root / "my_verifier.py", "a") as file:
-        file.write("# edited\n")
+    with open(root / "my_verifier.py", "a") as verifier:
+        verifier.write("# edited\n")
     assert "try_verifier train" in project_copy.planned(study, target)
