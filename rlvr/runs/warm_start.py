@@ -80,7 +80,7 @@ def ask(call: str, arguments: Mapping[str, Any]) -> int | None:
 
 def _user(connection: socket.socket) -> int:
     """The number of the user whose process is at the other end."""
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    _, user, _ = struct.unpack("i2I", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(user)
 
 
@@ -99,8 +99,8 @@ def serve(listening: socket.socket) -> int | None:
 
 def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] | None:
     """Fork for the next request; returns it, and the files that came with it, in the fork."""
-    connection, files = listening.accept()[0], list[int]()
-    with contextlib.suppress(OSError, ValueError), connection:
+    files = list[int]()
+    with contextlib.suppress(OSError, ValueError), listening.accept()[0] as connection:
         with contextlib.suppress(ChildProcessError):  # those that have ended
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -122,7 +122,7 @@ def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] |
 
 
 def _is_job(connection: socket.socket, files: Sequence[int]) -> bool:
-    """Fork once more: True in the job; the other process stands between it and its own one, and ends with it."""
+    """Fork once more: True in the job. The other process stands between the job and the one that asked for it."""
     end_with_parent(signal.SIGKILL)
     parent = os.getpid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # before the job can get one
@@ -140,6 +140,8 @@ def _is_job(connection: socket.socket, files: Sequence[int]) -> bool:
             os.kill(job, sent[0] if sent else signal.SIGKILL)
             watched = watched if sent else [ended]
         connection.send(str(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])).encode())
+        while connection.recv(1):  # a signal that came too late: left unread it would take the status away
+            pass
     os._exit(0)
 
 

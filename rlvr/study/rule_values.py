@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 import logging
+import math
 import os
 import re
 import shlex
@@ -138,7 +139,7 @@ def refuse_made_otherwise(
             fault = fault if differences else ""
         except UserError as error:
             fault = str(error)
-        if fault and not _makes_again(workflow, wildcards, list(map(str, read)), list(output)):
+        if fault and not _makes_again(workflow, wildcards, list(read), list(output)):
             raise UserError(f"{fault}; accepted: without it, which makes it again: rm {shlex.quote(path)}")
     return ""
 
@@ -169,10 +170,10 @@ def _makes_again(workflow: Any, wildcards: Any, read: list[str], output: list[st
         return False
     if any({*(record.input or [])} != {*read} for record in records):
         return True
-    made = min(os.path.getmtime(file) for file in files)
+    made = min(map(os.path.getmtime, filter(os.path.exists, files)), default=math.inf)
     digests = {file: digest for record in records for file, digest in (record.input_checksums or {}).items()}
     newer = [file for file in read if os.path.isfile(file) and os.path.getmtime(file) > made]
-    if any(file not in digests or digests[file] != f"sha256:{sha256_file(Path(file))}" for file in newer):
+    if any(digests.get(file, "").removeprefix("sha256:") != sha256_file(Path(file)) for file in newer):
         return True
     takes = [len(inspect.signature(each).parameters) if callable(each) else 0 for each in rule.params]
     # A param that is made of inputs or outputs is not compared.

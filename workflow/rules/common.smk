@@ -1,4 +1,4 @@
-"""What the rules of several files ask of the studies: what is compared in a folder, and the files that stand for it.
+"""What the rules of several files ask of the studies, and what is shown of a folder: tables, figures and pages.
 
 A folder is where a study's own results lie, below results/: "" or studies/NAME/, and within it looks/SEEDS/, steps/,
 best/ and decodings/NAME/. Named inputs and params are the arguments of the function that a rule calls
@@ -11,10 +11,9 @@ import os
 import re
 from pathlib import Path
 
-from evals import audit
+from evals.core.arithmetic import processor
 from evals.core.files import sha256_file
 from evals.core.records import base_name
-from rlvr.engines import local
 from rlvr.runs.warm_start import start_server
 from rlvr.study import machine
 from rlvr.study.designs import RATES, sheet_of
@@ -131,11 +130,12 @@ onstart:
     lift_job_rate(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
     is_ours = TRAINING == SAMPLING == machine.OURS and not workflow.deployment_settings.deployment_method
-    is_portable = (
-        STUDY.models_from_scratch == CONFIG.models and CONFIG.evaluation.backend == "local"
-    )  # same code paths
-    can_fork = MACHINE.device == "cpu" and hasattr(os, "pidfd_open")  # Linux has it
-    if MACHINE.forks and workflow.local_exec and is_ours and is_portable and can_fork:
+    is_small = STUDY.models_from_scratch == CONFIG.models and MACHINE.device == "cpu"
+    is_local = CONFIG.evaluation.backend == "local"  # other samplers choose code paths of their own
+    can_fork = (
+        workflow.local_exec and hasattr(os, "pidfd_open") and not processor()[1]
+    )  # Linux, and portable code paths
+    if MACHINE.forks and is_ours and is_small and is_local and can_fork:
         start_server()
 
 

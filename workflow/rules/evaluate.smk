@@ -7,7 +7,6 @@ from evals.core.comparisons import FALL
 from evals.core.files import canonical_json
 from evals.core.run_spec import VERIFIER_FILE
 from evals.core.sampling import OfBenchmark, Sampling, SamplingMachine
-from rlvr.study import machine
 from rlvr.study.job_sizes import grading_mb, sampling_mb, size
 from rlvr.study.policies import DECODINGS
 from rlvr.study.rule_values import NO_NAME, options

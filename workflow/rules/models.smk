@@ -5,7 +5,7 @@ import os
 from evals.core.config.base_models import FINE_TUNED
 from evals.core.run_spec import VERL, Service
 from rlvr import base_model
-from rlvr.engines import local, verl
+from rlvr.engines import local
 from rlvr.study import machine
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.job_sizes import model_training_mb, size

@@ -8,7 +8,6 @@ from evals.core.files import canonical_json
 from evals.core.run_spec import COMPONENT_FILE, VERIFIER_FILE, VERL, Execution
 from rlvr.engines import local, option_versions, verl
 from rlvr.methods.component_file import component_copy
-from rlvr.study import machine
 from rlvr.study.job_sizes import devices, size, training_mb
 from rlvr.study.rule_values import NO_NAME, one_of, options
 from rlvr.study.study import TRAIN, VALIDATION

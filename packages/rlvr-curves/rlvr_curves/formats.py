@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ class Log:
             if step not in STEPS and fnmatchcase(reward, metric):
                 steps.insert(0, Name("step", steps[0].counts, "value", step, "wandb's define_metric"))
         row = next((row for row in steps if row.name in columns), steps[-1])
-        return row, "" if row == steps[-1] and self.counts_calls else columns.get(row.name, row.name)
+        is_counted = self.counts_calls and any(reward not in values for _, values in self.entries)
+        return row, "" if row == steps[-1] and is_counted else columns.get(row.name, row.name)
 
     def reward(self, names: Sequence[Name]) -> str:
         """The name of the reward in the log; empty where it has none."""
@@ -67,14 +69,16 @@ class Log:
     def by_step(self, step: str, reward: str) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
         """List place, step and values of the entries; wandb's without the step are of the step before.
 
-        Without a step they are of the reward before, or of the one after where the log ends with a reward alone.
+        Without a step they are of the reward before, or of the one after where their metrics came before the first one.
         """
-        current, rewards, ends = None, 0, [reward in values for _, values in (*self.entries[:1], *self.entries[-1:])]
+        current, rewards = None, 0
+        before = list(takewhile(lambda entry: reward not in entry[1], self.entries))
+        early = {name for _, values in before for name in values}
         is_wandb = any("_step" in values for _, values in self.entries[:1])
         for where, values in self.entries:
             rewards += reward in values
             if not step:
-                current = rewards if ends == [False, True] and reward not in values else max(rewards - 1, 0)
+                current = rewards if reward not in values and values.keys() <= early else max(rewards - 1, 0)
             else:
                 current = values.get(step, current if is_wandb else None)
             if current is not None or not is_wandb:

@@ -156,9 +156,10 @@ def _join(parts: Sequence[Series], path: Path, table: Sequence[Name]) -> Series:
     What it logged before that, such as the time of an evaluation at step 0, is not of the run's steps.
     """
     series, rewards = Series(), [columns_of(table, part).get(REWARD, (None, ""))[1] for part in parts]
+    starts = [min(part[reward]) for part, reward in zip(parts, rewards, strict=True) if reward]
     for part, reward in zip(parts, rewards, strict=True):
-        if not reward and any(rewards):
-            continue
+        if not reward and starts and part and min(map(min, part.values())) > min(starts):
+            continue  # a restart that ended before its first reward
         if (before := series.get(reward)) and min(part[reward]) <= min(before):
             accepted = "one; of a resumed run a metric with its step, --names step=NAME"
             raise UserError(

@@ -115,7 +115,7 @@ def _source(method: str, path: Path) -> Source:
     if path.is_file() and fnmatchcase(path.name, "*.db"):
         found = runs_of_database(path)
         runs, names = {path / key: [path / key] for key in found}, found.values()
-        seeds = f"{glob.escape(str(path))}/*"
+        seeds = str(path / "*")
     elif not path.is_dir() or path.name == "metrics":
         runs, names = {_home(path): [path]}, []
     else:
