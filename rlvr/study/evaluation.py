@@ -24,6 +24,7 @@ from evals.core.files import parse_json, read_jsonl, write_json
 from evals.core.numbers import Count
 from evals.core.record import with_defaults
 from evals.core.sampling import TokenDistribution
+from evals.core.yaml_file import read_yaml
 from rlvr.study.benchmarks import read_benchmarks
 from rlvr.study.source_files import REPOSITORY
 
@@ -215,6 +216,15 @@ def evaluate(content: dict[str, Any], out: Path, cores: int | None) -> list[Path
     return [out / f"results/grades/{run.run}/{name}" for run in study.runs for name in study.benchmarks]
 
 
+def _settings_of_profile() -> list[str]:
+    """The options that stand for the workflow's profile, of which Snakemake would print a line."""
+    words = ["--workflow-profile", "none"]
+    for key, value in read_yaml(REPOSITORY / "profiles/default/profile.yaml").items():
+        values = value if isinstance(value, list) else [value]
+        words += [] if value is False else [f"--{key}", *(str(each) for each in values if each is not True)]
+    return words
+
+
 def run_study(
     content: dict[str, Any], out: Path, cores: int | None, targets: Sequence[str] = ("all",), sdm: str | None = None
 ) -> None:
@@ -226,7 +236,7 @@ def run_study(
         raise UserError("this command runs a study, which needs a clone and its environment (README.md, Install)")
     write_json(file := out / "study.json", content)
     options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
-    options += ["--cores", "all" if cores is None else str(cores), *(["--sdm", sdm] if sdm else [])]
+    options += [*(["--sdm", sdm] if sdm else []), *_settings_of_profile(), "--cores", str(cores or "all")]
     command = [sys.executable, "-P", "-m", "rlvr.study.launch", "--", *targets, *options]
     ours = [str(REPOSITORY), str(REPOSITORY / "workflow/progress")]
     paths = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
