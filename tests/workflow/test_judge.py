@@ -49,7 +49,7 @@ def test_the_page_leads_from_an_empty_directory_to_a_verdict_and_a_page(finished
     ]
     done = run([*judge.split(), *small], finished_copy, directory)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "profile" not in done.stderr and "positional" not in done.stderr  # Snakemake's own lines
+    assert not re.search("specific profile|positional", done.stderr)  # Snakemake's own lines
     *_, verdict, address = done.stdout.splitlines()
     assert verdict.startswith("tanh_ratio: equivalent in score to dapo, ") and "; 2 seeds; MDE " in verdict
     report = Path(address).read_text()

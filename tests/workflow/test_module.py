@@ -139,7 +139,7 @@ esac
 """
 PYTHON = r"""#!/bin/bash
 echo "$PYTHONPATH: $*" >> PREFIX/called
-exec REAL "${@//\"backend\":\"vllm\"/\"backend\":\"transformers\"}"
+REAL "${@//\"backend\":\"vllm\"/\"backend\":\"transformers\"}" && sed -i s/transformers/vllm/ "$5"/*/manifest.json
 """
 
 
