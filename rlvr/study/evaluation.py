@@ -236,7 +236,7 @@ def run_study(
         raise UserError("this command runs a study, which needs a clone and its environment (README.md, Install)")
     write_json(file := out / "study.json", content)
     options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
-    options += [*(["--sdm", sdm] if sdm else []), *_settings_of_profile(), "--cores", str(cores or "all")]
+    options += [*_settings_of_profile(), "--cores", str(cores or "all"), *(["--sdm", sdm] if sdm else [])]
     command = [sys.executable, "-P", "-m", "rlvr.study.launch", "--", *targets, *options]
     ours = [str(REPOSITORY), str(REPOSITORY / "workflow/progress")]
     paths = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
