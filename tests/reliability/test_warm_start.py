@@ -87,12 +87,12 @@ def test_a_message_that_is_none_leaves_no_file_open(server: psutil.Process) -> N
         socket.send_fds(connection, [b"{"], [0, 1, 2])
         assert connection.recv(1) == b""
     before = server.num_fds()
-    for _ in range(3):
+    for _ in range(10):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(f"\0{os.environ[SERVER]}")
             socket.send_fds(connection, [b"{"], [0, 1, 2])
             assert connection.recv(1) == b""
-    assert server.num_fds() <= before + 1
+    assert server.num_fds() <= before + 3  # those of the last message, which the server closes after the connection
 
 
 @pytest.mark.parametrize("killed", ["its own process", "the server"])
