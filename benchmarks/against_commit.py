@@ -41,7 +41,7 @@ class Side:
     changes: list[str]  # of the study, as of `snakemake --config`
     directory: Path
     cores: int
-    seconds: dict[str, list[float]] = field(default_factory=dict)  # kind -> wall and, of calls, processor seconds
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # kind -> wall and, of calls, processor seconds
 
     def clone(self) -> None:
         """Clone the repository, unless that is done."""
@@ -50,7 +50,7 @@ class Side:
             subprocess.run(clone, check=True)
             subprocess.run(["git", "-C", str(self.directory), "checkout", "--quiet", self.commit], check=True)
 
-    def make(self, targets: list[str]) -> list[float]:
+    def make(self, targets: list[str]) -> dict[str, float]:
         """Let Snakemake make the targets; returns wall and processor seconds."""
         command = [
             sys.executable,
@@ -74,20 +74,22 @@ class Side:
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.waitpid(-1, 0)
-        return [wall, _processor_seconds() - before]
+        return {"wall": wall, "processor": _processor_seconds() - before}
 
     def measure(self, kind: str, targets: list[str]) -> None:
         """Make the targets and add their seconds to those of their kind."""
-        taken, nothing = self.make(targets), self.seconds.get("nothing to do", [0.0, 0.0])
-        total = self.seconds.setdefault(kind, [0.0, 0.0])
-        self.seconds[kind] = [total[i] + taken[i] - nothing[i] for i in (0, 1)]
-        print(f"{self.commit}: {kind}, {taken[0]:.1f} s of wall, {taken[1]:.1f} s of processor", file=sys.stderr)
+        taken, nothing, total = self.make(targets), self.seconds.get("nothing to do", {}), self.seconds.get(kind, {})
+        self.seconds[kind] = {name: total.get(name, 0.0) + now - nothing.get(name, 0.0) for name, now in taken.items()}
+        print(
+            f"{self.commit}: {kind}, {', '.join(f'{now:.1f} s of {name}' for name, now in taken.items())}",
+            file=sys.stderr,
+        )
 
     def measure_jobs(self) -> None:
         """Add up the wall seconds of the policies' jobs by their kind, as Snakemake measured them."""
         for kind in ("train", "sample", "grade"):
             files = (self.directory / "results/costs" / kind).glob("*.tsv")
-            self.seconds[kind] = [sum(float(file.read_text().splitlines()[-1].split()[0]) for file in files)]
+            self.seconds[kind] = {"wall": sum(float(file.read_text().splitlines()[-1].split()[0]) for file in files)}
 
     def megabytes(self) -> float:
         """The size of the files of the policies."""
@@ -143,7 +145,8 @@ def main() -> None:
     result = {
         kind: {
             name: {"before": round(seconds, 1), "after": round(now, 1), "ratio": round(now / max(seconds, 0.1), 2)}
-            for name, seconds, now in zip(("wall", "processor"), before.seconds[kind], after.seconds[kind])  # noqa: B905
+            for name, seconds in before.seconds[kind].items()
+            for now in [after.seconds[kind][name]]
         }
         for kind in before.seconds
     }

@@ -1,4 +1,4 @@
-"""What is said below the main table: of controls, further decodings, contrast, arithmetic, early stops, near copies."""
+"""The notes below the main table: on controls, further decodings, contrast, arithmetic, early stops, near copies."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,19 +23,19 @@ def controls_note(results: Results) -> str:
     sentences = []
     for model in dict.fromkeys(run.model for run in results.runs if results.controls):
         rows = {kind: results.condition(method or "", model) for kind, method in dict(results.controls or {}).items()}
-        known = {kind: (row, results.comparison(row, results.reference_method)) for kind, row in rows.items() if row}
-        found = {kind: (row, compared) for kind, (row, compared) in known.items() if compared}
-        if not found:
+        pairs = {kind: (row, results.comparison(row, results.reference_method)) for kind, row in rows.items() if row}
+        controls = {kind: (row, compared) for kind, (row, compared) in pairs.items() if compared}
+        if not controls:
             continue
-        (harmful, of_harmful), (neutral, of_neutral) = found["positive"], found["negative"]
+        (harmful, of_harmful), (neutral, of_neutral) = controls["positive"], controls["negative"]
         saw, flagged = of_harmful.is_harm, of_neutral.verdict.is_difference or of_neutral.falls is not None
         sentence = (
             f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful.title} ({_in_short(of_harmful)}) and "
             f"{'FLAGGED' if flagged else 'did not flag'} {neutral.title}, which changes nothing "
             f"({_in_short(of_neutral)}){'; its other verdicts are in doubt' if flagged or not saw else ''}"
         )
-        if "random_rewards" in found:
-            row, compared = found["random_rewards"]
+        if "random_rewards" in controls:
+            row, compared = controls["random_rewards"]
             gain, is_worse = results.comparison(row, BASE), compared.is_harm
             gained = "" if gain is None else f" gained {numbers.points(gain.difference)} pp over the base model and"
             sentence += (

@@ -135,8 +135,8 @@ def refuse_made_otherwise(
             made = _made_with(Path(path)).items()
             kept = {key: value for key, value in made if key in {*wanted, *may_be_left_out}}
             differences = sorted({*setting_texts(kept)} ^ {*setting_texts(wanted)})
-            fault = f"{path}: was made with other settings than the study asks ({', '.join(differences[:3])})"
-            fault = fault if differences else ""
+            words = f"was made with other settings than the study asks ({', '.join(differences[:3])})"
+            fault = f"{path}: {words}" if differences else ""
         except UserError as error:
             fault = str(error)
         if fault and not _makes_again(workflow, wildcards, list(read), list(output)):

@@ -8,7 +8,6 @@ decoding lie in results/decodings/NAME/, for all studies.
 
 import gc
 import os
-import re
 from pathlib import Path
 
 from evals.core.arithmetic import processor
@@ -132,9 +131,8 @@ onstart:
     is_ours = TRAINING == SAMPLING == machine.OURS and not workflow.deployment_settings.deployment_method
     is_small = STUDY.models_from_scratch == CONFIG.models and MACHINE.device == "cpu"
     is_local = CONFIG.evaluation.backend == "local"  # other samplers choose code paths of their own
-    can_fork = (
-        workflow.local_exec and hasattr(os, "pidfd_open") and not processor()[1]
-    )  # Linux, and portable code paths
+    # Under Linux, with the portable code paths: a fork has those of its server.
+    can_fork = workflow.local_exec and hasattr(os, "pidfd_open") and not processor()[1]
     if MACHINE.forks and is_ours and is_small and is_local and can_fork:
         start_server()
 
@@ -180,15 +178,18 @@ BASES = STUDY.models_from_scratch
 FIRST_BASES = [f"results/base/{base_name(name, model.numbers[0])}/manifest.json" for name, model in BASES.items()]
 SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == BASES.keys()
 SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
-OF_EFFECTS = re.findall(r"^ +study: (\w+)$", (CONFIG_FILES / "phenomena.yaml").read_text(), re.MULTILINE)
-FURTHER_EFFECTS = [
-    at
-    for at in (Path("results", name, "results") for name in sorted({*OF_EFFECTS}))
-    if all((at / file).exists() for file in ("comparisons.json", "runs.json"))
-]
-"""The finished studies in directories of their own below results/, for which rows of phenomena.yaml ask."""
 DESIGNS = {RATES: "designs", "doses": "designs", "factorial": "factors"}
 """The modules of evals.scores with the tables of designs."""
+
+
+@one_line_errors()
+def further_effects(wildcards):
+    """The finished studies in directories of their own below results/, for which rows of phenomena.yaml ask."""
+    from evals.tables.phenomena import read_phenomena  # here: only this table needs it, and scipy comes with it
+
+    names = sorted({row.study for row in read_phenomena(CONFIG_FILES / "phenomena.yaml") if row.study})
+    directories = [Path("results", name, "results") for name in names]
+    return [at for at in directories if all((at / file).exists() for file in ("comparisons.json", "runs.json"))]
 
 
 def table(name, *more):

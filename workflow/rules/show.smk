@@ -97,7 +97,7 @@ use rule table_of_scores as table_phenomena with:  # known effects of RLVR, and 
         code_of("evals.tables.phenomena"),
         TRAINED,
         METRICS,
-        [f"{at}/{name}.json" for at in FURTHER_EFFECTS for name in ("runs", "comparisons")],
+        lambda w: [f"{at}/{name}.json" for at in further_effects(w) for name in ("runs", "comparisons")],
         **RESULTS,
         phenomena=as_input(CONFIG_FILES / "phenomena.yaml"),
         decoded=DECODED,
@@ -110,7 +110,7 @@ use rule table_of_scores as table_phenomena with:  # known effects of RLVR, and 
     params:
         call="evals.tables.phenomena:write_phenomena_table",
         training=RUNS,
-        further=FURTHER_EFFECTS,
+        further=further_effects,
 
 
 use rule table_of_scores as table_audit with:  # how much was not judged, and where a second grader differs

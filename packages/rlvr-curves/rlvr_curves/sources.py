@@ -137,8 +137,8 @@ def _pattern(runs: Mapping[Path, Sequence[Path]]) -> str:
     words = zip(*(home.parts for home in runs), strict=False)
     alike = [(set(each), os.path.commonprefix(each)) for each in words]  # noqa: RUF071 (of letters)
     pattern = str(Path(*(glob.escape(start) + "*" * (len(each) > 1) for each, start in alike)))
-    found = {Path(match) for match in glob.glob(pattern)}
-    return pattern if runs.keys() <= found <= {*runs, *(part for parts in runs.values() for part in parts)} else ""
+    matches = {Path(match) for match in glob.glob(pattern)}
+    return pattern if runs.keys() <= matches <= {*runs, *(part for parts in runs.values() for part in parts)} else ""
 
 
 def _home(file: Path) -> Path:
