@@ -131,7 +131,7 @@ lint: environment ## check style, types, imports between packages, and the workf
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/mypy
 	@$(BIN)/snakefmt --check Snakefile workflow
-	@$(BIN)/snakemake --lint --quiet all
+	@$(BIN)/snakemake --lint
 
 docs: environment ## build all pages as a site, build/site/index.html, and check their links
 	@rm -rf build && mkdir -p build/pages

@@ -25,6 +25,7 @@ report: "workflow/report/study.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/inputs.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/models.smk"
 include: "workflow/rules/train.smk"

@@ -1,43 +1,5 @@
 """Problems: drawn, or read from the Hub or from files; checked. They come first: bad ones end the study at once."""
 
-import os
-from pathlib import Path
-
-from evals.core.files import sha256_file
-from evals.core.run_spec import VERIFIER_FILE
-from evals.grading.code import VERIFIER_VERSION
-from evals.problems.problem_set import NOT_OF_THE_CONTENT
-from rlvr.study import machine
-from rlvr.study.job_sizes import grading_mb, size
-from rlvr.study.rule_values import one_of
-from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, VALIDATION
-
-PROBLEMS = {TRAIN: STUDY.training_settings} if TRAINS else {}
-PROBLEMS |= {VALIDATION: STUDY.validation_settings} if STUDY.validation_settings else {}
-PROBLEMS |= {name: benchmark.problem_settings() for name, benchmark in STUDY.benchmarks.items()}
-DRAWN = {name for name, settings in PROBLEMS.items() if "kinds" in settings}
-READ_TRAINING_SET = "evals.problems.training_set:write_training_set"
-TRAINED_ON = [TRAINING_PROBLEMS] if TRAINS else []
-TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.scratch_bases)
-TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solutions(model)]
-
-
-def drawn(wildcards):
-    """What decides drawn problems: the training problems are of the one side of the split, all others of the other."""
-    split = "train" if wildcards.set == TRAIN else "evaluation"
-    return {"name": wildcards.set, "split": split, **PROBLEMS[wildcards.set]}
-
-
-def read_by(directory, sets):
-    """The settings of sets that are read to a directory: their manifests have what they are, not where they lie."""
-
-    def asked(wildcards):
-        content = {key: value for key, value in sets[wildcards.set].items() if key not in NOT_OF_THE_CONTENT}
-        sources = sources_of(filter(os.path.isfile, [sets[wildcards.set].get("path") or ""]))
-        return {f"{directory}/{wildcards.set}/manifest.json": {**content, "sources": sources}}
-
-    return made_by(lambda w: sets[w.set], 40, asked)
-
 
 rule draw_problems:
     """Problems drawn from a seed, of the side of the split that they belong to."""
