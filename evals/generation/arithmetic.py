@@ -13,11 +13,13 @@ The functions stand in for torch's own on a CPU, below automatic differentiation
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,9 @@ from evals.core import arithmetic
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Parameters of mallopt (malloc.h): what is freed beyond the one, or is larger than the other, goes back at once."""
 
 
 def set_up(threads: int, portable: bool = True) -> None:
@@ -39,6 +44,15 @@ def set_up(threads: int, portable: bool = True) -> None:
     if portable and arithmetic.in_use():
         _replace_functions()
     torch.set_num_threads(threads)
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep up to 256 MiB of freed memory: a pass asks for what the one before freed, and a new page is slow."""
+    with suppress(OSError, AttributeError):  # of another C library
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_TRIM_THRESHOLD, 1 << 28)
+        libc.mallopt(_MMAP_THRESHOLD, 1 << 25)  # the largest that it takes
 
 
 def _import_torch() -> None:

@@ -39,6 +39,8 @@ from rlvr.runs.job import Interrupted, remove_metrics_so_far, save_when_due, ter
 from rlvr.runs.state import StateStore, save_trained
 
 _WEIGHTS = ".safetensors"
+_SECONDS_SHOWN = 2.0
+"""The least between two writings of the metrics so far: one takes 3 % of a small model's step."""
 
 
 def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: Sequence[int] = ()) -> None:
@@ -125,9 +127,12 @@ class _Attempt:
             position = learner.position
             progress = Progress(self.directory, run.run, run.training.steps, position.step)
             write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
+            shown = time.monotonic()
             while position.step < self._last_step():
                 row = self._step(pool)
-                write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
+                if asked_to_stop() or time.monotonic() > shown + _SECONDS_SHOWN:
+                    write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
+                    shown = time.monotonic()
                 progress.report(position.step, reward_mean=row["reward_mean"])
                 last, interval = self._last_step(), execution.checkpoint_interval
                 save = partial(learner.save, self.store, position.step == last)
