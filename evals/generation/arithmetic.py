@@ -48,7 +48,7 @@ def set_up(threads: int, portable: bool = True) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep up to 256 MiB of freed memory: a pass asks for what the one before freed, and a new page is slow."""
+    """Let glibc keep 256 MiB of what is freed: a pass asks for as much as the one before, and new pages are slow."""
     with suppress(OSError, AttributeError):  # of another C library
         libc = ctypes.CDLL(None)
         libc.mallopt(_TRIM_THRESHOLD, 1 << 28)
