@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -55,6 +56,24 @@ def test_kernels_that_are_kept_are_few_unless_the_environment_says_more(monkeypa
             monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
         set_up(torch.get_num_threads(), portable=False)
         assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == expected
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory by rules of its own")
+def test_a_pass_takes_the_memory_that_earlier_ones_freed() -> None:
+    script = """
+import resource
+from evals.generation import arithmetic
+arithmetic.set_up(1)
+import torch
+faults = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
+for _ in range(3):
+    parts = [torch.ones(1 << 20) for _ in range(10)]
+    del parts
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(faults[1] - faults[0], faults[3] - faults[2])
+"""
+    first, third = map(int, run_python("-c", script).split())
+    assert third < first / 2
 
 
 @pytest.mark.skipif(bool(arithmetic.processor()[1]), reason=f"no portable code paths: {arithmetic.processor()[1]}")
