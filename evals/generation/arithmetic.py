@@ -28,8 +28,7 @@ from evals.core import arithmetic
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Parameters of mallopt (malloc.h): what is freed beyond the one, or is larger than the other, goes back at once."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt (malloc.h)
 
 
 def set_up(threads: int, portable: bool = True) -> None:
@@ -44,15 +43,10 @@ def set_up(threads: int, portable: bool = True) -> None:
     if portable and arithmetic.in_use():
         _replace_functions()
     torch.set_num_threads(threads)
-    _keep_freed_memory()
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep 256 MiB of what is freed: a pass asks for as much as the one before, and new pages are slow."""
-    with suppress(OSError, AttributeError):  # of another C library
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_TRIM_THRESHOLD, 1 << 28)
-        libc.mallopt(_MMAP_THRESHOLD, 1 << 25)  # the largest that it takes
+    # Let glibc keep 256 MiB of what is freed: a pass asks for as much as the one before, and new pages are slow.
+    for parameter, size in ((_TRIM_THRESHOLD, 1 << 28), (_MMAP_THRESHOLD, 1 << 25)):
+        with suppress(OSError, AttributeError):  # another C library has no such function
+            ctypes.CDLL(None).mallopt(parameter, size)
 
 
 def _import_torch() -> None:
