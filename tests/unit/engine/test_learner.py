@@ -294,8 +294,7 @@ def updated_weights(
 
 
 @pytest.mark.parametrize(
-    ("loss", "mode"),
-    [(Clipped(), "token-mean"), (GSPO(), "seq-mean-token-mean"), (Clipped(), "seq-mean-token-mean")],
+    ("loss", "mode"), [(Clipped(), "token-mean"), (GSPO(), "seq-mean-token-mean"), (Clipped(), "seq-mean-token-mean")]
 )
 def test_micro_batches_add_up(
     study_files: Path, make_run: Callable[..., LocalRun], loss: PolicyLoss, mode: Mode

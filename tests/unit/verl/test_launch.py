@@ -293,10 +293,7 @@ def test_verl_gives_no_shaping_the_responses() -> None:
 
 @pytest.mark.parametrize(
     ("extended", "key", "message"),
-    [
-        ("dapo_dynamic_sampling", "batching.selection", "is there"),
-        ("delta", "token_weights", "are of hidden states"),
-    ],
+    [("dapo_dynamic_sampling", "batching.selection", "is there"), ("delta", "token_weights", "are of hidden states")],
 )
 def test_nothing_needs_a_penalised_reward_before_verl_has_it(extended: str, key: str, message: str) -> None:
     """Its workers score the reference policy after the selection, and after the token weights are computed."""
