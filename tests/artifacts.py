@@ -1,6 +1,7 @@
 """Files with the manifest that a stage would write beside them."""
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +28,17 @@ def write_rows(path: Path, kind: str, rows: Iterable[Mapping[str, Any]], *inputs
     """Write JSON lines, made from the files ``inputs``, with their manifest; return the directory of both."""
     write_jsonl(path, rows)
     return vouch_for(path, kind, inputs=inputs)
+
+
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    """Change the content of a JSON file."""
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def grade_row(problem: str, sample: int, correct: bool, **changes: Any) -> dict[str, Any]:
+    """A row of a file of grades."""
+    row = {"problem_id": problem, "sample": sample, "correct": correct, "answer": "7" if correct else "8"}
+    row |= {"reason": "match" if correct else "mismatch", "seconds": 0.0, "tokens": 20, "finish_reason": "stop"}
+    return row | changes

@@ -1,8 +1,15 @@
-"""Running our command as a person would, in the process of the test."""
+"""Running our command as a person would, in the process of the test; and programs in processes of their own."""
 
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from rlvr.cli import main
+
+
+def ended(words: Iterable[object], **options: Any) -> "subprocess.CompletedProcess[str]":
+    """A program that has run to its end, with what it printed; ``options`` of ``subprocess.run``."""
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
 
 
 def run_command(*words: object) -> int:

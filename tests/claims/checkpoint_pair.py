@@ -7,19 +7,11 @@ from evals.core.files import write_jsonl
 from rlvr.base_model.train import build_tokenizer, initial_model
 from rlvr.runs.state import save_checkpoint
 from tests.commands import rlvr_bench
+from tests.random_model import architecture
 
 main = rlvr_bench("claims")
 
-ARCHITECTURE = {
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
-}
+ARCHITECTURE = architecture(16, 16, 1, 64)
 PROBLEMS = {"one": "Compute 3+4 from left to right, modulo 10.", "two": "Compute 2*4 from left to right, modulo 10."}
 SAMPLES = (
     ("one", 0, "3+4=7\n\\boxed{7}", "stop", True),

@@ -21,6 +21,7 @@ from rlvr.methods.components import composition
 from rlvr.methods.method import Method, compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
+from tests.random_model import architecture
 
 ROOT = Path(__file__).parents[2]
 VOCABULARY, PROMPTS, SAMPLES, UPDATES, LEARNING_RATE = 43, 6, 4, 2, 3e-4
@@ -75,18 +76,8 @@ CASES: Mapping[str, Variation] = {
 def write_model(directory: Path) -> None:
     """A small model with its tokenizer, where a study keeps its base model."""
     checkpoint = directory / "results" / "base" / "tiny" / "checkpoint"
-    architecture = dict(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=128,
-        tie_word_embeddings=True,
-    )
     tokenizer = build_tokenizer()
-    initial_model(architecture, tokenizer, seed=3).save_pretrained(checkpoint)
+    initial_model(architecture(32, 48, 2, 128), tokenizer, seed=3).save_pretrained(checkpoint)
     tokenizer.save_pretrained(checkpoint)
 
 
@@ -170,12 +161,15 @@ def write_batch(place: Path, study_directory: Path, case: Case, ranks: int, shar
     return place / "batch.json"
 
 
-def compute_by_verl(directory: Path, study_directory: Path, names: Sequence[str], ranks: int, shared: int = 0) -> None:
+def compute_by_verl(directory: Path, study_directory: Path, asked: Sequence[tuple[str, int]], ranks: int) -> None:
     """Let verl's engine work through batches; each has its results, or the ranks' logs say why not.
 
-    Sequences are padded, or with ``shared`` packed, each of them shared by so many ranks (Ulysses).
+    Beside the name of each is 0 where sequences are padded, or how many ranks share each packed one (Ulysses).
     """
-    batches = [write_batch(directory / name, study_directory, case_of(name), ranks, shared) for name in names]
+    batches = [
+        write_batch(directory / f"{name}-{shared}", study_directory, case_of(name), ranks, shared)
+        for name, shared in asked
+    ]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -190,12 +184,11 @@ def compute_by_verl(directory: Path, study_directory: Path, names: Sequence[str]
         process.wait(timeout=1200)
 
 
-def found_by_verl(directory: Path, name: str) -> dict[str, Any]:
-    """What all ranks found for a batch."""
-    file = directory / name / "found.pt"
+def found_by_verl(directory: Path, name: str, shared: int) -> dict[str, Any]:
+    """What all ranks found for a batch, and where it is."""
+    file = directory / f"{name}-{shared}" / "found.pt"
     assert file.exists(), "\n".join(log.read_text()[-3000:] for log in directory.glob("rank-*.log"))
-    loaded: dict[str, Any] = torch.load(file, weights_only=True)
-    return loaded
+    return {**torch.load(file, weights_only=True), "place": file.parent}
 
 
 def flat(rows: list[list[float]]) -> Tensor:

@@ -27,6 +27,7 @@ from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.verl.checkpoints import MANIFEST
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
+from tests.commands import ended
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 3600  # only a hanging process takes as long
@@ -66,14 +67,7 @@ class StudyDirectory:
         file = self.path / f"{self.config['study']}.yaml"
         file.write_text(yaml.safe_dump(self.config), encoding="utf-8")
         words = ["--directory", str(self.path), "--configfile", str(file), "--cores", "1", *arguments]
-        answer = subprocess.run(
-            [sys.executable, "-m", "snakemake", *words],
-            cwd=ROOT,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        answer = ended([sys.executable, "-m", "snakemake", *words], cwd=ROOT, env=environment())
         logs = [path.read_text(errors="replace")[-3000:] for path in self.path.glob("results/logs/**/*.log")]
         assert answer.returncode == 0, "\n".join([answer.stdout, answer.stderr, *logs])
         return answer.stdout + answer.stderr

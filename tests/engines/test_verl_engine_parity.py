@@ -1,4 +1,9 @@
-"""On a recorded rollout batch the local engine and verl's, on one rank and on two, do the same to the model."""
+"""On a recorded rollout batch the local engine and verl's, on one rank and on two, do the same to the model.
+
+So do packed sequences, which ranks share as they do on GPUs. There verl removes padding, and with ``sequence_parallel``
+gives every rank a part of each sequence and, within attention, of the heads (Ulysses). Here it does the same over gloo,
+with attention by torch in place of flash-attn.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +41,15 @@ from tests.engines.recorded_batches import (
     found_by_verl,
     write_model,
 )
+from tests.unit.engine.conftest import TRAINING
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
+
+ByVerl = Callable[..., dict[str, Any]]
+PACKED = ("delta", "fipo")
+"""The methods of packed sequences: token weights by hidden states, and a loss that couples rollouts."""
+SHARED = [(1, 1), (2, 1), (2, 2), (4, 2)]
+"""Numbers of ranks, and of those that share a packed sequence."""
 
 
 @pytest.fixture(scope="module")
@@ -85,20 +97,9 @@ def by_local_engine(model: Policy, method: Method, batch: dict[str, Any]) -> dic
             hidden_states=method.sketched(torch.cat(hidden), 1),
         )
         weights = method.token_weights(rollouts)[0]
-    settings = LocalTraining(
-        steps=1,
-        prompts_per_step=PROMPTS,
-        samples_per_prompt=SAMPLES,
-        updates_per_step=UPDATES,
-        micro_batch_size=5,
-        max_new_tokens=20,
-        temperature=1.0,
-        sampling_batch_size=8,
-        learning_rate=LEARNING_RATE,
-        warmup_updates=0,
-        weight_decay=0.1,
-        gradient_clip=1.0,
-    )
+    changed = {"steps": 1, "prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "updates_per_step": UPDATES}
+    changed |= {"micro_batch_size": 5, "learning_rate": LEARNING_RATE, "warmup_updates": 0}
+    settings = LocalTraining.parse({**TRAINING, **changed}, "training")
     updater = Updater(model, method, settings, 1)
     sampler, reference = (unpack(log_probs + flat(batch[name]), mask) for name in ("sampler", "reference"))
     bonus = method.entropy_bonus
@@ -118,16 +119,18 @@ def by_local_engine(model: Policy, method: Method, batch: dict[str, Any]) -> dic
 
 
 @pytest.fixture(scope="module")
-def by_verl(study_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], dict[str, Any]]:
+def by_verl(study_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> ByVerl:
     """What verl's engine finds for a method on so many ranks, which work through all cases once."""
 
     @cache
     def compute(ranks: int) -> Path:
         directory = tmp_path_factory.mktemp(f"ranks-{ranks}")
-        compute_by_verl(directory, study_directory, list(CASES), ranks)
+        padded = [(name, 0) for name in CASES if ranks <= 2]
+        packed = [(name, shared) for of_ranks, shared in SHARED if of_ranks == ranks for name in PACKED]
+        compute_by_verl(directory, study_directory, [*padded, *packed], ranks)
         return directory
 
-    return lambda name, ranks: {**found_by_verl(compute(ranks), name), "place": compute(ranks) / name}
+    return lambda name, ranks, shared=0: found_by_verl(compute(ranks), name, shared)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -136,7 +139,7 @@ def test_both_engines_do_the_same(
     name: str,
     ranks: int,
     study_directory: Path,
-    by_verl: Callable[[str, int], dict[str, Any]],
+    by_verl: ByVerl,
     report_measured: Callable[[str, str], None],
 ) -> None:
     case, checkpoint = case_of(name), study_directory / "results" / "base" / "tiny" / "checkpoint"
@@ -178,7 +181,7 @@ def _own_name(parameter: str) -> str:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_vllm_is_sent_what_the_checkpoint_has(
-    ranks: int, study_directory: Path, tmp_path: Path, by_verl: Callable[[str, int], dict[str, Any]]
+    ranks: int, study_directory: Path, tmp_path: Path, by_verl: ByVerl
 ) -> None:
     """Weights with what adapters add to them: by verl of its shards, by us of the base model and a saved state."""
     found = by_verl(ADAPTED, ranks)
@@ -194,7 +197,7 @@ def test_vllm_is_sent_what_the_checkpoint_has(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_two_ranks_train_on_the_batches_of_one(name: str, by_verl: Callable[[str, int], dict[str, Any]]) -> None:
+def test_two_ranks_train_on_the_batches_of_one(name: str, by_verl: ByVerl) -> None:
     one, two = by_verl(name, 1), by_verl(name, 2)
     groups = case_of(name).batch["groups"]
     assert one["mini_batches"] == two["mini_batches"] == [sorted(part) for part in case_of(name).batch["mini_batches"]]
@@ -204,3 +207,17 @@ def test_two_ranks_train_on_the_batches_of_one(name: str, by_verl: Callable[[str
     weighted = case_of(name).method.token_weights is not None
     assert (flat(one["weights"]).std() > 1e-4) == weighted
     assert two["grad_norms"] == pytest.approx(one["grad_norms"], rel=1e-4)
+
+
+@pytest.mark.parametrize(("ranks", "shared"), SHARED)
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_sequences_that_ranks_share_are_trained_on_alike(
+    name: str, ranks: int, shared: int, by_verl: ByVerl, report_measured: Callable[[str, str], None]
+) -> None:
+    padded, packed = by_verl(name, 1), by_verl(name, ranks, shared)
+    for kind in ("log_probs", "entropies", "weights"):
+        torch.testing.assert_close(flat(packed[kind]), flat(padded[kind]), rtol=0, atol=1e-5)
+    assert packed["grad_norms"] == pytest.approx(padded["grad_norms"], rel=1e-4)
+    apart = max(float((packed["state"][each] - padded["state"][each]).abs().max()) for each in padded["state"])
+    report_measured(f"packed, {name}, {ranks} rank(s), {shared} to a sequence", f"parameters apart by {apart:.1e}")
+    assert apart < 1e-4  # two updates move them by 6e-4 and less

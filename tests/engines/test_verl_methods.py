@@ -117,10 +117,7 @@ METHODS: Mapping[str, tuple[Mapping[str, Any], list[Check]]] = {
     ),
     "fipo": ({}, [groups_are_torn, the_future_weighs]),
     "grpo_kl_in_reward": ({"kl": {"coefficient": 0.1}}, [groups_are_torn]),
-    "kl_cov": (
-        {"kl": KL, "loss": {"aggregation": "prompt-mean"}},
-        [groups_are_torn, the_reference_is_left],
-    ),
+    "kl_cov": ({"kl": KL, "loss": {"aggregation": "prompt-mean"}}, [groups_are_torn, the_reference_is_left]),
     "dapo_dynamic_sampling": ({}, [groups_are_torn, each_prompt_of_no_use_was_replaced]),
     "dapo_forking_tokens": ({}, [groups_are_torn, weights_have_mean_one, a_fifth_is_selected]),
     SAPO_BALANCED: (

@@ -14,6 +14,7 @@ import pytest
 
 from evals.core.yaml_file import read_yaml
 from rlvr.study.study import Study
+from tests.commands import ended
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 
@@ -35,13 +36,10 @@ def write_runs(study: Study, directory: Path) -> list[str]:
 
 def validate(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, in the directory that the study works in."""
-    return subprocess.run(
+    return ended(
         [sys.executable, "-m", "rlvr", "verl", "validate", *arguments],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 
@@ -127,13 +125,10 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     )
     study = Study.read(ROOT / "config" / "papers" / "delta.yaml")
     file, answers = write_runs(study, directory)[0], directory / "answers.json"
-    done = subprocess.run(
+    done = ended(
         [sys.executable, "-c", code, file, str(ROOT), str(answers), *UNKNOWN],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, str] = json.loads(answers.read_text(encoding="utf-8"))

@@ -59,13 +59,7 @@ CASES = [
     Case(BestOfGroup(), "grpo_passk", lone=False),
 ]
 
-NOT_OURS = {
-    "gae",
-    "gdpo",
-    "optimal_token_baseline",
-    "remax",
-    "tir_optimal_token_baseline",
-}
+NOT_OURS = {"gae", "gdpo", "optimal_token_baseline", "remax", "tir_optimal_token_baseline"}
 
 
 def of_verl(case: Case, rewards: Tensor, group_ids: Tensor, lengths: Tensor) -> Tensor:

@@ -66,12 +66,7 @@ def clip(low: float, high: float) -> dict[str, Any]:
 
 CASES = [
     Case(Clipped(), "vanilla", {**clip(0.2, 0.28), "clip_ratio_c": 10.0}),
-    Case(
-        Clipped(0.2, 0.2, None),
-        "vanilla",
-        {**clip(0.2, 0.2), "clip_ratio_c": NEVER},
-        mode="seq-mean-token-mean",
-    ),
+    Case(Clipped(0.2, 0.2, None), "vanilla", {**clip(0.2, 0.2), "clip_ratio_c": NEVER}, mode="seq-mean-token-mean"),
     Case(GSPO(), "gspo", clip(3e-4, 4e-4), weighted=False),
     Case(GSPOToken(), "gspo", clip(3e-4, 4e-4)),
     Case(SAPO(), "sapo", {"tau_pos": 1.0, "tau_neg": 1.05}),
@@ -80,10 +75,7 @@ CASES = [
     Case(
         ClipCov(clip_fraction=0.2, covariance_low=0.1, covariance_high=5.0),
         "clip_cov",
-        {
-            **clip(0.2, 0.2),
-            "policy_loss": PolicyLossConfig(clip_cov_ratio=0.2, clip_cov_lb=0.1, clip_cov_ub=5.0),
-        },
+        {**clip(0.2, 0.2), "policy_loss": PolicyLossConfig(clip_cov_ratio=0.2, clip_cov_lb=0.1, clip_cov_ub=5.0)},
         limit=19.0,
     ),
     Case(

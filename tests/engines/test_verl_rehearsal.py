@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import yaml
 from evals.core.files import read_jsonl, read_parquet
 from rlvr.engines.rollouts import kept_steps
 from rlvr.tokens.table import read_token_table
+from tests.commands import ended
 from tests.engines.study_directory import ROOT, environment, smoke_study, wait_for_end_of_processes
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
@@ -23,9 +23,7 @@ def test_a_study_is_rehearsed_from_its_model_to_its_scores(tmp_path: Path) -> No
     file, out = tmp_path / "study.yaml", tmp_path / "rehearsal"
     file.write_text(yaml.safe_dump(smoke_study()), encoding="utf-8")
     words = ["rehearse", str(file), "--method", "delta", "--out", str(out), "--cores", "1"]
-    answer = subprocess.run(
-        [sys.executable, "-m", "rlvr", *words], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
-    )
+    answer = ended([sys.executable, "-m", "rlvr", *words], cwd=ROOT, env=environment())
     logs = [path.read_text(errors="replace")[-3000:] for path in out.glob("results/logs/**/*.log")]
     assert answer.returncode == 0, "\n".join([answer.stdout, answer.stderr, *logs])
     place = out / "results/runs/tiny-delta-s1"

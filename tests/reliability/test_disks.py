@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.commands import ended
+
 LIMIT = 2000  # bytes that a file may have: the operating system then refuses to write on, as on a full disk
 PROBLEMS = "results/problems/x"
 
@@ -35,11 +37,8 @@ for tensor, text in ((10_000, 0), (8, 10_000)):
 
 def limited(command: list[str], directory: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command that may write no file larger than the limit."""
-    return subprocess.run(
+    return ended(
         [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=directory,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT)),
     )

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from evals.core.files import sha256_file
+from tests.commands import ended
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUNS = ("tiny-dapo-s1", "tiny-dapo_query_preserved_reward_balanced-s1")
@@ -76,9 +77,7 @@ def tortured(tmp_path_factory: pytest.TempPathFactory, config: Path) -> tuple[Pa
     place = tmp_path_factory.mktemp("torture")
     options = ["--points", str(POINTS), "--seed", "3", "--config", str(config)]
     command = [sys.executable, "benchmarks/torture.py", TARGET, *options]
-    answer = subprocess.run(
-        [*command, "--directory", str(place)], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    answer = ended([*command, "--directory", str(place)], cwd=REPOSITORY)
     assert answer.stdout, answer.stderr
     return place / "torture/undisturbed", json.loads(answer.stdout)
 
@@ -93,10 +92,10 @@ def test_ended_in_every_way_at_random_points(tortured: tuple[Path, dict[str, Any
     assert found["files_compared"] > 15
 
 
-def before_training(tortured: tuple[Path, dict[str, Any]], place: Path, config: Path) -> Study:
-    """A copy of the finished study whose runs are not trained yet."""
+def before_training(tortured: tuple[Path, dict[str, Any]], place: Path, config: Path, models: str = "runs") -> Study:
+    """A copy of the finished study whose runs, or base model, are not trained yet."""
     shutil.copytree(tortured[0], place)
-    shutil.rmtree(place / "results/runs")
+    shutil.rmtree(place / "results" / models)
     return Study(place, config)
 
 
@@ -123,9 +122,7 @@ def test_an_orphan_disturbs_nothing(tmp_path: Path, config: Path, tortured: tupl
 @pytest.mark.parametrize("place", ["base/tiny", f"runs/{RUNS[0]}"])
 def test_sigterm_saves_state(tmp_path: Path, config: Path, tortured: tuple[Path, dict[str, Any]], place: str) -> None:
     """The base model's states are 100 steps apart otherwise."""
-    directory = tmp_path / "study"
-    is_run = place.startswith("runs/")
-    study = before_training(tortured, directory, config) if is_run else Study(directory, config)
+    study = before_training(tortured, tmp_path / "study", config, place.partition("/")[0])
     process = study.start()
     progress = study.results / place / "progress.json"
     study.wait_for(progress, process)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import ended
 from tests.unit.repository.test_environments import built, commands_on_files
 
 IN_ONE_PROCESS = """
@@ -30,7 +31,7 @@ def test_an_empty_environment_of_a_newer_python_gets_the_commands_on_files(versi
         ["venv", "--python", found, str(environment)],
         ["pip", "install", "--python", str(environment), str(built(tmp_path))],
     ):
-        done = subprocess.run([sys.executable, "-m", "uv", *words], capture_output=True, text=True)
+        done = ended([sys.executable, "-m", "uv", *words])
         if re.search(r"No interpreter found|error sending request|Failed to fetch", done.stderr):
             pytest.skip(f"Python {version}: {done.stderr.strip().splitlines()[-1]}")
         assert done.returncode == 0, done.stderr
@@ -40,9 +41,7 @@ def test_an_empty_environment_of_a_newer_python_gets_the_commands_on_files(versi
         [environment / "bin/rlvr-bench", "--help"],
         [environment / "bin/python", "-c", IN_ONE_PROCESS, json.dumps(commands_on_files(tmp_path)[1:])],
     ):
-        run = subprocess.run(
-            command, cwd=tmp_path, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
+        run = ended(command, cwd=tmp_path, env=variables, stdin=subprocess.DEVNULL)
         assert run.returncode == 0, run.stderr[-3000:]
         shown += run.stdout
     assert all(title in shown for title in ("Usage: rlvr-bench", "Scores", "Audit of the grades", "A against B"))

@@ -57,10 +57,7 @@ def differ(treatment: FloatArray, control: FloatArray, fixed: str = "") -> Diffe
 def p_values(treatment: FloatArray, control: FloatArray, difference: Difference, key: int = 0) -> FloatArray:
     """The reported p-values: the larger of sign flips and t."""
     flips = (treatment.mean(axis=1) - control.mean(axis=1)) / PROBLEMS
-    return np.maximum(
-        sign_flip_p_values(flips, np.random.default_rng(key), PERMUTATIONS),
-        difference.p_values(),
-    )
+    return np.maximum(sign_flip_p_values(flips, np.random.default_rng(key), PERMUTATIONS), difference.p_values())
 
 
 @pytest.mark.parametrize("mean", [0.5, 0.1])

@@ -12,11 +12,7 @@ from tests.statistics.populations import Population, hall_interval, measure_cove
 REPLICATES = 4_000
 MEANS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 0.98, 0.99)
 # From all-or-nothing problems (beta 0.1) to equally hard ones (beta 1e6), long tails (normal 4), two kinds of problems.
-SPREADS = {
-    "beta": (0.1, 0.3, 1.0, 3.0, 10.0, 50.0, 1e6),
-    "normal": (1.0, 2.0, 3.0, 4.0),
-    "two": (0.3, 0.7, 1.0),
-}
+SPREADS = {"beta": (0.1, 0.3, 1.0, 3.0, 10.0, 50.0, 1e6), "normal": (1.0, 2.0, 3.0, 4.0), "two": (0.3, 0.7, 1.0)}
 POPULATIONS = [
     *(Population(family, spread, mean) for family, spreads in SPREADS.items() for spread in spreads for mean in MEANS),
     *(Population("impossible", 0.5, mean) for mean in (0.1, 0.2, 0.3, 0.45)),
@@ -64,9 +60,7 @@ def test_other_sizes_cover_too(problems: int, samples: int, family: str, spread:
 
 
 @pytest.mark.parametrize(
-    "means",
-    [(0.5, 0.5), (0.02, 0.05, 0.1), (0.9, 0.6, 0.3, 0.1, 0.02), (0.0, 0.0, 0.2), (0.98, 0.95)],
-    ids=str,
+    "means", [(0.5, 0.5), (0.02, 0.05, 0.1), (0.9, 0.6, 0.3, 0.1, 0.02), (0.0, 0.0, 0.2), (0.98, 0.95)], ids=str
 )
 @pytest.mark.parametrize("spread", [0.5, 3.0])
 def test_intervals_of_a_suite_cover_its_mean_over_benchmarks(means: tuple[float, ...], spread: float) -> None:

@@ -157,13 +157,7 @@ def is_found(treatment: Arm, control: Arm) -> npt.NDArray[np.bool_]:
 
 @pytest.mark.parametrize(
     ("sizes", "seeds", "seed_sd"),
-    [
-        ([60, 60], 16, 0.15),
-        ([60, 60], 5, 0.15),
-        ([60, 60], 3, 0.15),
-        ([60, 60], 2, 0.06),
-        ([30, 30, 120], 3, 0.1),
-    ],
+    [([60, 60], 16, 0.15), ([60, 60], 5, 0.15), ([60, 60], 3, 0.15), ([60, 60], 2, 0.06), ([30, 30, 120], 3, 0.1)],
 )
 def test_reported_effects_are_found_four_times_in_five(sizes: list[int], seeds: int, seed_sd: float) -> None:
     generator = np.random.default_rng(seeds)

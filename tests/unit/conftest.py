@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from evals.results import Results
 from tests.browser import CHROMIUM, Page, browser
 from tests.unit.synthetic_results import Study, write_small_study
 
@@ -14,6 +15,11 @@ from tests.unit.synthetic_results import Study, write_small_study
 def synthetic_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Base model and three methods, two seeds, two benchmarks of 12 problems, 8 steps; read-only."""
     return write_small_study(tmp_path_factory.mktemp("study"), steps=8)
+
+
+@pytest.fixture(scope="session")
+def results(synthetic_study: Study) -> Results:
+    return synthetic_study.read()
 
 
 @pytest.fixture

@@ -32,16 +32,7 @@ class Project:
         """Run snakemake in the copy, on the copy's own code."""
         # Targets come first: --configfile takes all that follow it.
         words = [*arguments, "--configfile", str(config or self.root / "config/smoke.yaml")]
-        if "--dry-run" in words:
-            return run_in_fork(words, self.root, _environment(self.root))
-        return subprocess.run(
-            [sys.executable, "-m", "snakemake", *words],
-            cwd=self.root,
-            env=_environment(self.root),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_in_fork(words, self.root, _environment(self.root))
 
     def run(self, *arguments: str, config: Path | None = None) -> str:
         """Run snakemake to its end; returns what it said."""

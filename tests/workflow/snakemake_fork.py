@@ -21,10 +21,7 @@ _SERVER.set_forkserver_preload(["snakemake.cli", *_LATER])
 def run_in_fork(
     arguments: Sequence[str], directory: Path, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Do what ``snakemake ARGUMENTS`` does in ``directory``, with the code that ``PYTHONPATH`` names.
-
-    For what starts no jobs: a job's process starts Snakemake again by the command line of this one.
-    """
+    """Do what ``snakemake ARGUMENTS`` does in ``directory``, with the code that ``PYTHONPATH`` names."""
     with tempfile.TemporaryDirectory() as place:
         files = [Path(place, "output"), Path(place, "errors")]
         child = _SERVER.Process(target=_snakemake, args=(list(arguments), directory, dict(environment), *files))
@@ -44,6 +41,7 @@ def _snakemake(arguments: list[str], directory: Path, environment: dict[str, str
         os.environ.clear()
         os.environ.update(environment)
         sys.path[:0] = environment["PYTHONPATH"].split(os.pathsep)
+        sys.dont_write_bytecode = False  # whatever the server was started with: a copy's code is compiled once
         for name in [name for name in sys.modules if name.split(".")[0] in _OURS]:
             del sys.modules[name]
         sys.argv = ["snakemake", *arguments]

@@ -15,10 +15,14 @@ import pytest
 from evals.core.files import sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
 from rlvr.engines.local.fine_tune import FineTuningSettings
+from tests.commands import ended
 from tests.workflow.conftest import Project, commands_of
 
 SNAKEMAKES_OWN_LIMIT = 1_000_000
 """Bytes of an input above which Snakemake goes by its time alone, without an option."""
+
+
+KEPT = ("costs", "problems", "base", "runs", "samples", "grades")
 
 
 def copied(project: Project, place: Path) -> Project:
@@ -37,8 +41,17 @@ def test_a_copied_study_repeats_nothing(smoke_study: Project, tmp_path: Path) ->
 
 
 def test_a_study_that_is_made_twice_has_one_root_hash(smoke_study: Project, project_copy: Project) -> None:
+    """All but the base model and most runs, which test_kill_and_resume.py and a replay (test_module.py) make again."""
     elsewhere = project_copy.root.parent / "elsewhere"
+    for name in (".snakemake/metadata", *(f"results/{kept}" for kept in KEPT)):
+        shutil.copytree(smoke_study.root / name, elsewhere / name)
+    for stage in KEPT[3:]:
+        shutil.rmtree(elsewhere / f"results/{stage}/tiny-dapo-s1")
     project_copy.run("--directory", str(elsewhere))
+    times = [
+        (place / "results/runs/tiny-delta-s1/manifest.json").stat().st_mtime for place in (smoke_study.root, elsewhere)
+    ]
+    assert times[0] == times[1], "it was kept"
     hashes = []
     for directory in (smoke_study.root, elsewhere):
         words = [sys.executable, "-P", "-m", "rlvr", "verify", str(directory), "--json"]
@@ -194,14 +207,7 @@ def test_modules_in_the_directory_of_a_study_are_not_imported(
         environment["PYTHONPATH"] += os.pathsep + path
     words = ["--snakefile", smoke_study.root / "Snakefile", "--directory", study, "--cores", "1", target]
     words += ["--configfile", smoke_study.root / "config/smoke.yaml"]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "snakemake", *map(str, words)],
-        cwd=smoke_study.root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended([sys.executable, "-P", "-m", "snakemake", *words], cwd=smoke_study.root, env=environment)
     assert not found.exists(), found.read_text()
     assert done.returncode == 0 and (study / target).is_file(), done.stderr
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from itertools import count
 from pathlib import Path
@@ -18,7 +17,7 @@ from rlvr.study.machine import OURS, software
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study
 from rlvr_board.submission import draw_cells
-from tests.commands import run_command
+from tests.commands import ended, run_command
 from tests.workflow.conftest import REPOSITORY, Project, commands_of, jobs_in
 from tests.workflow.snakemake_fork import run_in_fork
 from tests.workflow.test_evaluate_models import SAMPLES, SETTINGS
@@ -54,7 +53,7 @@ def test_another_workflow_takes_the_rules_as_a_module(project_copy: Project, tmp
     assert {f"rlvr_train {run}" for run in trained} == {job for job in jobs if job.startswith("rlvr_train")}
     assert "mine" in jobs
     command = [sys.executable, "-m", "snakemake", "both", "--cores", "1", "--scheduler", "greedy"]
-    ran = subprocess.run(command, cwd=other, env=commands_of(project_copy.root), capture_output=True, text=True)
+    ran = ended(command, cwd=other, env=commands_of(project_copy.root))
     assert ran.returncode == 0, ran.stderr
     assert (other / "both.txt").read_text() == "one\ntwo\n"
 

@@ -207,10 +207,7 @@ def alter_score(results: Path) -> None:
     [
         (alter_score, "results/scores/chain_3.json: its bytes differ"),
         (lambda results: (results / "report.manifest.json").unlink(), "report.html: no manifest lists it"),
-        (
-            lambda results: [path.unlink() for path in results.glob("report.*")],
-            "holds no finished study",
-        ),
+        (lambda results: [path.unlink() for path in results.glob("report.*")], "holds no finished study"),
     ],
 )
 def test_what_does_not_verify_is_refused_by_name(

@@ -5,17 +5,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from evals.core.files import write_jsonl
 from evals.core.manifest import verify_outputs
 from evals.grading import GradingPool
 from evals.grading.verdict import Reason, Verdict
-from rlvr.base_model.train import build_tokenizer
 from rlvr.engines.local.rollout import Rollouts
 from tests.commands import rlvr_bench
+from tests.unit.engine.conftest import save_pretrained
 
-CONFIGS = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
+CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config}
 METHODS = ["positive_only", "delta_lambda_0_5_1_5", "dr_grpo"]
 
 
@@ -27,25 +27,7 @@ def problems(tmp_path: Path) -> Path:
 
 
 def save_model(directory: Path, architecture: str) -> Path:
-    torch.manual_seed(3)
-    tokenizer = build_tokenizer()
-    kind, model = CONFIGS[architecture]
-    config = kind(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        initializer_range=0.2,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
-    model(config).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    return save_pretrained(directory, CONFIGS[architecture], num_key_value_heads=2)
 
 
 def run(source: Path, out: Path, *options: str) -> int:

@@ -12,15 +12,7 @@ from evals.core.manifest import Manifest, hash_files
 from rlvr.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND
 from rlvr_claims.claims.base import claim_names
 from rlvr_claims.claims.claim import draw_claim
-from rlvr_claims.claims.findings import (
-    SUPPORTED,
-    UNDECIDED,
-    Findings,
-    Measurement,
-    Summary,
-    mean_interval,
-    write_table,
-)
+from rlvr_claims.claims.findings import SUPPORTED, UNDECIDED, Findings, Measurement, Summary, mean_interval, write_table
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.claims.token_flipping import TokenFlippingOfCheckpoints
 from rlvr_claims.claims.update_direction import UpdateDirectionOfCheckpoints

@@ -25,18 +25,16 @@ def test_the_first_problems_of_a_benchmark_are_a_set_of_their_own(tmp_path: Path
             take(count)
 
 
-def test_a_benchmark_with_tests_beside_it_is_not_taken_from(tmp_path: Path) -> None:
-    for name in ("problems", "tests"):
+@pytest.mark.parametrize(
+    ("files", "gated", "words"),
+    [(("problems", "tests"), {}, "has tests beside its problems"), (("problems",), {"gated": True}, "is gated")],
+)
+def test_a_benchmark_with_tests_and_a_gated_one_are_not_taken_from(
+    files: tuple[str, ...], gated: dict[str, bool], words: str, tmp_path: Path
+) -> None:
+    for name in files:
         write_jsonl(tmp_path / "b" / f"{name}.jsonl", [{"id": "p", "problem": "Add.", "answer": "1"}])
     outputs = hash_files(tmp_path / "b", *(tmp_path / "b").iterdir())
-    Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
-    with pytest.raises(UserError, match="has tests beside its problems"):
-        take_problems(tmp_path / "b", tmp_path / "few")
-
-
-def test_a_gated_benchmark_is_not_taken_from(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "b" / "problems.jsonl", [{"id": "p", "problem": "Add.", "answer": "1"}])
-    outputs = hash_files(tmp_path / "b", tmp_path / "b" / "problems.jsonl")
-    Manifest("problems", {}, outputs, {"gated": True}, "x").write(tmp_path / "b" / "manifest.json")
-    with pytest.raises(UserError, match="is gated"):
+    Manifest("problems", {}, outputs, gated, "x").write(tmp_path / "b" / "manifest.json")
+    with pytest.raises(UserError, match=words):
         take_problems(tmp_path / "b", tmp_path / "few")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from rlvr_claims.claims.claim import Claim, load_claim
 from rlvr_claims.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Findings, Summary, write_table
 from rlvr_claims.claims.inputs import Inputs
 from rlvr_claims.probes import write_probes
-from tests.commands import rlvr_bench
+from tests.commands import ended, rlvr_bench
 from tests.printed import printed_faults
 
 main = rlvr_bench("claims")
@@ -125,9 +124,7 @@ def test_a_claim_without_rows_has_measurements_of_nothing() -> None:
 def test_the_text_of_a_claim_is_its_own_and_the_same_in_every_process() -> None:
     code = "import rlvr_claims.claims.base as base; print(*[claim.text for claim in base.all_claims()], sep=chr(10))"
     for seed in ("1", "2"):
-        said = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": seed}
-        ).stdout
+        said = ended([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}).stdout
         assert said.splitlines() == [claim.text for claim in all_claims()]
     flipping = find_claim("token_flipping")
     changed = flipping.measured[0].model_copy(update={"quantity": "another"})
@@ -142,7 +139,7 @@ def test_every_claim_has_a_row_in_the_documentation() -> None:
 
 def test_names_and_needs_are_read_without_torch() -> None:
     code = "import sys, rlvr_claims.claims.base as base; base.measurable_claims({}); print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert ended([sys.executable, "-c", code]).stdout == "False\n"
 
 
 def test_a_claim_whose_needs_a_study_does_not_name_is_one_line() -> None:

@@ -20,13 +20,7 @@ from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from rlvr.tokens.table import MODEL_COLUMNS
 from rlvr_claims.claims.update_direction import separation
-from rlvr_claims.compare import (
-    ModelPair,
-    _tokens,
-    compare_checkpoints,
-    over_likeliest,
-    over_vocabulary,
-)
+from rlvr_claims.compare import ModelPair, _tokens, compare_checkpoints, over_likeliest, over_vocabulary
 from rlvr_claims.policy import PolicySnapshot
 from tests.commands import rlvr_bench
 
@@ -107,8 +101,7 @@ def test_two_likely_tokens_and_a_remainder_by_hand() -> None:
 
 
 @given(
-    st.lists(st.lists(st.floats(-8, 8, width=32), min_size=6, max_size=6), min_size=2, max_size=2),
-    st.integers(0, 5),
+    st.lists(st.lists(st.floats(-8, 8, width=32), min_size=6, max_size=6), min_size=2, max_size=2), st.integers(0, 5)
 )
 def test_the_likeliest_tokens_say_no_more_than_all_and_more_of_them_say_more(
     rows: list[list[float]], chosen: int

@@ -177,13 +177,7 @@ def test_one_token_follows_the_mixture(criterion: Criterion, driver: Driver) -> 
 
 
 @pytest.mark.parametrize(
-    ("criterion", "tau"),
-    [
-        ("log_prob_difference", -0.2),
-        ("kl_trained_base", 0.1),
-        ("entropy", 0.9),
-        ("random", 0.4),
-    ],
+    ("criterion", "tau"), [("log_prob_difference", -0.2), ("kl_trained_base", 0.1), ("entropy", 0.9), ("random", 0.4)]
 )
 def test_the_accuracy_of_a_chain_of_two_tokens_is_that_of_enumeration(criterion: Criterion, tau: float) -> None:
     """Three tokens, then three that depend on the first; a sample counts if the last is 2: nine chains in all."""

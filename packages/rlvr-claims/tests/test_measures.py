@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.tokens.table import CLASSES
-from rlvr_claims.claims.cancellation_filter import (
-    CancellationFilter,
-    halves,
-    mean_overlap,
-    opposed_term,
-    update_norm,
-)
+from rlvr_claims.claims.cancellation_filter import CancellationFilter, halves, mean_overlap, opposed_term, update_norm
 from rlvr_claims.claims.claim import draw_claim
 from rlvr_claims.claims.delta_coefficients import DeltaCoefficients, class_enrichment, end_weights
 from rlvr_claims.claims.findings import (

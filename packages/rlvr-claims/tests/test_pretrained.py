@@ -27,10 +27,7 @@ def verify(problem, response):
 
 @pytest.mark.parametrize("architecture", ["llama", "neox"])
 def test_one_update_of_a_pretrained_model_flips_tokens(
-    study_files: Path,
-    architecture: str,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    study_files: Path, architecture: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """The batched decoder computes Llama, transformers' own model GPT-NeoX, which samples, too."""
     torch.set_num_threads(1)

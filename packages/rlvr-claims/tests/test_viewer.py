@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 
 from evals.core.files import read_jsonl, sha256_file, write_jsonl, write_parquet, write_text
 from evals.core.manifest import read_manifest
-from rlvr.tokens.table import (
-    COMPARISON_COLUMNS,
-    DISPLACEMENT,
-    REPLAY_COLUMNS,
-    read_comparison,
-    read_token_table,
-)
+from rlvr.tokens.table import COMPARISON_COLUMNS, DISPLACEMENT, REPLAY_COLUMNS, read_comparison, read_token_table
 from rlvr.tokens.view import LEVELS, ComparisonView, StepView, class_of, levels, scale_of
 from tests.claims.checkpoint_pair import make_pair
 from tests.commands import rlvr_bench
@@ -217,16 +211,8 @@ def test_what_cannot_be_shown_is_refused_in_a_line(tmp_path: Path, capsys: pytes
     for directory, options, words in (
         (out, ["--step", "1"], f"--step: is 1; accepted: none, for {out} compares two checkpoints"),
         (out, ["--problem", "three"], "--problem: is 'three', which the table does not have; accepted: one, two"),
-        (
-            tmp_path,
-            [],
-            f"{tmp_path}/tokens.parquet: no such file; accepted: a directory made by `claims replay` or",
-        ),
-        (
-            tmp_path / "other",
-            [],
-            "is no token table; accepted: a directory made by `claims replay` or",
-        ),
+        (tmp_path, [], f"{tmp_path}/tokens.parquet: no such file; accepted: a directory made by `claims replay` or"),
+        (tmp_path / "other", [], "is no token table; accepted: a directory made by `claims replay` or"),
         (tmp_path / "damaged", [], "is not a parquet file"),
     ):
         if directory.name == "other":

@@ -23,6 +23,7 @@ SMALL = {
     "fractions": [0.1, 1.0],
     "extrapolation_fractions": [0.1],
     "gammas": [0.2],
+    "seeds": 1,
 }
 METHODS = ["base", "dapo", "dapo_replacement", "dapo_extrapolation_base", "dapo_extrapolation_trained"]
 
@@ -73,7 +74,7 @@ def test_the_table_the_figure_and_a_changed_gamma(smoke_study: Project) -> None:
     with open(results / "tables/decoding.csv", newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert [row["method"] for row in rows] == METHODS
-    assert all(0 < float(row["replaced"]) < 1 for row in rows[2:])
+    assert all(0 < float(row["replaced"]) < 1 for row in rows[2:]) and {row["seeds"] for row in rows[1:]} == {"1"}
     assert (results / "figures/replaced_tokens.png").read_bytes().startswith(b"\x89PNG")
     page = (results / "index.html").read_text()
     assert all(title in page for title in (": replacement, base driving", "data:image/svg+xml"))

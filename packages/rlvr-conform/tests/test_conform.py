@@ -262,8 +262,7 @@ pytest_plugins = ["pytester"]
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcomes"),
-    [("", {"passed": 4, "skipped": 20}), ("no clip", {"passed": 2, "failed": 2, "skipped": 20})],
+    ("fault", "outcomes"), [("", {"passed": 4, "skipped": 20}), ("no clip", {"passed": 2, "failed": 2, "skipped": 20})]
 )
 def test_pytest_has_a_test_for_each_objective(pytester: pytest.Pytester, fault: str, outcomes: dict[str, int]) -> None:
     pytester.makepyfile(test_own="def test_of_the_trainers_own(): ...")

@@ -14,31 +14,22 @@ from evals.core.files import sha256_file, write_json, write_jsonl
 from evals.core.records import ProblemKind
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation.checkpoint import import_model
-from evals.grading import Reason, Verdict
+from evals.grading import GradingPool, Reason, Verdict
 from evals.problems.arithmetic import write_problems
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.train import BaseModelSettings, build_tokenizer, train_base_model
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.rollout import Rollouts
 from rlvr.engines.local.train import train
+from tests.random_model import architecture
 
 MakeRun = Callable[..., LocalRun]
 EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
 
-ARCHITECTURE = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
-}
 KINDS = [ProblemKind(family="chain", operands=2)]
 BASE_SETTINGS = BaseModelSettings.parse(
     {
-        "architecture": ARCHITECTURE,
+        "architecture": architecture(32, 48, 1, 64),
         "steps": 200,
         "batch_size": 32,
         "learning_rate": 0.01,
@@ -78,15 +69,20 @@ SHAPE: Mapping[str, Any] = {
 }
 
 
-def import_pretrained(directory: Path, kind: type[PreTrainedConfig], **changes: Any) -> Path:
-    """A random model of an architecture with the laptop study's tokenizer, imported as a base model."""
+def save_pretrained(directory: Path, kind: type[PreTrainedConfig], **changes: Any) -> Path:
+    """A random model of an architecture with the laptop study's tokenizer."""
     torch.manual_seed(3)
     tokenizer = build_tokenizer()
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     config = kind(**{**SHAPE, "vocab_size": len(tokenizer), **ends, **changes})
-    AutoModelForCausalLM.from_config(config).save_pretrained(directory / "model")
-    tokenizer.save_pretrained(directory / "model")
-    import_model(str(directory / "model"), directory / "base" / "other")
+    AutoModelForCausalLM.from_config(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+def import_pretrained(directory: Path, kind: type[PreTrainedConfig], **changes: Any) -> Path:
+    """The same, imported as a base model."""
+    import_model(str(save_pretrained(directory / "model", kind, **changes)), directory / "base" / "other")
     return directory / "base" / "other"
 
 
@@ -150,6 +146,15 @@ def make_run(study_files: Path, tmp_path: Path) -> Callable[..., LocalRun]:
         return LocalRun.read(tmp_path / "run.json")
 
     return build
+
+
+def run_steps(run: LocalRun, steps: int, learner: Learner | None = None) -> Learner:
+    """A learner after so many steps of a run."""
+    learner = learner or Learner(run, "cpu")
+    with GradingPool(workers=1) as pool:
+        for _ in range(steps):
+            learner.position.metrics.append(learner.step(pool))
+    return learner
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.sequence_ratios import GSPO
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import Method
-from tests.unit.engine.conftest import MakeRun
+from tests.unit.engine.conftest import MakeRun, run_steps
 
 TEMPERATURE = 0.6
 PARTED = {
@@ -91,14 +91,6 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], list
 
     monkeypatch.setattr(evals.generation.decoder_model, "sample", recorded)
     return calls
-
-
-def run_steps(run: LocalRun, steps: int) -> Learner:
-    learner = Learner(run, "cpu")
-    with GradingPool(workers=1) as pool:
-        for _ in range(steps):
-            learner.position.metrics.append(learner.step(pool))
-    return learner
 
 
 def is_correct(response: str, answer: str) -> bool:
@@ -294,8 +286,7 @@ def updated_weights(
 
 
 @pytest.mark.parametrize(
-    ("loss", "mode"),
-    [(Clipped(), "token-mean"), (GSPO(), "seq-mean-token-mean"), (Clipped(), "seq-mean-token-mean")],
+    ("loss", "mode"), [(Clipped(), "token-mean"), (GSPO(), "seq-mean-token-mean"), (Clipped(), "seq-mean-token-mean")]
 )
 def test_micro_batches_add_up(
     study_files: Path, make_run: Callable[..., LocalRun], loss: PolicyLoss, mode: Mode

@@ -130,10 +130,7 @@ def test_only_one_process_writes_and_a_dead_ones_lock_is_free(tmp_path: Path) ->
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with (
-        pytest.raises(UserError, match=f"process {holder.pid} "),
-        StateStore(tmp_path, "a" * 64).single_writer(0),
-    ):
+    with pytest.raises(UserError, match=f"process {holder.pid} "), StateStore(tmp_path, "a" * 64).single_writer(0):
         pass
     holder.kill()
     holder.wait()

@@ -22,7 +22,7 @@ from rlvr.engines.local.sampler_dose import DosedDraw, rounded
 from rlvr.methods.rollout_batch import sampler_metrics
 from rlvr.runs.state import StateStore, save_checkpoint
 from rlvr.study.catalogue import entry_of_run, load_catalogue, resolve_method
-from tests.unit.engine.conftest import MakeRun
+from tests.unit.engine.conftest import MakeRun, run_steps
 
 DOSES: dict[str, dict[str, Any]] = {
     "int4": {"weights": "int4"},
@@ -38,22 +38,14 @@ def entry(name: str) -> dict[str, Any]:
     return entry_of_run(resolve_method(name, {}, load_catalogue(), "test"))
 
 
-def train(run: LocalRun, steps: int, learner: Learner | None = None) -> Learner:
-    learner = learner or Learner(run, "cpu")
-    with GradingPool(workers=1) as pool:
-        for _ in range(steps):
-            learner.position.metrics.append(learner.step(pool))
-    return learner
-
-
 def resumed_after(steps: int, run: LocalRun, directory: Path) -> Learner:
     """A run that was saved after so many steps, continued by one."""
     store, resumed = StateStore(directory, "a" * 64), Learner(run, "cpu")
-    train(run, steps).save(store)
+    run_steps(run, steps).save(store)
     state = store.latest()
     assert state is not None
     resumed.restore(state)
-    return train(run, 1, resumed)
+    return run_steps(run, 1, resumed)
 
 
 def weights_of(learner: Learner) -> list[torch.Tensor]:
@@ -93,13 +85,13 @@ def test_the_samplers_log_probs_are_those_of_what_it_draws_from() -> None:
 
 
 def test_dose_zero_has_the_bytes_of_no_dose(make_run: MakeRun) -> None:
-    assert same(train(make_run(), 2), train(make_run(training={"sampler": {"stale": 0, "noise": 0.0}}), 2))
+    assert same(run_steps(make_run(), 2), run_steps(make_run(training={"sampler": {"stale": 0, "noise": 0.0}}), 2))
 
 
 @pytest.mark.parametrize("name", DOSES)
 def test_a_dose_sets_sampler_and_trainer_apart(name: str, make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(method=entry("dapo_icepop"), training={"sampler": DOSES[name]})
-    whole = train(run, 3)
+    whole = run_steps(run, 3)
     apart = [row["rollout_kl"] for row in whole.position.metrics]
     assert (apart[0] < 1e-9) == (name == "stale") and all(value > 1e-9 for value in apart[1:])
     assert all(0 < row["correction_weight"] <= 5 for row in whole.position.metrics)
@@ -120,12 +112,14 @@ def test_terms_are_measured_timed_and_resumed(name: str, make_run: MakeRun, tmp_
     if name == "dapo_entropy_target":
         method["entropy_bonus"] = {"name": "target", "target": 9.0, "start": 0.1, "step": 0.01}
     run = make_run(method=method)
-    whole = train(run, 2)
+    whole = run_steps(run, 2)
     first, second = whole.position.metrics
     if name == "dapo_entropy_target":
         assert [row["entropy_coefficient"] for row in (first, second)] == pytest.approx([0.1, 0.11])
     else:
-        assert first["seconds_reference"] > 0 and "seconds_reference" not in train(make_run(), 1).position.metrics[0]
+        assert (
+            first["seconds_reference"] > 0 and "seconds_reference" not in run_steps(make_run(), 1).position.metrics[0]
+        )
     if name == "grpo":
         assert 0 < first["reference_kl"] < second["reference_kl"]
     assert same(resumed_after(1, run, tmp_path), whole)

@@ -56,9 +56,7 @@ def test_a_run_leaves_a_checkpoint_metrics_and_a_manifest(make_run: MakeRun, tmp
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"method": QUERY_PRESERVED_REWARD_BALANCED}, {"training": DECAY}],
-    ids=["dapo", "balanced", "decay"],
+    "changes", [{}, {"method": QUERY_PRESERVED_REWARD_BALANCED}, {"training": DECAY}], ids=["dapo", "balanced", "decay"]
 )
 def test_an_interrupted_run_ends_with_the_same_bytes(
     make_run: MakeRun, tmp_path: Path, train_until: TrainUntil, changes: dict[str, Any]

@@ -26,7 +26,6 @@ from evals.figures.style import (
     method_styles,
     save,
     save_for_papers,
-    write_figure,
 )
 from evals.results import Results
 from evals.tables.efficiency import read_totals
@@ -41,11 +40,6 @@ from tests.printed import printed_faults
 from tests.unit.synthetic_results import METHODS, Study
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture(scope="module")
-def results(synthetic_study: Study) -> Results:
-    return synthetic_study.read()
 
 
 def _runs(methods: list[str]) -> list[Run]:
@@ -297,8 +291,9 @@ def test_names_of_many_methods_are_whole(synthetic_study: Study, tmp_path: Path)
     comparisons |= results.comparisons
     many = dataclasses.replace(results, runs=(*results.runs, *copies), comparisons=comparisons)
     with printed_faults() as faults:
-        write_figure("scores", partial(draw_scores, many), tmp_path / "a", [], partial(draw_scores, many, True))
-        write_figure("x", partial(draw_differences, many), tmp_path / "b", [], partial(draw_differences, many, True))
+        for draw in (draw_scores, draw_differences):
+            save_for_papers(partial(draw, many), tmp_path / "page.pdf", PAGE_WIDTH)
+            save_for_papers(partial(draw, many, mean_only=True), tmp_path / "column.pdf", COLUMN_WIDTH)
     assert faults == []
 
 

@@ -218,11 +218,7 @@ def test_a_final_refusal_is_said(server: StandIn, problems: Path, tmp_path: Path
 
 
 def test_a_server_that_never_answers_is_given_up(
-    server: StandIn,
-    problems: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    server: StandIn, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.plan = lambda number, body: Trouble(seconds=1.0)
     with pytest.raises(UserError, match=r"more than 0\.1 s, 3 times; accepted: more"):

@@ -107,15 +107,7 @@ def test_grades_follow_the_contract(study: Path) -> None:
         (row["problem_id"], row["sample"]) for row in SAMPLES
     ]
     assert [row["reason"] for row in rows] == ["match", "mismatch", "match", "truncated", "no_answer"]
-    assert list(rows[0]) == [
-        "problem_id",
-        "sample",
-        "correct",
-        "answer",
-        "reason",
-        "tokens",
-        "finish_reason",
-    ]
+    assert list(rows[0]) == ["problem_id", "sample", "correct", "answer", "reason", "tokens", "finish_reason"]
     manifest = verify_outputs(study / "grades/manifest.json", "grades")
     assert sorted(manifest.inputs.values()) == sorted(
         sha256_file(study / name) for name in ("samples/samples.jsonl", "problems/problems.jsonl")

@@ -28,6 +28,7 @@ from evals.grading.verdict import Reason
 from evals.problems.problem_set import write_benchmark
 from rlvr.study.source_files import REPOSITORY
 from tests.artifacts import write_rows
+from tests.commands import ended
 
 FENCE = "```"
 
@@ -214,11 +215,8 @@ def code_samples(root: Path, problems: Path) -> Path:
 def grade_command(root: Path, problems: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
     """Grade the samples below ``root`` as the rule `grade` does, to root/results/grades/r/squares."""
     assert problems == root / "problems/squares"
-    return subprocess.run(
+    return ended(
         [sys.executable, "-c", GRADE, str(root)],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=root,
         env={**os.environ, "PATH": path or os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)},
     )

@@ -282,20 +282,11 @@ def test_low_precision_hidden_states_change_little(component: Any, dtype: torch.
 def of_vectors(rewarded: list[Vector], punished: list[Vector]) -> RolloutBatch:
     """One rollout a side with advantage 1 or -1, whose tokens have these vectors: p is one half, h twice the vector."""
     sides = [side for side in (rewarded, punished) if side]
-    mask = torch.arange(max(map(len, sides))) < torch.tensor([[len(side)] for side in sides])
     rows = torch.tensor([vector for side in sides for vector in side], dtype=torch.float64)
-    return RolloutBatch(
-        advantages=torch.tensor([1.0] * bool(rewarded) + [-1.0] * bool(punished), dtype=torch.float64),
-        old_log_probs=torch.full(mask.shape, math.log(0.5), dtype=torch.float64),
-        entropies=torch.zeros(mask.shape, dtype=torch.float64),
-        response_mask=mask,
-        mini_batch_ids=torch.zeros(len(sides), dtype=torch.int64),
-        group_ids=torch.zeros(len(sides), dtype=torch.int64),
-        token_ids=torch.zeros(mask.shape, dtype=torch.int64),
-        temperature=1.0,
-        generator=torch.Generator(),
-        hidden_states=2 * rows,
-    )
+    batch = rollout_batch([len(side) for side in sides], torch.Generator(), hidden_states=2 * rows)
+    advantages = torch.tensor([1.0] * bool(rewarded) + [-1.0] * bool(punished), dtype=torch.float64)
+    halves = torch.full(batch.response_mask.shape, math.log(0.5), dtype=torch.float64)
+    return replace(batch, advantages=advantages, old_log_probs=halves)
 
 
 def test_vectors_that_are_all_alike_have_the_weight_of_their_distance() -> None:
@@ -379,19 +370,7 @@ def test_properties_of_every_ablation(seed: int) -> None:
 
 
 def test_random_lambda_has_mean_one_the_range_and_new_draws() -> None:
-    mask = torch.ones(50, 100, dtype=torch.bool)
-    base = draw_batch(0)
-    batch = replace(
-        base,
-        advantages=torch.zeros(50),
-        old_log_probs=torch.zeros(50, 100, dtype=torch.float64),
-        entropies=torch.zeros(50, 100),
-        response_mask=mask,
-        mini_batch_ids=torch.zeros(50, dtype=torch.int64),
-        group_ids=torch.zeros(50, dtype=torch.int64),
-        token_ids=torch.zeros(50, 100, dtype=torch.int64),
-        hidden_states=None,
-    )
+    batch = rollout_batch([100] * 50, torch.Generator().manual_seed(0), advantages=torch.zeros(50))
     first, second = RandomLambda()(batch)[0], RandomLambda()(batch)[0]
     assert abs(float(first.mean()) - 1) < 1e-12
     assert 0.78 < float(first.min()) < 0.82 and 1.18 < float(first.max()) < 1.22

@@ -41,10 +41,7 @@ def gradient_of(loss: Any, inputs: Any, parts: list[Any]) -> torch.Tensor:
 @pytest.mark.parametrize("loss", [*GROUP_LOSSES, *MINI_BATCH_LOSSES], ids=repr)
 def test_a_loss_says_no_wider_coupling_than_it_has(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs = draw_loss_inputs(4, 1.0)
-    finer = {
-        "group": [torch.tensor([i]) for i in range(8)],
-        "mini_batch": [torch.arange(4), torch.arange(4, 8)],
-    }
+    finer = {"group": [torch.tensor([i]) for i in range(8)], "mini_batch": [torch.arange(4), torch.arange(4, 8)]}
     whole = gradient_of(loss, inputs, [torch.arange(8)])
     assert float((gradient_of(loss, inputs, finer[loss.coupling]) - whole).abs().max()) > 1e-3
 

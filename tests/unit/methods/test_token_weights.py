@@ -1,6 +1,5 @@
 """Forking tokens against a sorting loop, both denominators and scopes, and the limit rho = 1."""
 
-import dataclasses
 import math
 import threading
 from collections.abc import Callable
@@ -152,22 +151,21 @@ def test_without_their_coefficient_they_are_dapo(rule: Any) -> None:
 # Hidden states that several processes hold a part of each: the same token weights as one process that holds all.
 
 
-def batch(generator: torch.Generator, rollouts: int = 12, length: int = 9, width: int = 16) -> RolloutBatch:
-    lengths = torch.randint(1, length + 1, (rollouts,), generator=generator)
-    mask = torch.arange(length) < lengths[:, None]
-    return RolloutBatch(
-        advantages=torch.randn(rollouts, generator=generator).round(decimals=1),
-        old_log_probs=-torch.rand(rollouts, length, generator=generator),
-        entropies=torch.rand(rollouts, length, generator=generator),
-        response_mask=mask,
-        mini_batch_ids=torch.arange(rollouts) % 2,
-        group_ids=torch.arange(rollouts) // 4,
-        token_ids=torch.randint(0, 30, (rollouts, length), generator=generator),
-        temperature=1.0,
-        generator=torch.Generator().manual_seed(1),
-        head_weight=torch.randn(30, width, generator=generator),
-        hidden_states=torch.randn(int(mask.sum()), width, generator=generator),
+def batch() -> RolloutBatch:
+    """12 rollouts of 1 .. 9 tokens in three groups and two mini-batches."""
+    generator = torch.Generator().manual_seed(7)
+    lengths = torch.randint(1, 10, (12,), generator=generator).tolist()
+    drawn = rollout_batch(
+        lengths,
+        generator,
+        advantages=torch.randn(12, generator=generator).round(decimals=1),
+        mini_batch_ids=torch.arange(12) % 2,
+        token_ids=torch.randint(0, 30, (12, max(lengths)), generator=generator),
+        head_weight=torch.randn(30, 16, generator=generator),
+        hidden_states=torch.randn(sum(lengths), 16, generator=generator),
     )
+    entropies = torch.rand(drawn.response_mask.shape, generator=generator)
+    return replace(drawn, entropies=entropies, old_log_probs=drawn.old_log_probs.float() / 3)
 
 
 class Processes:
@@ -218,7 +216,7 @@ WITH_HIDDEN_STATES = sorted(
 def test_shares_give_the_weights_of_the_whole(name: str) -> None:
     weighting = compose(resolve_method(name, {}, load_catalogue(), "test"), longest=64).token_weights
     assert weighting is not None
-    whole = batch(torch.Generator().manual_seed(7))
+    whole = batch()
     expected, expected_metrics = weighting(whole)
     assert whole.hidden_states is not None
     tokens = len(whole.hidden_states)
@@ -228,11 +226,11 @@ def test_shares_give_the_weights_of_the_whole(name: str) -> None:
     def one(rank: int) -> tuple[Tensor, dict[str, float]]:
         start, stop = spans[rank]
         assert whole.hidden_states is not None
-        part = dataclasses.replace(
+        part = replace(
             whole,
             hidden_states=whole.hidden_states[start:stop],
             share=processes.share(rank),
-            generator=torch.Generator().manual_seed(1),
+            generator=torch.Generator().manual_seed(7),
         )
         return weighting(part)
 
@@ -242,7 +240,7 @@ def test_shares_give_the_weights_of_the_whole(name: str) -> None:
 
 
 def test_a_share_has_to_fit_its_rows() -> None:
-    whole = batch(torch.Generator().manual_seed(7))
+    whole = batch()
     share = RowShare(0, 3, total=lambda value: value, gather=lambda value: value)
     with pytest.raises(ValueError, match=r"expected \[3, D\]"):
-        dataclasses.replace(whole, share=share)
+        replace(whole, share=share)

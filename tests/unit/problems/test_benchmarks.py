@@ -30,14 +30,7 @@ LOCAL_NAMES = {
     "brumo_2025": "brumo25",
     "math_500": "math500",
 }
-LOCAL = (
-    *LOCAL_NAMES,
-    "hmmt_feb_2025",
-    "hmmt_nov_2025",
-    "hmmt_feb_2026",
-    "minerva_math",
-    "olympiadbench",
-)
+LOCAL = (*LOCAL_NAMES, "hmmt_feb_2025", "hmmt_nov_2025", "hmmt_feb_2026", "minerva_math", "olympiadbench")
 REAL = sorted(path.stem for path in BENCHMARKS.glob("*.yaml") if "source: hub" in path.read_text())
 ROWS = [
     {"number": 7, "question": "What is $1+1$?", "solution": [r"Two: $\boxed{002}$"]},
@@ -262,10 +255,7 @@ def test_a_drawn_subset_does_not_depend_on_other_rows(settings: dict[str, Any], 
             {"columns": {"id": "question", "problem": "number", "answer": "solution"}, "split": "train"},
             "cannot be read as",
         ),
-        (
-            {"exclude": [{"id": 8, "answer": "1/3", "reason": "wrong"}]},
-            "the gold of tiny-8 is .*, not '1/3'",
-        ),
+        ({"exclude": [{"id": 8, "answer": "1/3", "reason": "wrong"}]}, "the gold of tiny-8 is .*, not '1/3'"),
         ({"exclude": [{"id": 5, "answer": "1", "reason": "wrong"}]}, "the gold of tiny-5 is None, not '1'"),
     ],
 )

@@ -133,11 +133,7 @@ def test_the_last_statement_is_for_what_the_grader_of_mathematics_reads(change: 
 
 def test_solutions_of_gsm8k_lose_the_notes_of_the_calculator() -> None:
     first, second = RELEASES["gsm8k"].rows(GSM8K, "here")
-    assert first == {
-        "problem": "Clips?",
-        "answer": "1072",
-        "solution": "She sold 48/2 = 24.\nIn all 1,072.\n#### 1072",
-    }
+    assert first == {"problem": "Clips?", "answer": "1072", "solution": "She sold 48/2 = 24.\nIn all 1,072.\n#### 1072"}
     assert second["answer"] == "-3"
 
 

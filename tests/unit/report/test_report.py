@@ -18,6 +18,7 @@ from evals.core.manifest import verify_outputs
 from rlvr.report.page import write_report
 from rlvr.report.run_tables import _RECORDED, _sampler_note
 from rlvr.report.summary import headline, question
+from tests.artifacts import edit
 from tests.commands import rlvr_bench
 from tests.stages import status
 from tests.unit.synthetic_results import Study, full_size_results
@@ -51,12 +52,6 @@ def make_report(study: Study, **named: Any) -> int:
 def _page(study: Study) -> str:
     assert make_report(study) == 0
     return (study.root / "report.html").read_text(encoding="utf-8")
-
-
-def _edit(path: Path, change: Callable[[Any], object]) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
 
 
 class _Outline(HTMLParser):
@@ -110,8 +105,8 @@ def test_what_models_and_configurations_say_is_shown_and_never_run(study: Study)
     path = study.results / "samples/tiny-base/chain_3/samples.jsonl"
     rows = [json.loads(line) | {"text": hostile} for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _edit(study.study_file, lambda content: content.update(study=hostile))
-    _edit(study.runs_file, lambda runs: [run.update(title=f"{hostile} {run['method']}") for run in runs])
+    edit(study.study_file, lambda content: content.update(study=hostile))
+    edit(study.runs_file, lambda runs: [run.update(title=f"{hostile} {run['method']}") for run in runs])
     page = _page(study)
     assert hostile not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert page.count("<script") == 2
@@ -134,7 +129,7 @@ def test_the_summary_says_what_is_and_what_is_not_distinguishable(study: Study) 
             if (row["method"], row["against"], row["benchmark"]) == ("grpo", "dapo", "all"):
                 row.update(verdict="not distinguishable", p_value=0.42, p_value_holm=0.84)
 
-    _edit(study.comparisons, decide)
+    edit(study.comparisons, decide)
     page = _page(study)
     assert re.search(r"DelTA has the highest average, [\d.]+ \[[\d.]+, [\d.]+\] % avg@32 over 2 benchmarks: \+", page)
     assert re.search(r"Better than DAPO: DelTA \(\+[\d.]+, p &lt; 0\.001, after Holm &lt; 0\.001\)", page)
@@ -196,12 +191,12 @@ def test_a_method_counts_once_on_several_models() -> None:
 def test_controls_are_no_candidates(study: Study) -> None:
     """They are told apart in words, and neither the headline nor the question counts them."""
     controls = {"positive": "grpo", "negative": "delta"}
-    _edit(study.comparisons, lambda content: content.update(controls=controls))
+    edit(study.comparisons, lambda content: content.update(controls=controls))
     page = _page(study)
     assert "<h1>What does DAPO gain over the base model?</h1>" in page
     assert "methods better than" not in page and "Better than DAPO: DelTA, a control (" in page
     assert "DAPO has the highest average" in page and "the highest of 1 score proves nothing" in page
-    _edit(study.comparisons, lambda content: content.update(controls={"positive": "grpo", "negative": "grpo"}))
+    edit(study.comparisons, lambda content: content.update(controls={"positive": "grpo", "negative": "grpo"}))
     page = _page(study)
     assert "<h1>Is DelTA better than DAPO?</h1>" in page and "methods better than" not in page
     answer, rest = page.partition("<nav")[0].partition("<strong>")[2], page.partition("<nav")[2]
@@ -222,7 +217,7 @@ def test_examples_are_the_first_problem_and_sample(study: Study) -> None:
 def test_settings_in_which_methods_differ_stand_side_by_side(study: Study) -> None:
     for name in ("tiny-dapo-s1", "tiny-delta-s1"):
         change = {"training": {"steps": 8, "learning_rate": 0.1 if "dapo" in name else 0.2}}
-        _edit(
+        edit(
             study.results / f"runs/{name}/manifest.json", lambda content, new=change: content["parameters"].update(new)
         )
     table = _page(study).split("Settings in which the methods differ</h3>")[1].split("</table>")[0]

@@ -32,6 +32,7 @@ from rlvr.cli import main
 from rlvr.cli.command import Commands
 from rlvr.study import launch
 from rlvr.study.machine import require_past, require_records
+from tests.commands import ended
 
 ROOT = Path(__file__).resolve().parents[3]
 _ECHO = '#!/bin/sh\necho ran: "$0" "$@"\ncommand -v python\n'
@@ -53,7 +54,7 @@ def test_a_clone_may_lie_anywhere(tmp_path: Path, name: str) -> None:
         ("status", "-m rlvr verify results"),
         ("test", "-m pytest"),
     ):
-        answer = subprocess.run(["make", target], cwd=clone, capture_output=True, text=True, check=False)
+        answer = ended(["make", target], cwd=clone)
         assert answer.returncode == 0 and not answer.stderr, answer.stderr
         assert f"ran: .venv/bin/python {said}" in answer.stdout and str(python) in answer.stdout.splitlines()
 
@@ -270,10 +271,7 @@ def test_commands_on_files_need_the_declared_dependencies_alone(tmp_path: Path) 
     script.write_text(RUN)
     words = [json.dumps({"refused": refused}), json.dumps(commands)]
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "wheel"), *words],
-        cwd=tmp_path, env=variables, capture_output=True, text=True,
-    )  # fmt: skip
+    run = ended([sys.executable, str(script), str(tmp_path / "wheel"), *words], cwd=tmp_path, env=variables)
     errors = [line[:32] for line in run.stderr.splitlines() if line.startswith("error: ")]
     assert run.returncode == 2 and len(errors) == 1, run.stderr[-3000:]
     assert errors[0].startswith("error: this command needs")
@@ -297,7 +295,7 @@ def test_a_package_that_pythonpath_puts_before_ours_is_named_in_one_line(tmp_pat
         (tmp_path / "numpy/__init__.py").write_text(broken)
         variables = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
         command = [sys.executable, "-m", "rlvr", "compare", "a.jsonl", "b.jsonl"]
-        run = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+        run = ended(command, cwd=ROOT, env=variables)
         assert run.stderr.startswith(f"error: PYTHONPATH: {tmp_path} has another numpy than this environment (")
         assert run.returncode == 2 and run.stderr.count("\n") == 1
 

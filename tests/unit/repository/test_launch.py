@@ -15,6 +15,7 @@ from evals.core.errors import UserError
 from rlvr.runs.job import SNAKEMAKE as SNAKEMAKE_VARIABLE
 from rlvr.runs.job import STOPPED
 from rlvr.study import launch
+from tests.commands import ended
 
 LAUNCH = [sys.executable, "-m", "rlvr.study.launch", "--"]
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
@@ -121,9 +122,7 @@ def test_only_one_holds_the_directory_and_it_is_free_afterwards(tmp_path: Path) 
     with launch.only_study(tmp_path):
         probe = "import sys; from pathlib import Path; from rlvr.study.launch import only_study\n"
         probe += "with only_study(Path(sys.argv[1])): pass"
-        other = subprocess.run(
-            [sys.executable, "-c", probe, str(tmp_path)], capture_output=True, text=True, check=False
-        )
+        other = ended([sys.executable, "-c", probe, str(tmp_path)])
         assert "runs another study here" in other.stderr
     with launch.only_study(tmp_path):
         pass
@@ -136,8 +135,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def clean_state(directory: Path) -> str:
-    command = [sys.executable, "-m", "rlvr", "clean-state", str(directory)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    answer = ended([sys.executable, "-m", "rlvr", "clean-state", directory])
     return answer.stdout + answer.stderr
 
 
@@ -182,7 +180,7 @@ from rlvr.study.launch import end_jobs_on_termination
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append("snakemake"))
 end_jobs_on_termination(SimpleNamespace(local_exec=True))
-job = subprocess.Popen([sys.executable, "job.py"])
+job = subprocess.Popen(JOB)
 job.wait()
 print(*told, job.returncode, flush=True)
 """
@@ -199,10 +197,11 @@ time.sleep(600)
 """
 
 
-def test_a_termination_reaches_the_jobs(workflow: Path, start: Start) -> None:
-    """They get it, and not what they have started themselves."""
+@pytest.mark.parametrize("job", ['[sys.executable, "job.py"]', '["bash", "-c", f"{sys.executable} job.py; exit $?"]'])
+def test_a_termination_reaches_the_jobs(workflow: Path, start: Start, job: str) -> None:
+    """They get it, and not what they have started themselves; nor does a shell before one, with which it would die."""
     (workflow / "job.py").write_text(JOB)
-    (workflow / "main.py").write_text(SNAKEMAKE_WITH_A_JOB)
+    (workflow / "main.py").write_text(SNAKEMAKE_WITH_A_JOB.replace("JOB", job))
     process = start([sys.executable, "main.py"])
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.terminate()
@@ -224,19 +223,6 @@ with lock:
 told.wait()
 print("ends", flush=True)
 """
-
-
-def test_a_termination_passes_the_shell_that_stands_before_a_job(workflow: Path, start: Start) -> None:
-    """The shell would die at once, and Snakemake with it, while the job still saves its state."""
-    (workflow / "job.py").write_text(JOB)
-    command = SNAKEMAKE_WITH_A_JOB.replace(
-        '[sys.executable, "job.py"]', '["bash", "-c", f"{sys.executable} job.py; exit $?"]'
-    )
-    (workflow / "main.py").write_text(command)
-    process = start([sys.executable, "main.py"])
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    process.terminate()
-    assert process.communicate(timeout=PATIENCE_SECONDS)[0].splitlines() == ["job None", "snakemake 143"]
 
 
 def test_a_termination_while_snakemake_holds_its_lock_ends_it(workflow: Path, start: Start) -> None:
@@ -337,10 +323,10 @@ def test_scripts_start_where_the_path_of_python_has_to_be_quoted(workflow: Path,
 
 
 def test_a_job_whose_snakemake_has_died_before_does_not_begin(environment: dict[str, str]) -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
+    dead = subprocess.Popen(["true"])
+    dead.wait()
     command = [sys.executable, "-m", "rlvr", "--version"]
-    job = subprocess.run(command, env=environment | {SNAKEMAKE_VARIABLE: str(ended.pid)}, check=False)
+    job = subprocess.run(command, env=environment | {SNAKEMAKE_VARIABLE: str(dead.pid)}, check=False)
     assert job.returncode == STOPPED
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.commands import ended
+
 ROOT = Path(__file__).resolve().parents[3]
 MAKE = shutil.which("make") or "make"
 
@@ -19,9 +21,7 @@ def make(*arguments: str, path: str | None = None) -> subprocess.CompletedProces
         name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     }
     environment |= {} if path is None else {"PATH": path}
-    return subprocess.run(
-        [MAKE, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
+    return ended([MAKE, *arguments], cwd=ROOT, env=environment, timeout=600)
 
 
 def test_help_is_the_default_and_explains_every_target() -> None:
@@ -86,9 +86,7 @@ def run(directory: Path, fails: str, lacks: str = "") -> subprocess.CompletedPro
         (place / name).write_text(scripts[name])
         (place / name).chmod(0o755)
     environment = os.environ | {"PATH": f"{place}:/usr/bin:/bin", "FAILS": fails, "TMPDIR": str(directory)}
-    return subprocess.run(
-        [directory / ".ci/run"], env=environment, capture_output=True, text=True, check=False, timeout=600
-    )
+    return ended([directory / ".ci/run"], env=environment, timeout=600)
 
 
 @pytest.mark.parametrize("fails", ["", "lint", "docs", "test", "test-engines-short"])

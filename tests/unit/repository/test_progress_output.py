@@ -18,20 +18,14 @@ from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_logger_plugin_rlvr import LogHandler
 
+from tests.commands import ended
+
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 WITHOUT_PLUGIN = ["--workflow-profile", "none", "--cores", "1", "--rerun-triggers", "mtime"]
 
 
 def snakemake(workflow: Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*SNAKEMAKE, *arguments],
-        cwd=workflow,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    return ended([*SNAKEMAKE, *arguments], cwd=workflow, env=environment, timeout=600)
 
 
 def test_a_log_says_what_failed_and_where_results_are(workflow: Path, environment: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from evals.core.record import read_rows
 from evals.core.records import Grade
 from evals.scores.score import grades_by_problem, measure
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed
-from tests.artifacts import vouch_for
+from tests.artifacts import grade_row, vouch_for
 from tests.commands import rlvr_bench
 from tests.statistics.arms import estimate_difference
 
@@ -25,19 +25,6 @@ SAMPLES = 8
 OUTPUTS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "outputs"
 
 
-def grade(problem: str, sample: int, correct: bool) -> dict[str, Any]:
-    return {
-        "problem_id": problem,
-        "sample": sample,
-        "correct": correct,
-        "answer": "7" if correct else "8",
-        "reason": "match" if correct else "mismatch",
-        "seconds": 0.0,
-        "tokens": 20,
-        "finish_reason": "stop",
-    }
-
-
 def write_grades(path: Path, rate: float, key: int, problems: int = 30, manifest: bool = False) -> np.ndarray:
     """Grades of a policy; problem ids carry the name of the directory, as those of a benchmark do."""
     difficulty = np.random.default_rng(len(path.parent.name)).normal(0.0, 0.15, problems)
@@ -45,7 +32,7 @@ def write_grades(path: Path, rate: float, key: int, problems: int = 30, manifest
     write_jsonl(
         path,
         [
-            grade(f"{path.parent.name}-{number:03d}", sample, bool(verdict))
+            grade_row(f"{path.parent.name}-{number:03d}", sample, bool(verdict))
             for number, row in enumerate(verdicts)
             for sample, verdict in enumerate(row)
         ],
@@ -101,7 +88,7 @@ def test_benchmarks_get_their_mean_and_a_csv(tmp_path: Path, capsys: pytest.Capt
 
 def test_missing_intervals_and_manifests_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "few.jsonl"
-    write_jsonl(path, [grade(f"p{number}", 0, number < 5) for number in range(30)])
+    write_jsonl(path, [grade_row(f"p{number}", 0, number < 5) for number in range(30)])
     assert main(["score", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "16.7 [–]" in printed and " 6.9 |" in printed and "handful of problems" in printed
@@ -264,7 +251,7 @@ def test_golden_values_of_real_model_outputs(tmp_path: Path, capsys: pytest.Capt
     write_jsonl(
         path,
         [
-            grade(row["id"], sample, correct) | {"answer": answer}
+            grade_row(row["id"], sample, correct) | {"answer": answer}
             for row in map(json.loads, lines)
             for sample, (correct, answer) in enumerate(zip(row["upstream_correct"], row["upstream_pred"], strict=True))
         ],
@@ -281,7 +268,7 @@ def test_few_problems_are_said_to_have_coarse_intervals(tmp_path: Path, capsys: 
     for problems, said in ((12, True), (24, False)):
         file = tmp_path / f"grades-{problems}.jsonl"
         rows = [
-            grade(str(problem), sample, sample <= problem % 4) for problem in range(problems) for sample in range(4)
+            grade_row(str(problem), sample, sample <= problem % 4) for problem in range(problems) for sample in range(4)
         ]
         write_jsonl(file, rows)
         assert main(["score", str(file)]) == 0

@@ -20,7 +20,7 @@ from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import Cost
 from evals.tables.main import main_tables
 from evals.tables.robust import robust_table
-from tests.artifacts import vouch_for
+from tests.artifacts import grade_row, vouch_for
 from tests.stages import status
 
 RUNS: list[dict[str, Any]] = [
@@ -30,16 +30,8 @@ RUNS: list[dict[str, Any]] = [
 
 
 def grade(problem: int, sample: int, correct: bool) -> dict[str, Any]:
-    return {
-        "problem_id": f"p{problem}",
-        "sample": sample,
-        "correct": correct,
-        "answer": "7" if correct else f"wrong {problem}",
-        "reason": "match" if correct else "mismatch",
-        "seconds": 0.0,
-        "tokens": 10 + sample,
-        "finish_reason": "stop",
-    }
+    answer = "7" if correct else f"wrong {problem}"
+    return grade_row(f"p{problem}", sample, correct, answer=answer, tokens=10 + sample)
 
 
 def write_grades(

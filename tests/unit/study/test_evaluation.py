@@ -68,11 +68,7 @@ def test_directories_and_copies_are_found(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        (
-            "--model",
-            "no/such/model",
-            "--model: is 'no/such/model'; accepted: a directory in Hugging Face format",
-        ),
+        ("--model", "no/such/model", "--model: is 'no/such/model'; accepted: a directory in Hugging Face format"),
         ("--benchmarks", "aime_1875", "'aime_1875' is no benchmark"),
         ("--benchmarks", ",", "--benchmarks: is empty"),
         ("--k", "0", "--k: is '0'; accepted: a number"),

@@ -12,12 +12,6 @@ from evals.results import Results
 from evals.statistics.interval import score_interval
 from evals.tables.differences import by_look
 from evals.tables.notes import controls_note, near_copies_note
-from tests.unit.synthetic_results import Study
-
-
-@pytest.fixture
-def results(synthetic_study: Study) -> Results:
-    return synthetic_study.read()
 
 
 def _condition(results: Results, method: str) -> Condition:

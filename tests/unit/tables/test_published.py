@@ -13,7 +13,7 @@ from evals.core.records import BASE
 from evals.results import Results
 from evals.tables.published import AVERAGES, Published, compare_with_papers, read_reference, write_paper_vs_ours_table
 from tests.statistics.populations import wilson_interval
-from tests.unit.synthetic_results import Study, full_size_results
+from tests.unit.synthetic_results import full_size_results
 
 REFERENCE = Path(__file__).resolve().parents[3] / "config" / "reference"
 SETTINGS = {
@@ -33,11 +33,6 @@ def published(value: float, **changes: Any) -> Published:
         metric="avg@32", value=value, certainty="published",
     )  # fmt: skip
     return row.model_copy(update=changes)
-
-
-@pytest.fixture
-def results(synthetic_study: Study) -> Results:
-    return synthetic_study.read()
 
 
 def test_the_projects_own_files_are_well_formed_and_name_methods_of_the_catalogue() -> None:

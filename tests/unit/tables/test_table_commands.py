@@ -18,6 +18,7 @@ from evals.tables.layout import latex
 from evals.tables.main import main_columns, main_tables, read_costs, short_table, write_main_table
 from evals.tables.numbers import NOTHING
 from evals.tables.robust import write_robust_table
+from tests.artifacts import edit
 from tests.stages import status
 from tests.unit.synthetic_results import Study
 
@@ -250,22 +251,16 @@ def test_bad_input_writes_nothing(editable_study: Study, tmp_path: Path, capsys:
     assert not (tmp_path / "out").exists()
 
 
-def _edit(path: Path, change: Callable[[Any], object]) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-
-
 def test_conditions_are_methods_in_study_order_with_the_base_model_first(editable_study: Study) -> None:
-    _edit(editable_study.runs_file, lambda runs: runs.append(runs.pop(0)))  # the base model now stands last
+    edit(editable_study.runs_file, lambda runs: runs.append(runs.pop(0)))  # the base model now stands last
     conditions = editable_study.read().conditions
     assert [condition.method for condition in conditions] == [BASE, "grpo", "dapo", "delta"]
     assert [condition.seeds for condition in conditions] == [(), (1, 2), (1, 2), (1, 2)]
 
 
 def test_unknown_keys_are_passed_over(editable_study: Study) -> None:
-    _edit(editable_study.scores[0], lambda content: content["scores"][0].update(future=1))
-    _edit(editable_study.comparisons, lambda content: content.update(future=1))
+    edit(editable_study.scores[0], lambda content: content["scores"][0].update(future=1))
+    edit(editable_study.comparisons, lambda content: content.update(future=1))
     editable_study.read()
 
 
@@ -284,7 +279,7 @@ def test_unknown_keys_are_passed_over(editable_study: Study) -> None:
     ],
 )
 def test_partial_results_refused(editable_study: Study, file: str, change: Callable[[Any], object], said: str) -> None:
-    _edit(editable_study.results / f"{file}.json", change)
+    edit(editable_study.results / f"{file}.json", change)
     with pytest.raises(UserError) as error:
         editable_study.read()
     assert said in str(error.value) and "\n" not in str(error.value)

@@ -16,7 +16,7 @@ from evals.core.run_spec import VerlRun
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, hydra_value, launch
 from rlvr.study.catalogue import load_catalogue
-from tests.commands import rlvr_bench
+from tests.commands import ended, rlvr_bench
 from tests.unit.verl.conftest import CLUSTER, TRAINING, make_cluster, make_run, run_content
 
 main = rlvr_bench("verl")
@@ -220,14 +220,7 @@ def test_the_command_prints_a_script_for_the_shell(
     fake.write_text('#!/bin/sh\necho "$RLVR_RUN"\n')
     fake.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    shell = subprocess.run(
-        ["bash"],
-        input=f'{script}echo "later:$RLVR_RUN"\n',
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shell = ended(["bash"], input=f'{script}echo "later:$RLVR_RUN"\n', env=environment)
     assert shell.stdout.splitlines() == [str(tmp_path / "run.json"), "later:"]
 
 
@@ -293,10 +286,7 @@ def test_verl_gives_no_shaping_the_responses() -> None:
 
 @pytest.mark.parametrize(
     ("extended", "key", "message"),
-    [
-        ("dapo_dynamic_sampling", "batching.selection", "is there"),
-        ("delta", "token_weights", "are of hidden states"),
-    ],
+    [("dapo_dynamic_sampling", "batching.selection", "is there"), ("delta", "token_weights", "are of hidden states")],
 )
 def test_nothing_needs_a_penalised_reward_before_verl_has_it(extended: str, key: str, message: str) -> None:
     """Its workers score the reference policy after the selection, and after the token weights are computed."""

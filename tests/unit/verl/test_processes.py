@@ -27,6 +27,7 @@ from rlvr.engines.verl.processes import (
     require_gpus,
     require_machine,
 )
+from tests.commands import ended
 from tests.slurm_cluster import REPOSITORY, processes_in
 from tests.unit.verl.conftest import make_cluster, make_run
 
@@ -120,12 +121,9 @@ def test_a_caller_that_was_started_for_the_run_stays(tmp_path: Path) -> None:
         "print(end_processes_of(Path(sys.argv[1])))"
     )
     run_file = tmp_path / "run.json"
-    answer = subprocess.run(
+    answer = ended(
         [sys.executable, "-c", code, str(run_file)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), RUN_VARIABLE: str(run_file)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (answer.returncode, answer.stdout) == (0, "0\n"), answer.stderr
 

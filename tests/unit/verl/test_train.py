@@ -23,18 +23,8 @@ from rlvr.engines.verl.checkpoints import (
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.metrics import Display, read_steps, write_step
 from rlvr.engines.verl.train import Execution, _run_verl
+from tests.random_model import architecture
 from tests.unit.verl.conftest import make_cluster, make_run
-
-ARCHITECTURE = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "max_position_embeddings": 32,
-    "tie_word_embeddings": True,
-}
 
 
 def save_state(directory: Path, step: int) -> Path:
@@ -197,7 +187,7 @@ def test_ray_that_a_busy_machine_does_not_start_in_time_is_started_again(
 
 
 def test_a_merged_checkpoint_has_the_bits_of_its_shards(tmp_path: Path) -> None:
-    model = initial_model(ARCHITECTURE, build_tokenizer(), seed=3)
+    model = initial_model(architecture(16, 24, 1, 32), build_tokenizer(), seed=3)
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
     model.bfloat16().save_pretrained(tmp_path / "checkpoint")
 
