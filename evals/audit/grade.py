@@ -15,7 +15,7 @@ from pathlib import Path
 from evals.audit import VERSION, second_grader
 from evals.audit.second_grader import judge_choice, judge_text
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import sha256_bytes, write_json
+from evals.core.files import located, sha256_bytes, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows, scan_rows
 from evals.core.records import Audit, BenchmarkAudit, Disagreement, Grade, GraderName, Sample, SecondOpinion
@@ -138,7 +138,7 @@ def _read_graded_samples(samples: Path, grades: Path, problems: Path) -> GradedS
     accepted = (*(known.value for known in Kind), CODE, VERIFIER)
     if kind not in accepted:
         raise InvalidInput(str(grades / "manifest.json"), "", f"kind is {kind!r}", ", ".join(accepted))
-    directory = grades.absolute()
+    directory = located(grades)
     read = partial(scan_rows, samples_file, Sample)
     return GradedSamples(directory.parent.name, directory.name, kind, read, verdicts, read_golds(problems))
 

@@ -30,6 +30,12 @@ MOST_BYTES = 2**30
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+def located(path: Path) -> Path:
+    """A path from the root on, without ``..``: names of runs and studies do not depend on how a path is said."""
+    absolute, there = Path(os.path.abspath(path)), Path(os.path.realpath(path))
+    return absolute if Path(os.path.realpath(absolute)) == there else there  # ``..`` after a link leads elsewhere
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it onto ``path`` if the block succeeds, remove it otherwise.

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import MOST_BYTES, parse_json, read_lines, sha256_bytes
+from evals.core.files import MOST_BYTES, located, parse_json, read_lines, sha256_bytes
 from evals.core.record import ExtensibleRecord, read_rows
 from evals.logs.response import Judgement, Log, Response, number_of
 
@@ -87,7 +87,7 @@ def read_lm_eval(path: Path) -> list[Log]:
         gold = None if first.target is None else str(first.target)
         responses.append(Response(problem, judgements, texts, gold, prompt=first.prompt))
     named = re.fullmatch(r"samples_(.+?)_\d{4}-\d\d-\d\dT.*", path.stem)
-    return [Log(path, path.absolute().parent.name, named[1] if named else path.stem, responses)]
+    return [Log(path, located(path).parent.name, named[1] if named else path.stem, responses)]
 
 
 # verl: {step}.jsonl of trainer.validation_data_dir, a row for each response.
@@ -123,7 +123,7 @@ def read_verl(path: Path) -> list[Log]:
         else replace(response, problem_id=f"{response.problem_id}-{response.gold}")
         for response in responses.values()
     ]
-    return [Log(path, f"{path.absolute().parent.name}-{path.stem}", "–", named)]
+    return [Log(path, f"{located(path).parent.name}-{path.stem}", "–", named)]
 
 
 # lighteval: details_{task}_{date}.parquet of --save-details, a row for each problem.
@@ -170,7 +170,7 @@ def read_lighteval(path: Path) -> list[Log]:
         prompt = given if isinstance(given, str) else ""
         responses.append(Response(problem, judgements, row.model_response.text or (), gold, lengths, prompt=prompt))
         tasks.append(row.doc.task_name)
-    directory = path.absolute().parent  # {model}/{date}
+    directory = located(path).parent  # {model}/{date}
     return [Log(path, directory.parent.name, tasks[0] if tasks else "–", responses)]
 
 

@@ -55,6 +55,7 @@ class Sheet:
     ways: Sequence[Way]
     benchmarks: Sequence[BenchmarkCounts]
     settings: Settings
+    statistics: Statistics
 
     @classmethod
     def read(
@@ -67,7 +68,7 @@ class Sheet:
     ) -> "Sheet":
         """Read the scores of all runs, each under its own method; ``training`` has the runs, and so which fell."""
         benchmarks, _ = with_falls(read_counts(scores), training, statistics.fall)
-        return cls(ways, benchmarks, Settings.of(reference_method, statistics))
+        return cls(ways, benchmarks, Settings.of(reference_method, statistics), statistics)
 
     @property
     def methods(self) -> Mapping[str, tuple[str, str]]:
@@ -116,14 +117,17 @@ class Sheet:
         factors = np.asarray(coefficients).tolist()
         return estimate_combination([self.arm(*arm) for arm in arms], factors, self.suite, seeds_are_blocks=blocks)
 
-    def write(self, out: Path, tables: Sequence[Table], rows: Sequence[Row], read: Iterable[Path] = ()) -> None:
-        """Write the tables, each with the note on extraction, and the CSV file, which the figure is drawn from."""
+    def write(
+        self, out: Path, tables: Sequence[Table], rows: Sequence[Row], read: Iterable[Path] = (), **decides: Any
+    ) -> None:
+        """Write the tables, each with the note on extraction, and the CSV file; their manifest has what ``decides``."""
         stated = [counts.benchmark for counts in self.benchmarks if counts.by_last_statement]
         note, reference = extraction_note(stated), self.settings.reference_method
         if fallen := self.benchmarks[0].fallen:
             note = " ".join([note, f"Left out are runs that fell: {', '.join(sorted(fallen))}."]).strip()
         noted = [replace(table, notes=(*table.notes, *filter(None, [note]))) for table in tables]
-        parameters = {"reference_method": reference, "sheet": [way.identity() for way in self.ways]}
+        parameters: dict[str, Any] = {"reference_method": reference, "sheet": [way.identity() for way in self.ways]}
+        parameters |= {"statistics": self.statistics.identity(), **decides}
         write_table(out, noted, frame(rows), [*(counts.path for counts in self.benchmarks), *read], parameters)
 
 

@@ -139,7 +139,8 @@ def write_factorial_table(
     for model in study.models:
         mean = partial(lambda model, way: study.mean(model, way.name), model)
         columns.append(Column(f"avg@{study.benchmarks[0].k} (%), {model}", mean, numbers.percent))
-    study.write(out, [*tables, make_table("factorial_cells", "Cells", columns, cells)], written)
+    tables.append(make_table("factorial_cells", "Cells", columns, cells))
+    study.write(out, tables, written, factorial=factorial.identity())
 
 
 def _corrected(rows: Sequence[tuple[str, str, str, str, Difference]]) -> list[Effect]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError, printable
-from evals.core.files import parse_json, read_jsonl, read_lines
+from evals.core.files import located, parse_json, read_jsonl, read_lines
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.record import read_rows, scan_rows
 from evals.core.records import Gold, Grade, Sample
@@ -136,7 +136,7 @@ class Reader:
             # The manifest's paths start where the study was run, a directory above.
             inputs = map(Path, read_manifest(manifest, "samples").inputs)
             names = [name for name in inputs if name.name == "problems.jsonl"]
-            places = (top / name for name in names for top in (Path(), *samples.absolute().parents))
+            places = (top / name for name in names for top in (Path(), *located(samples).parents))
             candidates += [problems_file for problems_file in places if problems_file.is_file()][:1]
         return self._problems_with({sample.problem_id for sample in scan_rows(samples, Sample)}, samples, candidates)
 
@@ -155,7 +155,7 @@ class Reader:
 
 
 def _names(path: Path) -> tuple[str, str]:
-    folder = path.absolute().parent
+    folder = located(path).parent
     return (folder.parent.name, folder.name) if path.name in _NAMES else (path.stem, "–")
 
 

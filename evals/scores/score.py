@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json, write_json
+from evals.core.files import located, read_json, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows
 from evals.core.records import BenchmarkScores, Grade, Score, read_runs
@@ -61,7 +61,7 @@ def read_graded_run(directory: Path) -> GradedRun:
     if path.name not in manifest.outputs:
         raise UserError(f"{directory / 'manifest.json'}: outputs: does not list grades.jsonl")
     hashes = {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()}
-    folder = directory.absolute()
+    folder = located(directory)
     grades = grades_by_problem(path, read_rows(path, Grade))
     stated = manifest.parameters.get("kind") == Kind.LAST_STATEMENT
     return GradedRun(path, folder.parent.name, folder.name, grades, hashes, stated)

@@ -19,7 +19,7 @@ from pydantic import Field, create_model
 from scipy.special import stdtrit
 
 from evals.core.errors import InvalidInput
-from evals.core.files import read_parquet
+from evals.core.files import located, read_parquet
 from evals.core.record import Settings, setting
 from evals.core.records import BASE, Interval
 from evals.core.yaml_file import read_yaml
@@ -257,7 +257,7 @@ def write_phenomena_table(
     effects, studies = read_phenomena(phenomena), [Evidence(results, others, training)]
     shown, written = Texts(), Cells()
     for directory in further:
-        name = directory.absolute().parent.name
+        name = located(directory).parent.name
         if any(row.study == name for row in effects):
             studies.append(Evidence(read_directory(directory), None, directory / "runs", name))
     for number, row in enumerate(effects):

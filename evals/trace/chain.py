@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from evals.core.errors import UserError
-from evals.core.files import fingerprint, read_json, read_parquet, sha256_bytes, sha256_file
+from evals.core.files import fingerprint, located, read_json, read_parquet, sha256_bytes, sha256_file
 from evals.core.manifest import Manifest, is_sealed, read_any_manifest
 
 _SOURCES = {
@@ -110,11 +110,6 @@ class Chain:
         for maker in self.makers:
             self._check(maker)
 
-    def is_intact(self, path: Path, written: str) -> bool:
-        """Return whether a file has the bytes that were written and no fault names it."""
-        named = any(fault.startswith(f"{self.short(path)}:") for fault in self.faults)
-        return self.digest(path) == written and not named
-
     def _check(self, maker: Maker) -> None:
         """Check that a manifest is as it was written, and that its outputs and inputs have the bytes that it says.
 
@@ -163,15 +158,11 @@ class Chain:
     def _check_run(self, maker: Maker) -> None:
         """Check that a run was trained as the run.json beside its manifest asks."""
         path = maker.path.parent / "run.json"
-        if not os.path.isfile(path):
-            self._fault(path, f"is missing; {self.short(maker.path)} was trained as it asked")
-            return
-        try:
+        asked: Any = None
+        with contextlib.suppress(UserError):
             asked = read_json(path)
-        except UserError:
-            asked = None
         if not isinstance(asked, dict):
-            self._fault(path, "is not a JSON object")
+            self._fault(path, f"is missing, or no JSON object; {self.short(maker.path)} was trained as it asked")
             return
         for name, key_of_path in (("validation", "problems"), ("verifier", "directory")):
             if isinstance(asked.get(name), dict):  # where something lies is no parameter: its bytes are inputs
@@ -219,12 +210,6 @@ def _without_times(maker: Maker) -> Any:
     if os.path.isabs(str(parameters.get("model", ""))):
         del parameters["model"]  # where its directory lies; its files are the outputs
     return {"kind": maker.manifest.kind, "parameters": parameters, "outputs": results}
-
-
-def located(path: Path) -> Path:
-    """A path from the root on, without ``..``: whoever reads a chain resolves its path by this, once."""
-    absolute, there = Path(os.path.abspath(path)), Path(os.path.realpath(path))
-    return absolute if Path(os.path.realpath(absolute)) == there else there  # ``..`` after a link leads elsewhere
 
 
 def follow(path: Path) -> tuple[Chain, Maker]:

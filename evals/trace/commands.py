@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import InvalidInput, UserError, counted, printable
+from evals.core.files import located
 from evals.core.records import Run, read_runs
-from evals.trace.chain import Chain, Maker, follow, located
+from evals.trace.chain import Chain, Maker, follow
 
 _STAGES = (
     *("problems", "training_set", "corpus", "base_model", "run", "token_table", "probes"),
@@ -66,19 +67,17 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
                     print(f"  {link['stage']:<12} {link['sha256'][:12]}  {state}  {link['path']}")
                 print()
             print_verdict(chain, path, faults, root_hash)
-        report: dict[str, Any] = {
-            "file": str(path),
-            "verified": not faults,
-            "faults": faults,
-            "manifests": len(chain.makers),
-            "root_hash": root_hash,
-        }
-        report["sources_elsewhere"] = [str(each) for each in chain.elsewhere]
-        report["sources"] = {chain.short(each): digest for each, digest in chain.sources.items()}
-        reports.append(report | {"rows": rows})
+        sources = {chain.short(each): digest for each, digest in chain.sources.items()}
+        reports.append({"file": str(path), **_report(chain, faults, root_hash), "sources": sources, "rows": rows})
     if as_json:
         print(json.dumps({"files": reports}, indent=2, ensure_ascii=False))
     refuse(broken)
+
+
+def _report(chain: Chain, faults: Sequence[str], root_hash: str) -> dict[str, Any]:
+    """What both commands say of a chain in JSON."""
+    report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": root_hash}
+    return report | {"sources_elsewhere": [str(path) for path in chain.elsewhere]}
 
 
 def refuse(faults: Sequence[str]) -> None:
@@ -174,7 +173,8 @@ def _links(chain: Chain, maker: Maker) -> list[Row]:
 
 
 def _link(chain: Chain, stage: str, file: Path, written: str) -> Row:
-    is_intact = chain.is_intact(file, written)
+    named = any(fault.startswith(f"{chain.short(file)}:") for fault in chain.faults)
+    is_intact = chain.digest(file) == written and not named
     return {"stage": stage, "path": chain.short(file), "sha256": written, "intact": is_intact}
 
 
@@ -216,11 +216,8 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     if root_hash and root_hash not in (computed, of_bytes):
         faults.append(f"{directory}: its root hash is {computed}, not {root_hash}")
     if as_json:
-        elsewhere = [str(path) for path in chain.elsewhere]
-        report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": computed}
-        print(
-            json.dumps(report | {"sources_elsewhere": elsewhere, "bytes_hash": of_bytes}, indent=2, ensure_ascii=False)
-        )
+        report = _report(chain, faults, computed) | {"bytes_hash": of_bytes}
+        print(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         print(f"hash of all bytes {of_bytes}")
         print_verdict(chain, directory, faults, computed)

@@ -16,12 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.config.study import StudyConfig
+from evals.core.errors import InvalidInput, UserError, counted
 from evals.core.files import read_json, sha256_file
 from evals.core.manifest import read_any_manifest
 from evals.core.record import Record
 from evals.core.records import read_runs
 from evals.core.run_spec import Service
+from rlvr.report.provenance import read_study
 
 _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
@@ -117,17 +119,19 @@ def refuse_made_otherwise(
     output: Sequence[str],
     asked: Mapping[str, Any],
     may_be_left_out: Iterable[str],
+    refused: dict[str, str],
 ) -> str:
     """Refuse results that were made with other settings than are asked for, by the manifests beside them.
 
     Snakemake sees a changed setting by its own record of a job. Where it has none, or where another result was copied
-    over the one of the record, it would keep what was made otherwise: this is a :class:`UserError`.
+    over the one of the record, it would keep what was made otherwise: this is a :class:`UserError` for the whole plan.
 
     Args:
         wildcards: of the job, as are the files that are ``read`` and those of ``output``.
         asked: the path of each output of a job -> the parameters that its manifest, or the file itself, should have. A
             value that takes a while is a function, which is called where the output is there.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
+        refused: file -> why it is refused, of the plan so far.
     """
     for path in filter(os.path.isfile, asked):
         try:
@@ -140,14 +144,21 @@ def refuse_made_otherwise(
         except UserError as error:
             fault = str(error)
         if fault and not _makes_again(workflow, wildcards, list(read), list(output)):
-            raise UserError(f"{fault}; accepted: without it, which makes it again: rm {shlex.quote(path)}")
+            is_first, refused[path] = not refused, fault
+            if is_first:
+                for job in workflow.dag.jobs:
+                    _ = job.params  # which calls this function
+                more = f"; {counted(len(refused) - 1, 'other file')} likewise" if len(refused) > 1 else ""
+                accepted = f"without what follows, which makes it again: rm {shlex.join(refused)}"
+                raise UserError(f"{fault}{more}; accepted: {accepted}")
     return ""
 
 
 def _made_with(path: Path) -> dict[str, Any]:
     """Read what a result was made with: a study, the rows of a run sheet, or the parameters of a manifest beside it."""
     if path.name == "study.json":
-        return {"study": read_json(path)}
+        stated = {key: value for key, value in read_study(path).items() if value != []}  # as seeds of models alone
+        return {"study": StudyConfig.parse(stated, str(path))}
     if path.name == "runs.json":
         return {"runs": {row.run: row for row in read_runs(path)}}
     manifest = read_any_manifest(path if path.name.endswith("manifest.json") else path.with_suffix(".manifest.json"))

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from evals.core.files import sha256_file, write_json
+from evals.core.files import sha256_file, write_json, write_text
 from evals.core.manifest import Manifest, hash_files
 from rlvr.engines.local.fine_tune import FineTuningSettings
+from rlvr.study.designs import sheet_of
+from rlvr.study.study import Study
 from tests.commands import ended
 from tests.workflow.conftest import Project, commands_of
 
@@ -70,6 +73,7 @@ def test_results_without_records_are_kept_or_refused(smoke_study: Project, tmp_p
     for path in project.root.rglob("*"):
         os.utime(path, (1e9, 1e9))  # for without records inputs have no hashes, and later ones count as changed
     assert project.planned() == set()
+    assert project.planned(project.changed_config({"execution.forks": True})) == set(), "its default, spelled out"
     for change, file, setting in (
         ({"statistics.seed": 9}, "comparisons.manifest.json", "seed: 9"),
         ({"training.learning_rate": 0.001}, "runs/tiny-dapo-s1/manifest.json", "training.learning_rate: 0.001"),
@@ -87,7 +91,13 @@ def test_results_without_records_are_kept_or_refused(smoke_study: Project, tmp_p
         refused = project.snakemake("--dry-run", config=project.changed_config(change))
         line = refused.stderr.splitlines()[-1]
         assert refused.returncode != 0 and line.startswith(f"error: results/{file}: was made with other settings"), line
-        assert setting in line and line.endswith(f"rm results/{file}")
+        said, accepted = line.split("; accepted: ")
+        refused = re.findall(r"results/\S+", accepted)
+        assert setting in said and refused[0] == f"results/{file}"
+        assert said.endswith(f"; {len(refused) - 1} other files likewise") == (len(refused) > 2), line
+        runs = {path.relative_to(project.root).as_posix() for path in project.root.glob("results/runs/*/manifest.json")}
+        assert runs.issubset(refused) == ("training.learning_rate" in change)
+    assert project.planned(project.changed_config({"study": "other"})) == {"study_file", "report_html", "track"}
 
 
 @pytest.mark.parametrize("file", ["runs.json", "study.json", "runs/tiny-dapo-s1/manifest.json", "tables/main.md"])
@@ -183,6 +193,30 @@ def test_a_model_that_was_fine_tuned_otherwise_is_refused(project_copy: Project)
         refused = f"error: {target}: was made with other settings than the study asks ("
         assert (refused in said) == bool(otherwise), said
         assert all(f"({key}: {value}".replace("'", '"')[:12] in said for key, value in otherwise.items())
+
+
+def test_the_table_of_a_design_with_other_parts_or_statistics_is_refused(project_copy: Project) -> None:
+    factors = [
+        {"name": "ratio", "levels": [{"level": "token"}, {"level": "sequence", "loss": {"name": "gspo"}}]},
+        {"name": "advantage", "levels": [{"level": "std"}, {"level": "none", "advantage": {"name": "dr_grpo"}}]},
+    ]
+    factorial = {"factors": factors, "parts": {"GSPO": {"ratio": "sequence"}}}
+    design = {"methods": {"dapo": {}}, "factorial": factorial}
+    config, target = project_copy.changed_config(design), "results/tables/factorial"
+    study = Study.read(config)
+    parameters = {"sheet": [way.identity() for way in sheet_of(study.config, study.titles)], "factorial": factorial}
+    parameters["statistics"] = study.config.statistics.identity()
+    for ending in (".md", ".csv", ".tex"):
+        write_text(project_copy.root / f"{target}{ending}", "a table")
+    Manifest("table", {}, {}, parameters, "").write(project_copy.root / f"{target}.manifest.json")
+    assert "error: " not in project_copy.snakemake(f"{target}.md", "--dry-run", config=config).stderr
+    for change, setting in (
+        ({"factorial": factorial | {"parts": {"GSPO": {"advantage": "none"}}}}, "factorial.parts.GSPO.advantage"),
+        ({"statistics.seed": 9}, "statistics.seed: 9"),
+    ):
+        otherwise = project_copy.changed_config(design | change)
+        said = project_copy.snakemake(f"{target}.md", "--dry-run", config=otherwise).stderr.splitlines()[-1]
+        assert said.startswith(f"error: {target}.md: was made with other settings") and setting in said, said
 
 
 PLANTED = ("typer", "yaml", "json", "random", "secrets", "multiprocessing", "numpy", "torch", "pydantic", "pandas")

@@ -172,13 +172,13 @@ def test_another_order_of_benchmarks_remakes_what_shows_it(smoke_study: Project)
     config = smoke_study.changed_config({"study": "another_name"})
     assert smoke_study.planned(config) == {"study_file", "report_html", "track"}
     config = smoke_study.changed_config({"title": "Another title"})
-    assert smoke_study.planned(config) == {"study_file", "report_html"}
+    assert smoke_study.planned(config) == {"study_file", "report_html", "track"}
 
 
 def test_threads_and_intervals_change_no_result(smoke_study: Project) -> None:
     changes = {"checkpoint_interval": 3, "training_threads": 2, "rollouts_kept_every": 3}
     config = smoke_study.changed_config({f"execution.{key}": value for key, value in changes.items()})
-    assert smoke_study.planned(config) == {"study_file", "report_html"}
+    assert smoke_study.planned(config) == {"study_file", "report_html", "track"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ decoding lie in results/decodings/NAME/, for all studies.
 
 import gc
 import os
+from functools import partial
 from pathlib import Path
 
 from evals.core.arithmetic import processor
@@ -38,6 +39,8 @@ TRAINS = bool(STUDY.methods)
 BEST_CHOICE = CONFIG.best_checkpoint
 KEEPS_ROLLOUTS = TRAINS and MACHINE.rollouts_kept_every is not None
 DECODED_BY = {f"{DECODINGS}{name}/": decoding for name, decoding in CONFIG.evaluation.decodings.items()}
+REFUSED = {}
+"""Results of this plan that were made otherwise -> what is other."""
 
 with one_line_errors():
     TRAINING, SAMPLING = machine.software(STUDY, "training"), machine.software(STUDY, "sampling")
@@ -139,8 +142,8 @@ onstart:
 
 def refusing(asked, may_be_left_out=()):
     """Make an unnamed param, none that Snakemake compares: it refuses results made with other parameters than ``asked``."""
-    check = one_line_errors()(refuse_made_otherwise)
-    return lambda w, input, output: "" if IN_JOB else check(workflow, w, input, output, asked(w), may_be_left_out)
+    check = one_line_errors()(partial(refuse_made_otherwise, may_be_left_out=may_be_left_out, refused=REFUSED))
+    return lambda w, input, output: "" if IN_JOB else check(workflow, w, input, output, asked(w))
 
 
 def sources_of(files):
@@ -267,13 +270,12 @@ def chosen(wildcards):
     return [f"results/runs/{run}/chosen.json" for run in best]
 
 
-def design_arguments(wildcards):
-    """What the table of a design is given: the sheet of the ways in which methods are trained, and the design."""
+def settings_of_design(wildcards):
+    """What decides the table of a design: the sheet of the ways in which methods are trained, design and statistics."""
     study = study_of(wildcards.folder)
+    own = "factorial" if wildcards.table == "factorial" else "reference_method"
     sheet = sheet_of(study.config, study.titles)
-    if wildcards.table == "factorial":
-        return {"sheet": sheet, "factorial": study.config.factorial}
-    return {"sheet": sheet, "training": RUNS, "reference_method": study.config.reference_method}
+    return {"sheet": sheet, own: getattr(study.config, own), "statistics": CONFIG.statistics}
 
 
 def reference_of(wildcards):

@@ -11,7 +11,7 @@ rule study_file:
     localrule: True
     params:
         *by_setting(lambda w: {"study": study_of(w.folder).config.to_json()}, at_most=400),
-        refusing(lambda w: {f"results/{w.folder}study.json": {"study": study_of(w.folder).config.to_json()}}),
+        refusing(lambda w: {f"results/{w.folder}study.json": {"study": study_of(w.folder).config}}),
         call="evals.core.files:write_json",
         value=lambda w, output: study_of(w.folder).config.to_json(),
     script:
@@ -194,14 +194,9 @@ rule table_design:
         **size(16000, minutes=120),
     params:
         ORDER,
-        *made_by(
-            lambda w: {**design_arguments(w), "statistics": CONFIG.statistics},
-            400,
-            lambda w: {f"results/{w.folder}tables/{w.table}.md": {"sheet": design_arguments(w)["sheet"]}},
-        ),
+        *made_by(settings_of_design, 400, lambda w: {f"results/{w.folder}tables/{w.table}.md": settings_of_design(w)}),
         call=lambda w: f"evals.scores.{DESIGNS[w.table]}:write_{w.table}_table",
-        statistics=lambda w, output: CONFIG.statistics,
-        arguments=lambda w, output: design_arguments(w),
+        arguments=lambda w, output: settings_of_design(w) | ({} if w.table == "factorial" else {"training": RUNS}),
     script:
         "../scripts/call.py"
 
@@ -422,6 +417,7 @@ rule track:
         lambda w: [*table_files(w.folder), *figure_files(w.folder)],
         chosen,
         list(RESULTS.values()),
+        "results/{folder}study.json",
     output:
         "results/{folder}tracking.json",
     log:
@@ -429,7 +425,6 @@ rule track:
     localrule: True
     params:
         ORDER,
-        lambda w: f"experiment: {study_of(w.folder).config.study}",
         call="rlvr.report.mlflow.projection:track",
         results=Path("results"),
         study=lambda w: Path(f"results/{w.folder}"),

@@ -86,6 +86,18 @@ def test_benchmarks_get_their_mean_and_a_csv(tmp_path: Path, capsys: pytest.Capt
     assert float(table[0]["confidence_interval_low"]) == single[0]["confidence_interval"][0]
 
 
+def test_names_are_those_of_the_directories_however_a_path_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "policy" / "easy" / "grades.jsonl"
+    write_grades(path, 0.4, 1, manifest=True)
+    (path.parent / "further").mkdir()
+    monkeypatch.chdir(path.parent / "further")
+    for said in (path, Path("../grades.jsonl"), Path("..")):
+        (row,) = rows(capsys, "score", said)
+        assert (row["run"], row["benchmark"]) == ("policy", "easy")
+
+
 def test_missing_intervals_and_manifests_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "few.jsonl"
     write_jsonl(path, [grade_row(f"p{number}", 0, number < 5) for number in range(30)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from evals.core.errors import InvalidInput
-from evals.core.files import write_json
+from evals.core.files import located, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import Record
 from rlvr_claims.decoding import SCHEMES
@@ -164,7 +164,7 @@ def read_sweeps(paths: Sequence[Path]) -> dict[str, Sweep]:
     sweeps: dict[str, Sweep] = {}
     for path in paths:
         verify_outputs(path.parent / "manifest.json", "decoding_sweep")
-        run = path.absolute().parent.name
+        run = located(path).parent.name
         if run in sweeps:
             raise InvalidInput(str(path), "", f"is a second sweep of {run}", "sweeps of different trained models")
         sweeps[run] = Sweep.read(path)
