@@ -1,4 +1,4 @@
-"""A base model, a training and samples of a few seconds, and the hashes of their bytes.
+"""A base model, a run and samples of a few seconds, and the hashes of their bytes.
 
 The hashes are the same on every x86-64 processor with AVX2 (docs/results/portability.md). After a change that is meant
 to change results, write them anew:

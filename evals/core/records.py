@@ -242,7 +242,7 @@ def extraction_note(benchmarks: Iterable[str]) -> str:
 
 
 class Chosen(Record):
-    """The choice of the best among the policies along a training, the content of ``runs/{run}/chosen.json``."""
+    """The choice of the best among the checkpoints along a run, the content of ``runs/{run}/chosen.json``."""
 
     run: str  # the training
     benchmark: str

@@ -69,7 +69,7 @@ class Head(Record):
 
 
 class ContrastMeasurement(Record):
-    """The measurement of a training's contrast with a reference method, while it trains (docs/evaluation.md).
+    """The measurement of a run's contrast with a reference method, while it trains (docs/evaluation.md).
 
     It changes no policy, but it is part of what a run is, for the run's metrics say what it found.
     """
@@ -133,7 +133,7 @@ class _Run(Record):
 
 
 class ValidationSchedule(Record):
-    """The times and sizes of the scores that a training takes on held-out problems."""
+    """The times and sizes of the scores that a run takes on held-out problems."""
 
     every: Count = setting("rollout steps between two scores")
     samples_per_problem: Count = setting("samples of each problem")
@@ -194,7 +194,7 @@ def read_run(path: Path) -> RunSpec:
 
 
 class TrainingExecution(Record):
-    """The execution of a training by either engine; nothing here changes its numbers."""
+    """The execution of a run by either engine; nothing here changes its numbers."""
 
     checkpoint_interval: Count = setting("training steps between saved states", 10)
     grading_workers: Count = setting("processes for symbolic comparison", 1)

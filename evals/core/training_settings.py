@@ -61,7 +61,7 @@ class EarlyStop(Record):
     patience: Count = setting("steps that this average may have no new highest value")
 
     def last_step(self, rewards: Sequence[float]) -> int | None:
-        """The step with which a training ends that had these mean rewards, one a step; None if it goes on."""
+        """The step with which a run ends that had these mean rewards, one a step; None if it goes on."""
         highest, since = -math.inf, self.window
         for step in range(self.window, len(rewards) + 1):
             average = sum(rewards[step - self.window : step]) / self.window
@@ -180,7 +180,7 @@ class TrainingSettings(Record):
         return self.steps if stop is None else min(self.steps, stop.window + stop.patience)
 
     def stopped_after(self, step: int) -> str:
-        """The line that says when a training stopped early, and why."""
+        """The line that says when a run stopped early, and why."""
         assert self.early_stop is not None
         rule = f"no new highest mean reward of {self.early_stop.window} steps for {self.early_stop.patience} steps"
         return f"stopped after step {step} of {self.steps}: {rule} (training.early_stop)"

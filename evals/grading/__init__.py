@@ -17,5 +17,5 @@ CHOICE_VERSION = 10
 INTEGER_VERSION = 3
 """Raised whenever that could happen to a local model's response to a problem whose answer is an integer.
 
-Trainings by the local engine depend on this version instead, for their problems have no other answers.
+Runs of the local engine depend on this version instead, for their problems have no other answers.
 """

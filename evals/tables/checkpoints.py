@@ -46,7 +46,7 @@ def checkpoint_tables(last: Results, best: Results, chosen: Mapping[str, Chosen]
     first, among = next(iter(chosen.values())), sorted({len(choice.averages) for choice in chosen.values()})
     selected, k = first.benchmark, first.samples_per_problem
     others = [name for name in last.benchmarks if name != selected]
-    number = " to ".join(map(str, dict.fromkeys([among[0], among[-1]])))  # fewer where a training stopped early
+    number = " to ".join(map(str, dict.fromkeys([among[0], among[-1]])))  # fewer where a run stopped early
     shown, on_each, written = Texts(), Texts(), Cells()
     for row, (kind, results) in product(last.conditions, (("last", last), ("best", best))):
         is_base = row.method == BASE
@@ -82,7 +82,7 @@ def checkpoint_tables(last: Results, best: Results, chosen: Mapping[str, Chosen]
         cells["selected_on"] = selected if choices else None
         written[row, kind] = {**cells, "chosen_average": of_choice, **by_name}
     note = (
-        f"best: of {number} policies along each training, the last among them, the one with the highest avg@{k} on "
+        f"best: of {number} checkpoints along each run, the last among them, the one with the highest avg@{k} on "
         f"{selected}, of equals the earliest. †: selected on. The largest of so many numbers is also the luckiest: the "
         f"policy's score in that choice is too high, and its score on other samples of the same problems ({selected}, "
         "scored), which the mean over benchmarks contains, is too high for other problems"

@@ -1,14 +1,14 @@
-"""The files that a training leaves, at its end and after earlier steps that are asked for.
+"""The files that a run leaves, at its end and after earlier steps that are asked for.
 
     results/runs/{run}/checkpoint/                       the policy after the last step, a Hugging Face checkpoint
     results/runs/{run}/metrics.parquet, manifest.json
     results/runs/{run}/checkpoints/step-{N}/             the same three after step N, and run.json
 
-Nothing in a training depends on its number of steps, so the policy after N steps of it is the policy of a training that
+Nothing in a run depends on its number of steps, so the checkpoint after N steps of it is the checkpoint of a run that
 is N steps long. A decay of the learning rate is no exception: run.json gives it in steps, and those N steps are the
 beginning of a longer schedule. ``checkpoints/step-{N}`` says so: its run.json and its manifest are those of that
 shorter training, under the longer one's name, so that the directory serves wherever a run's directory does. The steps
-that are asked for are no part of a training's fingerprint. If a training stops early, its last policy stands for all
+that are asked for are no part of a run's fingerprint. If a run stops early, its last checkpoint stands for all
 later steps.
 """
 
@@ -37,7 +37,7 @@ _READERS = 8
 
 @dataclass(frozen=True)
 class Training:
-    """Everything that determines the outcome of a training."""
+    """Everything that determines the outcome of a run."""
 
     run: RunSpec
     inputs: Mapping[str, str]  # path of every file that was read -> SHA-256 of its bytes
@@ -115,7 +115,7 @@ def copy_result(source: Path, manifest: Manifest, out: Path) -> None:
 
 
 def repeat_result(directory: Path, training: Training, step: int) -> None:
-    """Lay out the result of a training that stopped early as its policy after a later ``step``."""
+    """Lay out the result of a run that stopped early as its policy after a later ``step``."""
     manifest, shorter = read_manifest(directory / "manifest.json", "run"), training.after(step)
     out = checkpoint_directory(directory, step)
     copy_result(directory, manifest, out)

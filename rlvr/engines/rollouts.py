@@ -1,10 +1,10 @@
-"""The rollouts that a training keeps: of every so many steps a table with a row for each response token.
+"""The rollouts that a run keeps: of every so many steps a table with a row for each response token.
 
     results/runs/{run}/rollouts/step-{N}/tokens.parquet, manifest.json
 
 A step's table is written after its update and before any state that has it, so a run that is killed and continued has
-the same tables as one that was not. They are no part of a training's identity. Each has a manifest of its own, as the
-policies along a training have, and the run's manifest does not list them: they can be deleted, or come from steps that
+the same tables as one that was not. They are no part of a run's identity. Each has a manifest of its own, as the
+checkpoints along a run have, and the run's manifest does not list them: they can be deleted, or come from steps that
 are done later, without a change to the run. The manifest names the training, for a run's directory may still hold
 tables of an earlier configuration.
 """
@@ -41,7 +41,7 @@ _FOLDER, _PREFIX = "rollouts", "step-"
 
 @dataclass(frozen=True)
 class StepRollouts:
-    """The B rollouts that a step of a training learns from, as they are before its update."""
+    """The B rollouts that a step of a run learns from, as they are before its update."""
 
     run: str  # name of the training
     step: int  # from 1

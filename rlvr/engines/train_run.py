@@ -58,15 +58,15 @@ def train_run(
 
 
 def is_portable(run: Any, device: str) -> bool:
-    """Whether a training takes the code paths that every processor has, by the content of its run.json.
+    """Whether a run takes the code paths that every processor has, by the content of its run.json.
 
-    Half the precision takes the machine's own, and so does everything that repeats such a training.
+    Half the precision takes the machine's own, and so does everything that repeats such a run.
     """
     return device == "cpu" and not (isinstance(run, dict) and run.get("dtype") in ("bfloat16", "float16"))
 
 
 def read_verl_run(run_file: Path, cluster_file: Path | None = None) -> Any:
-    """The run, the cluster and the places of a training by verl."""
+    """The run by verl, its cluster and its places."""
     from evals.core.run_spec import Cluster, VerlRun
     from rlvr.engines.verl.launch import Places
 

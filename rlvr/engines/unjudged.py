@@ -1,4 +1,4 @@
-"""Responses that nobody could judge: their worth in a training, their numbers, and the end of one that has too many."""
+"""Responses that nobody could judge: their worth in a run, their numbers, and the end of one that has too many."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def require_some(run: str, step: int, counted: Tensor) -> None:
 
 
 def require_judged(run: str, steps: Sequence[Mapping[str, float]], samples_per_prompt: int, limit: float) -> None:
-    """Check that the metrics of a training's ``steps`` so far have not too many responses without a judgement.
+    """Check that the metrics of a run's ``steps`` so far have not too many responses without a judgement.
 
     Answers that cannot be read do not count here: a policy that writes no mathematics is a finding, and not a fault of
     the grader.

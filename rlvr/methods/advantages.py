@@ -94,7 +94,7 @@ class Overlong(RewardShaping):
 class RandomRewards(RewardShaping):
     """1 with the probability of the batch's mean reward, whatever a response is, else 0 (arXiv 2506.10947).
 
-    A control: what such a training gains, no reward has taught.
+    A control: what such a run gains, no reward has taught.
     """
 
     replaces_rewards: ClassVar[bool] = True

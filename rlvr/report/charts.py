@@ -40,7 +40,7 @@ def charts(results: Results, training: Path) -> dict[str, Any]:
     return {
         "methods": methods,
         "views": [
-            *_of_trainings(results, training),
+            *_of_runs(results, training),
             *_of_validation(results, training),
             *_of_scores(results),
             *_of_problems(results),
@@ -48,7 +48,7 @@ def charts(results: Results, training: Path) -> dict[str, Any]:
     }
 
 
-def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
+def _of_runs(results: Results, training: Path) -> Iterator[dict[str, Any]]:
     """The metrics over the steps, and the reward over cost."""
     rows = [row for row in results.conditions if row.method != BASE]
     metrics = {run.run: read_metrics(run.run, training) for row in rows for run in row.runs}

@@ -18,8 +18,8 @@ from rlvr.report.charts import charts
 from rlvr.report.examples import first_responses
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import component_files, read_run_manifest, read_study, run_directory
+from rlvr.report.run_tables import recorded_table, settings_table, timing_table
 from rlvr.report.summary import alternatives, answer, best_condition, findings, headline, question
-from rlvr.report.trainings import recorded_table, settings_table, timing_table
 
 _FIGURES = ("differences", "scores", "pass_at_k", "profiles", "cost_curves", "compute_performance", "training_curves")
 _MAIN = ("Method", "avg@", "pass@", "Greedy", "Versus ", "Verdict", "MDE", "Contrast", "Seeds", "Fell", "Tokens")

@@ -1,6 +1,6 @@
 """The process of a job: its log, its errors in one line, its end when it is asked to stop or its Snakemake dies.
 
-Beside it the metrics of a training so far, for whoever watches it: a file that may be lost at any time.
+Beside it the metrics of a run so far, for whoever watches it: a file that may be lost at any time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STOPPED = 143
-"""The exit status of a training that was stopped: 128 + SIGTERM, as a shell reports it."""
+"""The exit status of a run that was stopped: 128 + SIGTERM, as a shell reports it."""
 SNAKEMAKE = "RLVR_BENCH_SNAKEMAKE"
 """The environment variable that tells a job the process of its Snakemake."""
 _SIGNAL_AT_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG of linux/prctl.h
@@ -34,7 +34,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def exit_if_interrupted() -> Iterator[None]:
-    """End the process with one line and the status :data:`STOPPED` when a training was asked to stop."""
+    """End the process with one line and the status :data:`STOPPED` when a run was asked to stop."""
     try:
         yield
     except Interrupted as stop:

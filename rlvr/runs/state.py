@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _KEPT_STATES = 2
 _COPIED = ("generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-"""Files of a checkpoint that a training leaves as they are."""
+"""Files of a checkpoint that a run leaves as they are."""
 
 
 class Model(Protocol):

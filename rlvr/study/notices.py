@@ -57,7 +57,7 @@ def hours(study: Study, results: Path) -> Iterator[str]:
     """
     for model in study.config.models:
         runs = [run for run in study.trained_runs if run.model == model]
-        trainings = [(run.method, study.run_spec(run.run).training) for run in runs]
+        settings = [(run.method, study.run_spec(run.run).training) for run in runs]
         measured = measured_seconds(runs, results / "runs") or measured_seconds(
             runs, _REHEARSALS / f"{study.config.study[:50]}_rehearsal" / "results/runs"
         )
@@ -65,8 +65,8 @@ def hours(study: Study, results: Path) -> Iterator[str]:
             yield f"{model}: {len(runs)} training runs, hours not known: `rlvr-bench rehearse` measures a step"
             continue
         mean = sum(measured.values()) / len(measured)
-        rollouts = [(measured.get(method, mean), of.steps * of.rollouts_per_step) for method, of in trainings]
-        seconds, steps = sum(one * count for one, count in rollouts), sum(of.steps for _, of in trainings)
+        rollouts = [(measured.get(method, mean), of.steps * of.rollouts_per_step) for method, of in settings]
+        seconds, steps = sum(one * count for one, count in rollouts), sum(of.steps for _, of in settings)
         others = len({run.method for run in runs} - measured.keys())
         by = f"{len(measured)} methods measured" + (f", {others} others taken as their mean" if others else "")
         by += f", {seconds / steps:.3g} s a step"

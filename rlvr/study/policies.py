@@ -1,4 +1,4 @@
-"""The policies that a study evaluates: base models, trained runs, and policies along the runs."""
+"""The policies that a study evaluates: base models, trained runs, and checkpoints along the runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evals.core.records import Run
 from rlvr.study.study import Study
 
 BEST, STEPS, DECODINGS = "best/", "steps/", "decodings/"
-"""The folders, in a study's own, of its runs' best policies, of the policies along its runs, and of other decodings."""
+"""The folders, in a study's own, of its best checkpoints, of the checkpoints along its runs, and of other decodings."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ TRAINING_PROBLEMS = f"results/problems/{TRAIN}/problems.jsonl"
 
 
 def spread(steps: int, count: int) -> tuple[int, ...]:
-    """The middles of ``count`` equal parts of a training, from 1: of 24 steps 4 are 3, 9, 15 and 21."""
+    """The middles of ``count`` equal parts of a run, from 1: of 24 steps 4 are 3, 9, 15 and 21."""
     return tuple(sorted({math.ceil(steps * (2 * part + 1) / (2 * count)) for part in range(count)}))
 
 

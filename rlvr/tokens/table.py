@@ -1,6 +1,6 @@
 """The columns of the kinds of token table, the classes of tokens, and reading a table.
 
-A replayed run, a step whose rollouts a training kept, and a comparison of two checkpoints each have a directory with a
+A replayed run, a step whose rollouts a run kept, and a comparison of two checkpoints each have a directory with a
 ``tokens.parquet``.
 """
 
@@ -18,7 +18,7 @@ from evals.problems.arithmetic import OPERATOR_WORDS, OPERATORS
 from rlvr.engines.rollouts import ROLLOUT_COLUMNS
 
 _OF_UPDATE = ("new_log_prob", "ratio", "gate")
-"""The columns that a replay measures of the optimizer steps; a training that keeps its rollouts lacks them."""
+"""The columns that a replay measures of the optimizer steps; a run that keeps its rollouts lacks them."""
 REPLAY_COLUMNS = {
     **ROLLOUT_COLUMNS,
     **dict.fromkeys(_OF_UPDATE, "float32"),
@@ -96,7 +96,7 @@ def is_comparison(directory: Path) -> bool:
 
 
 def read_token_table(directory: Path, step: int | None = None) -> pd.DataFrame:
-    """Read the token table of a replayed run, or of a step that a training kept; InvalidInput if there is none.
+    """Read the token table of a replayed run, or of a step that a run kept; InvalidInput if there is none.
 
     Read are the rows of ``step``, or all. Of a kept step, what a replay measures of the optimizer steps is NaN.
     """

@@ -1,4 +1,4 @@
-"""A training of several nodes as one job of a real Slurm: a Ray of its own, and nothing left of it at its end.
+"""A run of several nodes as one job of a real Slurm: a Ray of its own, and nothing left of it at its end.
 
 It runs where root and Slurm's programs are there, as in continuous integration (.ci/run).
 """
@@ -56,7 +56,7 @@ def files_of_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def submit(slurm: SlurmCluster, place: Path, command: str) -> str:
-    """Submit a training of two nodes as Snakemake's executor does, whose job is a step without Slurm's variables."""
+    """Submit a run of two nodes as Snakemake's executor does, whose job is a step without Slurm's variables."""
     place.mkdir(exist_ok=True)
     (place / "training.py").write_text(TRAINING)
     step = (
@@ -69,7 +69,7 @@ def submit(slurm: SlurmCluster, place: Path, command: str) -> str:
 
 
 def wait_until(slurm: SlurmCluster, place: Path, name: str) -> None:
-    """Until the command of a training has made a file."""
+    """Until the command of a run has made a file."""
     slurm.wait((place / name).exists, (place / "output").read_text, slurm.jobs)
 
 

@@ -48,7 +48,7 @@ def study_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def policy_of(checkpoint: Path, name: str) -> Policy:
-    """The local engine's policy before a training, with the adapters of a case that has them."""
+    """The local engine's policy before a run, with the adapters of a case that has them."""
     model, lora = Checkpoint(checkpoint).model("cpu"), CASES[name].lora
     return model if lora is None else adapted(model, Checkpoint(checkpoint), Lora.parse(lora, "lora"), 1)
 

@@ -50,7 +50,7 @@ class Study:
         return (self._directory / "output.log").read_text()
 
     def wait_for(self, progress: Path, process: subprocess.Popen[bytes]) -> None:
-        """Until a training has told of a step."""
+        """Until a run has told of a step."""
         while not progress.is_file():
             assert process.poll() is None, self.output()
             time.sleep(0.02)

@@ -24,7 +24,7 @@ FILES = {f"study_file {SCOPE}", f"run_sheet {SCOPE}", f"run_sheet {STEPS}"}
 
 
 def of_grades(benchmarks: list[str]) -> set[str]:
-    """What follows new grades of the study and of the policies along its trainings."""
+    """What follows new grades of the study and of the checkpoints along its runs."""
     own = {f"{rule} {SCOPE} {name}" for rule in ("score", "page_responses") for name in benchmarks}
     return own | {f"table_audit {SCOPE}"} | {f"score {STEPS} {name}" for name in benchmarks}
 

@@ -132,7 +132,7 @@ class StudyConfig(Settings):
 
     @property
     def best_checkpoint(self) -> sections.BestCheckpoint | None:
-        """The rule by which the best policy of a training is chosen; None where the last alone is reported."""
+        """The rule by which the best policy of a run is chosen; None where the last alone is reported."""
         return self.checkpoint.best if isinstance(self.checkpoint, sections.Checkpoint) else None
 
     @classmethod
@@ -245,7 +245,7 @@ class StudyConfig(Settings):
 
     @property
     def samples_rollouts_by_vllm(self) -> bool:
-        """Return whether a training of the local engine draws its rollouts by vLLM."""
+        """Return whether a run of the local engine draws its rollouts by vLLM."""
         of_models = [model.method_training for model in self.models.values()]
         changes = [self.training, *of_models, *(method.training for method in self.methods.values())]
         return any(changed.get("sampling_backend") == "vllm" for changed in changes)

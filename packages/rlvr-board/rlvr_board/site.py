@@ -210,7 +210,7 @@ def _rows(entry: Entry) -> Iterator[Row]:
 
 
 def _version(manifest: Manifest) -> str:
-    """Method, engine and code that made a training."""
+    """Method, engine and code that made a run."""
     method, versions = manifest.parameters.get("method"), manifest.parameters.get("versions", {})
     of_method = method.get("version") if isinstance(method, dict) else None
     told = [f"method {'.'.join(map(str, of_method))}"] if isinstance(of_method, list) else []

@@ -26,7 +26,7 @@ from rlvr.study.evaluation import run_study
 from rlvr_board.site import read_finished
 
 _PORTABLE = "on every "
-"""The beginning of what a manifest says of a training whose bytes do not depend on the machine."""
+"""The beginning of what a manifest says of a run whose bytes do not depend on the machine."""
 _FALSE_SHARE = 0.1
 Cores = Annotated[
     int | None, Option(help="number of cores for all jobs together; default: all", min=1, show_default=False)

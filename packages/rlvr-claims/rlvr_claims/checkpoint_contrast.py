@@ -15,7 +15,7 @@ from evals.core.run_spec import LocalRun
 
 @dataclass(frozen=True)
 class Rollouts:
-    """The way in which a checkpoint is rolled out and updated in memory; a training by the local engine has the same.
+    """The way in which a checkpoint is rolled out and updated in memory; a run by the local engine has the same.
 
     Attributes:
         prompt: checkpoint: template with {problem} in it.

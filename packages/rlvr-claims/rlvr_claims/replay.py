@@ -1,4 +1,4 @@
-"""Replay a training in memory, and write the token table of its steps.
+"""Replay a run in memory, and write the token table of its steps.
 
 A run is a function of its run.json, its base model and its problems, so it need not have recorded anything: it is
 replayed, and every replayed step must have the metrics that the run wrote down. The run's files are not changed.

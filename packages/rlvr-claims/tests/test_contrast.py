@@ -1,4 +1,4 @@
-"""The contrast of methods: angles against what is known of them, on a training that looking does not change."""
+"""The contrast of methods: angles against what is known of them, on a run that looking does not change."""
 
 import math
 import shutil

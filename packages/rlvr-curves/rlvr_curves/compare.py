@@ -105,7 +105,7 @@ class Methods:
 
 @dataclass(frozen=True)
 class Fit:
-    """The parameters of a curve, with intervals over seeds, of a training of some compute."""
+    """The parameters of a curve, with intervals over seeds, of a run of some compute."""
 
     features: Difference
     compute: float

@@ -30,7 +30,7 @@ from rlvr.methods.method import Method, compose
 from rlvr.methods.token_weights.token_rules import RandomLambda
 
 OWN = ""
-"""The name of a training's own method among those that it is compared with."""
+"""The name of a run's own method among those that it is compared with."""
 _REFERENCE, _FLOOR = "reference", "floor"
 _RANDOM = RandomLambda()
 """The weights without information that the floor is measured with: DelTA's published range, [0.8, 1.2]."""
@@ -116,7 +116,7 @@ def _entropy_coefficient(method: Method, learner: Learner, prepared: PreparedSte
 
 
 def shares_hidden_states(method: Method, trained_by: Method) -> bool:
-    """Return whether the rollout batch of a training by another has what ``method`` computes its token weights from."""
+    """Return whether the rollout batch of a run by another has what ``method`` computes its token weights from."""
     if not method.needs_hidden_states:
         return True
     return trained_by.needs_hidden_states and trained_by.sketch_dimensions == method.sketch_dimensions

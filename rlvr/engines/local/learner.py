@@ -1,4 +1,4 @@
-"""One step of a training, from top to bottom: sample, grade, advantages, token weights, and the optimizer steps."""
+"""One step of a run, from top to bottom: sample, grade, advantages, token weights, and the optimizer steps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 """LoRA (arXiv 2106.09685) by peft: weights stay as they are, and low-rank products that are added to them are trained.
 
-An adapted weight is W + alpha / rank B A. At the beginning B is 0, so that a training starts from its base model. The
+An adapted weight is W + alpha / rank B A. At the beginning B is 0, so that a run starts from its base model. The
 model that is sampled, saved and evaluated has the sums for weights; it is an ordinary one.
 """
 

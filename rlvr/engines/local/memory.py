@@ -1,4 +1,4 @@
-"""The memory of a training, measured, and the sum of it for a device that is not there.
+"""The memory of a run, measured, and the sum of it for a device that is not there.
 
 Measured: its largest passes are made once before its first step, and thrown away. The sum: five products, from shapes
 and settings alone.
@@ -124,7 +124,7 @@ class _LongestDraw(ScoredDraw):
 
 
 def largest_passes(learner: Learner) -> dict[str, Callable[[], None]]:
-    """The largest batch of rollouts of a training, and the largest pass of its update, made with all that it holds."""
+    """The largest batch of rollouts of a run, and the largest pass of its update, made with all that it holds."""
     run, model, prompt = learner.run, learner.model, learner.longest_prompt
     training = run.training
 

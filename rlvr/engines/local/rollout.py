@@ -63,7 +63,7 @@ def encode_problems(
 
 
 def sampling_of(training: LocalTraining) -> SamplingParameters:
-    """The parameters that a training's rollouts are drawn with."""
+    """The parameters that a run's rollouts are drawn with."""
     return SamplingParameters(**training.model_dump(include=set(SamplingParameters.model_fields)))
 
 

@@ -84,7 +84,7 @@ def _keep_rollouts(training: Training, directory: Path, learner: Learner, every:
 
 @dataclass
 class _Attempt:
-    """One process's work on a training."""
+    """One process's work on a run."""
 
     training: Training
     directory: Path

@@ -25,7 +25,7 @@ ADAPTERS = "adapters.safetensors"
 LEAST_KEPT = 0.5
 """The part of the adapters' update that has to be left in bfloat16."""
 _TRIED = 4
-"""Weights of a model that the part is computed for before a training."""
+"""Weights of a model that the part is computed for before a run."""
 
 
 def kept(weight: Tensor, update: Tensor) -> tuple[float, float]:

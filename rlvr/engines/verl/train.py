@@ -73,7 +73,7 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
 
     Started again it continues from the newest intact state, and a finished training is not started again. The policy is
     kept after the steps ``checkpoints_at`` as well (see :mod:`rlvr.engines.result`), multiples of the cluster's
-    checkpoint_interval. verl does not repeat a training bit for bit, so one that the run has passed without keeping it
+    checkpoint_interval. verl does not repeat a run bit for bit, so one that the run has passed without keeping it
     is refused.
 
     Raises:

@@ -58,7 +58,7 @@ def track(results: Path, study: Path, out: Path) -> None:
 def project(study: Path, store: Store) -> int:
     """Bring a study's runs up to date, if a file has changed since; returns their number.
 
-    A training that cannot be read keeps no other from being shown; its error is raised at the end.
+    A run that cannot be read keeps no other from being shown; its error is raised at the end.
     """
     with store.writing():
         shown = _Study(study.resolve(), store)

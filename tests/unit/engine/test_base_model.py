@@ -53,7 +53,7 @@ def test_an_interruption_changes_no_byte(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_training_stops_at_the_accuracy_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed after that look it does not train on; a training that does not reach it leaves no model."""
+    """Killed after that look it does not train on; a run that does not reach it leaves no model."""
     stop_at = StopAt(accuracy=0.5, every=2)
     settings = BASE_SETTINGS.model_copy(update={"steps": STEPS, "stop_at": stop_at})
     corpus, held_out, looks, saved = tmp_path / "corpus.jsonl", tmp_path / "problems.jsonl", iter((0.1, 0.6)), []

@@ -1,4 +1,4 @@
-"""The contrast that a training measures: right to float64, and without any effect on the training."""
+"""The contrast that a run measures: right to float64, and without any effect on the training."""
 
 import math
 from collections.abc import Iterator

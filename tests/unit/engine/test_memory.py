@@ -1,4 +1,4 @@
-"""The memory of a training: its largest passes leave nothing behind, and one that cannot fit is refused."""
+"""The memory of a run: its largest passes leave nothing behind, and one that cannot fit is refused."""
 
 import os
 import signal

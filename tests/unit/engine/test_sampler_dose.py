@@ -1,4 +1,4 @@
-"""A sampler that differs from the trainer by a dose, and what corrections and terms of the loss make of a training."""
+"""A sampler that differs from the trainer by a dose, and what corrections and terms of the loss make of a run."""
 
 import math
 from pathlib import Path
@@ -47,7 +47,7 @@ def train(run: LocalRun, steps: int, learner: Learner | None = None) -> Learner:
 
 
 def resumed_after(steps: int, run: LocalRun, directory: Path) -> Learner:
-    """A training that was saved after so many steps, continued by one."""
+    """A run that was saved after so many steps, continued by one."""
     store, resumed = StateStore(directory, "a" * 64), Learner(run, "cpu")
     train(run, steps).save(store)
     state = store.latest()

@@ -1,4 +1,4 @@
-"""Everything that a training does runs on a device that is not the CPU: a stand-in, for no GPU is needed to see it."""
+"""Everything that a run does runs on a device that is not the CPU: a stand-in, for no GPU is needed to see it."""
 
 import json
 import os

@@ -163,7 +163,7 @@ def test_a_run_without_the_keys_is_the_run_of_before(make_run: MakeRun) -> None:
         make_run({"unjudged": "right"})
 
 
-# A training on random rewards: true ones in the metrics, drawn ones in the advantages, anew at each step.
+# A run on random rewards: true ones in the metrics, drawn ones in the advantages, anew at each step.
 
 
 def test_a_training_draws_its_rewards_anew_at_each_step(make_run: Callable[..., LocalRun]) -> None:
@@ -184,7 +184,7 @@ def test_a_training_draws_its_rewards_anew_at_each_step(make_run: Callable[..., 
     assert not torch.equal(*seen)
 
 
-# What a training records of itself: its distance to the base model, passes over its problems, its optimizer.
+# What a run records of itself: its distance to the base model, passes over its problems, its optimizer.
 
 
 def test_scores_along_a_training_have_the_distance_to_the_base_model(

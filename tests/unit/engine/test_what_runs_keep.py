@@ -1,4 +1,4 @@
-"""Rollouts that a training keeps: what they say, that keeping them changes nothing, and that a kill does not either."""
+"""Rollouts that a run keeps: what they say, that keeping them changes nothing, and that a kill does not either."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -118,7 +118,7 @@ def test_of_a_large_step_whole_groups_are_kept_mixed_ones_first() -> None:
     assert chosen_rollouts(batch, 7) == chosen_rollouts(batch, 1) == [1, 4]
 
 
-# The best policy of a training, laid out as a run.
+# The best policy of a run, laid out as a run.
 
 
 def policy(directory: Path, content: str, steps: int) -> None:
@@ -144,7 +144,7 @@ def grades(directory: Path, correct: int, samples: int = 2) -> str:
 
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
-    """A training with the policies after steps 2 and 4, and its last one, after 6."""
+    """A run with the policies after steps 2 and 4, and its last one, after 6."""
     policy(tmp_path / "run", "last", 6)
     for step in (2, 4):
         policy(tmp_path / f"run/checkpoints/step-{step}", f"after {step}", step)

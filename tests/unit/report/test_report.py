@@ -16,8 +16,8 @@ from evals.core.comparisons import Comparison, Verdict
 from evals.core.files import sha256_file
 from evals.core.manifest import verify_outputs
 from rlvr.report.page import write_report
+from rlvr.report.run_tables import _RECORDED, _sampler_note
 from rlvr.report.summary import headline, question
-from rlvr.report.trainings import _RECORDED, _sampler_note
 from tests.commands import rlvr_bench
 from tests.stages import status
 from tests.unit.synthetic_results import Study, full_size_results

@@ -53,7 +53,7 @@ def rows_of(run: str, step: int, columns: dict[str, str], problems: Sequence[int
 
 
 def keep(study: Study, run: str, step: int, problems: Sequence[int]) -> None:
-    """The rollouts of a step, as a training leaves them."""
+    """The rollouts of a step, as a run leaves them."""
     place = study.results / "runs" / run
     directory = rollout_directory(place, step)
     write_parquet(directory / "tokens.parquet", rows_of(run, step, ROLLOUT_COLUMNS, problems))

@@ -118,7 +118,7 @@ def test_both_policies_of_every_method_are_rows(synthetic_study: Study, best: St
     assert row["chain_3"] == pytest.approx(sum(own) / 2)
     assert row["chosen_average"] == 0.75 and row["selected_on"] == "chain_3"
     text = (tmp_path / "checkpoints.md").read_text()
-    assert "of 2 policies along each training" in text and "selected on" in text
+    assert "of 2 checkpoints along each run" in text and "selected on" in text
     rows = [line for line in text.splitlines() if line.startswith("| DelTA")]
     assert ["†" in line for line in rows] == [False, True, False, True]  # in both tables of the best alone
     assert "Without chain_3 (%)" in text
@@ -129,7 +129,7 @@ def test_trainings_with_fewer_policies_are_said(synthetic_study: Study, best: St
     paths = choices(best)
     write_json(paths[2], {**read_json(paths[2]), "averages": {"4": 0.75}})
     assert write(synthetic_study, best, paths, tmp_path / "checkpoints") == 0
-    assert "of 1 to 2 policies along each training" in (tmp_path / "checkpoints.md").read_text()
+    assert "of 1 to 2 checkpoints along each run" in (tmp_path / "checkpoints.md").read_text()
 
 
 def test_a_choice_that_is_missing_is_refused(synthetic_study: Study, best: Study, tmp_path: Path) -> None:

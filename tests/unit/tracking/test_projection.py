@@ -253,7 +253,7 @@ def test_a_copied_study_has_an_experiment_of_its_own_and_keeps_the_other(tracked
 
 
 def _begin(study: Study, steps: int) -> None:
-    """Leave a training as it is after so many steps; the metrics of all are kept beside the study."""
+    """Leave a run as it is after so many steps; the metrics of all are kept beside the study."""
     directory = study.results / "runs" / TRAINING
     if _metrics(study).exists():
         shutil.copy(_metrics(study), study.root.parent / "metrics.parquet")

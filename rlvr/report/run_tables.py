@@ -100,7 +100,7 @@ def _base_kl(paths: Sequence[Path]) -> str:
 
 
 def recorded_table(results: Results, training: Path) -> Table:
-    """What trainings recorded that can change what a comparison means; a dash where an engine did not record it."""
+    """What runs recorded that can change what a comparison means; a dash where an engine did not record it."""
     explanation = (
         "Sampler against trainer: differences of the sampled tokens' log-probabilities before any update; after the "
         "stroke, of the tokens that the method weighs most. KL: of held-out prompts, in nats a token."
@@ -130,7 +130,7 @@ def timing_table(results: Results, training: Path) -> Table:
 
 
 def settings_table(results: Results, directory: Path) -> Table:
-    """Every setting in which trainings of two methods differ, a column for each method; of its first seed."""
+    """Every setting in which runs of two methods differ, a column for each method; of its first seed."""
     conditions = [condition for condition in results.conditions if condition.method != BASE]
     parameters = [dict(read_run_manifest(condition.runs[0], directory).parameters) for condition in conditions]
     frame = pd.json_normalize(parameters).astype(object)
