@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlvr.methods.aggregation import Aggregation, Normaliser
+from rlvr.methods.component_file import components_in
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import compose
 from rlvr.methods.rollout_batch import RolloutBatch, RowShare
-from rlvr.methods.token_weights.token_rules import Dominate, ForkingTokens, LowProbability, Perplexity
+from rlvr.methods.token_weights.token_rules import (
+    Dominate,
+    ForkingTokens,
+    LowProbability,
+    Perplexity,
+    TokenWeights,
+)
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.methods.conftest import drawn_lengths, rollout_batch
 
@@ -86,6 +94,20 @@ def test_ratio_one_is_dapo(denominator: Any, scope: Any) -> None:
     batch = draw_batch(8)
     weights, _ = ForkingTokens(top_ratio=1.0, denominator=denominator, scope=scope)(batch)
     assert torch.equal(weights, batch.response_mask.double())
+
+
+def test_certain_tokens_are_those_that_forking_tokens_leave_out_with_the_same_mean_weight() -> None:
+    file = Path(__file__).parents[3] / "config/components/certain_tokens.py"
+    of_file = components_in(file)["token_weights"]["certain_tokens"]
+    assert issubclass(of_file, TokenWeights)
+    batch = draw_batch(5, levels=3)
+    certain, metrics = of_file()(batch)
+    forking, chosen = ForkingTokens()(batch)
+    assert torch.equal((certain > 0) ^ (forking > 0), batch.response_mask)
+    assert metrics["selected_token_fraction"] == pytest.approx(1 - chosen["selected_token_fraction"])
+    for mini_batch in torch.unique(batch.mini_batch_ids):
+        rows = batch.mini_batch_ids == mini_batch
+        assert certain[rows].sum().item() == pytest.approx(int(batch.response_mask[rows].sum()))
 
 
 # Weights by probability and by perplexity against loops, and their limits.
