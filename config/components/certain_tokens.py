@@ -10,7 +10,7 @@ from rlvr.methods.token_weights.token_rules import ForkingTokens, TokenWeights, 
 class CertainTokens(TokenWeights):
     """Selects the tokens of each mini-batch that forking tokens leave out, and divides by the selected ones."""
 
-    top_ratio: float = hyper_parameter(0.2, "part of the tokens that is not trained on", above=0.0, maximum=1.0)
+    top_ratio: float = hyper_parameter(0.2, "part of the tokens that is not trained on", above=0.0, maximum=0.99)
 
     def weigh(self, batch: RolloutBatch) -> tuple["torch.Tensor", dict[str, float]]:
         forking, _ = ForkingTokens(top_ratio=self.top_ratio, denominator="all").weigh(batch)

@@ -43,7 +43,7 @@ def set_up(threads: int, portable: bool = True) -> None:
     if portable and arithmetic.in_use():
         _replace_functions()
     torch.set_num_threads(threads)
-    # Let glibc keep 256 MiB of what is freed: a pass asks for as much as the one before, and new pages are slow.
+    # Let glibc give memory back beyond 256 MiB alone: a pass asks for as much as the one before; new pages are slow.
     for parameter, size in ((_TRIM_THRESHOLD, 1 << 28), (_MMAP_THRESHOLD, 1 << 25)):
         with suppress(OSError, AttributeError):  # another C library has no such function
             ctypes.CDLL(None).mallopt(parameter, size)

@@ -46,8 +46,8 @@ def known_to_show(study: Study) -> str:
     answers = [row["answer"] for row in effects if not row["answer"].startswith("not measured")]
     ordered = f"Pairs of methods that stand in its order on another task or size: {', '.join(orders)}; chance is 50 %. "
     return (
-        f"Testbed: {first} shows {answers.count('reproduced')} of the {len(answers)} known effects of RLVR that were "
-        f"measured, of {len(effects)} (docs/results/phenomena.md). {ordered if orders else ''}"
+        f"Testbed: {first} and further studies show {answers.count('reproduced')} of {len(answers)} known effects of "
+        f"RLVR that were measured (docs/results/phenomena.md). {ordered if orders else ''}"
         f"Signal to noise: {float(families[first]['signal_to_noise']):.1f} (docs/results/task_design.md)."
     )
 

@@ -119,7 +119,7 @@ def refuse_made_otherwise(
     output: Sequence[str],
     asked: Mapping[str, Any],
     may_be_left_out: Iterable[str],
-    refused: dict[str, str],
+    refused: list[str],
 ) -> str:
     """Refuse results that were made with other settings than are asked for, by the manifests beside them.
 
@@ -131,7 +131,7 @@ def refuse_made_otherwise(
         asked: the path of each output of a job -> the parameters that its manifest, or the file itself, should have. A
             value that takes a while is a function, which is called where the output is there.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
-        refused: file -> why it is refused, of the plan so far.
+        refused: the files that the plan has refused so far.
     """
     for path in filter(os.path.isfile, asked):
         try:
@@ -143,12 +143,12 @@ def refuse_made_otherwise(
             fault = f"{path}: {words}" if differences else ""
         except UserError as error:
             fault = str(error)
-        if fault and not _makes_again(workflow, wildcards, list(read), list(output)):
-            is_first, refused[path] = not refused, fault
-            if is_first:
+        if fault and path not in refused and not _makes_again(workflow, wildcards, list(read), list(output)):
+            refused.append(path)
+            if len(refused) == 1:
                 for job in workflow.dag.jobs:
                     _ = job.params  # which calls this function
-                more = f"; {counted(len(refused) - 1, 'other file')} likewise" if len(refused) > 1 else ""
+                more = f"; refused, too: {counted(len(refused) - 1, 'other file')}" if len(refused) > 1 else ""
                 accepted = f"without what follows, which makes it again: rm {shlex.join(refused)}"
                 raise UserError(f"{fault}{more}; accepted: {accepted}")
     return ""

@@ -94,7 +94,7 @@ def test_results_without_records_are_kept_or_refused(smoke_study: Project, tmp_p
         said, accepted = line.split("; accepted: ")
         refused = re.findall(r"results/\S+", accepted)
         assert setting in said and refused[0] == f"results/{file}"
-        assert said.endswith(f"; {len(refused) - 1} other files likewise") == (len(refused) > 2), line
+        assert said.endswith(f"; refused, too: {len(refused) - 1} other files") == (len(refused) > 2), line
         runs = {path.relative_to(project.root).as_posix() for path in project.root.glob("results/runs/*/manifest.json")}
         assert runs.issubset(refused) == ("training.learning_rate" in change)
     assert project.planned(project.changed_config({"study": "other"})) == {"study_file", "report_html", "track"}

@@ -39,8 +39,8 @@ TRAINS = bool(STUDY.methods)
 BEST_CHOICE = CONFIG.best_checkpoint
 KEEPS_ROLLOUTS = TRAINS and MACHINE.rollouts_kept_every is not None
 DECODED_BY = {f"{DECODINGS}{name}/": decoding for name, decoding in CONFIG.evaluation.decodings.items()}
-REFUSED = {}
-"""Results of this plan that were made otherwise -> what is other."""
+REFUSED = []
+"""Results of this plan that were made otherwise."""
 
 with one_line_errors():
     TRAINING, SAMPLING = machine.software(STUDY, "training"), machine.software(STUDY, "sampling")

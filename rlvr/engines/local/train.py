@@ -40,7 +40,7 @@ from rlvr.runs.state import StateStore, save_trained
 
 _WEIGHTS = ".safetensors"
 _SECONDS_SHOWN = 2.0
-"""The least between two writings of the metrics so far: one takes 3 % of a small model's step."""
+"""The least number of seconds between two writings of the metrics so far: one takes 3 % of a small model's step."""
 
 
 def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: Sequence[int] = ()) -> None:
