@@ -28,7 +28,7 @@ class Cost:
     training_cpu_seconds: float | None  # which other jobs do not lengthen; None too where they were not measured
     evaluation_seconds: float | None  # of sampling and grading, on all benchmarks
     peak_memory_mebibytes: float | None
-    """Of a run on a GPU what it took there, else the largest resident set of its jobs; None if not measured."""
+    """The memory that a run took on its GPU, else the largest resident set of its jobs; None if not measured."""
 
 
 def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:

@@ -75,7 +75,7 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
 
 
 def _report(chain: Chain, faults: Sequence[str], root_hash: str) -> dict[str, Any]:
-    """What both commands say of a chain in JSON."""
+    """Make the part of the JSON that trace and verify share."""
     report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": root_hash}
     return report | {"sources_elsewhere": [str(path) for path in chain.elsewhere]}
 

@@ -58,7 +58,7 @@ def train_run(
 
 
 def is_portable(run: Any, device: str) -> bool:
-    """Whether a run takes the code paths that every processor has, by the content of its run.json.
+    """Return whether a run takes the code paths that every processor has, by the content of its run.json.
 
     Half the precision takes the machine's own, and so does everything that repeats such a run.
     """

@@ -100,7 +100,7 @@ def _base_kl(paths: Sequence[Path]) -> str:
 
 
 def recorded_table(results: Results, training: Path) -> Table:
-    """What runs recorded that can change what a comparison means; a dash where an engine did not record it."""
+    """Make the table of what runs recorded that can change what a comparison means; a dash: it was not recorded."""
     explanation = (
         "Sampler against trainer: differences of the sampled tokens' log-probabilities before any update; after the "
         "stroke, of the tokens that the method weighs most. KL: of held-out prompts, in nats a token."

@@ -185,7 +185,7 @@ def compute_by_verl(directory: Path, study_directory: Path, asked: Sequence[tupl
 
 
 def found_by_verl(directory: Path, name: str, shared: int) -> dict[str, Any]:
-    """What all ranks found for a batch, and where it is."""
+    """Read what all ranks found for a batch, and where it is."""
     file = directory / f"{name}-{shared}" / "found.pt"
     assert file.exists(), "\n".join(log.read_text()[-3000:] for log in directory.glob("rank-*.log"))
     return {**torch.load(file, weights_only=True), "place": file.parent}
