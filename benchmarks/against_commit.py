@@ -26,7 +26,6 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 METHODS = ("dapo", "grpo_no_kl", "sapo", "gspo", "delta", "dapo_forking_tokens", "dapo_query_preserved")
-BENCHMARKS = ("worded_3", "worded_4", "worded_5", "worded_6")
 BASE = ["results/base/tiny/manifest.json"]
 _SUBREAPER = 36
 """Linux's PR_SET_CHILD_SUBREAPER: orphans of our processes become ours, so that their seconds are counted."""
@@ -39,6 +38,7 @@ class Side:
     commit: str
     options: list[str]  # of Snakemake
     changes: list[str]  # of the study, as of `snakemake --config`
+    grades: tuple[str, ...]  # the last files of a policy, below the directory of its grades
     directory: Path
     cores: int
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # kind -> wall and, of calls, processor seconds
@@ -103,11 +103,6 @@ def _processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def grades_of(method: str) -> list[str]:
-    """The last files of a method's first seed."""
-    return [f"results/grades/tiny-{method}-s1/{benchmark}/manifest.json" for benchmark in BENCHMARKS]
-
-
 def main() -> None:
     """Run both sides and print JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -122,10 +117,11 @@ def main() -> None:
     changes = [f"training={{steps: {chosen.steps}}}"] if chosen.steps else []
     changes += [f"models={{tiny: {{training: {{steps: {chosen.base_steps}}}}}}}"] if chosen.base_steps else []
     today = ["--configfile", "config/sharpening.yaml"]
+    of_benchmarks = tuple(f"worded_{operands}/manifest.json" for operands in range(3, 7))
     place = chosen.out.resolve()
     sides = [
-        Side(chosen.before, [], changes, place / "before", chosen.cores),
-        Side(chosen.after, today, changes, place / "after", chosen.cores),
+        Side(chosen.before, [], changes, of_benchmarks, place / "before", chosen.cores),
+        Side(chosen.after, today, changes, ("manifest.json",), place / "after", chosen.cores),
     ]
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
     for side in sides:
@@ -133,12 +129,11 @@ def main() -> None:
         side.make(["results/problems/train/manifest.json", "results/base/tiny/corpus.jsonl"])  # in no kind
         side.measure("nothing to do", ["results/base/tiny/corpus.jsonl"])
     methods = METHODS[: chosen.policies]
-    stages = [("base", BASE)]
     pairs = [methods[start : start + 2] for start in range(0, len(methods), 2)]
-    stages += [("policies", [file for method in pair for file in grades_of(method)]) for pair in pairs]
-    for number, (kind, targets) in enumerate(stages):
+    for number, pair in enumerate([(), *pairs]):
         for side in sides if number % 2 == 0 else sides[::-1]:
-            side.measure(kind, targets)
+            grades = [f"results/grades/tiny-{method}-s1/{file}" for method in pair for file in side.grades]
+            side.measure("policies" if pair else "base", grades or BASE)
     for side in sides:
         side.measure_jobs()
     before, after = sides

@@ -16,7 +16,7 @@ from evals.audit import VERSION, second_grader
 from evals.audit.second_grader import judge_choice, judge_text
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import located, sha256_bytes, write_json
-from evals.core.manifest import verify_outputs, write_output_manifest
+from evals.core.manifest import verify_outputs, write_output_manifest, write_policy_manifest
 from evals.core.record import read_rows, scan_rows
 from evals.core.records import Audit, BenchmarkAudit, Disagreement, Grade, GraderName, Sample, SecondOpinion
 from evals.grading.grade_file import GradedSamples, grade_file, read_golds
@@ -62,6 +62,7 @@ def grade_policy(
             write_audit(samples, grades, of_benchmark, grades / "audit.json", second, audited)
             counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
             print(f"{grades}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)
+        write_policy_manifest("policy_grades", out / run, kinds)
 
 
 DISAGREEMENTS_LISTED = 20

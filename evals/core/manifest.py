@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -75,6 +75,18 @@ def write_output_manifest(
     identity = fingerprint({"kind": kind, "inputs": sorted(hashes.values()), "parameters": dict(parameters)})
     manifest = Manifest(kind, hashes, outputs, parameters, identity, details or {})
     manifest.write(out.with_name(f"{out.name}.manifest.json"))
+
+
+def write_policy_manifest(kind: str, directory: Path, benchmarks: Iterable[str]) -> None:
+    """Write the manifest of a policy's ``directory``, which stands for all that those of its ``benchmarks`` list."""
+    manifests = [path for name in benchmarks for path in sorted((directory / name).glob("*manifest.json"))]
+    results = {
+        (path.parent / name).as_posix(): digest
+        for path in manifests
+        for name, digest in read_any_manifest(path).outputs.items()
+    }
+    identity = fingerprint({"kind": kind, "inputs": sorted(results.values())})
+    Manifest(kind, results, {}, {}, identity).write(directory / "manifest.json")
 
 
 def is_sealed(path: Path) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from evals.core import arithmetic
 from evals.core.errors import UserError
 from evals.core.files import canonical_json, sha256_bytes, write_jsonl
-from evals.core.manifest import Manifest, hash_files
+from evals.core.manifest import Manifest, hash_files, write_policy_manifest
 from evals.core.progress import Progress
 from evals.core.records import FinishReason, Sample
 from evals.core.single_writer import single_writer
@@ -46,7 +46,7 @@ def sample_benchmarks(
 ) -> None:
     """Sample what is missing of the responses of a model to problem sets, each into a directory of its name in ``out``.
 
-    The model is loaded once, if anything is missing.
+    The model is loaded once, if anything is missing. A manifest in ``out`` comes last.
 
     Args:
         models: one, or several that decode together by a rule ``draws``, with ``parameters`` of the samples for it.
@@ -64,6 +64,7 @@ def sample_benchmarks(
         for number, (plan, directory) in enumerate(zip(plans, directories, strict=True)):
             progress = partial(Progress, directories[0], unit=f"sample of {directory.name}")
             sample_plan(plan, load, directory, draws, partial(progress, parts_left=len(plans) - number - 1))
+        write_policy_manifest("policy_samples", out, [directory.name for directory in directories])
 
 
 def sample_plan(

@@ -128,13 +128,16 @@ def refuse_made_otherwise(
 
     Args:
         wildcards: of the job, as are the files that are ``read`` and those of ``output``.
-        asked: the path of each output of a job -> the parameters that its manifest, or the file itself, should have. A
+        asked: the path of each result of a job -> the parameters that its manifest, or the file itself, should have. A
             value that takes a while is a function, which is called where the output is there.
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
         refused: the files that the plan has refused so far.
     """
-    for path in filter(os.path.isfile, asked):
+    for path in asked if all(map(os.path.isfile, output)) else ():  # else the job makes them
+        removed = path if path in output else output[0]  # which stands for a policy's files on all benchmarks
         try:
+            if not os.path.isfile(path):
+                raise UserError(f"{path}: is missing, for which {removed} stands")
             wanted = {key: value() if callable(value) else value for key, value in asked[path].items()}
             made = _made_with(Path(path)).items()
             kept = {key: value for key, value in made if key in {*wanted, *may_be_left_out}}
@@ -143,8 +146,8 @@ def refuse_made_otherwise(
             fault = f"{path}: {words}" if differences else ""
         except UserError as error:
             fault = str(error)
-        if fault and path not in refused and not _makes_again(workflow, wildcards, list(read), list(output)):
-            refused.append(path)
+        if fault and removed not in refused and not _makes_again(workflow, wildcards, list(read), list(output)):
+            refused.append(removed)
             if len(refused) == 1:
                 for job in workflow.dag.jobs:
                     _ = job.params  # which calls this function

@@ -15,7 +15,7 @@ from tests.slurm_cluster import STEPS, SlurmCluster, StudyOnSlurm
 
 pytest.importorskip("snakemake_executor_plugin_slurm")
 RUN = "tiny-dapo-s1"
-TARGETS = (f"results/grades/{RUN}/chain_3/manifest.json", "results/samples/tiny-base/chain_3/manifest.json")
+TARGETS = (f"results/grades/{RUN}/manifest.json", "results/samples/tiny-base/manifest.json")
 SUBMITTED = {"base_corpus tiny", "base_model tiny", f"train {RUN}", f"sample {RUN}", "sample tiny-base", f"grade {RUN}"}
 
 

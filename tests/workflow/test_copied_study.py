@@ -93,11 +93,25 @@ def test_results_without_records_are_kept_or_refused(smoke_study: Project, tmp_p
         assert refused.returncode != 0 and line.startswith(f"error: results/{file}: was made with other settings"), line
         said, accepted = line.split("; accepted: ")
         refused = re.findall(r"results/\S+", accepted)
-        assert setting in said and refused[0] == f"results/{file}"
+        output = re.sub("^((samples|grades)/[^/]+)/.*", r"\1/manifest.json", file)  # stands for those of all benchmarks
+        assert setting in said and refused[0] == f"results/{output}"
         assert said.endswith(f"; refused, too: {len(refused) - 1} other files") == (len(refused) > 2), line
         runs = {path.relative_to(project.root).as_posix() for path in project.root.glob("results/runs/*/manifest.json")}
         assert runs.issubset(refused) == ("training.learning_rate" in change)
     assert project.planned(project.changed_config({"study": "other"})) == {"study_file", "report_html", "track"}
+
+
+@pytest.mark.parametrize("lost", ["samples/tiny-base/chain_3/manifest.json", "grades/tiny-base/chain_3/audit.json"])
+def test_a_lost_file_of_a_benchmark_is_named_and_made_again(finished_copy: Project, lost: str) -> None:
+    """Of a policy's files on all benchmarks Snakemake knows one."""
+    (finished_copy.root / "results" / lost).unlink()
+    line = finished_copy.snakemake("--dry-run").stderr.splitlines()[-1]
+    stands_for = f"results/{lost.split('/')[0]}/tiny-base/manifest.json"
+    assert line.startswith(f"error: results/{lost}: is missing, for which {stands_for} stands; accepted: ")
+    assert line.endswith(f"which makes it again: rm {stands_for}")
+    (finished_copy.root / stands_for).unlink()
+    assert finished_copy.snakemake(stands_for).returncode == 0
+    assert (finished_copy.root / "results" / lost).is_file()
 
 
 @pytest.mark.parametrize("file", ["runs.json", "study.json", "runs/tiny-dapo-s1/manifest.json", "tables/main.md"])
@@ -130,7 +144,7 @@ def test_another_address_of_a_server_is_refused(project_copy: Project) -> None:
     ("output", "change", "setting"),
     [
         ("runs/tiny-dapo-s1/metrics.parquet", {"training.learning_rate": 0.001}, "training.learning_rate: 0.001"),
-        ("samples/tiny-base/variables_4/manifest.json", {"evaluation.temperature": 0.9}, "temperature: 0.9"),
+        ("samples/tiny-base/manifest.json", {"evaluation.temperature": 0.9}, "temperature: 0.9"),
         ("comparisons.json", {"benchmarks": ["chain_3"]}, "results/scores/variables_4.json"),
         ("runs.json", {"seeds": [1]}, "runs.tiny-dapo-s2"),
     ],
@@ -233,7 +247,7 @@ def test_modules_in_the_directory_of_a_study_are_not_imported(
         shutil.copytree(smoke_study.root / part, study / part)
     for name in PLANTED:
         (study / f"{name}.py").write_text(f"open({str(found)!r}, 'a').write('{name} ')\nraise ImportError('planted')\n")
-    target = "results/grades/tiny-base/chain_3/manifest.json"
+    target = "results/grades/tiny-base/manifest.json"
     for stage in ("samples", "grades"):
         shutil.rmtree(study / "results" / stage / "tiny-base")
     environment = commands_of(smoke_study.root)

@@ -58,7 +58,7 @@ def rules_of_the_workflow() -> tuple[set[str], set[str]]:
 def test_what_needs_a_network_runs_where_snakemake_does() -> None:
     sized, here = rules_of_the_workflow()
     assert {"read_problems", "read_solutions", "import_model", "reach_server", "track"} <= here
-    assert {"train", "sample", "grade", "base_model", "candidates", "sample_candidate", "grade_candidate"} <= sized
+    assert {"train", "sample", "grade", "base_model", "candidates"} <= sized
 
 
 def test_the_profile_of_slurm_gives_each_job_its_own_size(tmp_path: Path) -> None:
@@ -78,12 +78,10 @@ def test_the_profile_of_slurm_gives_each_job_its_own_size(tmp_path: Path) -> Non
     assert asked["train"] == {
         f"cpus_per_task=64, gpu=8, mem_mb={megabytes}, nodes=1, runtime=2880" for megabytes in (192_000, 464_000)
     }
-    assert (
-        asked["sample"]
-        == asked["sample_candidate"]
-        == {f"cpus_per_task=4, gpu=1, mem_mb={megabytes}, runtime=720" for megabytes in (48_000, 72_000)}
-    )
-    assert asked["grade"] == asked["grade_candidate"] == {"cpus_per_task=16, mem_mb=36000, runtime=240"}
+    assert asked["sample"] == {
+        f"cpus_per_task=4, gpu=1, mem_mb={megabytes}, runtime=720" for megabytes in (48_000, 72_000)
+    }
+    assert asked["grade"] == {"cpus_per_task=16, mem_mb=36000, runtime=240"}
     assert all("gpu=0" in words for words in asked["candidates"])  # training has kept them
     assert len(sized & asked.keys()) > 8
     assert not [

@@ -184,8 +184,8 @@ def test_threads_and_intervals_change_no_result(smoke_study: Project) -> None:
 @pytest.mark.parametrize(
     ("damaged", "target"),
     [
-        ("results/base/tiny/checkpoint/model.safetensors", "results/samples/tiny-base/chain_3/manifest.json"),
-        ("results/samples/tiny-base/chain_3/samples.jsonl", "results/grades/tiny-base/chain_3/manifest.json"),
+        ("results/base/tiny/checkpoint/model.safetensors", "results/samples/tiny-base/manifest.json"),
+        ("results/samples/tiny-base/chain_3/samples.jsonl", "results/grades/tiny-base/manifest.json"),
     ],
 )
 def test_a_damaged_file_is_named_in_one_line(finished_copy: Project, damaged: str, target: str) -> None:

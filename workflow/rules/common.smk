@@ -98,8 +98,7 @@ def of_runs(pattern):
     def files(wildcards):
         is_trained = pattern.startswith("results/runs/")
         runs = trained(wildcards.folder) if is_trained else [row.run for row in compared(wildcards.folder)]
-        benchmarks = [wildcards.benchmark] if hasattr(wildcards, "benchmark") else BENCHMARKS
-        return expand(pattern, run=runs, b=[""] if is_trained else benchmarks, answers=answers(wildcards.folder))
+        return expand(pattern, run=runs, answers=answers(wildcards.folder))
 
     return files
 
@@ -107,20 +106,14 @@ def of_runs(pattern):
 def made(folder):
     """Every file of a folder up to its comparisons.
 
-    Snakemake does not make a lost file again while what was made from it is there. So targets list them all, but of
-    what one job makes the first alone, and what is lost of the others: each file takes Snakemake a while.
+    Snakemake does not make a lost file again while what was made from it is there: targets list them all.
     """
     runs = [policy(row.run) for row in compared(folder)]
     runs += [candidate for row in runs for candidate in row.candidates]
     files = {row.file for row in runs}
     files |= {f"results/base/{row.run.base_model}/manifest.json" for row in runs}
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
-    for row in runs:
-        names = [BEST_CHOICE.benchmark] if row.chooses else BENCHMARKS
-        for job in ("samples/{run}/{b}/manifest", "grades/{run}/{b}/{file}"):
-            pattern, parts = f"{answers(folder)}{job}.json", ("manifest", "audit")
-            first, *others = expand(pattern, run=row.run.run, b=names, file=parts)
-            files.update([first, *(other for other in others if os.path.exists(first) and not os.path.exists(other))])
+    files.update(f"{answers(folder)}{kind}/{row.run.run}/manifest.json" for row in runs for kind in ("samples", "grades"))
     files.update(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
     files.update(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
     files.update(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
@@ -169,9 +162,9 @@ def results_of(folder):
 
 
 RESULTS = results_of("{folder}")
-METRICS = of_runs("results/runs/{run}/metrics.parquet")
 TRAINED = of_runs("results/runs/{run}/manifest.json")
-AUDITS = of_runs("results/grades/{run}/{b}/audit.json")
+BEHIND_RESULTS = expand("results/{{folder}}{file}.manifest.json", file=["comparisons", *(f"scores/{b}" for b in BENCHMARKS)])
+"""What stands for a folder's runs, samples, grades and audits: its manifests are written anew when one of these is."""
 DECODED = [
     f"results/{{folder}}{at}{file}.json"
     for at in DECODED_BY
@@ -183,6 +176,12 @@ SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == BASES.keys()
 SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
 DESIGNS = {RATES: "designs", "doses": "designs", "factorial": "factors"}
 """The modules of evals.scores with the tables of designs."""
+
+
+def audits(wildcards, output):
+    """The audits of every run of a folder, on the benchmark of a page or on all."""
+    benchmarks = [wildcards.benchmark] if hasattr(wildcards, "benchmark") else BENCHMARKS
+    return [Path(f"results/grades/{row.run}/{b}/audit.json") for row in compared(wildcards.folder) for b in benchmarks]
 
 
 @one_line_errors()

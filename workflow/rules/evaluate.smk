@@ -1,16 +1,16 @@
-"""Evaluation of checkpoints: samples and grades of all benchmarks, a job each; scores; comparisons; looks."""
+"""Evaluation of checkpoints: samples and grades of all benchmarks, a job each; scores; comparisons; looks.
+
+Of a policy's samples one file is declared, of its grades another: the manifest that stands for those of all benchmarks.
+"""
 
 
 rule sample:
-    """The responses of a checkpoint to all benchmarks, by a decoding: samples.jsonl, which its manifest stands for.
-
-    Finished batches lie in state/ beside it.
-    """
+    """The responses of a checkpoint to all benchmarks, by a decoding. Finished batches lie in state/ beside them."""
     input:
         lambda w: policy(w.run).file,
-        expand("results/problems/{set}/{file}.json", set=BENCHMARKS, file=("manifest", "disjoint")),
+        lambda w: expand("results/problems/{b}/disjoint.json", b=evaluated_on(w)),  # it names the problems' bytes
     output:
-        expand("results/{{decoding}}samples/{{run}}/{b}/manifest.json", b=BENCHMARKS),
+        "results/{decoding}samples/{run}/manifest.json",
     log:
         "results/logs/{decoding}samples/{run}.log",
     benchmark:
@@ -34,24 +34,14 @@ rule sample:
         "exec {params.python} -P -m rlvr sample {params.out:q} {params.command:q} > {log:q} 2>&1"
 
 
-use rule sample as sample_candidate with:  # a checkpoint that the best one of its run is chosen among
-    input:
-        lambda w: policy(w.run).file,
-        expand("results/problems/{set}/{file}.json", set=CHOOSING, file=("manifest", "disjoint")),
-    output:
-        expand("results/{{decoding}}samples/{{run}}/{b}/manifest.json", b=CHOOSING),
-    wildcard_constraints:
-        run=CANDIDATE,
-
-
 rule grade:
     """A verdict on every response of a checkpoint to all benchmarks, grades.jsonl, and the audit of the verdicts."""
     input:
-        expand("results/{{decoding}}samples/{{run}}/{b}/manifest.json", b=BENCHMARKS),
-        expand("results/problems/{b}/problems.jsonl", b=BENCHMARKS),
-        list(verifiers(BENCHMARKS).values()),
+        "results/{decoding}samples/{run}/manifest.json",
+        lambda w: expand("results/problems/{b}/problems.jsonl", b=evaluated_on(w)),
+        lambda w: list(verifiers(evaluated_on(w)).values()),
     output:
-        expand("results/{{decoding}}grades/{{run}}/{b}/{file}.json", b=BENCHMARKS, file=("manifest", "audit")),
+        "results/{decoding}grades/{run}/manifest.json",
     log:
         "results/logs/{decoding}grades/{run}.log",
     benchmark:
@@ -73,26 +63,11 @@ rule grade:
         "../scripts/call.py"
 
 
-use rule grade as grade_candidate with:
-    input:
-        expand("results/{{decoding}}samples/{{run}}/{b}/manifest.json", b=CHOOSING),
-        expand("results/problems/{b}/problems.jsonl", b=CHOOSING),
-        list(verifiers(CHOOSING).values()),
-    output:
-        expand("results/{{decoding}}grades/{{run}}/{b}/{file}.json", b=CHOOSING, file=("manifest", "audit")),
-    wildcard_constraints:
-        run=CANDIDATE,
-
-
-ruleorder: sample_candidate > sample
-ruleorder: grade_candidate > grade
-
-
 rule score:
     """The scores of all runs of a folder on a benchmark."""
     input:
         code_of("evals.scores.score"),
-        of_runs("{answers}grades/{run}/{b}/manifest.json"),
+        of_runs("{answers}grades/{run}/manifest.json"),
         runs="results/{folder}runs.json",
         disjoint="results/problems/{benchmark}/disjoint.json",
     output:
@@ -105,7 +80,7 @@ rule score:
     params:
         call="evals.scores.score:write_scores",
         benchmark=lambda w: w.benchmark,
-        grades=lambda w, input: [Path(path).parent for path in input if "/grades/" in path],
+        grades=lambda w, input: [Path(path).parent / w.benchmark for path in input if "/grades/" in path],
     script:
         "../scripts/call.py"
 

@@ -159,21 +159,19 @@ def machine_options(wildcards, output):
 
 
 def grades_of_candidates(wildcards):
-    """The grades by which the best checkpoint of a run is chosen."""
-    candidates = [row.run.run for row in policy(wildcards.run).candidates]
-    return expand("results/grades/{run}/{b}/manifest.json", run=candidates, b=BEST_CHOICE.benchmark)
+    """Step -> directory of the grades by which the best checkpoint of a run is chosen."""
+    candidates = policy(wildcards.run).candidates
+    return {str(row.step): f"results/grades/{row.run.run}/{BEST_CHOICE.benchmark}" for row in candidates}
 
 
 # Evaluation
 
 DECISIVE = {*OfBenchmark.model_fields, *Sampling.model_fields, "served_model", "extra_body"} - {"backend", "dtype"}
-CHOOSING = [BEST_CHOICE.benchmark] if BEST_CHOICE else ["none"]
-CANDIDATE = r"[^/]+_choice\d+-s\d+" if BEST_CHOICE else NO_NAME
 
 
 def evaluated_on(wildcards):
     """The benchmarks that a checkpoint is evaluated on."""
-    return CHOOSING if policy(wildcards.run).chooses else BENCHMARKS
+    return [BEST_CHOICE.benchmark] if policy(wildcards.run).chooses else BENCHMARKS
 
 
 def sampling(wildcards):

@@ -60,8 +60,7 @@ rule table_of_scores:
 use rule table_of_scores as table_of_training with:  # of what the runs recorded, too: methods at equal tokens
     input:
         lambda w: code_of(f"evals.tables.{w.table}"),
-        TRAINED,
-        METRICS,
+        BEHIND_RESULTS,
         **RESULTS,
     wildcard_constraints:
         table="efficiency",
@@ -73,7 +72,7 @@ use rule table_of_scores as table_of_training with:  # of what the runs recorded
 use rule table_of_scores as table_main with:  # costs are written with a job but are no outputs of it
     input:
         code_of("evals.tables.main"),
-        METRICS,
+        BEHIND_RESULTS,
         **RESULTS,
         decoded=DECODED,
     output:
@@ -95,8 +94,7 @@ use rule table_of_scores as table_main with:  # costs are written with a job but
 use rule table_of_scores as table_phenomena with:  # known effects of RLVR, and which of them the study shows
     input:
         code_of("evals.tables.phenomena"),
-        TRAINED,
-        METRICS,
+        BEHIND_RESULTS,
         lambda w: [f"{at}/{name}.json" for at in further_effects(w) for name in ("runs", "comparisons")],
         **RESULTS,
         phenomena=as_input(CONFIG_FILES / "phenomena.yaml"),
@@ -116,7 +114,7 @@ use rule table_of_scores as table_phenomena with:  # known effects of RLVR, and 
 use rule table_of_scores as table_audit with:  # how much was not judged, and where a second grader differs
     input:
         code_of("evals.tables.audit"),
-        audits=AUDITS,
+        BEHIND_RESULTS,
         runs=RESULTS["runs"],
     output:
         table("audit"),
@@ -125,6 +123,7 @@ use rule table_of_scores as table_audit with:  # how much was not judged, and wh
     localrule: True
     params:
         call="evals.tables.audit:write_audit_table",
+        audits=audits,
 
 
 use rule table_of_scores as table_sizes with:  # the verdicts on models of several sizes
@@ -232,8 +231,7 @@ use rule figure_of_scores as figure_of_methods with:  # a panel for each method
 use rule figure_of_scores as figure_of_training with:  # rewards by tokens; validation by compute, with fitted ceilings
     input:
         code_of("evals.figures.efficiency"),
-        TRAINED,
-        METRICS,
+        BEHIND_RESULTS,
         **RESULTS,
     output:
         figure("{figure}"),
@@ -264,7 +262,7 @@ use rule figure_of_scores as figure_design with:  # drawn from the CSV file of t
 use rule figure_of_scores as figure_training_curves with:  # the metrics of the runs, step by step
     input:
         code_of("rlvr.report.curves"),
-        METRICS,
+        of_runs("results/runs/{run}/metrics.parquet"),
         runs=RESULTS["runs"],
     output:
         figure("training_curves"),
@@ -328,10 +326,8 @@ rule page_responses:
     input:
         code_of("rlvr.report.responses"),
         template_files("responses"),
-        of_runs("results/samples/{run}/{b}/manifest.json"),
-        of_runs("results/grades/{run}/{b}/manifest.json"),
+        "results/{folder}scores/{benchmark}.manifest.json",  # which comes after samples and grades
         lambda w: [f"{directory}/tokens.parquet" for directory in token_tables(w)],
-        audits=AUDITS,
         runs=RESULTS["runs"],
     output:
         "results/{folder}responses/{benchmark}/index.html",
@@ -344,6 +340,7 @@ rule page_responses:
     params:
         call="rlvr.report.responses:write_responses_page",
         results=Path("results"),
+        audits=audits,
         benchmark=lambda w: w.benchmark,
         benchmarks=BENCHMARKS,
         tokens=lambda w: list(map(Path, token_tables(w))),
@@ -384,10 +381,9 @@ rule report_html:
     input:
         code_of("rlvr.report.page"),
         template_files("report"),
-        TRAINED,
+        BEHIND_RESULTS,
         lambda w: [*table_files(w.folder), *figure_files(w.folder)],
         **RESULTS,
-        audits=AUDITS,
         study="results/{folder}study.json",
     output:
         report("results/{folder}report.html", caption="../report/report.rst", category="Study"),
@@ -399,6 +395,7 @@ rule report_html:
     params:
         ORDER,
         call="rlvr.report.page:write_report",
+        audits=audits,
         directory=Path("results"),
         figures=lambda w: Path(f"results/{w.folder}figures"),
         notes=lambda w: notes(STUDY, study_of(w.folder)),
@@ -413,7 +410,7 @@ rule track:
     """MLflow, made again from the files. The database is not declared: it holds other things than ours."""
     input:
         code_of("rlvr.report.mlflow.projection"),
-        TRAINED,
+        BEHIND_RESULTS,
         lambda w: [*table_files(w.folder), *figure_files(w.folder)],
         chosen,
         list(RESULTS.values()),

@@ -104,7 +104,7 @@ use rule policy_at_step as candidates with:  # the checkpoints along a run that 
 rule best_policy:
     """The best checkpoint of a run, laid out as a run; checkpoint/ has its files, by hard links."""
     input:
-        grades_of_candidates,
+        lambda w: [f"{os.path.dirname(grades)}/manifest.json" for grades in grades_of_candidates(w).values()],
     output:
         "results/runs/{run}/manifest.json",
         "results/runs/{run}/metrics.parquet",
@@ -116,14 +116,9 @@ rule best_policy:
         run=BEST,
     localrule: True
     params:
-        refusing(
-            lambda w: {f"results/runs/{w.run}/chosen.json": {"from": [*map(os.path.dirname, grades_of_candidates(w))]}}
-        ),
+        refusing(lambda w: {f"results/runs/{w.run}/chosen.json": {"from": [*grades_of_candidates(w).values()]}}),
         call="rlvr.engines.result:choose_best",
         trained=lambda w, output: Path(f"results/runs/{policy(w.run).trained.run}"),
-        candidates=lambda w, input: {
-            str(row.step): str(Path(grades).parent)
-            for row, grades in zip(policy(w.run).candidates, input, strict=True)
-        },
+        candidates=lambda w, output: grades_of_candidates(w),
     script:
         "../scripts/call.py"

@@ -177,7 +177,7 @@ def _make_again(submission: Submission, runs: Sequence[str], out: Path, cores: i
             raise InvalidInput("components", "", f"lacks {part['file']}, which the study names", "the file's text")
         part["file"] = str(out / part["file"])
     names = settings.get("benchmarks", ())
-    run_study(settings, out, cores, [f"results/grades/{run}/{name}/manifest.json" for run in runs for name in names])
+    run_study(settings, out, cores, [f"results/grades/{run}/manifest.json" for run in runs])
     return {run: _cell(run, names, out / "results") for run in runs}
 
 

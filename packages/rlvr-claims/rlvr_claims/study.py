@@ -239,12 +239,10 @@ class DecodedModels:
         trained = self.decoded[run].trained if run in self.decoded else self.study.run(run)
         return f"results/base/{trained.base_model}", self.study.checkpoint(trained.run)
 
-    def grades(self, benchmark: str) -> list[str]:
-        """The manifests of the grades of all runs on a benchmark."""
-        places = [DECODING if run.run in self.decoded else "results" for run in self.sheet]
-        return [
-            f"{place}/grades/{run.run}/{benchmark}/manifest.json" for place, run in zip(places, self.sheet, strict=True)
-        ]
+    @property
+    def grades(self) -> list[str]:
+        """The directories of the grades of all runs."""
+        return [f"{DECODING if run.run in self.decoded else 'results'}/grades/{run.run}" for run in self.sheet]
 
     # The problems
 

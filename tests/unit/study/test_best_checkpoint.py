@@ -49,7 +49,7 @@ def test_a_best_policy_is_chosen_by_samples_of_their_own(studies: Studies, jobs:
     assert last.directory == "results/runs/tiny-dapo-s1"
     assert chosen.file == "results/runs/tiny-dapo-s1/candidates.kept"
     assert studies.kept_steps("tiny-dapo-s1") == studies.candidate_steps("tiny-dapo-s1") == [2]
-    settings, scored = jobs["sample_candidate tiny-dapo_choice2-s1"].settings, jobs["sample tiny-dapo-s1"].settings
+    settings, scored = jobs["sample tiny-dapo_choice2-s1"].settings, jobs["sample tiny-dapo-s1"].settings
     assert {text for text in settings if text.startswith("of.chain_3.samples")} == {"of.chain_3.samples_per_problem: 2"}
     assert not any(text.startswith("of.variables_4") for text in settings)
     assert "seed: 2" in settings and "seed: 1" in scored

@@ -124,8 +124,8 @@ def test_the_order_of_keys_means_nothing(smoke: dict[str, Any], jobs: dict[str, 
 def test_what_is_asked_for_names_a_file_of_every_job_on_the_way(jobs: dict[str, Job]) -> None:
     """A lost file is made again though the table made from it is there."""
     for path in (
-        *("comparisons.json", "scores/chain_3.json", "grades/tiny-dapo-s1/chain_3/manifest.json"),
-        *("samples/tiny-base/chain_3/manifest.json", "runs/tiny-delta-s2/manifest.json"),
+        *("comparisons.json", "scores/chain_3.json", "grades/tiny-dapo-s1/manifest.json"),
+        *("samples/tiny-base/manifest.json", "runs/tiny-delta-s2/manifest.json"),
         *("base/tiny/manifest.json", "problems/train/manifest.json", "problems/chain_3/disjoint.json"),
     ):
         assert f"results/{path}" in jobs["all"].inputs
