@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.core.errors import InvalidInput
 from evals.core.records import Audit, BenchmarkAudit, Run, SecondOpinion, extraction_note, read_runs
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, field_of, make_table, write_table
@@ -21,41 +20,35 @@ class Audits:
     """The audits of a study: benchmark -> the audit of every run."""
 
     by_benchmark: dict[str, list[Audit]]
+    files: list[Path]
     note: str  # what the table's columns count
     extraction_note: str  # on benchmarks graded by the last statement
 
 
-def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
-    """Read ``audit.json`` of every run and benchmark; each benchmark has to have every run."""
-    audits: dict[str, dict[str, Audit]] = {}
-    graders: set[str] = set()
-    stated: list[str] = []
-    for path in paths:
-        content = BenchmarkAudit.read(path)
-        audits.setdefault(content.benchmark, {})[content.audit.run] = content.audit
-        stated += [content.benchmark] if content.extraction else []
-        graders.add(f"{content.second_grader.name} {content.second_grader.version}")
-    for benchmark, by_run in audits.items():
-        if missing := [run.run for run in runs if run.run not in by_run]:
-            raise InvalidInput("audits", benchmark, f"lack {', '.join(missing)}, which the study has")
-    by_benchmark = {name: [by_run[run.run] for run in runs] for name, by_run in audits.items()}
-    share = min((row.second.share for rows in by_benchmark.values() for row in rows if row.second), default=1.0)
-    return Audits(by_benchmark, _note(", ".join(sorted(graders)), share), extraction_note(stated))
+def read_audits(results: Path, benchmarks: Sequence[str], runs: Sequence[Run]) -> Audits:
+    """Read ``audit.json`` of every run and benchmark below ``results``."""
+    files = [results / "grades" / run.run / name / "audit.json" for name in benchmarks for run in runs]
+    read = list(map(BenchmarkAudit.read, files))
+    by_benchmark = {name: [each.audit for each in read if each.benchmark == name] for name in benchmarks}
+    graders = {f"{each.second_grader.name} {each.second_grader.version}" for each in read}
+    share = min((each.audit.second.share for each in read if each.audit.second), default=1.0)
+    stated = [each.benchmark for each in read if each.extraction]
+    return Audits(by_benchmark, files, _note(", ".join(sorted(graders)), share), extraction_note(stated))
 
 
-def write_audit_table(audits: Sequence[Path], runs: Path, out: Path) -> None:
-    """Write how much was not judged, and where a second grader differs."""
-    by_run = read_audits(audits, read_runs(runs))
+def write_audit_table(benchmarks: Sequence[str], directory: Path, runs: Path, out: Path) -> None:
+    """Write how much was not judged, and where a second grader differs; ``directory`` is results/."""
+    audits = read_audits(directory, benchmarks, read_runs(runs))
     rows = [
         {"run": row.run, "benchmark": benchmark}
         | {key: getattr(row, key) for key in (*_COUNTS, "no_second_because")}
         | {key: getattr(row.second, key, None) for key in _SECOND}
         | {"disagreement": _disagreement(row)}
-        for benchmark, members in by_run.by_benchmark.items()
+        for benchmark, members in audits.by_benchmark.items()
         for row in members
     ]
     frame = pd.DataFrame(rows).astype(dict.fromkeys(_SECOND, "Int64"))  # nullable: not asked about withheld texts
-    write_table(out, audit_tables(by_run), frame, [runs, *audits])
+    write_table(out, audit_tables(audits), frame, [runs, *audits.files])
 
 
 def audit_tables(audits: Audits) -> list[Table]:

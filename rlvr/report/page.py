@@ -28,7 +28,6 @@ _MAIN = ("Method", "avg@", "pass@", "Greedy", "Versus ", "Verdict", "MDE", "Cont
 def write_report(
     study: Path,
     results: Results,
-    audits: Sequence[Path],
     directory: Path,
     figures: Path,
     notes: Sequence[str],
@@ -51,7 +50,7 @@ def write_report(
     names = [figure for figure in (*own_figures, *_FIGURES) if figure not in absent]
     names += ["validation_curves"] if isinstance(settings.get("checkpoint"), dict) else []
     drawn = [figures / f"{figure}.svg" for figure in names]
-    content, inputs = report_content(study, settings, results, audits, directory, drawn, notes, title)
+    content, inputs = report_content(study, settings, results, directory, drawn, notes, title)
     write_page("report.html.jinja", out, inputs, notes, rollouts=rollouts, **content)
 
 
@@ -59,14 +58,13 @@ def report_content(
     study: Path,
     settings: Mapping[str, Any],
     results: Results,
-    audits: Sequence[Path],
     directory: Path,
     drawn: Sequence[Path],
     notes: Sequence[str],
     title: str | None,
 ) -> tuple[dict[str, Any], list[Path]]:
     """Gather the template's variables but for ``notes`` and ``rollouts``, and the files behind them (write_report)."""
-    audited_runs = audit.read_audits(audits, results.runs)
+    audited_runs = audit.read_audits(directory, results.benchmarks, results.runs)
     audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")
     falls = robust.falls_of(results)
@@ -77,7 +75,7 @@ def report_content(
     robust_table, _ = robust.robust_table(results, falls, summaries)
     efficiency_tables, _ = efficiency.efficiency_tables(results, directory / "runs")
     examples, read = _read_examples(results, directory)
-    inputs = [study, *results.sources, *audits, *drawn, *compared]
+    inputs = [study, *results.sources, *audited_runs.files, *drawn, *compared]
     for run in results.runs:
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")

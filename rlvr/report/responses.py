@@ -8,7 +8,8 @@ import numpy as np
 
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl
-from evals.core.records import BenchmarkAudit, conditions_of, read_runs
+from evals.core.records import conditions_of, read_runs
+from evals.tables.audit import read_audits
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
 from rlvr.tokens.table import read_comparison
 from rlvr.tokens.view import scale_of
@@ -27,7 +28,6 @@ _CHANGE = {
 def write_responses_page(
     benchmark: str,
     runs: Path,
-    audits: Sequence[Path],
     results: Path,
     out: Path,
     benchmarks: Sequence[str],
@@ -42,7 +42,6 @@ def write_responses_page(
     Args:
         benchmark: its name.
         runs: the run sheet.
-        audits: of each run on the benchmark: where a second grader disagrees.
         results: results/, where problems, samples and grades are.
         out: the page; the texts go to the directory texts/ beside it.
         benchmarks: of the study, each with a directory beside that of this page.
@@ -52,17 +51,18 @@ def write_responses_page(
         seeds: show the first so many runs of each method; default: all.
         said: what the page says of itself: created, root_hash.
     """
-    sheet, audited = read_runs(runs), [BenchmarkAudit.read(path).audit for path in audits]
+    sheet = read_runs(runs)
+    audits = read_audits(results, [benchmark], sheet)
     sheet = [run for condition in conditions_of(sheet) for run in condition.runs[:seeds]]
     problems_file = results / "problems" / benchmark / "problems.jsonl"
     problems = read_jsonl(problems_file, ("id", "answer"))
     numbers = {str(row["id"]): number for number, row in enumerate(problems)}
     coloured = {directory.parent.name: directory for directory in tokens}
-    inputs, chunks, shown = [runs, *audits, problems_file], list[Path](), {}
+    inputs, chunks, shown = [runs, *audits.files, problems_file], list[Path](), {}
     for run in sheet:
         disagreeing = {
             (str(row.problem_id), row.sample)
-            for audit in audited
+            for audit in audits.by_benchmark[benchmark]
             if audit.run == run.run and audit.second
             for row in audit.second.disagreements
         }

@@ -25,8 +25,8 @@ FILES = {f"study_file {SCOPE}", f"run_sheet {SCOPE}", f"run_sheet {STEPS}"}
 
 def of_grades(benchmarks: list[str]) -> set[str]:
     """What follows new grades of the study and of the checkpoints along its runs."""
-    own = {f"{rule} {SCOPE} {name}" for rule in ("score", "page_responses") for name in benchmarks}
-    return own | {f"table_audit {SCOPE}"} | {f"score {STEPS} {name}" for name in benchmarks}
+    own = {f"page_responses {SCOPE} {name}" for name in benchmarks}
+    return own | {f"{rule} {SCOPE}" for rule in ("score", "table_audit")} | {f"score {STEPS}"}
 
 
 def trained_and_evaluated(seeds: list[int]) -> set[str]:

@@ -113,8 +113,10 @@ def made(folder):
     files = {row.file for row in runs}
     files |= {f"results/base/{row.run.base_model}/manifest.json" for row in runs}
     files |= {f"results/runs/{row.trained.run}/manifest.json" for row in runs if row.trained.seed is not None}
-    files.update(f"{answers(folder)}{kind}/{row.run.run}/manifest.json" for row in runs for kind in ("samples", "grades"))
-    files.update(expand("results/problems/{set}/manifest.json", set=PROBLEMS))
+    files.update(
+        f"{answers(folder)}{kind}/{row.run.run}/manifest.json" for row in runs for kind in ("samples", "grades")
+    )
+    files.update(expand("results/problems/{set}/{file}", set=PROBLEMS, file=("manifest.json", "problems.jsonl")))
     files.update(expand("results/problems/{set}/disjoint.json", set=BENCHMARKS))
     files.update(expand(f"results/{folder}scores/{{b}}.json", b=BENCHMARKS))
     compared_too = [] if folder.endswith("steps/") else [f"results/{folder}comparisons.json"]
@@ -163,7 +165,9 @@ def results_of(folder):
 
 RESULTS = results_of("{folder}")
 TRAINED = of_runs("results/runs/{run}/manifest.json")
-BEHIND_RESULTS = expand("results/{{folder}}{file}.manifest.json", file=["comparisons", *(f"scores/{b}" for b in BENCHMARKS)])
+BEHIND_RESULTS = expand(
+    "results/{{folder}}{file}.manifest.json", file=["comparisons", *(f"scores/{b}" for b in BENCHMARKS)]
+)
 """What stands for a folder's runs, samples, grades and audits: its manifests are written anew when one of these is."""
 DECODED = [
     f"results/{{folder}}{at}{file}.json"
@@ -176,12 +180,6 @@ SEVERAL_SIZES = len(CONFIG.models) > 1 and CONFIG.models.keys() == BASES.keys()
 SEVERAL_SAMPLES = CONFIG.evaluation.samples_per_problem > 1
 DESIGNS = {RATES: "designs", "doses": "designs", "factorial": "factors"}
 """The modules of evals.scores with the tables of designs."""
-
-
-def audits(wildcards, output):
-    """The audits of every run of a folder, on the benchmark of a page or on all."""
-    benchmarks = [wildcards.benchmark] if hasattr(wildcards, "benchmark") else BENCHMARKS
-    return [Path(f"results/grades/{row.run}/{b}/audit.json") for row in compared(wildcards.folder) for b in benchmarks]
 
 
 @one_line_errors()

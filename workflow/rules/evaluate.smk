@@ -38,7 +38,6 @@ rule grade:
     """A verdict on every response of a checkpoint to all benchmarks, grades.jsonl, and the audit of the verdicts."""
     input:
         "results/{decoding}samples/{run}/manifest.json",
-        lambda w: expand("results/problems/{b}/problems.jsonl", b=evaluated_on(w)),
         lambda w: list(verifiers(evaluated_on(w)).values()),
     output:
         "results/{decoding}grades/{run}/manifest.json",
@@ -64,23 +63,23 @@ rule grade:
 
 
 rule score:
-    """The scores of all runs of a folder on a benchmark."""
+    """The scores of all runs of a folder, a file for each benchmark."""
     input:
         code_of("evals.scores.score"),
         of_runs("{answers}grades/{run}/manifest.json"),
+        expand("results/problems/{b}/disjoint.json", b=BENCHMARKS),
         runs="results/{folder}runs.json",
-        disjoint="results/problems/{benchmark}/disjoint.json",
     output:
-        "results/{folder}scores/{benchmark}.json",
-        "results/{folder}scores/{benchmark}.manifest.json",
+        expand("results/{{folder}}scores/{b}{ending}", b=BENCHMARKS, ending=(".json", ".manifest.json")),
     log:
-        "results/logs/{folder}scores/{benchmark}.log",
+        "results/logs/{folder}scores.log",
     resources:
         **size(8000, minutes=120),
     params:
-        call="evals.scores.score:write_scores",
-        benchmark=lambda w: w.benchmark,
-        grades=lambda w, input: [Path(path).parent / w.benchmark for path in input if "/grades/" in path],
+        call="evals.scores.score:write_all_scores",
+        benchmarks=BENCHMARKS,
+        grades=lambda w, input: [Path(path).parent for path in input if "/grades/" in path],
+        out=lambda w: Path(f"results/{w.folder}scores"),
     script:
         "../scripts/call.py"
 

@@ -123,7 +123,8 @@ use rule table_of_scores as table_audit with:  # how much was not judged, and wh
     localrule: True
     params:
         call="evals.tables.audit:write_audit_table",
-        audits=audits,
+        benchmarks=BENCHMARKS,
+        directory=Path("results"),
 
 
 use rule table_of_scores as table_sizes with:  # the verdicts on models of several sizes
@@ -340,7 +341,6 @@ rule page_responses:
     params:
         call="rlvr.report.responses:write_responses_page",
         results=Path("results"),
-        audits=audits,
         benchmark=lambda w: w.benchmark,
         benchmarks=BENCHMARKS,
         tokens=lambda w: list(map(Path, token_tables(w))),
@@ -395,7 +395,6 @@ rule report_html:
     params:
         ORDER,
         call="rlvr.report.page:write_report",
-        audits=audits,
         directory=Path("results"),
         figures=lambda w: Path(f"results/{w.folder}figures"),
         notes=lambda w: notes(STUDY, study_of(w.folder)),

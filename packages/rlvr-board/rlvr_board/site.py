@@ -135,10 +135,9 @@ def read_finished(directory: Path) -> Iterator[Entry]:
         settings = read_study(study / "study.json")
         scores = [study / "scores" / f"{name}.json" for name in settings.get("benchmarks", ())]
         read = read_results(study / "runs.json", scores, study / "comparisons.json")
-        audits = [results / "grades" / run.run / name / "audit.json" for name in read.benchmarks for run in read.runs]
         notes = read_manifest(study / "report.manifest.json", "report").parameters.get("notes", [])
         drawn = [figure for figure in [study / "figures/differences.svg"] if figure.is_file()]
-        of_report = settings, read, audits, results, drawn, notes, settings.get("title")
+        of_report = settings, read, results, drawn, notes, settings.get("title")
         content, inputs = report_content(study / "study.json", *of_report)
         verified = {path.resolve() for path in chain.files}
         if foreign := [path for path in inputs if path.resolve() not in verified]:
@@ -268,10 +267,9 @@ def _write_responses(entry: Entry, benchmark: str, seeds: int, directory: Path) 
     runs = [run.run for run in entry.results.runs]
     if hostile := [name for name in (benchmark, *runs) if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", name)]:
         raise UserError(f"{entry.directory}: has the name {hostile[0]!r}; accepted: letters, digits, '.', '_' and '-'")
-    audits = [entry.directory / "grades" / run / benchmark / "audit.json" for run in runs]
     pages: dict[str, Any] = {"benchmarks": entry.results.benchmarks, "report": "../../index.html", "seeds": seeds}
     pages |= {"created": entry.made, "root_hash": entry.root_hash}
-    write_responses_page(benchmark, entry.sheet, audits, entry.directory, directory / _PAGE, **pages)
+    write_responses_page(benchmark, entry.sheet, entry.directory, directory / _PAGE, **pages)
     (directory / "manifest.json").unlink()  # names the place where the studies lie
 
 

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from benchmarks.sampling_memory import MadeUp, make_plan
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import canonical_json, read_json, read_jsonl, sha256_file
-from evals.core.manifest import read_manifest
+from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.progress import Progress
 from evals.core.random import stream_seed
 from evals.core.records import Sample

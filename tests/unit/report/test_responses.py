@@ -21,8 +21,7 @@ HOSTILE = "<img src=x onerror=alert(1)> \\boxed{7}"
 
 
 def make_page(study: Study, benchmark: str = "chain_3", tokens: Sequence[Path] = ()) -> int:
-    audits = [path for path in study.audits if path.parent.name == benchmark]
-    given = benchmark, study.runs_file, audits, study.results, out(study, benchmark), ["chain_3", "nested_sums"]
+    given = benchmark, study.runs_file, study.results, out(study, benchmark), ["chain_3", "nested_sums"]
     return status(write_responses_page, *given, tokens, "../../report.html")
 
 

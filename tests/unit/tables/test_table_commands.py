@@ -184,7 +184,8 @@ def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path
         content = json.loads(path.read_text())
         content["audit"] |= {"second": None, "no_second_because": "withheld"}
         path.write_text(json.dumps(content))
-    write_audit_table(editable_study.audits, editable_study.runs_file, tmp_path / "audit")
+    study = editable_study
+    write_audit_table(["chain_3", "nested_sums"], study.results, study.runs_file, tmp_path / "audit")
     header, _, shown, hidden = _rows((tmp_path / "audit.md").read_text())
     shown_cells, hidden_cells = dict(zip(header, shown, strict=True)), dict(zip(header, hidden, strict=True))
     assert shown_cells["Samples"] == str(7 * 12 * 32)
@@ -200,9 +201,11 @@ def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path
 
 
 def test_an_audit_without_a_run(editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    audits = [path for path in editable_study.audits if path.parent.parent.name != "tiny-grpo-s1"]
-    assert status(write_audit_table, audits, editable_study.runs_file, tmp_path / "audit") == 2
-    assert "audits: chain_3: lack tiny-grpo-s1, which the study has" in capsys.readouterr().err
+    path = editable_study.results / "grades/tiny-grpo-s1/chain_3/audit.json"
+    path.unlink()
+    given = ["chain_3"], editable_study.results, editable_study.runs_file, tmp_path / "audit"
+    assert status(write_audit_table, *given) == 2
+    assert str(path) in capsys.readouterr().err
 
 
 def test_manifests_name_every_byte_read_and_written(written: Path, synthetic_study: Study) -> None:

@@ -82,17 +82,20 @@ def take_problems(benchmark: Path, out: Path, count: int | None = None) -> None:
 
 
 def compare_decoded(
-    runs: Sequence[Mapping[str, Any]], grades: Mapping[str, Sequence[Path]], settings: Mapping[str, Any], out: Path
+    runs: Sequence[Mapping[str, Any]],
+    benchmarks: Sequence[str],
+    grades: Sequence[Path],
+    settings: Mapping[str, Any],
+    out: Path,
 ) -> None:
     """Score and compare base models, trained models, and both together; the run sheet and scores lie beside ``out``.
 
-    ``grades`` is benchmark -> directories of the grades of all ``runs``, the rows of the sheet.
+    ``grades``: the directories of all ``runs``, the rows of the sheet.
     """
     from evals.scores.comparison import compare_study
-    from evals.scores.score import write_scores
+    from evals.scores.score import write_all_scores
 
-    sheet, scores = out.with_name("runs.json"), {name: out.with_name("scores") / f"{name}.json" for name in grades}
+    sheet, scores = out.with_name("runs.json"), out.with_name("scores")
     write_json(sheet, runs)
-    for name, path in scores.items():
-        write_scores(name, grades[name], sheet, path, Path(f"results/problems/{name}/disjoint.json"))
-    compare_study(list(scores.values()), [], settings, None, out)
+    write_all_scores(benchmarks, grades, sheet, scores)
+    compare_study([scores / f"{name}.json" for name in benchmarks], [], settings, None, out)
