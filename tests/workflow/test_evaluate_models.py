@@ -57,7 +57,7 @@ def test_models_alone_are_sampled_scored_and_extended(finished_copy: Project) ->
     more = write_study(finished_copy, "more", evaluation={"samples_per_problem": 4})
     planned = finished_copy.planned(more)
     assert {job for job in planned if job.startswith(("sample", "train", "base", "import"))} == {"sample taken-base"}
-    finished_copy.run(SAMPLES.replace("samples.jsonl", "manifest.json"), config=more)
+    finished_copy.run("results/samples/taken-base/manifest.json", config=more)
     rows = read_samples(finished_copy)
     manifest = json.loads((finished_copy.root / SAMPLES).with_name("manifest.json").read_text())
     assert [row for row in rows if row["sample"] < 2] == first

@@ -165,10 +165,10 @@ def results_of(folder):
 
 RESULTS = results_of("{folder}")
 TRAINED = of_runs("results/runs/{run}/manifest.json")
-BEHIND_RESULTS = expand(
-    "results/{{folder}}{file}.manifest.json", file=["comparisons", *(f"scores/{b}" for b in BENCHMARKS)]
-)
-"""What stands for a folder's runs, samples, grades and audits: its manifests are written anew when one of these is."""
+SCORED = expand("results/{{folder}}scores/{b}.manifest.json", b=BENCHMARKS)
+"""What stands for a folder's samples, grades and audits: its manifests are written anew when one of these is."""
+BEHIND_RESULTS = [*SCORED, "results/{folder}comparisons.manifest.json"]
+"""What stands for the runs, too."""
 DECODED = [
     f"results/{{folder}}{at}{file}.json"
     for at in DECODED_BY

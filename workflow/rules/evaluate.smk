@@ -77,7 +77,7 @@ rule score:
         **size(8000, minutes=120),
     params:
         call="evals.scores.score:write_all_scores",
-        benchmarks=BENCHMARKS,
+        benchmarks=lambda w, output: BENCHMARKS,
         grades=lambda w, input: [Path(path).parent for path in input if "/grades/" in path],
         out=lambda w: Path(f"results/{w.folder}scores"),
     script:

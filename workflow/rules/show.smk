@@ -114,7 +114,7 @@ use rule table_of_scores as table_phenomena with:  # known effects of RLVR, and 
 use rule table_of_scores as table_audit with:  # how much was not judged, and where a second grader differs
     input:
         code_of("evals.tables.audit"),
-        BEHIND_RESULTS,
+        SCORED,
         runs=RESULTS["runs"],
     output:
         table("audit"),
