@@ -62,7 +62,8 @@ def grade_policy(
             write_audit(samples, grades, of_benchmark, grades / "audit.json", second, audited)
             counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
             print(f"{grades}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)
-        write_policy_manifest("policy_grades", out / run, kinds)
+        of_benchmarks = [out / run / name / file for name in kinds for file in ("manifest.json", "audit.manifest.json")]
+        write_policy_manifest("policy_grades", out / run, of_benchmarks)
 
 
 DISAGREEMENTS_LISTED = 20

@@ -77,16 +77,10 @@ def write_output_manifest(
     manifest.write(out.with_name(f"{out.name}.manifest.json"))
 
 
-def write_policy_manifest(kind: str, directory: Path, benchmarks: Iterable[str]) -> None:
-    """Write the manifest of a policy's ``directory``, which stands for all that those of its ``benchmarks`` list."""
-    manifests = [path for name in benchmarks for path in sorted((directory / name).glob("*manifest.json"))]
-    results = {
-        (path.parent / name).as_posix(): digest
-        for path in manifests
-        for name, digest in read_any_manifest(path).outputs.items()
-    }
-    identity = fingerprint({"kind": kind, "inputs": sorted(results.values())})
-    Manifest(kind, results, {}, {}, identity).write(directory / "manifest.json")
+def write_policy_manifest(kind: str, directory: Path, manifests: Iterable[Path]) -> None:
+    """Write the manifest of a policy's ``directory``, which stands for the ``manifests`` of all its benchmarks."""
+    inputs = {path.as_posix(): sha256_file(path) for path in manifests}
+    Manifest(kind, inputs, {}, {}, fingerprint(inputs)).write(directory / "manifest.json")
 
 
 def is_sealed(path: Path) -> bool:

@@ -62,9 +62,9 @@ def sample_benchmarks(
     directories = [out / problems.name for problems in benchmarks]
     with single_writer(out / ".writer", "samples into this directory"):
         for number, (plan, directory) in enumerate(zip(plans, directories, strict=True)):
-            progress = partial(Progress, directories[0], unit=f"sample of {directory.name}")
+            progress = partial(Progress, out, unit=f"sample of {directory.name}")
             sample_plan(plan, load, directory, draws, partial(progress, parts_left=len(plans) - number - 1))
-        write_policy_manifest("policy_samples", out, [directory.name for directory in directories])
+        write_policy_manifest("policy_samples", out, [directory / "manifest.json" for directory in directories])
 
 
 def sample_plan(

@@ -90,11 +90,13 @@ def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[ProblemId, li
     return {problem: list(samples.values()) for problem, samples in by_problem.items()}
 
 
-def write_all_scores(benchmarks: Iterable[str], grades: Sequence[Path], runs: Path, out: Path) -> None:
+def write_all_scores(
+    benchmarks: Iterable[str], grades: Sequence[Path], runs: Path, out: Path, problems: Path = Path("results/problems")
+) -> None:
     """Score every run on every benchmark, into a file of its name in ``out``; ``grades``: the runs' directories."""
     for name in benchmarks:
-        disjoint = Path("results/problems", name, "disjoint.json")
-        write_scores(name, [directory / name for directory in grades], runs, out / f"{name}.json", disjoint)
+        of_runs, disjoint = [directory / name for directory in grades], problems / name / "disjoint.json"
+        write_scores(name, of_runs, runs, out / f"{name}.json", disjoint)
 
 
 def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path, disjoint: Path | None = None) -> None:

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
 
+from evals.core.errors import InvalidInput
 from evals.core.records import Audit, BenchmarkAudit, Run, SecondOpinion, extraction_note, read_runs
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, field_of, make_table, write_table
@@ -27,13 +29,18 @@ class Audits:
 
 def read_audits(results: Path, benchmarks: Sequence[str], runs: Sequence[Run]) -> Audits:
     """Read ``audit.json`` of every run and benchmark below ``results``."""
-    files = [results / "grades" / run.run / name / "audit.json" for name in benchmarks for run in runs]
-    read = list(map(BenchmarkAudit.read, files))
+    files: dict[Path, BenchmarkAudit] = {}
+    for name, run in product(benchmarks, runs):
+        path = results / "grades" / run.run / name / "audit.json"
+        content = files[path] = BenchmarkAudit.read(path)
+        if (content.benchmark, content.audit.run) != (name, run.run):
+            raise InvalidInput(str(path), "", f"is of {content.audit.run} on {content.benchmark}", f"{run.run}, {name}")
+    read = list(files.values())
     by_benchmark = {name: [each.audit for each in read if each.benchmark == name] for name in benchmarks}
     graders = {f"{each.second_grader.name} {each.second_grader.version}" for each in read}
     share = min((each.audit.second.share for each in read if each.audit.second), default=1.0)
     stated = [each.benchmark for each in read if each.extraction]
-    return Audits(by_benchmark, files, _note(", ".join(sorted(graders)), share), extraction_note(stated))
+    return Audits(by_benchmark, list(files), _note(", ".join(sorted(graders)), share), extraction_note(stated))
 
 
 def write_audit_table(benchmarks: Sequence[str], directory: Path, runs: Path, out: Path) -> None:

@@ -96,7 +96,9 @@ class Chain:
         measured, and without pages, figures and tables as text, which show that. ``of_bytes`` covers all, times too.
         """
         said = _without_times if not of_bytes else lambda maker: self.digest(maker.path)
-        content = {self.short(maker.path): said(maker) for maker in self.makers if maker.path not in without}
+        # A manifest without outputs stands for others.
+        makers = [each for each in self.makers if each.path not in without and (of_bytes or each.manifest.outputs)]
+        content = {self.short(maker.path): said(maker) for maker in makers}
         read = (item for maker in self.makers for item in maker.manifest.inputs.items())
         named, sources = os.path.normpath if of_bytes else _named, dict[str, set[str]]()
         for name, of in read:

@@ -133,11 +133,13 @@ def refuse_made_otherwise(
         may_be_left_out: keys of parameters that may be left out on either side, where they have their defaults.
         refused: the files that the plan has refused so far.
     """
-    for path in asked if all(map(os.path.isfile, output)) else ():  # else the job makes them
+    for path in asked:
         removed = path if path in output else output[0]  # which stands for a policy's files on all benchmarks
+        if not os.path.isfile(removed):
+            continue
         try:
             if not os.path.isfile(path):
-                raise UserError(f"{path}: is missing, for which {removed} stands")
+                raise UserError(f"{path}: is missing, though {removed} is there")
             wanted = {key: value() if callable(value) else value for key, value in asked[path].items()}
             made = _made_with(Path(path)).items()
             kept = {key: value for key, value in made if key in {*wanted, *may_be_left_out}}

@@ -101,13 +101,20 @@ def test_results_without_records_are_kept_or_refused(smoke_study: Project, tmp_p
     assert project.planned(project.changed_config({"study": "other"})) == {"study_file", "report_html", "track"}
 
 
+def test_grades_that_are_new_make_all_again_that_shows_them(finished_copy: Project) -> None:
+    assert finished_copy.snakemake("results/grades/tiny-base/manifest.json", "--force").returncode == 0
+    shown = {"score", "compare", "table_audit", "page_responses chain_3", "table_main", "report_html", "track"}
+    assert finished_copy.planned() >= shown
+    assert not [job for job in finished_copy.planned() if job.startswith(("train", "sample", "grade"))]
+
+
 @pytest.mark.parametrize("lost", ["samples/tiny-base/chain_3/manifest.json", "grades/tiny-base/chain_3/audit.json"])
 def test_a_lost_file_of_a_benchmark_is_named_and_made_again(finished_copy: Project, lost: str) -> None:
     """Of a policy's files on all benchmarks Snakemake knows one."""
     (finished_copy.root / "results" / lost).unlink()
     line = finished_copy.snakemake("--dry-run").stderr.splitlines()[-1]
     stands_for = f"results/{lost.split('/')[0]}/tiny-base/manifest.json"
-    assert line.startswith(f"error: results/{lost}: is missing, for which {stands_for} stands; accepted: ")
+    assert line.startswith(f"error: results/{lost}: is missing, though {stands_for} is there; accepted: ")
     assert line.endswith(f"which makes it again: rm {stands_for}")
     (finished_copy.root / stands_for).unlink()
     assert finished_copy.snakemake(stands_for).returncode == 0
@@ -143,6 +150,7 @@ def test_another_address_of_a_server_is_refused(project_copy: Project) -> None:
 @pytest.mark.parametrize(
     ("output", "change", "setting"),
     [
+        ("runs/tiny-dapo-s1/run.json", {"training.learning_rate": 0.001}, "training.learning_rate: 0.001"),
         ("runs/tiny-dapo-s1/metrics.parquet", {"training.learning_rate": 0.001}, "training.learning_rate: 0.001"),
         ("samples/tiny-base/manifest.json", {"evaluation.temperature": 0.9}, "temperature: 0.9"),
         ("comparisons.json", {"benchmarks": ["chain_3"]}, "results/scores/variables_4.json"),
@@ -199,7 +207,6 @@ def test_a_model_that_was_fine_tuned_otherwise_is_refused(project_copy: Project)
     config = project_copy.changed_config({"models": {"warm": {**model, **own, "fine_tuning": tuning}}})
     target = "results/base/warm/manifest.json"
     made = FineTuningSettings.parse({**tuning, **own}, "settings").parameters()
-    write_text((project_copy.root / target).with_name("metrics.parquet"), "")
     for otherwise in ({}, {"learning_rate": 0.2}, {"head_dtype": "float32"}):
         read = {str(solutions): sha256_file(solutions)}
         manifest = Manifest("base_model", read, {}, {**made, **otherwise}, "fingerprint", {})

@@ -74,7 +74,7 @@ rule score:
     log:
         "results/logs/{folder}scores.log",
     resources:
-        **size(8000, minutes=120),
+        **size(8000, minutes=120 * len(BENCHMARKS)),
     params:
         call="evals.scores.score:write_all_scores",
         benchmarks=lambda w, output: BENCHMARKS,

@@ -89,6 +89,7 @@ rule check_disjoint:
     """The check that no problem of a benchmark is trained on; one a benchmark, so that another one touches nothing."""
     input:
         "results/problems/{set}/manifest.json",
+        "results/problems/{set}/problems.jsonl",
         trained_on=TRAINED_ON,
     output:
         "results/problems/{set}/disjoint.json",

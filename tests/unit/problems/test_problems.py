@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json, read_jsonl, write_jsonl
+from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.records import ProblemKind
 from evals.grading import Case, GradingPool
 from evals.problems.arithmetic import (
@@ -206,7 +206,9 @@ def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
     trained = tmp_path / "train.jsonl"
     write_jsonl(trained, as_rows(draw_distinct([ProblemKind(family="chain", operands=3)], "train", 50, 1), "train"))
     check_disjoint(tmp_path / "b", tmp_path / "disjoint.json", [trained])
-    assert json.loads((tmp_path / "disjoint.json").read_text())["shared"] == 0
+    content = json.loads((tmp_path / "disjoint.json").read_text())
+    assert content["shared"] == 0
+    assert content["sha256"] == sha256_file(tmp_path / "b/problems.jsonl"), "sampling depends on them by this file"
     stolen = read_jsonl(tmp_path / "b" / "problems.jsonl")[3]
     write_jsonl(trained, [*read_jsonl(trained), {"id": "x", "problem": stolen["problem"].upper() + " "}])
     match = r"problem b-3 is also trained on \(.*train\.jsonl, line 51\); .*exclude: \[x\]$"

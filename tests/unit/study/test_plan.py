@@ -132,6 +132,15 @@ def test_what_is_asked_for_names_a_file_of_every_job_on_the_way(jobs: dict[str, 
     assert not any("selection" in path for path in jobs["all"].inputs)
 
 
+def test_one_file_stands_for_a_policys_samples_and_one_for_its_grades(jobs: dict[str, Job]) -> None:
+    """Else a plan of many runs and benchmarks takes more memory than a login node gives (benchmarks/planning.py)."""
+    assert {len(job.outputs) for job in jobs.values() if job.rule in ("sample", "grade")} == {1}
+    asked_by = {
+        job.rule for job in jobs.values() if any(re.match("results/(samples|grades)/", path) for path in job.inputs)
+    }
+    assert asked_by == {"all", "grade", "score"}
+
+
 def test_a_run_starts_from_its_model_and_is_evaluated_at_its_end(jobs: dict[str, Job]) -> None:
     training = jobs["train tiny-dapo-s1"]
     assert "results/base/tiny/manifest.json" in training.inputs
