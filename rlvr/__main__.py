@@ -11,7 +11,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] in (["train"], ["sample"]):
         from rlvr.runs.warm_start import ask
 
-        status = ask("rlvr.cli:main", {"argv": sys.argv[1:]})
+        training = "rlvr.cli.application", "rlvr.cli.training", "rlvr.engines.local.train"
+        status = ask("torch", *training, "evals.generation.evaluate", "evals.generation.local_backend")
     if status is None:
         from rlvr.cli import main
 

@@ -1,8 +1,9 @@
 """Jobs that start as forks of a process which has their packages loaded: imports take most of a short job's start.
 
-Snakemake starts one server (:func:`start_server`). A job's own process asks it for a fork (:func:`ask`) with the job's
-files, environment and directory, passes SIGTERM on to it and ends as it does; if it is killed, so is the fork. A server
-ends with its Snakemake, and computes nothing: it has no thread that a fork could miss. Linux only.
+Snakemake starts one server (:func:`start_server`). A job's own process asks it for a fork (:func:`ask`) that runs the
+same program with the job's words, files, environment and directory, passes SIGTERM on to it and ends as it does; if it
+is killed, so is the fork. A server ends with its Snakemake, and computes nothing: it has no thread that a fork could
+miss. Linux only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import gc
 import json
 import os
+import runpy
 import secrets
 import select
 import signal
@@ -20,38 +22,38 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from evals.core.arithmetic import CODE_PATHS, in_use
+from evals.core.arithmetic import choose_code_paths
 from evals.generation import arithmetic
-from rlvr.runs.job import end_in_one_line, end_with_parent, end_with_snakemake
+from rlvr.runs.job import end_with_parent, end_with_snakemake
 
 SERVER = "RLVR_BENCH_SERVER"
 """The environment variable that tells a job the name of its server, an address that is no file."""
-_LOADED = (
-    *("rlvr.cli.application", "rlvr.cli.training", "rlvr.engines.local.train", "evals.generation.evaluate"),
-    *("evals.generation.local_backend", "evals.audit.grade", "evals.grading.workers"),
-)
 
 
 def start_server() -> None:
-    """Start the server of this process's jobs; it loads packages when the first job asks."""
+    """Start the server of this process's jobs; it loads packages when jobs ask for them."""
     name = os.environ[SERVER] = f"rlvr-bench-{secrets.token_hex(16)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(f"\0{name}")
         listening.listen(64)
         command = [sys.executable, "-P", "-m", __name__, str(listening.fileno())]
-        one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # a fork has no other thread than the one that forks
+        # A fork has no other thread than the one that forks: numpy and pyarrow shall start none.
+        one_thread = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
         subprocess.Popen(command, pass_fds=[listening.fileno()], env={**os.environ, **one_thread})
 
 
-def ask(call: str, arguments: Mapping[str, Any]) -> int | None:
-    """Let a fork of the server call ``module:function``; returns its exit status, or None where there is no server."""
+def ask(*modules: str) -> int | None:
+    """Let a fork of the server run this program anew; returns its exit status, or None where there is no server.
+
+    The server first loads the ``modules``, for all later forks too. It unpickles nothing: a job's values are in the
+    program's file, as Snakemake wrote it, and in the words.
+    """
     if SERVER not in os.environ:
         return None
     process = {"words": sys.argv, "directory": os.getcwd(), "environment": dict(os.environ)}
-    message = json.dumps({"call": call, "arguments": arguments, **process}, default=str).encode()
+    message = json.dumps({"modules": modules, **process}).encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
             connection.connect(f"\0{os.environ[SERVER]}")
@@ -84,17 +86,20 @@ def _user(connection: socket.socket) -> int:
     return int(user)
 
 
-def serve(listening: socket.socket) -> int | None:
+def serve(listening: socket.socket) -> None:
     """Fork for each request; returns in the fork, when the job is done."""
     end_with_snakemake()
     end_with_parent(signal.SIGKILL)
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # jobs end before their server
+    given = dict(os.environ)
+    choose_code_paths()
     while not (job := _next_job(listening)):
         pass
     listening.close()
     signal.signal(signal.SIGINT, interrupt)
-    return _work(*job)
+    own = {name: value for name, value in os.environ.items() if given.get(name) != value}  # of packages that are loaded
+    _work(*job, own)
 
 
 def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] | None:
@@ -109,16 +114,26 @@ def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] |
         connection.settimeout(30.0)
         message, files, *_ = socket.recv_fds(connection, 1 << 20, 3)
         request = json.loads(message)
-        if "torch" not in sys.modules:
-            arithmetic.set_up(threads=1)
-            for module in _LOADED:
-                import_module(module)
-            gc.freeze()
+        _load(request["modules"])
+        if len(os.listdir("/proc/self/task")) > 1:
+            raise OSError("a fork would miss the threads of a module")
         if not os.fork() and _is_job(connection, [listening.fileno(), *files]):
             return request, files
     for file in files:
         os.close(file)
     return None
+
+
+def _load(modules: Sequence[str]) -> None:
+    """Load modules for all later forks. One that fails is the job's to load, and to report."""
+    if {*modules} <= sys.modules.keys():
+        return
+    gc.disable()
+    for module in modules:
+        with contextlib.suppress(Exception):
+            arithmetic.set_up(threads=1) if module == "torch" else import_module(module)
+    gc.enable()
+    gc.freeze()
 
 
 def _is_job(connection: socket.socket, files: Sequence[int]) -> bool:
@@ -145,8 +160,8 @@ def _is_job(connection: socket.socket, files: Sequence[int]) -> bool:
     os._exit(0)
 
 
-def _work(request: Mapping[str, Any], files: list[int]) -> int | None:
-    """Do a job as its own process would."""
+def _work(request: Mapping[str, Any], files: Sequence[int], own: Mapping[str, str]) -> None:
+    """Do a job as its own process would, with the ``own`` variables of the packages that are loaded."""
     for place, file in enumerate(files):
         os.dup2(file, place)
         os.close(file)
@@ -154,19 +169,13 @@ def _work(request: Mapping[str, Any], files: list[int]) -> int | None:
     for place, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
         setattr(sys, name, open(place, old.mode, place // 2 or -1, old.encoding, old.errors, closefd=False))  # noqa: SIM115
-    chosen = CODE_PATHS if in_use() else {}
     os.environ.clear()
-    os.environ.update(request["environment"] | chosen)
+    os.environ.update(request["environment"] | own)
+    del os.environ[SERVER]  # the program asks once
     os.chdir(request["directory"])
     sys.argv = request["words"]
-    module, _, name = request["call"].partition(":")
-    with end_in_one_line():
-        function = getattr(import_module(module), name)
-        paths = {key for key, kind in function.__annotations__.items() if kind is Path}
-        given = request["arguments"].items()
-        status: int | None = function(**{key: Path(value) if key in paths else value for key, value in given})
-    return status
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":
-    sys.exit(serve(socket.socket(fileno=int(sys.argv[1]))))
+    serve(socket.socket(fileno=int(sys.argv[1])))

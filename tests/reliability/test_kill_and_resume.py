@@ -108,6 +108,7 @@ def test_an_orphan_disturbs_nothing(tmp_path: Path, config: Path, tortured: tupl
     study.wait_for(study.results / f"runs/{RUNS[0]}/progress.json", process)
     jobs = [job.name() for job in psutil.Process(process.pid).children()]
     assert jobs and "bash" not in jobs  # no shell stands between Snakemake and a job, to be killed alone
+    process.send_signal(signal.SIGSTOP)  # or it may be done before the second one looks
     second = study.start(*targets)  # meanwhile, somebody starts the study a second time
     assert second.wait(timeout=PATIENCE_SECONDS) == 1
     assert "runs another study here" in study.output()

@@ -15,7 +15,7 @@ import pytest
 from rlvr.runs.job import SNAKEMAKE
 from rlvr.runs.warm_start import SERVER, ask, start_server
 
-_ASK = "import sys; from rlvr.runs.warm_start import ask; sys.exit(ask('runpy:run_path', {'path_name': sys.argv[1]}))"
+_ASK = "import sys; from rlvr.runs.warm_start import ask; del sys.argv[0]; sys.exit(ask('{module}'))"
 _WAITING = """
 import os, sys, time
 from pathlib import Path
@@ -24,17 +24,23 @@ with termination() as asked_to_stop:
     print(os.getpid(), flush=True)
     while not asked_to_stop():
         time.sleep(0.05)
-    Path(sys.argv[2]).write_text("saved")
+    Path(sys.argv[1]).write_text("saved")
 sys.exit(STOPPED)
 """
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[psutil.Process]:
+    with _server() as started:
+        yield started
+
+
+@contextlib.contextmanager
+def _server(**variables: str) -> Iterator[psutil.Process]:
     before = psutil.Process().children()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SNAKEMAKE, str(os.getpid()))
-        patch.setenv(SERVER, "")
+        for name, value in {SNAKEMAKE: str(os.getpid()), SERVER: "", **variables}.items():
+            patch.setenv(name, value)
         start_server()
         (started,) = set(psutil.Process().children()) - set(before)
         yield started
@@ -43,8 +49,10 @@ def server() -> Iterator[psutil.Process]:
         started.wait()
 
 
-def _job(script: Path, *words: str, by_server: bool = True, **options: object) -> "subprocess.Popen[str]":
-    program = ["-c", _ASK] if by_server else []
+def _job(
+    script: Path, *words: str, by_server: bool = True, module: str = "torch", **options: object
+) -> "subprocess.Popen[str]":
+    program = ["-c", _ASK.format(module=module)] if by_server else []
     files = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
     command = [sys.executable, *program, str(script), *words]
     return subprocess.Popen(command, text=True, errors="surrogateescape", **files, **options)  # type: ignore[call-overload,no-any-return]
@@ -127,6 +135,21 @@ def test_a_job_tells_nothing_to_the_server_of_another_user(
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(f"\0rlvr-bench-{os.getpid()}")
         listening.listen()
-        assert ask("json:dumps", {}) is None
+        assert ask() is None
         assert listening.accept()[0].recv(1) == b""
     assert "belongs to another user; this job starts without it" in capfd.readouterr().err
+
+
+def test_the_server_keeps_what_modules_set_leaves_failures_to_jobs_and_forks_no_threads(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text("1 / 0\n")
+    (tmp_path / "setting.py").write_text("import os\nos.environ['OF_MODULE'] = 'set'\n")
+    (tmp_path / "threaded.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    script = tmp_path / "job.py"
+    script.write_text("import os\nprint(os.environ.get('OF_MODULE'))\n")
+    with _server(PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path])):
+        said = [_job(script, module=name).communicate() for name in ("failing", "setting", "failing", "threaded")]
+    assert [printed for printed, _ in said] == ["None\n", "set\n", "set\n", ""]
+    assert [errors for _, errors in said[:3]] == [""] * 3
+    assert said[3][1] == "the server of jobs: gave no process; this job starts without it\n"

@@ -1,6 +1,7 @@
 """The smoke study through the snakemake command line; then exactly what each kind of change makes it do again."""
 
 import csv
+import json
 import os
 import re
 import sqlite3
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from evals.core.arithmetic import processor
 from tests.workflow.conftest import JOB, Project, jobs_in
 
 RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2))]
@@ -76,6 +78,16 @@ def test_the_study_leaves_what_it_promises(smoke_study: Project) -> None:
     with sqlite3.connect(results / "mlflow.db") as database:
         keys = {key for (key,) in database.execute("select distinct key from metrics")}
     assert {"eval/all/avg_at_4", "train/reward_mean", "train/entropy", "time/seconds_step"} <= keys
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open") or processor()[1] != "", reason="where no job is a fork")
+def test_every_job_of_a_function_is_a_fork(smoke_study: Project) -> None:
+    """A fork has the code paths of the server, the portable ones; a process that starts by itself has others."""
+    results = smoke_study.root / "results"
+    assert [path for path in (results / "logs").rglob("*.log") if "without it" in path.read_text()] == []
+    manifests = [json.loads(path.read_text()) for path in results.rglob("*manifest.json")]
+    assert {manifest["kind"] for manifest in manifests} >= {"problems", "grades", "scores", "comparisons", "figure"}
+    assert {manifest["environment"]["arithmetic"]["code_paths"] for manifest in manifests} == {"portable"}
 
 
 def test_all_problems_are_made_and_checked_before_anything_is_trained_or_sampled(project_copy: Project) -> None:

@@ -29,12 +29,11 @@ def out_of(output):
 if __name__ == "__main__":  # a worker process, such as the grader's, imports this file
     with job(snakemake.log[0]):
         values = dict(snakemake.params.items())
+        module, _, name = values.pop("call").partition(":")
+        if (status := ask("snakemake.io", module)) is not None:
+            sys.exit(status)
         values |= values.pop("arguments", {})  # whose names Snakemake keeps for itself, such as count
         values.setdefault("out", out_of(snakemake.output[0]))
-        call = values.pop("call")
-        if call == "evals.audit.grade:grade_policy" and (status := ask(call, values)) is not None:
-            sys.exit(status)
-        module, _, name = call.partition(":")
         function = getattr(import_module(module), name)
         values |= {key: paths(value) for key, value in snakemake.input.items()}
         if "results" in inspect.signature(function).parameters and "comparisons" in values:
