@@ -94,8 +94,8 @@ class Side:
     def megabytes(self) -> float:
         """The size of the files of the policies."""
         directories = [self.directory / "results" / kind for kind in ("runs", "samples", "grades")]
-        files = [file for directory in directories for file in directory.rglob("*")]
-        return round(sum(file.stat().st_size for file in files if file.is_file()) / 1e6, 1)
+        files = [file.stat() for directory in directories for file in directory.rglob("*") if file.is_file()]
+        return round(sum({file.st_ino: file.st_size for file in files}.values()) / 1e6, 1)  # of links the file once
 
 
 def _processor_seconds() -> float:

@@ -73,6 +73,8 @@ def test_a_training_stops_at_the_accuracy_that_is_asked_for(tmp_path: Path, monk
     train_base_model(settings, corpus, tmp_path / "model", 1, 1, held_out)
     manifest = read_manifest(tmp_path / "model" / "manifest.json", "base_model")
     assert (manifest.details["steps"], manifest.details["accuracy"]) == (4, 0.6)
+    (state,) = (tmp_path / "model" / "state").glob("*/step-*")  # without the optimizer
+    assert (state / "tensors.safetensors").samefile(tmp_path / "model" / "checkpoint" / "model.safetensors")
     assert set(manifest.inputs) == {str(corpus), str(held_out)}
     monkeypatch.setattr(rlvr.base_model.train, "held_out_accuracy", lambda *_: 0.49)
     with pytest.raises(InvalidInput, match="was not reached in 9 steps; accepted: a lower one"):
