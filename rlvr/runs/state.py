@@ -9,6 +9,7 @@ lost results are written again; it takes no room, for its tensors are a hard lin
 from __future__ import annotations
 
 import filecmp
+import json
 import os
 import shutil
 import tempfile
@@ -23,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from evals.core.errors import UserError
-from evals.core.files import fingerprint, json_text, read_json, replacing, sha256_file, write_json, write_text
+from evals.core.files import fingerprint, json_text, read_json, replacing, sha256_file, write_text
 from evals.core.single_writer import single_writer
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class StateStore:
                 if all(tensor.device.type == "cpu" for tensor in tensors.values()):
                     content["threads"] = torch.get_num_threads()  # which decide how sums are rounded
                 content["fingerprint"] = self._fingerprint
-                write_json(temporary / "values.json", content | {"sha256": fingerprint(content)})
+                write_text(temporary / "values.json", json.dumps(content | {"sha256": fingerprint(content)}))
                 if target.exists():  # saved by a run that was cut off before it could go on
                     shutil.rmtree(target)
                 os.replace(temporary, target)
