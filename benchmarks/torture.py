@@ -72,7 +72,7 @@ SAME_BYTES = (
         "runs/*/checkpoint/*",
         "samples/*/*/samples.jsonl.bz2",
         "problems/*/*.jsonl",
-        "base/*/*.jsonl",
+        "base/*/*.jsonl.bz2",
     ),
     *("scores/*.json", "audits/*.json", "comparisons.json", "tables/by_seed.*", "tables/audit.*", "tables/robust.*"),
     *("figures/scores.*", "figures/differences.*", "figures/profiles.*", "figures/training_curves.*"),

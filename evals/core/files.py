@@ -19,7 +19,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from evals.core.errors import InvalidInput, UserError, first_line
 
@@ -111,7 +111,7 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         path.with_suffix("").unlink(missing_ok=True)
 
 
-def _open_lines(path: Path, mode: str, suffix: str, encoding: str | None = None) -> IO[Any]:
+def _open_lines(path: Path, mode: str, suffix: str, encoding: str | None = None) -> Any:
     return bz2.open(path, mode, encoding=encoding) if suffix == _PACKED else open(path, mode, encoding=encoding)
 
 
@@ -207,6 +207,12 @@ def sha256_bytes(content: bytes) -> str:
 def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with reading(path), open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def sha256_lines(path: Path) -> str:
+    """Hexadecimal SHA-256 of the lines of a file, the same whether they are compressed or not."""
+    with reading(path), _open_lines(path, "rb", path.suffix) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from evals.core.config.base_models import Architecture, BaseTraining
 from evals.core.errors import InvalidInput
-from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
+from evals.core.files import fingerprint, read_jsonl, sha256_file, sha256_lines, write_parquet
 from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
 from evals.core.sampling import SamplingParameters
@@ -72,7 +72,7 @@ def train_base_model(
     """
     parameters = settings.parameters()
     inputs = {str(path): sha256_file(path) for path in (corpus_path, *filter(None, [held_out]))}
-    files_read = dict(zip(("corpus", "held_out"), inputs.values(), strict=False))
+    files_read = dict(zip(("corpus", "held_out"), map(sha256_lines, map(Path, inputs)), strict=False))
     identity = fingerprint({"parameters": parameters, **files_read})
     stop_at, problems = settings.stop_at, [] if held_out is None else read_jsonl(held_out, ("problem", "answer"))
     store = StateStore(directory / "state", identity)
