@@ -39,6 +39,7 @@ class Side:
     options: list[str]  # of Snakemake
     changes: list[str]  # of the study, as of `snakemake --config`
     grades: tuple[str, ...]  # the last files of a policy, below the directory of its grades
+    corpus: str
     directory: Path
     cores: int
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # kind -> wall and, of calls, processor seconds
@@ -94,8 +95,8 @@ class Side:
     def megabytes(self) -> float:
         """The size of the files of the policies."""
         directories = [self.directory / "results" / kind for kind in ("runs", "samples", "grades")]
-        files = [file for directory in directories for file in directory.rglob("*")]
-        return round(sum(file.stat().st_size for file in files if file.is_file()) / 1e6, 1)
+        files = [file.stat() for directory in directories for file in directory.rglob("*") if file.is_file()]
+        return round(sum({file.st_ino: file.st_size for file in files}.values()) / 1e6, 1)  # of links the file once
 
 
 def _processor_seconds() -> float:
@@ -118,16 +119,17 @@ def main() -> None:
     changes += [f"models={{tiny: {{training: {{steps: {chosen.base_steps}}}}}}}"] if chosen.base_steps else []
     today = ["--configfile", "config/sharpening.yaml"]
     of_benchmarks = tuple(f"worded_{operands}/manifest.json" for operands in range(3, 7))
+    corpus = "results/base/tiny/corpus.jsonl"
     place = chosen.out.resolve()
     sides = [
-        Side(chosen.before, [], changes, of_benchmarks, place / "before", chosen.cores),
-        Side(chosen.after, today, changes, ("manifest.json",), place / "after", chosen.cores),
+        Side(chosen.before, [], changes, of_benchmarks, corpus, place / "before", chosen.cores),
+        Side(chosen.after, today, changes, ("manifest.json",), f"{corpus}.bz2", place / "after", chosen.cores),
     ]
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
     for side in sides:
         side.clone()
-        side.make(["results/problems/train/manifest.json", "results/base/tiny/corpus.jsonl"])  # in no kind
-        side.measure("nothing to do", ["results/base/tiny/corpus.jsonl"])
+        side.make(["results/problems/train/manifest.json", side.corpus])  # in no kind
+        side.measure("nothing to do", [side.corpus])
     methods = METHODS[: chosen.policies]
     pairs = [methods[start : start + 2] for start in range(0, len(methods), 2)]
     for number, pair in enumerate([(), *pairs]):

@@ -98,7 +98,7 @@ def measure(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     report |= {"peak_of_sampling": peak_mebibytes(), "sampling_seconds": round(time.perf_counter() - started, 1)}
     sample_plan(plan, load, out)
     report |= {"peak_after_writing": peak_mebibytes(), "seconds": round(time.perf_counter() - started, 1)}
-    return report | {"file_mebibytes": round((out / "samples.jsonl").stat().st_size / 2**20)}
+    return report | {"file_mebibytes": round((out / "samples.jsonl.bz2").stat().st_size / 2**20)}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from evals.core.files import read_jsonl
 from evals.core.random import random_projection
+from evals.core.records import rows_in
 from evals.generation.checkpoint import load_tokenizer
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA
@@ -49,8 +50,8 @@ def rollouts(results: Path, run: str, benchmark: str) -> RolloutBatch:
         checkpoint = results / "runs" / run / "checkpoint"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(checkpoint), load_tokenizer(checkpoint)
     problems = {row["id"]: row["problem"] for row in read_jsonl(results / "problems" / benchmark / "problems.jsonl")}
-    samples = read_jsonl(results / "samples" / run / benchmark / "samples.jsonl")
-    grades = read_jsonl(results / "grades" / run / benchmark / "grades.jsonl")
+    samples = read_jsonl(rows_in(results / "samples" / run / benchmark, "samples"))
+    grades = read_jsonl(rows_in(results / "grades" / run / benchmark, "grades"))
     rewards: dict[str, list[float]] = {}
     for grade in grades:
         rewards.setdefault(grade["problem_id"], []).append(float(grade["correct"]))

@@ -70,9 +70,9 @@ SAME_BYTES = (
     *(
         "base/*/checkpoint/*",
         "runs/*/checkpoint/*",
-        "samples/*/*/samples.jsonl",
+        "samples/*/*/samples.jsonl.bz2",
         "problems/*/*.jsonl",
-        "base/*/*.jsonl",
+        "base/*/*.jsonl.bz2",
     ),
     *("scores/*.json", "audits/*.json", "comparisons.json", "tables/by_seed.*", "tables/audit.*", "tables/robust.*"),
     *("figures/scores.*", "figures/differences.*", "figures/profiles.*", "figures/training_curves.*"),
@@ -120,7 +120,7 @@ class Study:
         for path in sorted({path for pattern in SAME_BYTES for path in self.results.glob(pattern)}):
             if not path.name.endswith("manifest.json"):
                 hashes[path.relative_to(self.results).as_posix()] = sha256_file(path)
-        for path in sorted(self.results.glob("grades/*/*/grades.jsonl")):
+        for path in sorted(self.results.glob("grades/*/*/grades.jsonl.bz2")):
             rows = [{key: value for key, value in row.items() if key != "seconds"} for row in read_jsonl(path)]
             hashes[path.relative_to(self.results).as_posix()] = fingerprint(rows)
         for path in sorted(self.results.glob("*/*/metrics.parquet")):

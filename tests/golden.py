@@ -6,6 +6,7 @@ to change results, write them anew:
     python -m tests.golden > tests/golden.json
 """
 
+import bz2
 import json
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from evals.core.arithmetic import choose_code_paths
-from evals.core.files import canonical_json, sha256_file, write_text
+from evals.core.files import canonical_json, sha256_file, write_bytes, write_text
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.settings import EvaluationSettings
 from tests.commands import run_command
@@ -69,6 +70,7 @@ def make(directory: Path) -> dict[str, str]:
     settings.choose_code_paths()
     with redirect_stdout(sys.stderr):
         sample_benchmark([Checkpoint.of(run)], problems, settings, samples)
+    write_bytes(directory / "samples/samples.jsonl", bz2.decompress((samples / "samples.jsonl.bz2").read_bytes()))
     made = ("base/checkpoint/model.safetensors", "run/checkpoint/model.safetensors", "samples/samples.jsonl")
     return {name: sha256_file(directory / name) for name in made}
 

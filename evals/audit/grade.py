@@ -18,7 +18,16 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import located, sha256_bytes, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest, write_policy_manifest
 from evals.core.record import read_rows, scan_rows
-from evals.core.records import Audit, BenchmarkAudit, Disagreement, Grade, GraderName, Sample, SecondOpinion
+from evals.core.records import (
+    Audit,
+    BenchmarkAudit,
+    Disagreement,
+    Grade,
+    GraderName,
+    Sample,
+    SecondOpinion,
+    rows_in,
+)
 from evals.grading.grade_file import GradedSamples, grade_file, read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT, GradingPool
 from evals.grading.verdict import CODE, VERIFIER, Kind, Reason
@@ -58,7 +67,7 @@ def grade_policy(
                     GradingPool(workers, verifier=None if verifier is None else Path(verifier))
                 )
             grades = out / run / name
-            reasons = grade_file(samples / "samples.jsonl", of_benchmark, grades, pools[verifier], kind)
+            reasons = grade_file(rows_in(samples, "samples"), of_benchmark, grades, pools[verifier], kind)
             write_audit(samples, grades, of_benchmark, grades / "audit.json", second, audited)
             counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
             print(f"{grades}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)
@@ -121,15 +130,15 @@ def write_audit(
     )
     write_json(out, content.to_json())
     parameters = {"benchmark": graded.benchmark, "second_grader": grader.to_json(), "share": share, "version": VERSION}
-    inputs = [problems, samples / "samples.jsonl", grades / "grades.jsonl"]
+    inputs = [problems, rows_in(samples, "samples"), rows_in(grades, "grades")]
     write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, {"samples": audit.samples})
 
 
 def _read_graded_samples(samples: Path, grades: Path, problems: Path) -> GradedSamples:
     """Read both directories of one run; UserError if the grades are not of these samples, or not as written."""
-    digest = verify_outputs(samples / "manifest.json", "samples").outputs.get("samples.jsonl")
+    samples_file, grades_file = rows_in(samples, "samples"), rows_in(grades, "grades")
+    digest = verify_outputs(samples / "manifest.json", "samples").outputs.get(samples_file.name)
     judged = verify_outputs(grades / "manifest.json", "grades")
-    samples_file, grades_file = samples / "samples.jsonl", grades / "grades.jsonl"
     if digest is None or digest not in judged.inputs.values():
         raise UserError(f"{grades_file}: are not the grades of {samples_file}; grade it again")
     verdicts = read_rows(grades_file, Grade)

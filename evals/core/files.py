@@ -2,10 +2,13 @@
 
 Every writer goes through a temporary file in the target's directory, fsync and an atomic rename; a full disk or a
 read-only directory becomes a one-line :class:`~evals.core.errors.UserError` and leaves the previous file as it was.
+JSON lines are compressed where a file's name ends in .bz2: bzip2 has one implementation, and so the same bytes on every
+machine, which zlib has not.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import fcntl
 import glob
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 TEMPORARY = ".tmp"  # the end of the names of files that are being written; they begin with a dot
 MOST_BYTES = 2**30
 """The largest document that is read as a whole; one that is compressed may be no larger when it is unpacked."""
+_PACKED = ".bz2"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -96,10 +100,19 @@ def json_text(value: Any) -> str:
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line; of ``rows`` only one is in memory at a time."""
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    """Write one JSON object a line; of ``rows`` only one is in memory at a time.
+
+    A compressed file takes the place of the other one, which an earlier version wrote.
+    """
+    with replacing(path) as temporary, _open_lines(temporary, "wt", path.suffix, "utf-8") as file:
         for row in rows:
             file.write(_writable(json.dumps(row, ensure_ascii=False, allow_nan=False)) + "\n")
+    if path.suffix == _PACKED:
+        path.with_suffix("").unlink(missing_ok=True)
+
+
+def _open_lines(path: Path, mode: str, suffix: str, encoding: str | None = None) -> Any:
+    return bz2.open(path, mode, encoding=encoding) if suffix == _PACKED else open(path, mode, encoding=encoding)
 
 
 def _writable(content: str) -> str:
@@ -145,6 +158,8 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except EOFError:
+        raise UserError(f"{path}: is cut off: its end is missing") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text ({error.reason})") from None
     except OSError as error:  # such as a directory
@@ -165,7 +180,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 
     A byte order mark at the start of the file is passed over.
     """
-    with reading(path), open(path, encoding="utf-8-sig") as file:
+    with reading(path), _open_lines(path, "rt", path.suffix, "utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 yield f"{path}: line {number}", line
@@ -192,6 +207,12 @@ def sha256_bytes(content: bytes) -> str:
 def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with reading(path), open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def sha256_lines(path: Path) -> str:
+    """Hexadecimal SHA-256 of the lines of a file, the same whether they are compressed or not."""
+    with reading(path), _open_lines(path, "rb", path.suffix) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 

@@ -151,8 +151,14 @@ class ProblemFile(Record):
         return cls(name=directory.name, path=path.as_posix(), sha256=outputs[path.name])
 
 
+def rows_in(directory: Path, kind: str) -> Path:
+    """The file of samples or grades (``kind``) in a directory; those of an earlier version are not compressed."""
+    path, earlier = directory / f"{kind}.jsonl.bz2", directory / f"{kind}.jsonl"
+    return earlier if earlier.is_file() and not path.is_file() else path
+
+
 class Sample(ExtensibleRecord):
-    """One response to a problem, a line of ``samples.jsonl``."""
+    """One response to a problem, a line of ``samples.jsonl.bz2``."""
 
     problem_id: str | int
     sample: int  # the sample's number, from 0
@@ -171,7 +177,7 @@ class Sample(ExtensibleRecord):
 
 
 class Grade(ExtensibleRecord):
-    """The verdict on one sample, a line of ``grades.jsonl``."""
+    """The verdict on one sample, a line of ``grades.jsonl.bz2``."""
 
     problem_id: str | int
     sample: int

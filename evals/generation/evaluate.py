@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import json
 import os
 import resource
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 TOKEN_IDS = "token_ids"
-"""The key of the tokens of a sample whose text, encoded again, is others; they have a file beside samples.jsonl."""
+"""The key of the tokens of a sample whose text, encoded again, is others; they have a file beside the samples."""
 
 
 def sample_benchmarks(
@@ -74,7 +75,7 @@ def sample_plan(
     draws: Draws | None = None,
     show: Callable[..., Progress] | None = None,
 ) -> None:
-    """Sample what is missing, and write ``samples.jsonl``, ``token_ids.jsonl`` and their manifest.
+    """Sample what is missing, and write ``samples.jsonl.bz2``, ``token_ids.jsonl`` and their manifest.
 
     Finished samples are kept under ``out/state``. A backend that decodes in step makes whole batches, of the same
     samples in any job; another gets everything that is missing at once, and schedules it.
@@ -180,9 +181,8 @@ def _write(plan: SamplePlan, done: FinishedSamples, out: Path, details: Mapping[
             with_ids.extend([job] if sample.token_ids is not None else [])
             yield {key: value for key, value in sample.to_json().items() if key != TOKEN_IDS}
 
-    files = [out / "samples.jsonl"]
+    files, beside = [out / "samples.jsonl.bz2"], out / f"{TOKEN_IDS}.jsonl"
     write_jsonl(files[0], rows())
-    beside = out / f"{TOKEN_IDS}.jsonl"
     beside.unlink(missing_ok=True)
     if not plan.bodies and not plan.gated:  # a server keeps its tokens, and a gated text is withheld
         kept = (sample_of(job).to_json() for job in with_ids)
@@ -275,7 +275,7 @@ class FinishedSamples:
         """Add samples that finished together and took so many seconds, on the disk when this returns."""
         text = canonical_json([sample.to_json() for sample in samples]).encode("utf-8")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        packed = b64encode(zlib.compress(text)).decode("ascii")
+        packed = b64encode(bz2.compress(text)).decode("ascii")
         line = {"packed": packed, "sha256": sha256_bytes(text), "seconds": round(seconds, 6), "peak_memory_bytes": peak}
         line["plan"] = self._path.parent.name
         line["threads"] = arithmetic.describe().get("threads", 0)
@@ -291,10 +291,11 @@ class FinishedSamples:
 
 
 def _text_of(line: Mapping[str, Any]) -> bytes:
-    """The samples of a line as JSON; lines of an earlier version have them uncompressed."""
+    """The samples of a line as JSON; lines of earlier versions have them uncompressed, or packed by zlib."""
     if "rows" in line:
         return canonical_json(line["rows"]).encode("utf-8")
-    return zlib.decompress(b64decode(line["packed"]))
+    packed = b64decode(line["packed"])
+    return bz2.decompress(packed) if packed.startswith(b"BZh") else zlib.decompress(packed)
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
@@ -307,7 +308,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
             try:
                 content = json.loads(line)
                 intact = content["sha256"] == sha256_bytes(_text_of(content))
-            except (ValueError, KeyError, TypeError, zlib.error):
+            except (ValueError, KeyError, TypeError, OSError, zlib.error):
                 intact = False
             if not intact:
                 raise UserError(f"{path}: line {number} is damaged; delete the file to sample its problems again")

@@ -49,7 +49,7 @@ def grade_file(
 ) -> Counter[str]:
     """Grade a file of samples; return how often each reason was given.
 
-    Writes ``grades.jsonl``, a row per sample in the same order, and ``manifest.json``, which has the seconds: equal
+    Writes ``grades.jsonl.bz2``, a row per sample in the same order, and ``manifest.json``, which has the seconds: equal
     samples have equal rows. A manifest is beside the samples and, of programs, beside the problems with their tests.
     ``kind`` is one of :class:`Kind`, ``code``, or ``verifier`` where the pool has one.
     """
@@ -77,7 +77,7 @@ def grade_file(
         rows, verdicts = judge_samples(scan_samples(samples, problems, golds), golds, pool, Kind(read_as), by_id)
         parameters = {"grader_version": version, "kind": str(kind)}
         parameters |= {"time_limit": pool.time_limit, "memory_limit": pool.memory_limit}
-    path = out / "grades.jsonl"
+    path = out / "grades.jsonl.bz2"
     write_jsonl(path, rows)
     reasons: Counter[str] = Counter(verdict.reason for verdict in verdicts)
     Manifest(
@@ -117,7 +117,7 @@ def judge_samples(
     kind: Kind,
     problems: Mapping[str | int, Row] = {},
 ) -> tuple[list[Row], list[Verdict]]:
-    """The rows of ``grades.jsonl`` and the verdicts behind them, of samples from anywhere, read one at a time.
+    """The rows of a file of grades and the verdicts behind them, of samples from anywhere, read one at a time.
 
     ``golds``: the answers of their problems; ``problems``: the rows of these, for a verifier.
     """
@@ -153,7 +153,7 @@ def read_golds(problems: Path) -> dict[str | int, str]:
 
 
 def scan_samples(samples: Path, problems: Path, golds: Container[str | int]) -> Iterator[Sample]:
-    """The rows of ``samples.jsonl``: no two of the same problem and number, and all of problems with a gold answer."""
+    """The rows of a file of samples: no two of the same problem and number, and all of problems with a gold answer."""
     seen: set[tuple[str | int, int]] = set()
     for row in scan_rows(samples, Sample):
         name = f"{samples}: problem_id {row.problem_id!r}, sample {row.sample}"

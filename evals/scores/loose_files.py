@@ -20,7 +20,8 @@ from evals.logs.formats import IN_DIRECTORIES, logs_in, read_logs
 from evals.logs.response import Judging, Log, golds_of, samples_of
 from evals.scores.score import GradedRun, ProblemId, grades_by_problem
 
-_NAMES = ("grades.jsonl", "samples.jsonl")
+_SAMPLES = ("samples.jsonl.bz2", "samples.jsonl")
+_NAMES = ("grades.jsonl.bz2", "grades.jsonl", *_SAMPLES)
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Reader:
     def read(self, paths: Sequence[Path]) -> list[GradedRun]:
         """Read files of grades or samples: those named, and of a directory the ones in it or one level below.
 
-        Where a directory has both, the grades are meant. A file ``{run}/{benchmark}/grades.jsonl`` gives the names of
-        run and benchmark; any other file is a run by its own name. Other tools' logs name their run and benchmark.
+        Where a directory has both, the grades are meant. A file ``{run}/{benchmark}/grades.jsonl.bz2`` gives the names
+        of run and benchmark; any other file is a run by its own name. Other tools' logs name their run and benchmark.
         """
         with GradingPool(self.workers) as pool:
             return [run for path in find_files(paths) for run in self._read(path, pool)]
@@ -46,7 +47,7 @@ class Reader:
     def read_samples(self, paths: Sequence[Path]) -> Iterator[GradedSamples]:
         """Read and grade files of samples, found as those of :meth:`read`, one at a time."""
         with GradingPool(self.workers) as pool:
-            for path in find_files(paths, _NAMES[1:]):
+            for path in find_files(paths, _SAMPLES):
                 if not self._is_ours(path):
                     for log in read_logs(path, self.columns):
                         golds, samples, grades = self._grade_log(log, pool)
@@ -72,7 +73,7 @@ class Reader:
             return [self._read_log(log, pool) for log in read_logs(path, self.columns)]
         hashes, kind = dict[str, str](), None
         if path.name in _NAMES and (path.parent / "manifest.json").is_file():  # others are read as they are
-            manifest = verify_outputs(path.parent / "manifest.json", path.stem)
+            manifest = verify_outputs(path.parent / "manifest.json", path.name.partition(".")[0])
             kind = manifest.parameters.get("kind")
             hashes = {(path.parent / name).as_posix(): digest for name, digest in manifest.outputs.items()}
         keys, problems = _first_row(path), self.problems
@@ -155,8 +156,8 @@ class Reader:
 
 
 def _names(path: Path) -> tuple[str, str]:
-    folder = located(path).parent
-    return (folder.parent.name, folder.name) if path.name in _NAMES else (path.stem, "–")
+    folder, unpacked = located(path).parent, Path(path.name.removesuffix(".bz2"))
+    return (folder.parent.name, folder.name) if path.name in _NAMES else (unpacked.stem, "–")
 
 
 def find_files(paths: Sequence[Path], names: Sequence[str] = _NAMES) -> list[Path]:

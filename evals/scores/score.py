@@ -12,7 +12,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import located, read_json, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows
-from evals.core.records import BenchmarkScores, Grade, Score, read_runs
+from evals.core.records import BenchmarkScores, Grade, Score, read_runs, rows_in
 from evals.grading.verdict import Kind, Reason
 from evals.statistics import accuracy
 from evals.statistics.interval import score_interval
@@ -56,10 +56,10 @@ class GradedRun:
 
 def read_graded_run(directory: Path) -> GradedRun:
     """Read ``results/grades/{run}/{benchmark}`` after checking it against its manifest."""
-    path = directory / "grades.jsonl"
+    path = rows_in(directory, "grades")
     manifest = verify_outputs(directory / "manifest.json", "grades")
     if path.name not in manifest.outputs:
-        raise UserError(f"{directory / 'manifest.json'}: outputs: does not list grades.jsonl")
+        raise UserError(f"{directory / 'manifest.json'}: outputs: does not list {path.name}")
     hashes = {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()}
     folder = located(directory)
     grades = grades_by_problem(path, read_rows(path, Grade))

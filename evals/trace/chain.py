@@ -253,7 +253,7 @@ def _root(top: Path, names: Iterable[str]) -> Path:
 
 def _find_maker(path: Path, read: Callable[[Path], Maker | None]) -> Maker | None:
     """Find the manifest that lists a file: in its directory or, for checkpoints and the like, one above."""
-    beside = path.with_suffix(".manifest.json")
+    beside = path.with_name(path.name.removesuffix(".bz2")).with_suffix(".manifest.json")
     for candidate in dict.fromkeys([beside, path.parent / "manifest.json", path.parent.parent / "manifest.json"]):
         if os.path.isfile(candidate) and candidate != path:
             maker = read(candidate)

@@ -92,4 +92,4 @@ def write_corpus(settings: Corpus, count: int, out: Path) -> None:
     write_jsonl(out, rows)
     parameters = {"version": VERSION, "count": count, **dict(sorted(settings.to_json().items()))}
     manifest = Manifest("corpus", {}, hash_files(out.parent, out), parameters, fingerprint(parameters))
-    manifest.write(out.with_suffix(".manifest.json"))
+    manifest.write(out.with_name("corpus.manifest.json"))

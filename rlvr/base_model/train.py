@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from evals.core.config.base_models import Architecture, BaseTraining
 from evals.core.errors import InvalidInput
-from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
+from evals.core.files import fingerprint, read_jsonl, sha256_file, sha256_lines, write_parquet
 from evals.core.manifest import Manifest, hash_files
 from evals.core.progress import Progress
 from evals.core.sampling import SamplingParameters
@@ -72,7 +72,7 @@ def train_base_model(
     """
     parameters = settings.parameters()
     inputs = {str(path): sha256_file(path) for path in (corpus_path, *filter(None, [held_out]))}
-    files_read = dict(zip(("corpus", "held_out"), inputs.values(), strict=False))
+    files_read = dict(zip(("corpus", "held_out"), map(sha256_lines, map(Path, inputs)), strict=False))
     identity = fingerprint({"parameters": parameters, **files_read})
     stop_at, problems = settings.stop_at, [] if held_out is None else read_jsonl(held_out, ("problem", "answer"))
     store = StateStore(directory / "state", identity)
@@ -100,18 +100,18 @@ def train_base_model(
             first, metrics = saved.step, saved.values["metrics"]
         progress = Progress(directory, name, settings.steps, first)
 
-        def save() -> None:
-            is_last = len(metrics) == settings.steps
-            tensors = training_tensors(trained, None if is_last else optimizer)
-            store.save(len(metrics), tensors, {"metrics": metrics}, is_last)
-
         def accuracy() -> float:
             return float(metrics[-1].get("accuracy", 0.0)) if metrics else 0.0
 
-        for step in range(first, settings.steps):
-            if stop_at is not None and accuracy() >= stop_at.accuracy:
-                break
-            started = time.monotonic()
+        def is_over() -> bool:
+            return len(metrics) == settings.steps or (stop_at is not None and accuracy() >= stop_at.accuracy)
+
+        def save() -> None:
+            tensors = training_tensors(trained, None if is_over() else optimizer)
+            store.save(len(metrics), tensors, {"metrics": metrics}, is_over())
+
+        while not is_over():
+            step, started = len(metrics), time.monotonic()
             rows_of_step = slice(step * settings.batch_size, (step + 1) * settings.batch_size)
             batch = TokenBatch(prompts[rows_of_step], solutions[rows_of_step])
             loss, _ = optimizer.add_gradients(partial(add_gradients, trained, [batch]), trained.dtype)
@@ -121,7 +121,8 @@ def train_base_model(
             if stop_at is not None and (step + 1) % stop_at.every == 0:
                 metrics[-1]["accuracy"] = held_out_accuracy(model, tokenizer, problems, max(map(len, solutions)))
             progress.report(step + 1, loss=loss)
-            save_when_due(step + 1, settings.steps, checkpoint_interval, asked_to_stop, save, name)
+            last = step + 1 if is_over() else settings.steps
+            save_when_due(step + 1, last, checkpoint_interval, asked_to_stop, save, name)
         if stop_at is not None and accuracy() < stop_at.accuracy:
             message = f"is {stop_at.accuracy}, and was not reached in {settings.steps} steps"
             raise InvalidInput(name, "training.stop_at.accuracy", message, "a lower one, or more training.steps")
@@ -132,6 +133,7 @@ def train_base_model(
         details: dict[str, Any] = {"steps": len(metrics), "parameters": parameter_count}
         details |= {} if stop_at is None else {"accuracy": accuracy()}
         Manifest("base_model", inputs, outputs, parameters, identity, details).write(directory / "manifest.json")
+        store.link_to_checkpoint()
 
 
 def initial_model(architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:

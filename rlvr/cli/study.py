@@ -118,7 +118,8 @@ def clean_state(directory: Annotated[Path, Argument(help="directory in which the
     with only_study(directory.resolve()):
         require_no_snakemake(directory)
         states = [path for stage in ("base", "runs") for path in (directory / "results" / stage).glob("*/state")]
-        size = sum(path.stat().st_size for state in states for path in state.rglob("*") if path.is_file())
+        files = [path.stat() for state in states for path in state.rglob("*") if path.is_file()]
+        size = sum(file.st_size for file in files if file.st_nlink == 1)  # another's is a checkpoint's too, and stays
         try:
             for state in states:
                 shutil.rmtree(state)

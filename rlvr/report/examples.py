@@ -8,7 +8,7 @@ import pandas as pd
 from evals.core.errors import InvalidInput
 from evals.core.files import parse_json, read_lines
 from evals.core.record import scan_rows
-from evals.core.records import Grade, Sample
+from evals.core.records import Grade, Sample, rows_in
 
 _WITHHELD = "(This benchmark's terms forbid showing its problems; of the responses only the chosen letter is kept.)"
 
@@ -22,7 +22,7 @@ def first_responses(run: str, benchmark: str, directory: Path, problems: int, lo
         directory: results/.
         longest: characters of a response; what is longer is cut. Default: nothing is.
     """
-    rows, files = [], [directory / kind / run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades")]
+    rows, files = [], [rows_in(directory / kind / run / benchmark, kind) for kind in ("samples", "grades")]
     lines = islice(read_lines(directory / "problems" / benchmark / "problems.jsonl"), problems)
     waiting = {str(row["id"]): row for row in (parse_json(line, where) for where, line in lines)}
     kept = all(path.exists() for path in files)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import InvalidInput
-from evals.core.records import BASE, ProblemFile
+from evals.core.records import BASE, ProblemFile, rows_in
 from evals.results import Results
 from evals.tables import audit, efficiency, main, robust
 from evals.tables.by_seed import by_seed_tables
@@ -141,7 +141,7 @@ def _read_examples(results: Results, directory: Path) -> tuple[list[dict[str, An
         rollouts = list[dict[str, Any]]()
         for condition in chosen:
             run = condition.runs[0].run
-            files += [directory / kind / run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades")]
+            files += [rows_in(directory / kind / run / benchmark, kind) for kind in ("samples", "grades")]
             rows = first_responses(run, benchmark, directory, 1)
             if rows.empty:
                 raise InvalidInput(str(files[-2]), "", f"has no response to the first problem of {benchmark}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl
-from evals.core.records import conditions_of, read_runs
+from evals.core.records import conditions_of, read_runs, rows_in
 from evals.tables.audit import read_audits
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
 from rlvr.tokens.table import read_comparison
@@ -67,7 +67,7 @@ def write_responses_page(
             for row in audit.second.disagreements
         }
         texts = read_token_texts(coloured[run.run]) if run.run in coloured else {}
-        files = tuple(results / kind / run.run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades"))
+        files = tuple(rows_in(results / kind / run.run / benchmark, kind) for kind in ("samples", "grades"))
         flags, rows = _read_responses(files, benchmark, numbers, disagreeing, texts)
         inputs += [*files, *([coloured[run.run] / "tokens.parquet"] if texts else [])]
         shown[run.run], written = write_responses(run.run, run.run, run.seed, flags, rows, out.with_name("texts"))

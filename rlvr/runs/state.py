@@ -3,16 +3,18 @@
 A state directory belongs to one fingerprint. Inside it, ``step-00000040/`` holds tensors (safetensors) and values
 (JSON) after one step; it appears whole, by a rename, and ``values.json`` names the hash of the tensors. Nothing is
 pickled. If the newest state is damaged, the one before it is used. A finished training keeps its last one, by which
-lost results are written again.
+lost results are written again; it takes no room, for its tensors are a hard link to the checkpoint's.
 """
 
 from __future__ import annotations
 
+import filecmp
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -22,13 +24,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from evals.core.errors import UserError
-from evals.core.files import fingerprint, json_text, read_json, replacing, sha256_file, write_json, write_text
+from evals.core.files import fingerprint, json_text, read_json, replacing, sha256_file, write_text
 from evals.core.single_writer import single_writer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 _KEPT_STATES = 2
+_TENSORS, _WEIGHTS = "tensors.safetensors", "model.safetensors"
 _COPIED = ("generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """Files of a checkpoint that a run leaves as they are."""
 
@@ -79,13 +82,13 @@ class StateStore:
             self._directory.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self._directory, prefix=".saving-") as name:
                 temporary = Path(name)
-                save_tensors(temporary / "tensors.safetensors", tensors)
-                digest = sha256_file(temporary / "tensors.safetensors")
+                save_tensors(temporary / _TENSORS, tensors)
+                digest = sha256_file(temporary / _TENSORS)
                 content = {"step": step, "tensors_sha256": digest, "values": dict(values)}
                 if all(tensor.device.type == "cpu" for tensor in tensors.values()):
                     content["threads"] = torch.get_num_threads()  # which decide how sums are rounded
                 content["fingerprint"] = self._fingerprint
-                write_json(temporary / "values.json", content | {"sha256": fingerprint(content)})
+                write_text(temporary / "values.json", json.dumps(content | {"sha256": fingerprint(content)}))
                 if target.exists():  # saved by a run that was cut off before it could go on
                     shutil.rmtree(target)
                 os.replace(temporary, target)
@@ -93,6 +96,17 @@ class StateStore:
             raise UserError(f"{target}: cannot be written: {error.strerror or error}") from error
         for old in self._steps()[: -1 if is_last else -_KEPT_STATES]:
             shutil.rmtree(self._path(old))
+
+    def link_to_checkpoint(self) -> None:
+        """Make the tensors of the last state a hard link to the finished run's weights, if both have the same bytes.
+
+        Adapters, for example, are saved otherwise than the whole model, and some file systems have no links.
+        """
+        weights, tensors = self._root.with_name("checkpoint") / _WEIGHTS, self._path(self._steps()[-1]) / _TENSORS
+        with suppress(OSError), tempfile.TemporaryDirectory(dir=self._directory, prefix=".saving-") as name:
+            if filecmp.cmp(weights, tensors, shallow=False):
+                os.link(weights, Path(name) / _TENSORS)
+                os.replace(Path(name) / _TENSORS, tensors)
 
     def latest(self, at_most: int | None = None) -> State | None:
         """The newest undamaged state, of at most so many steps if a limit is given; None if there is none.
@@ -110,9 +124,9 @@ class StateStore:
                     raise UserError(f"{path}: its values differ from the hash they were saved with")
                 if content["fingerprint"] != self._fingerprint:
                     raise UserError(f"{path}: is a state of another run")
-                if sha256_file(path / "tensors.safetensors") != content["tensors_sha256"]:
+                if sha256_file(path / _TENSORS) != content["tensors_sha256"]:
                     raise UserError(f"{path}: its tensors differ from the hash they were saved with")
-                state = State(step, load_file(path / "tensors.safetensors"), content["values"])
+                state = State(step, load_file(path / _TENSORS), content["values"])
                 threads, now = content.get("threads"), torch.get_num_threads()
             except (UserError, AttributeError, KeyError, TypeError) as error:
                 print(f"{path}: damaged ({error}); going back to the state before it", flush=True)
@@ -149,12 +163,13 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def training_tensors(model: Model, optimizer: Optimizer | None) -> dict[str, Tensor]:
     """The tensors of a model and its optimizer, if there is one, under flat names.
 
-    They are ``model.{parameter}`` and ``optimizer.{number of the parameter}.{key}``. A head that is tied to the
-    embedding is no parameter of its own.
+    They are ``model.{parameter}`` and ``optimizer.{number of the parameter}.{key}``; a model alone has the names of its
+    checkpoint. A head that is tied to the embedding is no parameter of its own.
     """
+    if optimizer is None:
+        return dict(model.named_parameters())
     tensors: dict[str, Tensor] = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
-    states = {} if optimizer is None else optimizer.state_dict()["state"]
-    for index, of_parameter in states.items():
+    for index, of_parameter in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{key}": value for key, value in of_parameter.items()}
     return tensors
 
@@ -162,7 +177,8 @@ def training_tensors(model: Model, optimizer: Optimizer | None) -> dict[str, Ten
 def load_training_tensors(model: Model, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put the tensors of :func:`training_tensors` back."""
     for name, parameter in model.named_parameters():
-        parameter.data.copy_(tensors[f"model.{name}"])
+        key = f"model.{name}"
+        parameter.data.copy_(tensors[key if key in tensors else name])
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         if name.startswith("optimizer."):
@@ -210,5 +226,5 @@ def _write_checkpoint(texts: Mapping[str, str], weights: Mapping[str, Tensor], d
     for name, text in texts.items():
         write_text(directory / name, text)
     # Weights tied to the embedding are one tensor, stored once, as Hugging Face does.
-    save_tensors(directory / "model.safetensors", weights)
+    save_tensors(directory / _WEIGHTS, weights)
     return [directory / name for name in (*texts, "model.safetensors")]

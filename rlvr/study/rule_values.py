@@ -29,7 +29,7 @@ _OLDEST_RECORD = 6
 """The oldest form of Snakemake's records whose params it compares."""
 NO_NAME = "(?!)"
 """The pattern that matches nothing."""
-_MADE_FROM = re.compile(r"(.+)/(?:checkpoint/.+|(?:samples|grades)\.jsonl)|(.+/scores/.+)")
+_MADE_FROM = re.compile(r"(.+)/(?:checkpoint/.+|(?:samples|grades)\.jsonl(?:\.bz2)?)|(.+/scores/.+)")
 """A file of a policy, of its samples or grades, in their directory; or a file of scores."""
 _OF_WILDCARDS: Any = inspect.signature(lambda wildcards: None).parameters
 

@@ -18,6 +18,7 @@ from scipy.stats import chisquare
 from tokenizers import Tokenizer, processors
 
 from evals.core.errors import UserError
+from evals.core.files import read_jsonl
 from evals.core.sampling import SamplingParameters
 from evals.generation.backend import Backend, BackendSettings, Request, load_backend
 from evals.generation.checkpoint import Checkpoint
@@ -121,9 +122,7 @@ def test_accuracies_of_the_backends_agree(studies: tuple[Path, Path], report_mea
 def test_sample_files_and_manifests_have_one_form(studies: tuple[Path, Path]) -> None:
     for benchmark in BENCHMARKS:
         files = [results / f"samples/tiny-base/{benchmark}" for results in studies]
-        local, vllm = (
-            [json.loads(line) for line in (path / "samples.jsonl").read_text().splitlines()] for path in files
-        )
+        local, vllm = (read_jsonl(path / "samples.jsonl.bz2") for path in files)
         assert [list(row) for row in local] == [list(row) for row in vllm]
         assert [(row["problem_id"], row["sample"]) for row in local] == [
             (row["problem_id"], row["sample"]) for row in vllm

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from evals.core.files import read_jsonl
 from evals.core.run_spec import Service
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.served import write_service
@@ -103,7 +103,7 @@ def sample(model: Checkpoint, problems: Path, out: Path, backend: str, **given: 
     content = {"samples_per_problem": 8, "seed": 1, "prompt": "{problem}", "max_new_tokens": 24, "sampling_threads": 1}
     content |= {"temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 4, "backend": backend, **given}
     sample_benchmark([model], problems, EvaluationSettings.parse(content, ""), out)
-    return [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+    return read_jsonl(out / "samples.jsonl.bz2")
 
 
 def served(server: Vllm, directory: Path) -> Checkpoint:

@@ -335,8 +335,10 @@ def _write_samples(results: Path, run: str, benchmark: str, counts: np.ndarray) 
             )
     for kind, rows in (("samples", samples), ("grades", grades)):
         directory = results / kind / run / benchmark
-        write_jsonl(directory / f"{kind}.jsonl", rows)
-        _write_manifest(directory, kind, [f"{kind}.jsonl"], {"run": run, "benchmark": benchmark}, {"rows": len(rows)})
+        write_jsonl(directory / f"{kind}.jsonl.bz2", rows)
+        _write_manifest(
+            directory, kind, [f"{kind}.jsonl.bz2"], {"run": run, "benchmark": benchmark}, {"rows": len(rows)}
+        )
 
 
 def _write_comparisons(

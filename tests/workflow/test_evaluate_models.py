@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from evals.core.files import read_jsonl
 from tests.workflow.conftest import Project
 
 SETTINGS: dict[str, Any] = {
@@ -30,7 +31,7 @@ SETTINGS: dict[str, Any] = {
     "statistics": {"seed": 1, "resamples": 200, "permutations": 200},
     "execution": {"device": "cpu", "sampling_threads": 1, "grading_workers": 1},
 }
-SAMPLES = "results/samples/taken-base/chain_3/samples.jsonl"
+SAMPLES = "results/samples/taken-base/chain_3/samples.jsonl.bz2"
 
 
 def write_study(project: Project, name: str, **changes: Any) -> Path:
@@ -43,7 +44,7 @@ def write_study(project: Project, name: str, **changes: Any) -> Path:
 
 def read_samples(project: Project) -> list[dict[str, Any]]:
     """The rows of the sample file."""
-    return [json.loads(line) for line in (project.root / SAMPLES).read_text().splitlines()]
+    return read_jsonl(project.root / SAMPLES)
 
 
 def test_models_alone_are_sampled_scored_and_extended(finished_copy: Project) -> None:

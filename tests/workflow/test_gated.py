@@ -38,7 +38,7 @@ def test_no_file_of_a_study_holds_a_gated_text_or_the_token(project: Project) ->
     answer = project.snakemake(config=project.changed_config(study))
     said = answer.stdout + answer.stderr
     assert answer.returncode == 0, said
-    samples = read_jsonl(project.root / "results/samples/tiny-dapo-s1/gpqa_diamond/samples.jsonl")
+    samples = read_jsonl(project.root / "results/samples/tiny-dapo-s1/gpqa_diamond/samples.jsonl.bz2")
     assert {"text", "text_sha256"} <= samples[0].keys()
     with sqlite3.connect(project.root / "results/mlflow.db") as database:
         keys = {key for (key,) in database.execute("select distinct key from metrics")}

@@ -197,7 +197,7 @@ def test_threads_and_intervals_change_no_result(smoke_study: Project) -> None:
     ("damaged", "target"),
     [
         ("results/base/tiny/checkpoint/model.safetensors", "results/samples/tiny-base/manifest.json"),
-        ("results/samples/tiny-base/chain_3/samples.jsonl", "results/grades/tiny-base/manifest.json"),
+        ("results/samples/tiny-base/chain_3/samples.jsonl.bz2", "results/grades/tiny-base/manifest.json"),
     ],
 )
 def test_a_damaged_file_is_named_in_one_line(finished_copy: Project, damaged: str, target: str) -> None:

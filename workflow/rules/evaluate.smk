@@ -35,7 +35,7 @@ rule sample:
 
 
 rule grade:
-    """A verdict on every response of a checkpoint to all benchmarks, grades.jsonl, and the audit of the verdicts."""
+    """A verdict on every response of a checkpoint to all benchmarks, and the audit of the verdicts."""
     input:
         "results/{decoding}samples/{run}/manifest.json",
         lambda w: list(verifiers(evaluated_on(w)).values()),

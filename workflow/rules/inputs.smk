@@ -30,7 +30,7 @@ PROBLEMS |= {name: benchmark.problem_settings() for name, benchmark in STUDY.ben
 DRAWN = {name for name, settings in PROBLEMS.items() if "kinds" in settings}
 READ_TRAINING_SET = "evals.problems.training_set:write_training_set"
 TRAINED_ON = [TRAINING_PROBLEMS] if TRAINS else []
-TRAINED_ON += expand("results/base/{model}/corpus.jsonl", model=STUDY.scratch_bases)
+TRAINED_ON += expand("results/base/{model}/corpus.jsonl.bz2", model=STUDY.scratch_bases)
 TRAINED_ON += [file for model in STUDY.fine_tuned_models for file in STUDY.solutions(model)]
 
 

@@ -4,7 +4,7 @@
 rule base_corpus:
     """The worked solutions that a base model is trained on."""
     output:
-        "results/base/{model}/corpus.jsonl",
+        "results/base/{model}/corpus.jsonl.bz2",
         "results/base/{model}/corpus.manifest.json",
     log:
         "results/logs/base/{model}/corpus.log",
@@ -23,7 +23,7 @@ rule base_corpus:
 rule base_model:
     """A base model, trained from scratch on its corpus, or gone on with."""
     input:
-        corpus="results/base/{model}/corpus.jsonl",
+        corpus="results/base/{model}/corpus.jsonl.bz2",
         held_out=lambda w: (
             [f"results/problems/{VALIDATION}/problems.jsonl"] if SCRATCH[w.model].training.stop_at else []
         ),

@@ -96,7 +96,7 @@ def _cell(run: str, benchmarks: Sequence[str], results: Path) -> Cell:
     for kind in ("samples", "grades"):
         for directory in (f"{kind}/{run}/{name}" for name in benchmarks):
             made = read_manifest(results / directory / "manifest.json", kind).outputs
-            files[f"{directory}/{kind}.jsonl"] = made[f"{kind}.jsonl"]
+            files |= {f"{directory}/{name}": of for name, of in made.items() if name.startswith(f"{kind}.jsonl")}
     return Cell(fingerprint=manifest.fingerprint, files=files)
 
 

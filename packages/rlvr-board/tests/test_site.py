@@ -74,13 +74,15 @@ def finish(
             for samples in (results / "samples" / run["run"]).iterdir():
                 grades, problems = results / "grades" / run["run"] / samples.name, results / "problems" / samples.name
                 given = [trained / "checkpoint/model.safetensors", problems / "problems.jsonl"]
-                write_manifest(samples, "samples", ["samples.jsonl"], given)
-                write_manifest(grades, "grades", ["grades.jsonl"], [samples / "samples.jsonl"], grader_version=5)
-                write_output_manifest("audit", grades / "audit", [".json"], [grades / "grades.jsonl"], {})
+                write_manifest(samples, "samples", ["samples.jsonl.bz2"], given)
+                write_manifest(
+                    grades, "grades", ["grades.jsonl.bz2"], [samples / "samples.jsonl.bz2"], grader_version=5
+                )
+                write_output_manifest("audit", grades / "audit", [".json"], [grades / "grades.jsonl.bz2"], {})
                 graded.append(grades)
         names = {path.name for path in graded}
         for benchmark in names:
-            of_it = [path / "grades.jsonl" for path in graded if path.name == benchmark]
+            of_it = [path / "grades.jsonl.bz2" for path in graded if path.name == benchmark]
             write_output_manifest("scores", results / "scores" / benchmark, [".json"], of_it, {})
         scores = [results / "scores" / f"{benchmark}.json" for benchmark in names]
         write_output_manifest("comparisons", results / "comparisons", [".json"], [*scores, results / "runs.json"], {})

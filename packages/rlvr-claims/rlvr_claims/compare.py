@@ -140,14 +140,14 @@ def compare_checkpoints(
         trained: checkpoint directory, after it.
         problems: problems.jsonl of the benchmark.
         prompt: template with {problem} in it.
-        samples: samples.jsonl of one of the two.
+        samples: of one of the two, lines of JSON.
         out: directory for tokens.parquet; resumable.
         temperature: of the samples.
         device: that it runs on.
         batch_size: responses in one forward pass.
         prompt_form: plain text, or chat template.
         threads: that torch keeps to; of a run the same as in its training.
-        grades: grades.jsonl of these samples, as a study's job of grades writes it: adds rewards.
+        grades: those of these samples, as a study's job of grades writes it: adds rewards.
         top: entropies and KL over each model's so many likeliest tokens and one remainder: less memory and time; the
             error on the first batch is reported; default: the whole vocabulary.
 

@@ -54,7 +54,7 @@ def write_decoding(
 ) -> None:
     """Write decoding with two models: the page ``out``, and beside it tables/decoding and figures/replaced_tokens.
 
-    ``results`` are decoding's own, ``samples`` has ``{run}/{benchmark}/samples.jsonl``.
+    ``results`` are decoding's own, ``samples`` has ``{run}/{benchmark}`` of runs.
     """
     figure = out.parent / "figures/replaced_tokens.svg"
     write_figure(sweeps, figure.with_suffix(""))

@@ -291,7 +291,7 @@ class DecodedModels:
     @property
     def trained_on_or_reported(self) -> list[str]:
         """Files of problems, none of which thresholds may be chosen on; a gated benchmark's texts are in none."""
-        corpora = [f"results/base/{model}/corpus.jsonl" for model in self.study.scratch_bases]
+        corpora = [f"results/base/{model}/corpus.jsonl.bz2" for model in self.study.scratch_bases]
         solutions = [file for model in self.study.fine_tuned_models for file in self.study.solutions(model)]
         scored = [name for name in (self.benchmarks if self.taken else self._generated) if not self._is_gated(name)]
         files = [

@@ -68,10 +68,9 @@ def test_a_sweep_its_choice_and_a_sample(checkpoints: tuple[Path, Path], problem
     assert points["base"]["replaced"] == points["trained"]["replaced"] == 0
     assert points["replacement-random-1"]["replaced"] == points["replacement-log_prob_difference-1"]["replaced"] == 1
     assert 0 < points["replacement-log_prob_difference-0.1"]["replaced"] < 0.6
-    own, other = ((out / "points" / name / "samples.jsonl").read_text() for name in ("trained", "replacement-random-1"))
-    assert [json.loads(line)["text"] for line in own.splitlines()] == [
-        json.loads(line)["text"] for line in other.splitlines()
-    ]
+    alike = [out / "points" / name / "samples.jsonl.bz2" for name in ("trained", "replacement-random-1")]
+    own, other = ([row["text"] for row in read_jsonl(path)] for path in alike)
+    assert own == other
 
     write_choice([out / "sweep.json"], tmp_path / "chosen.json")
     chosen = read_json(tmp_path / "chosen.json")["chosen"]
@@ -81,7 +80,9 @@ def test_a_sweep_its_choice_and_a_sample(checkpoints: tuple[Path, Path], problem
     used = read_manifest(tmp_path / "samples/manifest.json", "samples").parameters["decoding"]
     assert used == chosen["extrapolation_base"]["by_run"][checkpoints[1].name]
     name = f"extrapolation-base-{chosen['extrapolation_base']['fraction']}-{chosen['extrapolation_base']['gamma']}"
-    assert (tmp_path / "samples/samples.jsonl").read_bytes() == (out / f"points/{name}/samples.jsonl").read_bytes()
+    assert (tmp_path / "samples/samples.jsonl.bz2").read_bytes() == (
+        out / f"points/{name}/samples.jsonl.bz2"
+    ).read_bytes()
 
 
 def two_models(directory: Path, kind: type[PreTrainedConfig]) -> tuple[Path, Path]:
@@ -102,7 +103,7 @@ def test_other_families_decode_as_two_models_of_transformers_do(
     for backend in ("local", "transformers"):
         out = tmp_path / backend
         decode_sample(pair, problems, settings_of(backend=backend), replacement(-0.1), out)
-        samples.append([json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()])
+        samples.append(read_jsonl(out / "samples.jsonl.bz2"))
     assert samples[0] == samples[1] and sum(row["replaced"] for row in samples[0]) > 0
 
 
@@ -113,7 +114,7 @@ def test_two_llamas_in_bfloat16_are_each_themselves_at_the_ends(problems: Path, 
     for model, point in zip(pair, ("base", "replacement-random-1"), strict=True):
         sample_benchmark([Checkpoint.of(model)], problems, settings_of(dtype="bfloat16"), tmp_path / point)
         own, found = (
-            [row["text"] for row in read_jsonl(directory / "samples.jsonl")]
+            [row["text"] for row in read_jsonl(directory / "samples.jsonl.bz2")]
             for directory in (tmp_path / point, out / "points" / point)
         )
         assert own == found

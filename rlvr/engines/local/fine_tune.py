@@ -114,6 +114,7 @@ def fine_tune(
         details["same_bytes"] = same_bytes(device, settings.dtype, model.backend)
         made = hash_files(directory, *files)
         Manifest("base_model", inputs, made, parameters, identity, details).write(directory / "manifest.json")
+        store.link_to_checkpoint()
 
 
 def add_gradients(model: Policy, parts: Sequence[TokenBatch], scale: float) -> float:

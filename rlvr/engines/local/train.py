@@ -141,6 +141,7 @@ class _Attempt:
                 print(f"{run.run}: {run.training.stopped_after(position.step)}", flush=True)
         if not is_finished(self.directory, self.training):
             self._write(self.training, self.directory)
+            self.store.link_to_checkpoint()
         for step in self.lacking:
             if step > learner.position.step:  # the run stopped before
                 repeat_result(self.directory, self.training, step)

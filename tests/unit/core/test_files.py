@@ -1,5 +1,6 @@
 """Files with text that no file can hold, such as half a surrogate pair, and files that were made to do harm."""
 
+import bz2
 import os
 import signal
 import subprocess
@@ -15,7 +16,16 @@ from hypothesis import strategies as st
 
 from evals.core import files
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import parse_json, read_json, read_jsonl, replacing, write_json, write_jsonl, write_text
+from evals.core.files import (
+    parse_json,
+    read_json,
+    read_jsonl,
+    replacing,
+    sha256_file,
+    write_json,
+    write_jsonl,
+    write_text,
+)
 from evals.core.single_writer import single_writer
 from evals.core.yaml_file import read_yaml
 from evals.grading import Case, GradingPool, Kind, Reason
@@ -30,10 +40,42 @@ _ANY_TEXT = st.text(st.characters(exclude_categories=()))
 @example("\ud83d\ude00")
 def test_json_lines_hold_any_text(tmp_path: Path, text: str) -> None:
     pair = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # two halves side by side are one
-    write_jsonl(tmp_path / "x.jsonl", [{"text": text}, {"text": text}])
     write_json(tmp_path / "x.json", {"text": text})
-    assert read_jsonl(tmp_path / "x.jsonl") == [{"text": pair}] * 2
     assert read_json(tmp_path / "x.json") == {"text": pair}
+    for name in ("x.jsonl", "x.jsonl.bz2"):
+        write_jsonl(tmp_path / name, [{"text": text}, {"text": text}])
+        assert read_jsonl(tmp_path / name) == [{"text": pair}] * 2
+
+
+_ROWS = [{"problem_id": f"p-{n:03d}", "text": f"{n} und {n * n} geben {n + n * n} ½"} for n in range(20_000)]
+
+
+def test_compressed_lines_have_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
+    """More than one block of bzip2, which holds 900,000 bytes."""
+    for name in ("x.jsonl.bz2", "x.jsonl"):
+        write_jsonl(tmp_path / name, _ROWS)
+    assert sha256_file(tmp_path / "x.jsonl.bz2") == "6f6a65354c3b9ff9079f83b0df221cc36a88d641f0efede5bff496f8b0703291"
+    assert bz2.decompress((tmp_path / "x.jsonl.bz2").read_bytes()) == (tmp_path / "x.jsonl").read_bytes()
+    assert read_jsonl(tmp_path / "x.jsonl.bz2") == _ROWS
+    write_jsonl(tmp_path / "x.jsonl.bz2", _ROWS[:1])
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl.bz2"], "it takes the place of an earlier version's"
+
+
+def test_a_cut_or_damaged_compressed_file_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl.bz2"
+    write_jsonl(path, _ROWS[:100])
+    whole = path.read_bytes()
+    for cut in (0, 1, 3, 10, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(UserError, match=r"x\.jsonl\.bz2: is cut off"):
+            read_jsonl(path)
+    for place in (0, 4, 20, len(whole) // 2, len(whole) - 2):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        with pytest.raises(UserError, match=r"x\.jsonl\.bz2: (cannot be read: Invalid data|is cut off)"):
+            read_jsonl(path)
+    path.write_bytes(bz2.compress(b'{"a": 1}\n{"a": '))
+    with pytest.raises(UserError, match=r"x\.jsonl\.bz2: line 2: is not valid JSON"):
+        read_jsonl(path)
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_write_and_a_living_one_is_left_alone(tmp_path: Path) -> None:

@@ -31,8 +31,9 @@ STEPS = 9
 def test_an_interruption_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool) -> None:
     architecture = BASE_SETTINGS.architecture.model_copy(update={"tie_word_embeddings": tied})
     settings = BASE_SETTINGS.model_copy(update={"architecture": architecture, "steps": STEPS})
-    corpus = tmp_path / "corpus.jsonl"
+    corpus, unpacked = tmp_path / "corpus.jsonl.bz2", tmp_path / "corpus.jsonl"
     write_jsonl(corpus, draw_corpus(KINDS, STEPS * settings.batch_size, 1, FlawedArithmetic((0.1,), (1.0,), 0.5, 1)))
+    write_jsonl(unpacked, read_jsonl(corpus))
     train_base_model(settings, corpus, tmp_path / "whole", checkpoint_interval=4, wait_seconds=1)
     losses = 0
 
@@ -50,6 +51,8 @@ def test_an_interruption_changes_no_byte(tmp_path: Path, monkeypatch: pytest.Mon
     assert losses == 6 + STEPS - 4
     weights = [tmp_path / name / "checkpoint" / "model.safetensors" for name in ("whole", "killed")]
     assert sha256_file(weights[0]) == sha256_file(weights[1])
+    train_base_model(settings, unpacked, tmp_path / "killed", checkpoint_interval=4, wait_seconds=1)
+    assert losses == 6 + STEPS - 4, "as an earlier version wrote the corpus: the same model"
 
 
 def test_a_training_stops_at_the_accuracy_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +76,8 @@ def test_a_training_stops_at_the_accuracy_that_is_asked_for(tmp_path: Path, monk
     train_base_model(settings, corpus, tmp_path / "model", 1, 1, held_out)
     manifest = read_manifest(tmp_path / "model" / "manifest.json", "base_model")
     assert (manifest.details["steps"], manifest.details["accuracy"]) == (4, 0.6)
+    (state,) = (tmp_path / "model" / "state").glob("*/step-*")  # without the optimizer
+    assert (state / "tensors.safetensors").samefile(tmp_path / "model" / "checkpoint" / "model.safetensors")
     assert set(manifest.inputs) == {str(corpus), str(held_out)}
     monkeypatch.setattr(rlvr.base_model.train, "held_out_accuracy", lambda *_: 0.49)
     with pytest.raises(InvalidInput, match="was not reached in 9 steps; accepted: a lower one"):

@@ -95,6 +95,7 @@ def test_a_kill_changes_no_byte(llama: Path, solutions: Path, tmp_path: Path, mo
     tune(llama, solutions, tmp_path / "parts", steps=12)
     assert len(pd.read_parquet(tmp_path / "parts" / "metrics.parquet")) == 12
     whole, parts = (tmp_path / name / "checkpoint" / "model.safetensors" for name in ("whole", "parts"))
+    assert whole.stat().st_nlink == 2  # the state's and the checkpoint's
     assert sha256_file(whole) == sha256_file(parts) != sha256_file(llama / "checkpoint" / "model.safetensors")
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from evals.core.errors import UserError
-from rlvr.runs.state import StateStore, load_training_tensors, training_tensors
+from rlvr.runs.state import StateStore, load_training_tensors, save_tensors, training_tensors
 
 
 def test_the_newest_of_two_kept_states_is_found(tmp_path: Path) -> None:
@@ -31,6 +31,23 @@ def test_the_last_state_stays_alone(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         store.save(step, {"model.w": torch.ones(2)}, {}, is_last=step == 3)
     assert [path.name for path in (tmp_path / ("a" * 16)).glob("step-*")] == ["step-00000003"]
+
+
+@pytest.mark.parametrize("weights", [[1.0, 2.0], [1.0, 3.0], None])
+def test_the_weights_of_a_finished_run_are_on_the_disk_once(tmp_path: Path, weights: list[float] | None) -> None:
+    """Where the checkpoint has the same bytes; another one, or none, leaves the state its own file."""
+    store, own = StateStore(tmp_path / "state", "a" * 64), {"w": torch.tensor([1.0, 2.0])}
+    store.save(3, own, {"seen": 1}, is_last=True)
+    checkpoint, state = tmp_path / "checkpoint" / "model.safetensors", tmp_path / "state" / ("a" * 16) / "step-00000003"
+    if weights is not None:
+        save_tensors(checkpoint, {"w": torch.tensor(weights)})
+    store.link_to_checkpoint()
+    store.link_to_checkpoint()
+    tensors = state / "tensors.safetensors"
+    assert tensors.stat().st_nlink == (2 if weights == [1.0, 2.0] else 1)
+    save_tensors(checkpoint, {"w": torch.zeros(2)})  # by a rename, as all writers
+    assert (found := store.latest()) is not None and torch.equal(found.tensors["w"], own["w"])
+    assert [path.name for path in state.parent.iterdir()] == [state.name]
 
 
 def test_a_directory_of_another_name_is_no_state(tmp_path: Path) -> None:
@@ -62,7 +79,7 @@ def test_a_damaged_state_is_passed_over(tmp_path: Path, damage: str, capsys: pyt
     elif damage == "half values":
         values.write_text(values.read_text()[:20])
     elif damage == "other values":
-        values.write_text(values.read_text().replace("2\n    ]", "9\n    ]"))
+        values.write_text(values.read_text().replace('"seen": [2]', '"seen": [9]'))
     else:
         tensors.unlink()
     found = store.latest()

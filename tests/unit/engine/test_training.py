@@ -172,7 +172,8 @@ def test_a_lost_result_is_written_again(make_run: MakeRun, tmp_path: Path, monke
     (state,) = (tmp_path / "run").glob("state/*/step-*")
     assert state.name == "step-00000004"
     weights = load_file(tmp_path / "run" / "checkpoint" / "model.safetensors")
-    assert set(load_file(state / "tensors.safetensors")) == {f"model.{name}" for name in weights}
+    assert set(load_file(state / "tensors.safetensors")) == set(weights)
+    assert (state / "tensors.safetensors").samefile(tmp_path / "run" / "checkpoint" / "model.safetensors")
     lost = [tmp_path / "run" / name for name in ("metrics.parquet", "checkpoint/model.safetensors", "manifest.json")]
     before = [sha256_file(path) for path in lost[:2]]
     for path in lost:
@@ -199,12 +200,17 @@ def test_a_step_that_the_run_has_no_earlier_policy_of_is_refused(make_run: MakeR
     assert error.value.key == "checkpoints_at" and "1 to 3" in error.value.accepted
 
 
-def test_state_of_another_configuration_is_not_continued(make_run: MakeRun, tmp_path: Path) -> None:
+def test_state_of_another_configuration_is_not_continued(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train(make_run(training={"steps": 2}), tmp_path / "run", EXECUTION)
+    first = checkpoint_hash(tmp_path / "run")
     train(make_run(training={"steps": 2, "learning_rate": 0.01}), tmp_path / "run", EXECUTION)
     train(make_run(training={"steps": 2, "learning_rate": 0.01}), tmp_path / "fresh", EXECUTION)
     assert checkpoint_hash(tmp_path / "run") == checkpoint_hash(tmp_path / "fresh")
+    monkeypatch.setattr(Learner, "step", lambda *_: pytest.fail("trains again"))
     train(make_run(training={"steps": 2}), tmp_path / "run", EXECUTION)  # going back costs nothing: its state was kept
+    assert checkpoint_hash(tmp_path / "run") == first != checkpoint_hash(tmp_path / "fresh")
     assert len(list((tmp_path / "run" / "state").glob("*/step-00000002"))) == 2
 
 

@@ -1,5 +1,6 @@
 """Backends against each other, prompts with one BOS, and samples that survive a kill."""
 
+import bz2
 import dataclasses
 import itertools
 import json
@@ -126,12 +127,12 @@ def artifacts(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 def run(artifacts: tuple[Path, Path], out: Path, count: int) -> Path:
     sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings_of(samples_per_problem=count), out)
-    return out / "samples.jsonl"
+    return out / "samples.jsonl.bz2"
 
 
 def test_prompts_without_room_are_kept_counted_and_cut(artifacts: tuple[Path, Path], tmp_path: Path) -> None:
     path = run(artifacts, tmp_path / "out", 2)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = read_jsonl(path)
     assert [(row["problem_id"], row["sample"]) for row in rows] == [(f"p{n}", k) for n in range(5) for k in range(2)]
     assert all(row["tokens"] <= 2 for row in rows[6:8])
     assert all((row["tokens"], row["text"], row["finish_reason"]) == (0, "", "length") for row in rows[8:])
@@ -161,10 +162,12 @@ def test_more_samples_keep_the_earlier_ones(artifacts: tuple[Path, Path], tmp_pa
     run(artifacts, out, 2)
     (state,) = (out / "state").iterdir()
     earlier = (state / "samples.jsonl").read_bytes()
+    (out / "samples.jsonl").touch()  # as an earlier version wrote them, not compressed
     run(artifacts, out, 4)
+    assert not (out / "samples.jsonl").exists()
     assert (state / "samples.jsonl").read_bytes().startswith(earlier)
     assert read_manifest(out / "manifest.json", "samples").details["rows_kept_from_earlier"] == 8
-    assert sha256_file(out / "samples.jsonl") == sha256_file(run(artifacts, tmp_path / "at_once", 4))
+    assert sha256_file(out / "samples.jsonl.bz2") == sha256_file(run(artifacts, tmp_path / "at_once", 4))
 
 
 def test_long_responses_are_said(artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +198,7 @@ def test_a_model_is_loaded_once(artifacts: tuple[Path, Path], tmp_path: Path, mo
     sample_benchmarks([Checkpoint.of(source)], benchmarks, tmp_path / "policy")
     assert len(loads) == 1
     for name in ("one", "other"):
-        made, alone = (tmp_path / place / name / "samples.jsonl" for place in ("policy", "alone"))
+        made, alone = (tmp_path / place / name / "samples.jsonl.bz2" for place in ("policy", "alone"))
         assert made.read_bytes() == alone.read_bytes()
     stands_for = verify_outputs(tmp_path / "policy/manifest.json", "policy_samples").inputs
     manifests = [tmp_path / "policy" / name / "manifest.json" for name in ("one", "other")]
@@ -211,8 +214,8 @@ def test_a_changed_line_is_found(tmp_path: Path) -> None:
     finished.append([Sample(problem_id="p", sample=0, text="1", tokens=1, finish_reason="stop")], 1.5)
     path = tmp_path / "samples.jsonl"
     line = json.loads(path.read_bytes())
-    text = zlib.decompress(b64decode(line["packed"]))
-    other = b64encode(zlib.compress(text.replace(b'"text":"1"', b'"text":"2"'))).decode()
+    text = bz2.decompress(b64decode(line["packed"]))
+    other = b64encode(bz2.compress(text.replace(b'"text":"1"', b'"text":"2"'))).decode()
     for packed in (other, line["packed"][8:], "no base64", None):
         path.write_text(json.dumps({**line, "packed": packed}) + "\n")
         with pytest.raises(UserError, match="line 1 is damaged"):
@@ -307,7 +310,7 @@ def test_a_kill_costs_no_finished_sample(tmp_path: Path) -> None:
             sample_plan(plan_of(), lambda engine=engine: engine, tmp_path / "killed")  # type: ignore[misc]
     sample_plan(plan_of(), lambda: engines[2], tmp_path / "killed")
     assert [engine.given for engine in engines] == [20, 13, 12]
-    whole, killed = (tmp_path / name / "samples.jsonl" for name in ("whole", "killed"))
+    whole, killed = (tmp_path / name / "samples.jsonl.bz2" for name in ("whole", "killed"))
     assert killed.read_bytes() == whole.read_bytes()
 
 
@@ -322,7 +325,7 @@ def test_prompts_of_similar_length_are_decoded_together(tmp_path: Path) -> None:
     )
     assert [[index for index, _ in batch] for batch in plan.batches()] == [[1, 1, 3, 3], [0, 0, 2, 2]]
     sample_plan(plan, Engine, tmp_path / "samples")
-    written = read_jsonl(tmp_path / "samples" / "samples.jsonl")
+    written = read_jsonl(tmp_path / "samples" / "samples.jsonl.bz2")
     assert [row["problem_id"] for row in written] == [each for each in plan.ids for _ in range(2)]
 
 
@@ -355,15 +358,18 @@ def test_samples_of_no_plan_are_refused(tmp_path: Path) -> None:
         sample_plan(plan_of(), Engine, tmp_path)
 
 
-def test_lines_of_an_earlier_version_are_not_compressed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_lines_of_earlier_versions_are_compressed_otherwise_or_not(tmp_path: Path, packed: bool) -> None:
     sample_plan(plan_of(), Engine, tmp_path)
     (file,) = tmp_path.glob("state/*/samples.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    unpacked = [{**line, "rows": json.loads(zlib.decompress(b64decode(line.pop("packed"))))} for line in lines]
-    file.write_text("".join(canonical_json(line) + "\n" for line in unpacked))
-    samples = (tmp_path / "samples.jsonl").read_bytes()
+    for line in lines:
+        text = bz2.decompress(b64decode(line.pop("packed")))
+        line |= {"packed": b64encode(zlib.compress(text)).decode()} if packed else {"rows": json.loads(text)}
+    file.write_text("".join(canonical_json(line) + "\n" for line in lines))
+    samples = (tmp_path / "samples.jsonl.bz2").read_bytes()
     sample_plan(plan_of(), lambda: pytest.fail("samples again"), tmp_path)
-    assert (tmp_path / "samples.jsonl").read_bytes() == samples
+    assert (tmp_path / "samples.jsonl.bz2").read_bytes() == samples
 
 
 def test_samples_of_another_plan_are_refused(tmp_path: Path) -> None:
@@ -380,7 +386,7 @@ def test_samples_of_another_plan_are_refused(tmp_path: Path) -> None:
             copied.write_bytes(content)
             with pytest.raises(UserError, match="has samples of another plan; delete the file"):
                 sample_plan(plan_of(), Engine, tmp_path / "3")
-    assert not (tmp_path / "3/samples.jsonl").exists()
+    assert not (tmp_path / "3/samples.jsonl.bz2").exists()
 
 
 def test_progress_is_told_in_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -394,7 +400,7 @@ def test_progress_is_told_in_samples(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_texts_do_not_gather_in_memory(tmp_path: Path) -> None:
-    """10 MB of texts and token ids, sampled, read again and written, with less than 5 MB at any time."""
+    """10 MB of texts and token ids, sampled, read again and written, with less than 5 MB at any time, and bzip2's 8."""
     plan = plan_of(20, 12, 5_000)
     tracemalloc.start()
     try:
@@ -403,5 +409,6 @@ def test_texts_do_not_gather_in_memory(tmp_path: Path) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert sum((tmp_path / name).stat().st_size for name in ("samples.jsonl", "token_ids.jsonl")) > 10e6
-    assert peak < 5e6
+    texts = bz2.decompress((tmp_path / "samples.jsonl.bz2").read_bytes())
+    assert len(texts) + (tmp_path / "token_ids.jsonl").stat().st_size > 10e6
+    assert peak < 13e6

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from evals.core.errors import InvalidInput
+from evals.core.files import read_jsonl
 from evals.core.manifest import read_manifest
 from evals.core.sampling import SamplingParameters
 from evals.generation import evaluate, sampler
@@ -93,7 +94,7 @@ def test_a_stop_string_is_cut_off(checkpoint: Path, problems: Path, tmp_path: Pa
     def sample(name: str, stop: list[str]) -> list[dict[str, Any]]:
         settings = settings_of(backend=backend, stop=stop, samples_per_problem=4)
         sample_benchmark([Checkpoint(checkpoint)], problems, settings, tmp_path / name)
-        return [json.loads(line) for line in (tmp_path / name / "samples.jsonl").read_text().splitlines()]
+        return read_jsonl(tmp_path / name / "samples.jsonl.bz2")
 
     whole, stopped = sample("whole", []), sample("stopped", ["3", "+1"])
     cut = 0
@@ -123,7 +124,7 @@ def test_the_tokens_that_were_sampled_can_be_had_again(
     monkeypatch.setattr(evaluate, "_sample", remembered)
     settings = settings_of(samples_per_problem=4, stop=stop)
     sample_benchmark([model], problems, settings, tmp_path / "out")
-    rows = [json.loads(line) for line in (tmp_path / "out" / "samples.jsonl").read_text().splitlines()]
+    rows = read_jsonl(tmp_path / "out" / "samples.jsonl.bz2")
     beside = [json.loads(line) for line in (tmp_path / "out" / "token_ids.jsonl").read_text().splitlines()]
     kept = {(row["problem_id"], row["sample"]): row["token_ids"] for row in beside}
     end = make_plan([model], problems, settings).end

@@ -1,5 +1,6 @@
 """A server as the backend: what it is asked, what is asked again, and what its samples do not promise."""
 
+import bz2
 import itertools
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from evals.core.errors import UserError
+from evals.core.files import read_jsonl
 from evals.core.manifest import read_manifest
 from evals.core.run_spec import Service
 from evals.generation import server_backend
@@ -60,7 +62,7 @@ def sample(server: StandIn, problems: Path, out: Path, service: Mapping[str, Any
     model = out.with_name(f"{out.name}-model")
     write_service(Service.parse({"base_url": server.base_url, "model": "small", **service}, ""), model)
     sample_benchmark([Checkpoint.of(model)], problems, settings_of(**given), out)
-    return [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+    return read_jsonl(out / "samples.jsonl.bz2")
 
 
 def test_what_a_server_is_asked_and_what_is_written(
@@ -93,8 +95,9 @@ def test_what_a_server_is_asked_and_what_is_written(
     assert manifest.parameters["served_model"] == "small"
     assert "presence_penalty" not in manifest.parameters, "it was not sent"
     assert set(server.keys) == {"Bearer secret"}
-    written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
-    assert "secret" not in written
+    files = (path for path in tmp_path.rglob("*") if path.is_file())
+    written = b"".join((bz2.decompress if path.suffix == ".bz2" else bytes)(path.read_bytes()) for path in files)
+    assert b"secret" not in written
 
 
 def test_plain_text_goes_to_completions(server: StandIn, problems: Path, tmp_path: Path) -> None:
@@ -297,8 +300,8 @@ def test_what_is_no_finished_response_of_the_model_is_asked_again_and_then_unjud
     assert [row for row in rows if row != expected[5] and row not in expected] == [rows[5]]
     assert (rows[5]["finish_reason"], rows[5]["text"], rows[5]["tokens"]) == ("unanswered", "", 0)
     assert read_manifest(tmp_path / "out/manifest.json", "samples").details["unanswered"] == 1
-    stages.grade(tmp_path / "out/samples.jsonl", problems / "problems.jsonl", tmp_path / "grades")
-    grades = [json.loads(line) for line in (tmp_path / "grades/grades.jsonl").read_text().splitlines()]
+    stages.grade(tmp_path / "out/samples.jsonl.bz2", problems / "problems.jsonl", tmp_path / "grades")
+    grades = read_jsonl(tmp_path / "grades/grades.jsonl.bz2")
     assert [grade["reason"] for grade in grades].count("unanswered") == 1 and grades[5]["reason"] in UNJUDGED
     server.plan, before = lambda number, body: None, len(server.bodies)
     assert sample(server, problems, tmp_path / "out") == expected, "it is asked for again, and nothing else"

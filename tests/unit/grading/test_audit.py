@@ -61,7 +61,7 @@ def test_rates_and_disagreements_are_counted(tmp_path: Path) -> None:
         ("p1", 3, "truncated"),
     ]
     manifest = verify_outputs(tmp_path / "b.manifest.json", "audit")
-    assert {Path(name).name for name in manifest.inputs} == {"problems.jsonl", "samples.jsonl", "grades.jsonl"}
+    assert {Path(name).name for name in manifest.inputs} == {"problems.jsonl", "samples.jsonl", "grades.jsonl.bz2"}
 
 
 def test_the_table_says_where_the_last_statement_counted(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The two commands: lines in, lines out; samples in, grades out."""
 
+import bz2
 import io
 import json
 import subprocess
@@ -88,21 +89,21 @@ def study(tmp_path: Path) -> Path:
 
 def write(root: Path, problems: list[dict[str, Any]], samples: list[dict[str, Any]]) -> None:
     write_jsonl(root / "problems/problems.jsonl", problems)
-    path = root / "samples/samples.jsonl"
+    path = root / "samples/samples.jsonl.bz2"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in samples))
+    path.write_bytes(bz2.compress("".join(json.dumps(row) + "\n" for row in samples).encode()))
     inputs = {"problems/problems.jsonl": sha256_file(root / "problems/problems.jsonl")}
     Manifest("samples", inputs, hash_files(path.parent, path), {}, "f").write(path.with_name("manifest.json"))
 
 
 def grade(root: Path, **more: Any) -> int:
-    paths = (root / path for path in ("samples/samples.jsonl", "problems/problems.jsonl", "grades"))
+    paths = (root / path for path in ("samples/samples.jsonl.bz2", "problems/problems.jsonl", "grades"))
     return stages.status(stages.grade, *paths, **more)
 
 
 def test_grades_follow_the_contract(study: Path) -> None:
     assert grade(study) == 0
-    rows = read_jsonl(study / "grades/grades.jsonl")
+    rows = read_jsonl(study / "grades/grades.jsonl.bz2")
     assert [(row["problem_id"], row["sample"]) for row in rows] == [
         (row["problem_id"], row["sample"]) for row in SAMPLES
     ]
@@ -110,7 +111,7 @@ def test_grades_follow_the_contract(study: Path) -> None:
     assert list(rows[0]) == ["problem_id", "sample", "correct", "answer", "reason", "tokens", "finish_reason"]
     manifest = verify_outputs(study / "grades/manifest.json", "grades")
     assert sorted(manifest.inputs.values()) == sorted(
-        sha256_file(study / name) for name in ("samples/samples.jsonl", "problems/problems.jsonl")
+        sha256_file(study / name) for name in ("samples/samples.jsonl.bz2", "problems/problems.jsonl")
     )
     assert manifest.details["rows"] == 5
     assert manifest.details["reasons"]["match"] == manifest.details["correct"] == 2
@@ -132,7 +133,7 @@ def test_files_of_a_users_own_may_have_numbers_as_ids_and_further_keys(tmp_path:
     problems = [{"id": 3, "answer": "7", "level": 5, "options": None}]
     write(tmp_path, problems, [{**SAMPLES[0], "problem_id": 3, "model": {"name": "m"}, "log_prob": float("nan")}])
     assert grade(tmp_path) == 0
-    (row,) = read_jsonl(tmp_path / "grades/grades.jsonl")
+    (row,) = read_jsonl(tmp_path / "grades/grades.jsonl.bz2")
     assert (row["problem_id"], row["correct"], row["tokens"]) == (3, True, 5)
 
 
@@ -156,7 +157,7 @@ def test_bad_files_are_one_line_errors(
     assert grade(tmp_path) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
-    assert not (tmp_path / "grades" / "grades.jsonl").exists()
+    assert not (tmp_path / "grades" / "grades.jsonl.bz2").exists()
 
 
 def test_changed_samples_and_foreign_problems_are_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +165,7 @@ def test_changed_samples_and_foreign_problems_are_refused(study: Path, capsys: p
     (study / "problems/problems.jsonl").write_text(json.dumps({**PROBLEMS[0], "answer": "8"}) + "\n")
     assert grade(study) == 2
     assert "is not the file that" in capsys.readouterr().err
-    with (study / "samples/samples.jsonl").open("a") as handle:
+    with (study / "samples/samples.jsonl.bz2").open("a") as handle:
         handle.write(json.dumps(SAMPLES[0]) + "\n")
     assert grade(study) == 2
     assert "its bytes differ" in capsys.readouterr().err

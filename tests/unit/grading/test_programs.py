@@ -208,7 +208,7 @@ def code_samples(root: Path, problems: Path) -> Path:
         for number, text in enumerate(texts)
     ]
     rows[3]["finish_reason"] = "length"
-    samples = root / "results/samples/r/squares/samples.jsonl"
+    samples = root / "results/samples/r/squares/samples.jsonl.bz2"
     return write_rows(samples, "samples", rows, problems / "problems.jsonl")
 
 
@@ -243,7 +243,7 @@ def test_without_a_sandbox_nothing_is_run(tmp_path: Path) -> None:
     assert answer.returncode == 2
     assert answer.stderr.startswith("error: programs and verifiers run in a sandbox or not at all")
     assert "bwrap is not installed" in answer.stderr and answer.stderr.count("\n") == 1
-    assert not (tmp_path / "results/grades/r/squares/grades.jsonl").exists()
+    assert not (tmp_path / "results/grades/r/squares/grades.jsonl.bz2").exists()
 
 
 def test_a_sandbox_that_does_not_work_is_refused(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_sandbox_that_does_not_work_is_refused(tmp_path: Path) -> None:
         code_samples(tmp_path, problems)
         answer = grade_command(tmp_path, problems, str(fake.parent))
         assert answer.returncode == 2 and reason in answer.stderr and answer.stderr.count("\n") == 1
-        assert not (tmp_path / "results/grades/r/squares/grades.jsonl").exists()
+        assert not (tmp_path / "results/grades/r/squares/grades.jsonl.bz2").exists()
 
 
 def test_samples_of_programs_are_graded(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_samples_of_programs_are_graded(tmp_path: Path) -> None:
     code_samples(tmp_path, problems)
     answer = grade_command(tmp_path, problems)
     assert answer.returncode == 0, answer.stderr
-    rows = read_jsonl(out / "grades.jsonl")
+    rows = read_jsonl(out / "grades.jsonl.bz2")
     assert [row["problem_id"] for row in rows] == ["squares-a"] * 5 + ["squares-b"] * 5
     expected = ["match", "mismatch", "no_answer", "no_answer", "match"]
     assert [row["reason"] for row in rows] == [*expected[:3], "truncated", *expected[4:], *expected]

@@ -137,7 +137,7 @@ def test_samples_of_a_benchmark_are_graded_by_it(tmp_path: Path, capsys: pytest.
     write(tmp_path, PROBLEMS, SAMPLES)
     path = file_of(tmp_path, "return 0.5 if '0.5' in response else int(problem['answer']) == int(response[7:-1])")
     assert grade(tmp_path, kind="verifier", verifier=path) == 0
-    rows: list[dict[str, Any]] = read_jsonl(tmp_path / "grades/grades.jsonl")
+    rows: list[dict[str, Any]] = read_jsonl(tmp_path / "grades/grades.jsonl.bz2")
     assert [row["reward"] for row in rows] == [1.0, 0.0, 0.5, 0.5, 0.0]
     assert [row["correct"] for row in rows] == [True, False, False, False, False]
     assert rows[-1]["reason"] == "verifier_failed" and rows[-1]["error"].startswith("line 3: ValueError: ")

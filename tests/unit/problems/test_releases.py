@@ -290,7 +290,7 @@ def test_nothing_that_is_written_or_said_holds_a_text_or_the_token(
     results = tmp_path / "results"
     check_disjoint(problems, problems / "disjoint.json", [])
     copying = [f"Answer: A, as {SECRET} says", "no letter", rf"{SECRET} \boxed{{B}}"]
-    samples = results / "samples" / "r" / "gpqa_diamond" / "samples.jsonl"
+    samples = results / "samples" / "r" / "gpqa_diamond" / "samples.jsonl.bz2"
     rows = [
         {"problem_id": problem.id, "sample": number, **withheld(text, False), "tokens": 3, "finish_reason": "stop"}
         for problem in load(problems).problems
@@ -340,7 +340,7 @@ def test_samples_of_a_gated_benchmark_keep_letters(
         {**content, "temperature": 1.0, "top_p": 1.0, "sampling_batch_size": 256, "sampling_threads": 1}, ""
     )
     sample_benchmark([Checkpoint.of(run)], problems, settings, tmp_path / "samples" / "r" / "b")
-    texts = [row["text"] for row in read_jsonl(tmp_path / "samples" / "r" / "b" / "samples.jsonl")]
+    texts = [row["text"] for row in read_jsonl(tmp_path / "samples" / "r" / "b" / "samples.jsonl.bz2")]
     assert len(texts) == 24 and all(text.startswith("kept ") for text in texts)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from evals.core.comparisons import Comparison, Verdict
-from evals.core.files import sha256_file
+from evals.core.files import read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import verify_outputs
 from rlvr.report.page import write_report
 from rlvr.report.run_tables import _RECORDED, _sampler_note
@@ -102,9 +102,8 @@ def test_the_page_is_well_formed_and_needs_nothing_but_itself(study: Study) -> N
 
 def test_what_models_and_configurations_say_is_shown_and_never_run(study: Study) -> None:
     hostile = "<script>alert(1)</script>"
-    path = study.results / "samples/tiny-base/chain_3/samples.jsonl"
-    rows = [json.loads(line) | {"text": hostile} for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = study.results / "samples/tiny-base/chain_3/samples.jsonl.bz2"
+    write_jsonl(path, [row | {"text": hostile} for row in read_jsonl(path)])
     edit(study.study_file, lambda content: content.update(study=hostile))
     edit(study.runs_file, lambda runs: [run.update(title=f"{hostile} {run['method']}") for run in runs])
     page = _page(study)
@@ -209,7 +208,7 @@ def _is_overall(row: dict[str, Any]) -> bool:
 
 def test_examples_are_the_first_problem_and_sample(study: Study) -> None:
     page = _page(study)
-    first = json.loads((study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl").read_text().splitlines()[0])
+    first = read_jsonl(study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl.bz2")[0]
     assert first["text"] in page and "Is 1 &lt; 2?" in page
     assert page.count('class="example"') == 2
 
@@ -274,12 +273,12 @@ def test_what_links_lead_to_is_not_packed(
         (lambda study: study.study_file.write_text("{}"), "study.json: lacks study"),
         (lambda study: (study.results / "runs/tiny-dapo-s1/manifest.json").unlink(), "manifest.json: no such file"),
         (
-            lambda study: (study.results / "grades/tiny-base/chain_3/grades.jsonl").write_text("{}\n"),
-            "grades.jsonl: line 1: lacks problem_id",
+            lambda study: write_jsonl(study.results / "grades/tiny-base/chain_3/grades.jsonl.bz2", [{}]),
+            "grades.jsonl.bz2: line 1: lacks problem_id",
         ),
         (
-            lambda study: (study.results / "samples/tiny-base/chain_3/samples.jsonl").write_text(""),
-            "samples.jsonl: has no response to the first problem of chain_3",
+            lambda study: write_jsonl(study.results / "samples/tiny-base/chain_3/samples.jsonl.bz2", []),
+            "samples.jsonl.bz2: has no response to the first problem of chain_3",
         ),
     ],
 )
@@ -308,7 +307,7 @@ def test_its_manifest_names_every_file_that_the_page_was_made_from(study: Study)
         "results/scores/chain_3.json",
         "results/figures/differences.svg",
         "results/problems/chain_3/problems.jsonl",
-        "results/samples/tiny-base/chain_3/samples.jsonl",
+        "results/samples/tiny-base/chain_3/samples.jsonl.bz2",
         f"results/runs/{run}/manifest.json",
         f"results/runs/{run}/metrics.parquet",
         f"results/costs/grade/{run}.tsv",

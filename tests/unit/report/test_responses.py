@@ -1,6 +1,5 @@
 """The pages of responses, and the way to them from the report: in a browser, as a reader goes it."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from evals.core.files import read_jsonl, write_jsonl
 from evals.core.manifest import verify_outputs
 from rlvr.report import viewer
 from rlvr.report.responses import write_responses_page
@@ -30,24 +30,23 @@ def out(study: Study, benchmark: str = "chain_3") -> Path:
 
 
 def rows_of(study: Study, kind: str, run: str, benchmark: str = "chain_3") -> list[dict[str, Any]]:
-    path = study.results / kind / run / benchmark / f"{kind}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return read_jsonl(study.results / kind / run / benchmark / f"{kind}.jsonl.bz2")
 
 
 @pytest.fixture
 def study(editable_study: Study) -> Study:
     """A study whose DelTA has hostile text in one response."""
-    path = editable_study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl"
+    path = editable_study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl.bz2"
     rows = rows_of(editable_study, "samples", "tiny-delta-s1")
     rows[1]["text"] = HOSTILE
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(path, rows)
     return with_figures(editable_study)
 
 
 def test_responses_may_be_empty(editable_study: Study) -> None:
-    path = editable_study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl"
+    path = editable_study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl.bz2"
     rows = [{**row, "text": ""} for row in rows_of(editable_study, "samples", "tiny-delta-s1")]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(path, rows)
     assert make_page(editable_study) == 0
 
 
@@ -172,11 +171,11 @@ def test_texts_are_divided_into_files_that_the_manifest_names(study: Study, monk
 
 
 def test_grades_of_other_samples_are_one_line(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    path = study.results / "grades/tiny-base/chain_3/grades.jsonl"
-    path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    path = study.results / "grades/tiny-base/chain_3/grades.jsonl.bz2"
+    write_jsonl(path, reversed(read_jsonl(path)))
     assert make_page(study) == 2
     error = capsys.readouterr().err
-    assert "grades.jsonl: has not the samples in their order" in error and error.count("\n") == 1
+    assert "grades.jsonl.bz2: has not the samples in their order" in error and error.count("\n") == 1
 
 
 def test_tables_of_the_report_are_sorted_by_a_click(study: Study, page: Page) -> None:

@@ -145,9 +145,12 @@ def test_clean_state_deletes_state_and_nothing_else(tmp_path: Path) -> None:
     (run / "state" / "abc" / "model.safetensors").write_bytes(b"12345678")
     (run / "manifest.json").write_text("{}")
     (run / "checkpoint").mkdir()
+    (run / "checkpoint" / "model.safetensors").write_bytes(bytes(2**20))
+    os.link(run / "checkpoint" / "model.safetensors", run / "state" / "abc" / "tensors.safetensors")
     assert clean_state(tmp_path).startswith("deleted the training state of 1 run (0.0 MiB)")
     assert "holds no results/" in clean_state(tmp_path / "nowhere") and not (tmp_path / "nowhere").exists()
-    assert sorted(path.name for path in run.iterdir()) == ["checkpoint", "manifest.json"]
+    left = ["checkpoint", "checkpoint/model.safetensors", "manifest.json"]
+    assert sorted(path.relative_to(run).as_posix() for path in run.rglob("*")) == left
 
 
 def test_clean_state_leaves_a_running_study_alone(workflow: Path, start: Start) -> None:

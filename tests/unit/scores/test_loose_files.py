@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evals.core.files import write_jsonl
+from tests.artifacts import write_rows
 from tests.commands import rlvr_bench
 
 main = rlvr_bench()
@@ -72,6 +74,19 @@ def test_lines_may_end_as_on_other_systems(end: bytes, tmp_path: Path, capsys: p
     as_usual = scored(capsys, path)
     path.write_bytes(path.read_bytes().replace(b"\n", end))
     assert scored(capsys, path) == as_usual
+
+
+def test_files_may_be_compressed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, packed, own = (tmp_path / name for name in ("g.jsonl", "g.jsonl.bz2", "run/bench/grades.jsonl.bz2"))
+    write_jsonl(packed, grades())
+    write_rows(own, "grades", grades())
+    as_usual = scored(capsys, write(plain, grades()))
+    assert scored(capsys, packed) == as_usual | {"file": str(packed)}
+    of_study = {"file": str(own), "run": "run", "benchmark": "bench", "verified": True}
+    assert scored(capsys, own.parent) == as_usual | of_study
+    own.with_name("manifest.json").unlink()
+    own.write_bytes(own.read_bytes()[:-4])
+    assert "grades.jsonl.bz2: is cut off" in refused(capsys, "score", own)
 
 
 def test_any_samples_get_a_second_grader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from evals.core import manifest
-from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
+from evals.core.files import fingerprint, read_jsonl, sha256_file, write_json, write_jsonl, write_parquet, write_text
 from evals.core.manifest import Manifest, hash_files, write_output_manifest
 from evals.results import read_results
 from evals.scores.comparison import Settings, write_comparisons
@@ -77,10 +77,10 @@ def make_study(results: Path) -> None:
                  "text": f"\\boxed{{{n if generator.random() < 0.5 else 99}}}"}
                 for n in range(12) for s in range(4)
             ]  # fmt: skip
-            write_jsonl(directory / "samples.jsonl", rows)
-            artifact(directory, "samples", ["samples.jsonl"], [source / weights, problems], {"engine": "local"})
+            write_jsonl(directory / "samples.jsonl.bz2", rows)
+            artifact(directory, "samples", ["samples.jsonl.bz2"], [source / weights, problems], {"engine": "local"})
             grades = results / "grades" / run / benchmark
-            grade(directory / "samples.jsonl", problems, grades)
+            grade(directory / "samples.jsonl.bz2", problems, grades)
         for stage in ("sample", "grade"):
             write_text(results / "costs" / stage / f"{run}.tsv", COSTS)
     sheet = [
@@ -168,8 +168,8 @@ STAGES = [
     "results/base/tiny/checkpoint/model.safetensors",
     "results/runs/tiny-dapo-s2/checkpoint/model.safetensors",
     "results/runs/tiny-dapo-s2/metrics.parquet",
-    "results/samples/tiny-grpo-s1/short/samples.jsonl",
-    "results/grades/tiny-base/long/grades.jsonl",
+    "results/samples/tiny-grpo-s1/short/samples.jsonl.bz2",
+    "results/grades/tiny-base/long/grades.jsonl.bz2",
     "results/scores/short.json",
     "results/comparisons.json",
     "results/runs.json",
@@ -235,8 +235,7 @@ def test_an_edited_manifest_is_named(
 @pytest.mark.parametrize("name", MANIFESTS[:-1])
 def test_a_deleted_manifest_is_a_fault(study: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     Path(name).unlink()
-    forged = "results/samples/tiny-grpo-s1/short/samples.jsonl"
-    Path(forged).write_text(Path(forged).read_text().replace("99", "1"))
+    write_jsonl(Path("results/samples/tiny-grpo-s1/short/samples.jsonl.bz2"), [])
     found = [fault for fault in faults(capsys) if "no manifest lists it" in fault]
     lost = name.removesuffix(".manifest.json").removesuffix("/manifest.json")
     assert found and all(fault.startswith(lost) for fault in found)
@@ -311,10 +310,10 @@ def test_a_study_that_is_made_again_has_the_same_root_hash(
     assert verified(capsys, ".", "--root-hash", first["bytes_hash"])["faults"]
 
 
-@pytest.mark.parametrize("name", ["tables/main.csv", "grades/tiny-base/long/grades.jsonl", "scores/short.json"])
+@pytest.mark.parametrize("name", ["tables/main.csv", "grades/tiny-base/long/grades.jsonl.bz2", "scores/short.json"])
 def test_forged_manifests_change_the_root_hash(study: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     before, path = verified(capsys, "."), Path("results") / name
-    path.write_text(path.read_text().replace("0", "1", 1))
+    path.write_bytes(path.read_bytes()[:-1] + b" ")
     beside = path.with_suffix(".manifest.json")
     beside = beside if beside.is_file() else path.with_name("manifest.json")
     content = json.loads(beside.read_text())
@@ -469,22 +468,22 @@ def test_a_directory_without_results_is_refused(tmp_path: Path, capsys: pytest.C
 def test_stale_results_are_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each stage is made again, properly, from other samples; the table from before must not pass."""
     samples = Path("results/samples/tiny-dapo-s1/short")
-    rows = [json.loads(line) for line in (samples / "samples.jsonl").read_text().splitlines()]
-    write_jsonl(samples / "samples.jsonl", [row | {"text": "\\boxed{99}"} for row in rows])
+    rows = read_jsonl(samples / "samples.jsonl.bz2")
+    write_jsonl(samples / "samples.jsonl.bz2", [row | {"text": "\\boxed{99}"} for row in rows])
     inputs = [
         Path("results/runs/tiny-dapo-s1/checkpoint/model.safetensors"),
         Path("results/problems/short/problems.jsonl"),
     ]
-    artifact(samples, "samples", ["samples.jsonl"], inputs, {"engine": "local"})
+    artifact(samples, "samples", ["samples.jsonl.bz2"], inputs, {"engine": "local"})
     of_table, stale = faults(capsys)  # the table names the arithmetic in the samples' manifest
     assert of_table.startswith("results/samples/tiny-dapo-s1/short/manifest.json: its bytes differ")
-    assert stale.startswith("results/samples/tiny-dapo-s1/short/samples.jsonl: results/grades/tiny-dapo-s1/short/")
+    assert stale.startswith("results/samples/tiny-dapo-s1/short/samples.jsonl.bz2: results/grades/tiny-dapo-s1/short/")
     assert "was made from other bytes" in stale
     problems, grades = Path("results/problems/short/problems.jsonl"), Path("results/grades/tiny-dapo-s1/short")
-    grade(samples / "samples.jsonl", problems, grades)
+    grade(samples / "samples.jsonl.bz2", problems, grades)
     _, stale = faults(capsys)
     assert stale.startswith(
-        "results/grades/tiny-dapo-s1/short/grades.jsonl: results/scores/short.manifest.json was made"
+        "results/grades/tiny-dapo-s1/short/grades.jsonl.bz2: results/scores/short.manifest.json was made"
     )
     make_scores(Path("results"))
     assert {fault.split(":")[0] for fault in faults(capsys)} == {
@@ -500,7 +499,7 @@ def test_foreign_results_are_named(study: Path, capsys: pytest.CaptureFixture[st
     """Whole directories of another run or study, consistent in themselves, put in the place of this one's."""
     shutil.rmtree("results/samples/tiny-dapo-s1/short")
     shutil.copytree("results/samples/tiny-grpo-s1/short", "results/samples/tiny-dapo-s1/short")
-    assert any(fault.startswith("results/samples/tiny-dapo-s1/short/samples.jsonl: ") for fault in faults(capsys))
+    assert any(fault.startswith("results/samples/tiny-dapo-s1/short/samples.jsonl.bz2: ") for fault in faults(capsys))
     shutil.rmtree("results/runs/tiny-grpo-s2")
     shutil.copytree("results/runs/tiny-grpo-s1", "results/runs/tiny-grpo-s2")
     assert any("results/runs/tiny-grpo-s2/checkpoint/model.safetensors: " in fault for fault in faults(capsys))
@@ -547,10 +546,9 @@ def test_a_named_study_is_traced_from_the_same_place(study: Path, capsys: pytest
     shutil.copytree("results/scores", f"{named}/scores")
     make_tables(Path("results"), Path(named))
     assert faults(capsys, f"{named}/tables/main.csv") == []
-    Path("results/grades/tiny-base/long/grades.jsonl").write_text("")
-    assert any(
-        "results/grades/tiny-base/long/grades.jsonl: " in fault for fault in faults(capsys, f"{named}/tables/main.csv")
-    )
+    grades = Path("results/grades/tiny-base/long/grades.jsonl.bz2")
+    grades.write_text("")
+    assert any(f"{grades}: " in fault for fault in faults(capsys, f"{named}/tables/main.csv"))
 
 
 def test_a_manifest_leads_on_to_its_files(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

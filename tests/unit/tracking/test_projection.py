@@ -16,7 +16,7 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from evals.core.errors import UserError
-from evals.core.files import read_json, read_jsonl, sha256_file, write_json
+from evals.core.files import read_json, read_jsonl, sha256_file, write_json, write_jsonl
 from evals.core.records import Chosen
 from evals.core.run_spec import Execution, LocalRun
 from evals.core.single_writer import single_writer
@@ -131,9 +131,9 @@ def test_the_overview_carries_tables_and_figures_and_claims_have_a_run(tracked_s
 
 def test_a_training_shows_first_responses_with_their_verdicts(tracked_study: Study) -> None:
     results = tracked_study.results
-    path = results / "samples/tiny-base/chain_3/samples.jsonl"
-    first, *others = path.read_text().splitlines()
-    path.write_text("\n".join([json.dumps(json.loads(first) | {"text": "x" * 5000}), *others]) + "\n")
+    path = results / "samples/tiny-base/chain_3/samples.jsonl.bz2"
+    first, *others = read_jsonl(path)
+    write_jsonl(path, [first | {"text": "x" * 5000}, *others])
     shutil.rmtree(results / "samples/tiny-dapo-s2")
     project(tracked_study)
     run, client = shown(tracked_study)["tiny-base"], client_of(tracked_study)
@@ -144,9 +144,9 @@ def test_a_training_shows_first_responses_with_their_verdicts(tracked_study: Stu
     assert table["response"][0] == "x" * 4000 + " [... of 5,000 characters]"
     expected = {}
     for benchmark in BENCHMARKS:
-        files = [f"problems/{benchmark}/problems"]
-        files += [f"{kind}/tiny-base/{benchmark}/{kind}" for kind in ("samples", "grades")]
-        problems, samples, grades = (read_jsonl(results / f"{name}.jsonl") for name in files)
+        files = [f"problems/{benchmark}/problems.jsonl"]
+        files += [f"{kind}/tiny-base/{benchmark}/{kind}.jsonl.bz2" for kind in ("samples", "grades")]
+        problems, samples, grades = (read_jsonl(results / name) for name in files)
         for problem in problems[:10]:
             place = [row["problem_id"] for row in samples].index(problem["id"])
             grade = [grades[place][key] for key in ("correct", "answer", "reason")]
@@ -295,11 +295,11 @@ def test_a_file_that_cannot_be_read_hides_no_other_and_is_named_each_time(tracke
         with pytest.raises(UserError, match=r"metrics_so_far\.parquet: is not parquet"):
             project(tracked_study)
         assert len(shown(tracked_study)) == ALL_RUNS - 2
-    grades = tracked_study.results / "grades/tiny-dapo-s1/chain_3/grades.jsonl"
+    grades = tracked_study.results / "grades/tiny-dapo-s1/chain_3/grades.jsonl.bz2"
     for name in ("manifest.json", "metrics.parquet"):
         shutil.copy(tracked_study.root.parent / name, tracked_study.results / "runs" / TRAINING)
-    grades.write_text("\n".join(reversed(grades.read_text().splitlines())))
-    with pytest.raises(UserError, match=r"grades\.jsonl: has not the samples in their order"):
+    write_jsonl(grades, reversed(read_jsonl(grades)))
+    with pytest.raises(UserError, match=r"grades\.jsonl\.bz2: has not the samples in their order"):
         project(tracked_study)
 
 

@@ -80,8 +80,11 @@ def test_responses_to_one_problem_stand_side_by_side(projected: Study, addresses
     page.open(addresses["responses"], width=1600, height=1200)
     for text in ("responses.json", "Group by:", "Compare:"):
         page.wait(f"document.body.innerText.includes({json.dumps(text)})")
-    places = ("problems/chain_3/problems", *(f"samples/tiny-delta-s{seed}/chain_3/samples" for seed in (1, 2)))
-    problem, *responses = (read_jsonl(projected.results / f"{place}.jsonl")[0] for place in places)
+    places = (
+        "problems/chain_3/problems.jsonl",
+        *(f"samples/tiny-delta-s{n}/chain_3/samples.jsonl.bz2" for n in (1, 2)),
+    )
+    problem, *responses = (read_jsonl(projected.results / place)[0] for place in places)
     for text in (problem["problem"], *(response["text"] for response in responses)):
         page.wait(f"document.body.innerText.includes({json.dumps(text)})")
     shown = page.text("body")

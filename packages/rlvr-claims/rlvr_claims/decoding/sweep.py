@@ -22,7 +22,7 @@ from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
 from evals.core.record import read_rows
-from evals.core.records import Sample
+from evals.core.records import Sample, rows_in
 from evals.generation.backend import Backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_plan
@@ -85,7 +85,7 @@ def sample_grid(
         directory = out / "points" / name
         of_point = plan.with_parameters(decoding=decoding.to_json())
         sample_plan(of_point, load, directory, partial(PairDraw, decoding, settings))
-        grade_file(directory / "samples.jsonl", problems / "problems.jsonl", directory / "grades", pool, kind)
+        grade_file(rows_in(directory, "samples"), problems / "problems.jsonl", directory / "grades", pool, kind)
         measured = _measured(name, decoding, fraction, directory)
         swept.append(measured)
         shares = f"{100 * measured.average:.1f} % correct, {100 * measured.replaced:.1f} % replaced"
@@ -125,7 +125,7 @@ def _points(plan: SamplePlan, load: Callable[[], Backend], grid: Grid) -> Iterat
 
 def _measured(name: str, decoding: Decoding, fraction: float | None, directory: Path) -> SweepPoint:
     graded = read_graded_run(directory / "grades")
-    samples = read_rows(directory / "samples.jsonl", Sample)
+    samples = read_rows(rows_in(directory, "samples"), Sample)
     tokens = sum(sample.tokens or 0 for sample in samples)
     counts = [sum(grade.correct for grade in grades) for grades in graded.grades.values()]
     return SweepPoint(

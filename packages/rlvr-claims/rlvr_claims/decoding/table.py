@@ -9,7 +9,7 @@ import pandas as pd
 
 from evals.core.comparisons import Comparison
 from evals.core.record import read_rows
-from evals.core.records import BASE, Condition, Sample
+from evals.core.records import BASE, Condition, Sample, rows_in
 from evals.results import Results
 from evals.statistics.difference import Average
 from evals.tables import numbers
@@ -53,7 +53,7 @@ def decoding_tables(
 ) -> tuple[list[Table], pd.DataFrame, list[Path]]:
     """Lay out the tables; with the first one's numbers in full precision and the sample files that were read.
 
-    ``results`` are decoding's own, ``samples`` has ``{run}/{benchmark}/samples.jsonl``.
+    ``results`` are decoding's own, ``samples`` has ``{run}/{benchmark}`` of runs.
     """
     choices = Choices.read(chosen).chosen
     rows: list[DecodingRow] = []
@@ -62,7 +62,7 @@ def decoding_tables(
         choice, replaced = None, None
         if (scheme := scheme_in(condition.method)) is not None:
             runs = [run.run for run in condition.runs]
-            paths = [samples / run / name / "samples.jsonl" for run in runs for name in results.benchmarks]
+            paths = [rows_in(samples / run / name, "samples") for run in runs for name in results.benchmarks]
             read = [sample for path in paths for sample in read_rows(path, Sample)]
             replaced = sum(response.replaced or 0 for response in read) / max(
                 1, sum(response.tokens or 0 for response in read)
