@@ -142,5 +142,6 @@ def test_the_losses_and_weights_are_those_of_transformers(tmp_path: Path, tied: 
         losses.append(loss.item())
     assert pd.read_parquet(tmp_path / "model" / "metrics.parquet")["loss"].tolist() == pytest.approx(losses, rel=1e-6)
     trained = Qwen3ForCausalLM.from_pretrained(tmp_path / "model" / "checkpoint")
+    # AdamW turns the rounding of a gradient near 0, which differs between processors, into a part of a whole step.
     for name, weight in model.named_parameters():
-        torch.testing.assert_close(trained.get_parameter(name), weight, rtol=0, atol=1e-5)
+        torch.testing.assert_close(trained.get_parameter(name), weight, rtol=0, atol=0.01 * settings.learning_rate)
