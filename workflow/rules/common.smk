@@ -46,6 +46,7 @@ with one_line_errors():
     TRAINING, SAMPLING = machine.software(STUDY, "training"), machine.software(STUDY, "sampling")
     if not IN_JOB:
         machine.require_clone()
+        machine.require_own_paths(workflow.modifier.path_modifier)
         machine.check_machine(STUDY)
         machine.require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
         machine.require_records(Path(".snakemake/metadata"))
