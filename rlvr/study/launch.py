@@ -90,7 +90,8 @@ def end_jobs_on_termination(workflow: Any) -> None:
 
     def begin(*received: Any) -> None:
         if not workflow.local_exec:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would meet it while it ends its jobs
+            for again in (signal.SIGINT, signal.SIGTERM):  # it would meet it while it ends its jobs; timeout sends two
+                signal.signal(again, signal.SIG_IGN)
             # While the executor asks for its jobs' states it knows of none, and would cancel none.
             if name := getattr(workflow.scheduler._executor, "run_uuid", None):
                 atexit.register(subprocess.run, ["scancel", "--name", name], check=False)
