@@ -90,7 +90,8 @@ def end_jobs_on_termination(workflow: Any) -> None:
 
     def begin(*received: Any) -> None:
         if not workflow.local_exec:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would meet it while it ends its jobs
+            for again in (signal.SIGINT, signal.SIGTERM):  # it would meet it while it ends its jobs; timeout sends two
+                signal.signal(again, signal.SIG_IGN)
             # While the executor asks for its jobs' states it knows of none, and would cancel none.
             if name := getattr(workflow.scheduler._executor, "run_uuid", None):
                 atexit.register(subprocess.run, ["scancel", "--name", name], check=False)
@@ -111,6 +112,23 @@ def lift_job_rate(workflow: Any) -> None:
     limiter = workflow.scheduler.job_rate_limiter
     if limiter is not None and (limiter.max_jobs, limiter.timespan) == (100, 1):
         workflow.scheduler.job_rate_limiter = None
+
+
+def read_ends_of_slurm() -> None:
+    """Let the executor for Slurm 2.8.0 see that a job has ended where sacct has more than a word for it.
+
+    It knows CANCELLED and waits for ever for what is "CANCELLED by 1000", as sacct words a scancel.
+    """
+    executor: Any = sys.modules.get("snakemake_executor_plugin_slurm")
+    if executor is None:
+        return
+    ask = executor.query_job_status
+
+    async def ask_for_words(*given: Any) -> Any:
+        states, seconds = await ask(*given)
+        return states and {job: state.partition(" ")[0] for job, state in states.items()}, seconds
+
+    executor.query_job_status = ask_for_words
 
 
 def _end_at_once(number: int, _frame: Any) -> None:

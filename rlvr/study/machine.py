@@ -148,6 +148,12 @@ def require_clone() -> None:
         raise UserError(f"--archive: {Path.cwd()} has no workflow; archive in {REPOSITORY}, without --directory")
 
 
+def require_own_paths(modifier: Any) -> None:
+    """Refuse the ``prefix`` of a module: what rules call names files below results/ too, and would mix studies."""
+    if modifier.replace_prefix("results/runs") != "results/runs":
+        raise UserError("module: prefix: results lie in results/ of the directory alone; accepted: a module without it")
+
+
 def require_past(files: Iterable[str]) -> None:
     """Refuse files that were written after now, as where a clock was set back.
 

@@ -19,7 +19,10 @@ evals.core reads and writes files."""
 
 
 def code_of(*modules: str) -> list[str]:
-    """The source files of modules and of everything of ours that they import, but for :data:`VERSIONED` packages."""
+    """The source files of modules and of everything of ours that they import, but for :data:`VERSIONED` packages.
+
+    A JSON file beside a module, whose text names it, is a part of the module.
+    """
     files: set[Path] = set()
     waiting = list(modules)
     while waiting:
@@ -28,7 +31,7 @@ def code_of(*modules: str) -> list[str]:
         if path is None:
             raise ValueError(f"{name} is no module of ours")
         if path not in files and not any(f"{name}.".startswith(f"{package}.") for package in VERSIONED):
-            files.add(path)
+            files |= {path, *_data_of(path)}
             waiting += _imported(path)
     return sorted(as_input(path) for path in files)
 
@@ -60,6 +63,12 @@ def _root(package: str) -> Path:
 def _file(name: str) -> Path | None:
     path = _root(name.partition(".")[0]).joinpath(*name.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+@cache
+def _data_of(path: Path) -> list[Path]:
+    text = path.read_text(encoding="utf-8")
+    return [file for file in path.parent.glob("*.json") if f'"{file.name}"' in text]
 
 
 @cache

@@ -3,6 +3,7 @@
 Scripts stand for verl and the GPUs; Ray is the real one. It runs where root and Slurm's programs are there.
 """
 
+import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +50,8 @@ NVIDIA_SMI = "#!/bin/sh\necho 580.65.06\n"
 
 
 @pytest.fixture
-def study_of_two_nodes(tmp_path: Path, slurm: SlurmCluster) -> Iterator[StudyOnSlurm]:
+def study_of_two_nodes(tmp_path: Path, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[StudyOnSlurm]:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # instead of a user's own, in the home directory
     (tmp_path / "bin").mkdir()
     for name, script in {"python": VERL, "nvidia-smi": NVIDIA_SMI}.items():
         (tmp_path / "bin" / name).write_text(script)

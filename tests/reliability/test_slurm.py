@@ -58,10 +58,12 @@ def test_six_jobs_with_a_scancel_a_lack_of_memory_and_a_requeue(study: StudyOnSl
 @pytest.mark.parametrize("study", [2], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_slurm_s_jobs_end_with_snakemake(number: signal.Signals, study: StudyOnSlurm, slurm: SlurmCluster) -> None:
-    process = study.start()
+    process, ended = study.start(), study.output().count("Terminating processes")
     study.wait_for_training(process)
     process.send_signal(number)
-    assert study.wait_for_end(process) != 0
+    study.wait(lambda: study.output().count("Terminating processes") > ended, process)
+    process.send_signal(number)  # as `timeout` does, to the process and to its group
+    assert study.wait_for_end(process) != 0 and "Traceback" not in study.output()
     slurm.wait_until_idle()
     assert study.steps() < STEPS and not (study.run / "manifest.json").exists()
 

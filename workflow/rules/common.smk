@@ -19,7 +19,7 @@ from rlvr.study import machine
 from rlvr.study.designs import RATES, sheet_of
 from rlvr.study.evidence import notes, own_settings
 from rlvr.study.job_sizes import size
-from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
+from rlvr.study.launch import end_jobs_on_termination, lift_job_rate, read_ends_of_slurm
 from rlvr.study.looks import announce_look
 from rlvr.study.notices import print_notices
 from rlvr.study.policies import DECODINGS, score_points
@@ -46,6 +46,7 @@ with one_line_errors():
     TRAINING, SAMPLING = machine.software(STUDY, "training"), machine.software(STUDY, "sampling")
     if not IN_JOB:
         machine.require_clone()
+        machine.require_own_paths(workflow.modifier.path_modifier)
         machine.check_machine(STUDY)
         machine.require_container(workflow.deployment_settings.deployment_method, (TRAINING, SAMPLING))
         machine.require_records(Path(".snakemake/metadata"))
@@ -125,6 +126,7 @@ def made(folder):
 
 onstart:
     lift_job_rate(workflow)
+    read_ends_of_slurm()
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
     is_ours = TRAINING == SAMPLING == machine.OURS and not workflow.deployment_settings.deployment_method
     is_small = STUDY.models_from_scratch == CONFIG.models and MACHINE.device == "cpu"

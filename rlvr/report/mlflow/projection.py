@@ -94,13 +94,14 @@ class _Study:
 
     def log(self, key: str, *shown: Any, **more: Any) -> None:
         """Show what belongs to ``key`` (see :meth:`Store.log`)."""
+        more["keeps"] = self.results is None
         self.logged[key] = self.store.log(self.experiment, self.before.get(key), key, *shown, **more)
 
     def delete_rest(self) -> None:
-        """Delete the runs that stand for nothing any more; what cannot be read now keeps the one that it had."""
-        kept = {*self.logged.values()}
+        """Delete the runs that stand for nothing any more; what is not to be read now keeps the one that it had."""
+        kept, is_whole = {*self.logged.values()}, self.results and not self.errors
         for run in self.store.runs(self.experiment):
-            if run.info.run_id not in kept and (key_of(run) in self.logged or not self.errors):
+            if run.info.run_id not in kept and (key_of(run) in self.logged or is_whole):
                 self.store.delete(run)
 
     def files(self, patterns: Sequence[str]) -> list[Path]:

@@ -33,6 +33,7 @@ _USER = psutil.Process().username()  # the number of a user identifier that has 
 _SERVER, _OWNER_TAG, _RESULT_TAG = "MLFLOW_TRACKING_URI", "rlvr.results", "rlvr.result"
 _MADE_TAG, _SHOWN_TAG = "rlvr.made_from", "rlvr.shown"  # of a run: what it is made from; its steps, files and our tags
 _HASHES = "sha256/"
+_MARK, _MOST_MARKS = 8, 500  # of the names of a run's files in a tag, which holds 8,000 characters
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # opens on runs and charts instead of on chat traces
 _BUSY_SECONDS = 10.0
 
@@ -125,6 +126,7 @@ class Store:
         settings: Mapping[str, Any] = MappingProxyType({}),
         status: str = "FINISHED",
         files: Mapping[str, Path | str] = MappingProxyType({}),
+        keeps: bool = False,
     ) -> str:
         """Bring what is shown of ``key`` up to date in the run ``old``, or in a new one; times are milliseconds.
 
@@ -134,6 +136,7 @@ class Store:
 
         Args:
             files: the artifacts by their paths, as files or texts.
+            keeps: whether what was shown before and is not shown now stays, as scores until there are new ones.
         """
         tags = {**tags, _RESULT_TAG: key, "study": experiment.name, "mlflow.runName": name, "mlflow.user": _USER}
         tags |= {"mlflow.source.name": "rlvr-bench", "mlflow.source.type": "LOCAL"}
@@ -146,13 +149,13 @@ class Store:
         if old and old.data.tags.get(_MADE_TAG) == made[_MADE_TAG]:
             return str(old.info.run_id)
         there = dict(old.data.tags) if old else {}
-        count, before, paths, names = json.loads(there.get(_SHOWN_TAG, '[0, "", "", []]'))
+        count, before, paths, names = json.loads(there.get(_SHOWN_TAG, '[0, "", [], []]'))
+        marks = {fingerprint(path)[:_MARK] for path in files}
         ours = {*names, _MADE_TAG, _SHOWN_TAG, *(key for key in there if key.startswith(_HASHES))}
         of_user = {key: value for key, value in there.items() if key not in ours}
         if old and not (
-            (fingerprint(points[:count]), fingerprint(sorted(files))) == (before, paths)
-            and old.data.params == params
-            and old.data.metrics.keys() <= {*numbers, *(m.key for m in steps)}
+            (fingerprint(points[:count]), old.data.params) == (before, params)
+            and (keeps or (old.data.metrics.keys() <= {*numbers, *(m.key for m in steps)} and marks.issuperset(paths)))
         ):
             old, count = None, 0
         started = min((metric.timestamp for metric in metrics if params), default=ended)
@@ -162,12 +165,14 @@ class Store:
         now = time.time_ns() // 1_000_000 if old else ended  # MLflow shows the value of the latest time
         changed = [Metric(key, value, now, 0) for key, value in numbers.items() if told.get(key) != value]
         grown = [Metric(m.key, m.value, m.timestamp + later, m.step) for m in steps[count:]]
-        names = [key for key in tags if not key.startswith(_HASHES)]
-        shown = {_SHOWN_TAG: json.dumps([len(points), fingerprint(points), fingerprint(sorted(files)), names])}
+        kept = (ours & run.data.tags.keys()) - {_MADE_TAG, _SHOWN_TAG} if keeps and old else set()
+        names = sorted(key for key in {*tags, *kept} if not key.startswith(_HASHES))
+        marked = sorted({*marks, *paths} if kept else marks)[:_MOST_MARKS]
+        shown = {_SHOWN_TAG: json.dumps([len(points), fingerprint(points), marked, names])}
         new = [RunTag(key, value) for key, value in (tags | shown).items() if run.data.tags.get(key) != value]
         settled = [] if old else [Param(key, value) for key, value in params.items()]
         self.client.log_batch(identifier, [*grown, *changed], settled, new)
-        for gone in (ours & run.data.tags.keys()) - {*tags, _SHOWN_TAG}:
+        for gone in (ours & run.data.tags.keys()) - {*tags, *kept, _SHOWN_TAG}:
             self.client.delete_tag(identifier, gone)
         for path, file in files.items():
             if isinstance(file, str):

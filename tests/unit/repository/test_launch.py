@@ -1,5 +1,6 @@
 """One study to a directory: a living one is named and left alone, a dead one's lock is removed."""
 
+import asyncio
 import os
 import shlex
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -360,3 +362,18 @@ def test_the_scheduler_looks_when_jobs_end(workflow: Path, start: Start, asked: 
     (told,) = (line.split() for line in lines if line.startswith("rounds"))
     assert (told[2] != "None") == kept
     assert (int(told[1]) > 12) == kept
+
+
+def test_what_sacct_says_of_a_scancel_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the executor for Slurm waits for ever, where a cluster has a database of accounts."""
+    plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
+    answers = iter([({"4": "CANCELLED by 1000", "5": "RUNNING"}, 0.1), (None, None)])
+
+    async def ask(*given: Any) -> Any:
+        return next(answers)
+
+    monkeypatch.setattr(plugin, "query_job_status", ask)
+    launch.read_ends_of_slurm()
+    assert "query_job_status" in plugin.Executor.check_active_jobs.__code__.co_names
+    assert asyncio.run(plugin.query_job_status("sacct", None)) == ({"4": "CANCELLED", "5": "RUNNING"}, 0.1)
+    assert asyncio.run(plugin.query_job_status("sacct", None)) == (None, None)

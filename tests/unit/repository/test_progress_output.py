@@ -202,12 +202,18 @@ def test_what_sbatch_refuses_is_told_in_its_words(show: Shown, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("reason", "cure"),
     [
-        ("PartitionConfig", "ask for less (--set-resources train:mem_mb=MEGABYTES)"),
-        ("PartitionTimeLimit", "ask for less (--set-resources train:runtime=MINUTES)"),
+        ("PartitionConfig", "ask for another amount (--set-resources train:KEY=N)"),
+        ("PartitionTimeLimit", "ask for another amount (--set-resources train:runtime=MINUTES)"),
+        ("AssocMaxWallDurationPerJobLimit", "ask for another amount (--set-resources train:runtime=MINUTES)"),
+        ("MaxMemPerLimit", "ask for another amount (--set-resources train:mem_mb=MEGABYTES)"),
+        ("QOSMinCpuNotSatisfied", "ask for another amount (--set-resources train:cpus_per_task=N)"),
+        ("AssocGrpCPUMinutesLimit", "ask for another amount"),
+        ("DependencyNeverSatisfied", "ask for another amount"),
+        ("JobHeldUser", "let it go on: scontrol release 35"),
         ("job requeued in held state", "let it go on: scontrol release 35"),
     ],
 )
-def test_a_job_that_never_starts_is_told_once(
+def test_a_job_that_waits_for_a_person_is_told_once(
     reason: str, cure: str, show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     squeue = tmp_path / "squeue"
@@ -220,13 +226,29 @@ def test_a_job_that_never_starts_is_told_once(
         assert show(f"Job {number} has been submitted with SLURM jobid {33 + number} (log: x).") == ""
     show.handler._ask_slurm()
     told = show.new()
-    assert told.startswith(f"train b never starts, Slurm says: {reason}; {cure}")
+    assert told.startswith(f"train b does not start by itself, Slurm says: {reason}; {cure}")
     assert told.count("\n") == 1
     rows = [words for _, words in show.handler._rows(time.time())]
     assert rows[1].startswith("train a: waits in the queue (Resources), ") and "waits" not in rows[3]
     assert "--jobs=34,35,36" in (tmp_path / "asked").read_text()
     show.handler._ask_slurm()
     assert show.new() == ""
+
+
+def test_jobs_that_wait_for_others_are_not_told(show: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons = ["None", "Priority", "Resources", "BeginTime", "Dependency", "Reservation", "ReqNodeNotAvail, Unavail:n1"]
+    reasons += ["Nodes required for job are DOWN, DRAINED or reserved", "AssocGrpCpuLimit", "QOSMaxCpuPerUserLimit"]
+    reasons += ["QOSGrpCPURunMinutesLimit", "MaxGRESPerAccount", "AssocMaxJobsLimit", "JobArrayTaskLimit", "Licenses"]
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\n" + "".join(f'echo "{n} {reason}"\n' for n, reason in enumerate(reasons)))
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    show(event=LogEvent.RUN_INFO, stats={"train": len(reasons), "total": len(reasons)})
+    for number in range(len(reasons)):
+        show(**{**STARTED, "jobid": number})
+        show(f"Job {number} has been submitted with SLURM jobid {number} (log: x).")
+    show.handler._ask_slurm()
+    assert show.new() == "" and len(show.handler._waiting) == len(reasons)
 
 
 def test_jobs_that_a_look_adds_are_counted_at_once(show: Shown) -> None:

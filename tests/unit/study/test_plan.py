@@ -229,6 +229,9 @@ def test_a_steps_code_is_all_of_ours_that_it_imports() -> None:
     files = {Path(path).resolve().relative_to(REPOSITORY).as_posix() for path in code_of("evals.scores.comparison")}
     assert {"evals/scores/comparison.py", "evals/statistics/resampling.py"} <= files
     assert not any(path.startswith(("evals/core", "rlvr/engines")) for path in files)
+    assert {"rlvr/report/mlflow/projection.py", "rlvr/report/mlflow/views.json"} <= {
+        Path(path).resolve().relative_to(REPOSITORY).as_posix() for path in code_of("rlvr.report.mlflow.projection")
+    }
     with pytest.raises(ValueError, match="no module of ours"):
         code_of("evals.scores.nothing")
 

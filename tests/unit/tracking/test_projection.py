@@ -285,7 +285,36 @@ def test_a_training_grows_and_its_method_says_how_many_seeds_it_shows(tracked_st
     for name in ("manifest.json", "metrics.parquet"):
         shutil.copy(tracked_study.root.parent / name, directory)
     remove_metrics_so_far(directory)
+    client_of(tracked_study).set_tag(runs[under_way].info.run_id, "mine", "a note")
     assert project(tracked_study) == ALL_RUNS and under_way not in shown(tracked_study)
+    after = shown(tracked_study)
+    own = {TRAINING: under_way} | {name: name for name in ("tiny-base", "tiny-dapo-s1", "Base model", "GRPO")}
+    assert {after[name].info.run_id for name in own} == {runs[name].info.run_id for name in own.values()}
+    assert after[TRAINING].data.tags["mine"] == "a note" and after[TRAINING].info.status == "FINISHED"
+    _assert_steps(tracked_study, after[TRAINING], 8)
+    assert "mlflow.loggedArtifacts" in after[TRAINING].data.tags
+
+
+def test_a_study_that_grows_keeps_the_scores_that_it_had(tracked_study: Study) -> None:
+    """With a seed more, and a table: what is not known meanwhile is shown as it was, in runs that stay."""
+    project(tracked_study)
+    before, results = shown(tracked_study), tracked_study.results
+    aside = tracked_study.root.parent / "by_seed.csv"
+    shutil.move(results / "tables/by_seed.csv", aside)
+    assert project(tracked_study) == ALL_RUNS
+    meanwhile = shown(tracked_study)
+    assert {name: run.data.metrics for name, run in meanwhile.items()} == {n: r.data.metrics for n, r in before.items()}
+    assert meanwhile["DelTA"].data.tags["all_versus_dapo_verdict"]
+    shutil.move(aside, results / "tables")
+    (results / "tables/other.md").write_text("| a |")
+    for number in (ALL_RUNS, ALL_RUNS):
+        assert project(tracked_study) == number
+        after = shown(tracked_study)
+        assert {name: run.info.run_id for name, run in after.items()} == {n: r.info.run_id for n, r in before.items()}
+    (results / "tables/other.md").unlink()
+    assert project(tracked_study) == ALL_RUNS
+    changed = {name for name, run in shown(tracked_study).items() if run.info.run_id != before[name].info.run_id}
+    assert changed == {"laptop: tables and figures"}, "MLflow forgets no file of a run that stays"
 
 
 def test_a_file_that_cannot_be_read_hides_no_other_and_is_named_each_time(tracked_study: Study) -> None:

@@ -36,7 +36,12 @@ _KILLED = ", killed, most often because memory ran out (fewer --cores or a small
 _SUBMITTED = re.compile(r"Job (\d+) has been submitted with SLURM jobid (\d+)")
 _REFUSED = re.compile(r"sbatch failed\. The error message was '(.*?)'\.\n", re.DOTALL)
 _STATUS, _MEMORY_RAN_OUT = re.compile(r"SLURM status is: '(\w+)"), re.compile("oom.kill|memory limit", re.IGNORECASE)
-_NEVER_STARTS = re.compile("PartitionConfig|Partition(Node|Time)Limit|BadConstraints|Invalid|NotAllowed|PerJob|[Hh]eld")
+# Reasons that end by themselves, with other jobs, with time or with a mended node; any other one waits for a person.
+_PASSES = re.compile(
+    "None|Priority|Resources|BeginTime|Dependency$|Licenses|Reservation|Cleaning|Prolog|BurstBuffer|JobArrayTaskLimit"
+    "|Nodes required|ReqNodeNotAvail|(QOS|Assoc)?(Grp(?!.*Minutes|Wall)|.*RunMinutes|Max(?!.*PerJob|MemPerLimit))"
+)
+_ASKED_FOR = {"Time|Wall": "runtime=MINUTES", "Mem": "mem_mb=MEGABYTES", "C[Pp][Uu]": "cpus_per_task=N", "": "KEY=N"}
 _ENDS = {
     "CANCELLED": "by somebody's scancel or by the cluster",
     "TIMEOUT": "its time ran out (more of it: --set-resources {rule}:runtime=MINUTES)",
@@ -252,10 +257,10 @@ class LogHandler(LogHandlerBase):
             said = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout if jobs else ""
             self._waiting = dict(line.split(maxsplit=1) for line in said.splitlines() if len(line.split()) > 1)
         for number, reason in self._waiting.items():
-            if _NEVER_STARTS.search(reason) and number in jobs and number not in self._told:
+            if not _PASSES.match(reason) and number in jobs and number not in self._told:
                 self._told.add(number)
-                job, less = jobs[number], "runtime=MINUTES" if "TimeLimit" in reason else "mem_mb=MEGABYTES"
-                cure = f"ask for less (--set-resources {job.rule}:{less}), or name another slurm_partition"
-                cure = f"let it go on: scontrol release {number}" if "held" in reason.lower() else cure
-                told = f"{job.name} never starts, Slurm says: {reason}; {cure} (scontrol show job {number})"
+                job, other = jobs[number], next(words for of, words in _ASKED_FOR.items() if re.search(of, reason))
+                cure = f"ask for another amount (--set-resources {job.rule}:{other}), slurm_partition or slurm_account"
+                cure = f"let it go on: scontrol release {number}" if re.search("H[eo]ld|held", reason) else cure
+                told = f"{job.name} does not start by itself, Slurm says: {reason}; {cure} (scontrol show job {number})"
                 self._say(told, "red")
