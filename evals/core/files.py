@@ -108,7 +108,8 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
             file.write(_writable(json.dumps(row, ensure_ascii=False, allow_nan=False)) + "\n")
     if path.suffix == _PACKED:
-        path.with_suffix("").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.with_suffix("").unlink()
 
 
 def _open_lines(path: Path, mode: str, suffix: str, encoding: str | None = None) -> Any:

@@ -71,9 +71,10 @@ def train_base_model(
         Interrupted: on SIGTERM, with the state saved.
     """
     parameters = settings.parameters()
-    inputs = {str(path): sha256_file(path) for path in (corpus_path, *filter(None, [held_out]))}
-    files_read = dict(zip(("corpus", "held_out"), map(sha256_lines, map(Path, inputs)), strict=False))
-    identity = fingerprint({"parameters": parameters, **files_read})
+    files_read = {"corpus": corpus_path, **({} if held_out is None else {"held_out": held_out})}
+    inputs = {str(path): sha256_file(path) for path in files_read.values()}
+    lines_read = {name: sha256_lines(path) for name, path in files_read.items()}
+    identity = fingerprint({"parameters": parameters, **lines_read})
     stop_at, problems = settings.stop_at, [] if held_out is None else read_jsonl(held_out, ("problem", "answer"))
     store = StateStore(directory / "state", identity)
     with store.single_writer(wait_seconds), termination() as asked_to_stop:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from evals.core.arithmetic import choose_code_paths
+from evals.core.arithmetic import CODE_PATHS, choose_code_paths, in_use
 from evals.generation import arithmetic
 from rlvr.runs.job import end_with_parent, end_with_snakemake
 
@@ -72,7 +72,10 @@ def ask(*modules: str) -> int | None:
 
         signal.signal(signal.SIGTERM, pass_on)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the fork too
-        status = int(connection.recv(16) or -signal.SIGTERM)  # which forks get when their server is killed
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            said = connection.recv(16)
+        status = int(said or -signal.SIGTERM)  # which forks get when their server is killed
     if status < 0:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
@@ -99,6 +102,7 @@ def serve(listening: socket.socket) -> None:
     listening.close()
     signal.signal(signal.SIGINT, interrupt)
     own = {name: value for name, value in os.environ.items() if given.get(name) != value}  # of packages that are loaded
+    own |= CODE_PATHS if in_use() else {}  # a job's environment has its own number of threads
     _work(*job, own)
 
 
@@ -130,7 +134,7 @@ def _load(modules: Sequence[str]) -> None:
         return
     gc.disable()
     for module in modules:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             arithmetic.set_up(threads=1) if module == "torch" else import_module(module)
     gc.enable()
     gc.freeze()

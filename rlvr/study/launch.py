@@ -120,9 +120,9 @@ def read_ends_of_slurm() -> None:
     It knows CANCELLED and waits for ever for what is "CANCELLED by 1000", as sacct words a scancel.
     """
     executor: Any = sys.modules.get("snakemake_executor_plugin_slurm")
-    if executor is None:
+    ask: Any = getattr(executor, "query_job_status", None)
+    if ask is None:
         return
-    ask = executor.query_job_status
 
     async def ask_for_words(*given: Any) -> Any:
         states, seconds = await ask(*given)

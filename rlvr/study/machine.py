@@ -150,8 +150,9 @@ def require_clone() -> None:
 
 def require_own_paths(modifier: Any) -> None:
     """Refuse the ``prefix`` of a module: what rules call names files below results/ too, and would mix studies."""
-    if modifier.replace_prefix("results/runs") != "results/runs":
-        raise UserError("module: prefix: results lie in results/ of the directory alone; accepted: a module without it")
+    if any(modifier.replace_prefix(path) != path for path in ("results/runs/x", "results/tables/x")):
+        complaint = "results lie in results/ of the directory alone"
+        raise UserError(f"module: prefix or replace_prefix: {complaint}; accepted: a module without it")
 
 
 def require_past(files: Iterable[str]) -> None:

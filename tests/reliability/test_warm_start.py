@@ -141,15 +141,17 @@ def test_a_job_tells_nothing_to_the_server_of_another_user(
 
 
 def test_the_server_keeps_what_modules_set_leaves_failures_to_jobs_and_forks_no_threads(tmp_path: Path) -> None:
-    (tmp_path / "failing.py").write_text("1 / 0\n")
+    (tmp_path / "failing.py").write_text("raise SystemExit(1)\n")
     (tmp_path / "setting.py").write_text("import os\nos.environ['OF_MODULE'] = 'set'\n")
     (tmp_path / "threaded.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     script = tmp_path / "job.py"
-    script.write_text("import os\nprint(os.environ.get('OF_MODULE'))\n")
+    script.write_text("import os\nprint(os.environ.get('OF_MODULE'), os.environ['OPENBLAS_NUM_THREADS'])\n")
     with _server(PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path])):
-        said = [_job(script, module=name).communicate() for name in ("failing", "setting", "failing", "threaded")]
-    assert [printed for printed, _ in said] == ["None\n", "set\n", "set\n", ""]
+        own = {**os.environ, "OPENBLAS_NUM_THREADS": "4"}  # as Snakemake sets it by a job's threads
+        names = ("failing", "setting", "failing", "threaded")
+        said = [_job(script, module=name, env=own).communicate() for name in names]
+    assert [printed for printed, _ in said] == ["None 1\n", "set 1\n", "set 1\n", ""]
     assert [errors for _, errors in said[:3]] == [""] * 3
     assert said[3][1] == "the server of jobs: gave no process; this job starts without it\n"

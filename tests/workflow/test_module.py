@@ -58,7 +58,7 @@ def test_another_workflow_takes_the_rules_as_a_module(project_copy: Project, tmp
     assert (other / "both.txt").read_text() == "one\ntwo\n"
     (other / "Snakefile").write_text("import yaml\n" + module.replace("    config:", '    prefix: "sub"\n    config:'))
     refused = run_in_fork(["mine", *words], other, commands_of(project_copy.root))
-    assert refused.returncode == 1 and "\nerror: module: prefix: " in f"\n{refused.stderr}"
+    assert refused.returncode == 1 and "\nerror: module: prefix or replace_prefix: " in f"\n{refused.stderr}"
 
 
 def test_the_process_of_a_job_on_a_cluster_plans_its_job_alone(project_copy: Project) -> None:

@@ -140,7 +140,7 @@ def compare_checkpoints(
         trained: checkpoint directory, after it.
         problems: problems.jsonl of the benchmark.
         prompt: template with {problem} in it.
-        samples: of one of the two, lines of JSON.
+        samples: file of samples of one of the two.
         out: directory for tokens.parquet; resumable.
         temperature: of the samples.
         device: that it runs on.

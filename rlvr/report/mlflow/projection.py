@@ -100,8 +100,10 @@ class _Study:
     def delete_rest(self) -> None:
         """Delete the runs that stand for nothing any more; what is not to be read now keeps the one that it had."""
         kept, is_whole = {*self.logged.values()}, self.results and not self.errors
+        known = {*_PAGES, *(run.run for run in self.sheet), *(row.title for row in conditions_of(self.sheet))}
         for run in self.store.runs(self.experiment):
-            if run.info.run_id not in kept and (key_of(run) in self.logged or is_whole):
+            key = key_of(run)
+            if run.info.run_id not in kept and (is_whole or key in self.logged or key not in known):
                 self.store.delete(run)
 
     def files(self, patterns: Sequence[str]) -> list[Path]:

@@ -33,7 +33,7 @@ _USER = psutil.Process().username()  # the number of a user identifier that has 
 _SERVER, _OWNER_TAG, _RESULT_TAG = "MLFLOW_TRACKING_URI", "rlvr.results", "rlvr.result"
 _MADE_TAG, _SHOWN_TAG = "rlvr.made_from", "rlvr.shown"  # of a run: what it is made from; its steps, files and our tags
 _HASHES = "sha256/"
-_MARK, _MOST_MARKS = 8, 500  # of the names of a run's files in a tag, which holds 8,000 characters
+_MARK, _MOST_MARKS = 8, 500  # characters of a file name's hash, and names, that a tag of 8,000 characters holds
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # opens on runs and charts instead of on chat traces
 _BUSY_SECONDS = 10.0
 

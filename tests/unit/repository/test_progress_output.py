@@ -206,6 +206,8 @@ def test_what_sbatch_refuses_is_told_in_its_words(show: Shown, tmp_path: Path) -
         ("PartitionTimeLimit", "ask for another amount (--set-resources train:runtime=MINUTES)"),
         ("AssocMaxWallDurationPerJobLimit", "ask for another amount (--set-resources train:runtime=MINUTES)"),
         ("MaxMemPerLimit", "ask for another amount (--set-resources train:mem_mb=MEGABYTES)"),
+        ("QOSMaxMemoryPerNode", "ask for another amount (--set-resources train:mem_mb=MEGABYTES)"),
+        ("ReservationDeleted", "ask for another amount"),
         ("QOSMinCpuNotSatisfied", "ask for another amount (--set-resources train:cpus_per_task=N)"),
         ("AssocGrpCPUMinutesLimit", "ask for another amount"),
         ("DependencyNeverSatisfied", "ask for another amount"),

@@ -38,8 +38,9 @@ _REFUSED = re.compile(r"sbatch failed\. The error message was '(.*?)'\.\n", re.D
 _STATUS, _MEMORY_RAN_OUT = re.compile(r"SLURM status is: '(\w+)"), re.compile("oom.kill|memory limit", re.IGNORECASE)
 # Reasons that end by themselves, with other jobs, with time or with a mended node; any other one waits for a person.
 _PASSES = re.compile(
-    "None|Priority|Resources|BeginTime|Dependency$|Licenses|Reservation|Cleaning|Prolog|BurstBuffer|JobArrayTaskLimit"
-    "|Nodes required|ReqNodeNotAvail|(QOS|Assoc)?(Grp(?!.*Minutes|Wall)|.*RunMinutes|Max(?!.*PerJob|MemPerLimit))"
+    "None|Priority|Resources|BeginTime|Dependency$|Licenses|Reservation$|Cleaning|Prolog|BurstBuffer|JobArrayTaskLimit"
+    "|Nodes required|ReqNodeNotAvail"
+    "|(QOS|Assoc)?(Grp(?!.*Minutes|Wall)|.*RunMinutes|Max(?!.*Per(Job|Node)|MemPerLimit))"
 )
 _ASKED_FOR = {"Time|Wall": "runtime=MINUTES", "Mem": "mem_mb=MEGABYTES", "C[Pp][Uu]": "cpus_per_task=N", "": "KEY=N"}
 _ENDS = {

@@ -53,7 +53,7 @@ def decoding_tables(
 ) -> tuple[list[Table], pd.DataFrame, list[Path]]:
     """Lay out the tables; with the first one's numbers in full precision and the sample files that were read.
 
-    ``results`` are decoding's own, ``samples`` has ``{run}/{benchmark}`` of runs.
+    ``results`` are decoding's own, ``samples`` has a directory ``{run}/{benchmark}`` of samples for each.
     """
     choices = Choices.read(chosen).chosen
     rows: list[DecodingRow] = []
