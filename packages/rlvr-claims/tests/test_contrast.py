@@ -23,7 +23,7 @@ __all__ = ["make_run", "study_files"]
 NAMES = ("dapo", "positive_only", "negative_only", "delta", "delta_lambda_0_5_1_5", "rloo")
 METHODS = {name: compose(resolve_method(name, {}, load_catalogue(), name), name, 64) for name in NAMES}
 STEPS = (2, 3)
-TRAINING = {"prompts_per_step": 8, "samples_per_prompt": 8, "learning_rate": 0.003, "micro_batch_size": 32}
+TRAINING = {"prompts_per_step": 32, "samples_per_prompt": 8, "learning_rate": 0.003, "micro_batch_size": 32}
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from rlvr.methods.method import Method, compose
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.engine.conftest import EXECUTION, MakeRun, checkpoint_hash, timeless
 
-TRAINING = {"prompts_per_step": 8, "samples_per_prompt": 8, "updates_per_step": 4, "learning_rate": 0.003}
+TRAINING = {"prompts_per_step": 32, "samples_per_prompt": 8, "updates_per_step": 4, "learning_rate": 0.003}
 STEP = 2
 COLUMNS = ["contrast_slope_degrees", "contrast_degrees", "contrast_floor_degrees"]
 
