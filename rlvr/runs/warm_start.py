@@ -54,23 +54,28 @@ def ask(*modules: str) -> int | None:
         return None
     process = {"words": sys.argv, "directory": os.getcwd(), "environment": dict(os.environ)}
     message = json.dumps({"modules": modules, **process}).encode()
+    asked = list[int]()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+
+        def pass_on(number: int, _: Any) -> None:
+            asked.append(number)
+            with contextlib.suppress(OSError):
+                connection.send(bytes([number]))
+
         try:
             connection.connect(f"\0{os.environ[SERVER]}")
             if _user(connection) != os.getuid():  # the name of a server that has ended is anybody's
                 raise OSError("belongs to another user")
             socket.send_fds(connection, [message], [0, 1, 2])
+            signal.signal(signal.SIGTERM, pass_on)  # before there is a fork that somebody could see
             if not connection.recv(1):
                 raise OSError("gave no process")
         except OSError as error:
             print(f"the server of jobs: {error}; this job starts without it", file=sys.stderr, flush=True)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for number in asked:
+                os.kill(os.getpid(), number)
             return None
-
-        def pass_on(number: int, _: Any) -> None:
-            with contextlib.suppress(OSError):
-                connection.send(bytes([number]))
-
-        signal.signal(signal.SIGTERM, pass_on)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the fork too
         said = b""
         with contextlib.suppress(ConnectionError):
