@@ -146,6 +146,9 @@ class Study:
             for path in manifests
             if running.isdisjoint(path.parents) and not any(mark.is_relative_to(path.parent) for mark in unfinished)
         ]
+        # A job of samples or grades that is killed leaves benchmarks that it had done; its own manifest comes last.
+        parts = {path for path in over if path.parents[2].name in ("samples", "grades")}
+        over = [path for path in over if path not in parts or path.parent.with_name("manifest.json").exists()]
         return {path: path.stat().st_mtime_ns for path in over}
 
     def made_again(self, before: dict[Path, int]) -> list[str]:
