@@ -18,16 +18,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import located, sha256_bytes, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest, write_policy_manifest
 from evals.core.record import read_rows, scan_rows
-from evals.core.records import (
-    Audit,
-    BenchmarkAudit,
-    Disagreement,
-    Grade,
-    GraderName,
-    Sample,
-    SecondOpinion,
-    rows_in,
-)
+from evals.core.records import Audit, BenchmarkAudit, Disagreement, Grade, GraderName, Sample, SecondOpinion, rows_in
 from evals.grading.grade_file import GradedSamples, grade_file, read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT, GradingPool
 from evals.grading.verdict import CODE, VERIFIER, Kind, Reason

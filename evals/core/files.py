@@ -99,6 +99,11 @@ def json_text(value: Any) -> str:
     return _writable(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
+def unpacked(path: Path) -> Path:
+    """The path without the ending of compressed lines."""
+    return path.with_name(path.name.removesuffix(_PACKED))
+
+
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON object a line; of ``rows`` only one is in memory at a time.
 
@@ -109,7 +114,7 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
             file.write(_writable(json.dumps(row, ensure_ascii=False, allow_nan=False)) + "\n")
     if path.suffix == _PACKED:
         with contextlib.suppress(OSError):
-            path.with_suffix("").unlink()
+            unpacked(path).unlink()
 
 
 def _open_lines(path: Path, mode: str, suffix: str, encoding: str | None = None) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError, printable
-from evals.core.files import located, parse_json, read_jsonl, read_lines
+from evals.core.files import located, parse_json, read_jsonl, read_lines, unpacked
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.record import read_rows, scan_rows
 from evals.core.records import Gold, Grade, Sample
@@ -73,7 +73,7 @@ class Reader:
             return [self._read_log(log, pool) for log in read_logs(path, self.columns)]
         hashes, kind = dict[str, str](), None
         if path.name in _NAMES and (path.parent / "manifest.json").is_file():  # others are read as they are
-            manifest = verify_outputs(path.parent / "manifest.json", path.name.partition(".")[0])
+            manifest = verify_outputs(path.parent / "manifest.json", unpacked(path).stem)
             kind = manifest.parameters.get("kind")
             hashes = {(path.parent / name).as_posix(): digest for name, digest in manifest.outputs.items()}
         keys, problems = _first_row(path), self.problems
@@ -156,8 +156,8 @@ class Reader:
 
 
 def _names(path: Path) -> tuple[str, str]:
-    folder, unpacked = located(path).parent, Path(path.name.removesuffix(".bz2"))
-    return (folder.parent.name, folder.name) if path.name in _NAMES else (unpacked.stem, "–")
+    folder = located(path).parent
+    return (folder.parent.name, folder.name) if path.name in _NAMES else (unpacked(path).stem, "–")
 
 
 def find_files(paths: Sequence[Path], names: Sequence[str] = _NAMES) -> list[Path]:

@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from evals.core.errors import UserError
-from evals.core.files import fingerprint, located, read_json, read_parquet, sha256_bytes, sha256_file
+from evals.core.files import fingerprint, located, read_json, read_parquet, sha256_bytes, sha256_file, unpacked
 from evals.core.manifest import Manifest, is_sealed, read_any_manifest
 
 _SOURCES = {
@@ -253,7 +253,7 @@ def _root(top: Path, names: Iterable[str]) -> Path:
 
 def _find_maker(path: Path, read: Callable[[Path], Maker | None]) -> Maker | None:
     """Find the manifest that lists a file: in its directory or, for checkpoints and the like, one above."""
-    beside = path.with_name(path.name.removesuffix(".bz2")).with_suffix(".manifest.json")
+    beside = unpacked(path).with_suffix(".manifest.json")
     for candidate in dict.fromkeys([beside, path.parent / "manifest.json", path.parent.parent / "manifest.json"]):
         if os.path.isfile(candidate) and candidate != path:
             maker = read(candidate)

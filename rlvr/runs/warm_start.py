@@ -100,15 +100,15 @@ def serve(listening: socket.socket) -> None:
     end_with_parent(signal.SIGKILL)
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # jobs end before their server
-    given = dict(os.environ)
+    before = dict(os.environ)
     choose_code_paths()
     while not (job := _next_job(listening)):
         pass
     listening.close()
     signal.signal(signal.SIGINT, interrupt)
-    own = {name: value for name, value in os.environ.items() if given.get(name) != value}  # of packages that are loaded
-    own |= CODE_PATHS if in_use() else {}  # a job's environment has its own number of threads
-    _work(*job, own)
+    of_packages = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    of_packages |= CODE_PATHS if in_use() else {}  # a job's environment has its own number of threads
+    _work(*job, of_packages)
 
 
 def _next_job(listening: socket.socket) -> tuple[Mapping[str, Any], list[int]] | None:
@@ -169,8 +169,8 @@ def _is_job(connection: socket.socket, files: Sequence[int]) -> bool:
     os._exit(0)
 
 
-def _work(request: Mapping[str, Any], files: Sequence[int], own: Mapping[str, str]) -> None:
-    """Do a job as its own process would, with the ``own`` variables of the packages that are loaded."""
+def _work(request: Mapping[str, Any], files: Sequence[int], of_packages: Mapping[str, str]) -> None:
+    """Do a job as its own process would, with the variables that its loaded packages have set."""
     for place, file in enumerate(files):
         os.dup2(file, place)
         os.close(file)
@@ -179,7 +179,7 @@ def _work(request: Mapping[str, Any], files: Sequence[int], own: Mapping[str, st
         old = getattr(sys, name)
         setattr(sys, name, open(place, old.mode, place // 2 or -1, old.encoding, old.errors, closefd=False))  # noqa: SIM115
     os.environ.clear()
-    os.environ.update(request["environment"] | own)
+    os.environ.update(request["environment"] | of_packages)
     del os.environ[SERVER]  # the program asks once
     os.chdir(request["directory"])
     sys.argv = request["words"]

@@ -137,17 +137,9 @@ def refuse_made_otherwise(
         removed = path if path in output else output[0]  # which stands for a policy's files on all benchmarks
         if not os.path.isfile(removed):
             continue
-        try:
-            if not os.path.isfile(path):
-                raise UserError(f"{path}: is missing, though {removed} is there")
-            wanted = {key: value() if callable(value) else value for key, value in asked[path].items()}
-            made = _made_with(Path(path)).items()
-            kept = {key: value for key, value in made if key in {*wanted, *may_be_left_out}}
-            differences = sorted({*setting_texts(kept)} ^ {*setting_texts(wanted)})
-            words = f"was made with other settings than the study asks ({', '.join(differences[:3])})"
-            fault = f"{path}: {words}" if differences else ""
-        except UserError as error:
-            fault = str(error)
+        fault = f"{path}: is missing, though {removed} is there"
+        if os.path.isfile(path):
+            fault = _fault(Path(path), asked[path], may_be_left_out)
         if fault and removed not in refused and not _makes_again(workflow, wildcards, list(read), list(output)):
             refused.append(removed)
             if len(refused) == 1:
@@ -157,6 +149,18 @@ def refuse_made_otherwise(
                 accepted = f"without what follows, which makes it again: rm {shlex.join(refused)}"
                 raise UserError(f"{fault}{more}; accepted: {accepted}")
     return ""
+
+
+def _fault(path: Path, asked: Mapping[str, Any], may_be_left_out: Iterable[str]) -> str:
+    """Say why a result is refused: what made it is other than ``asked``, or cannot be read; nothing if it is kept."""
+    try:
+        wanted = {key: value() if callable(value) else value for key, value in asked.items()}
+        kept = {key: value for key, value in _made_with(path).items() if key in {*wanted, *may_be_left_out}}
+    except UserError as error:
+        return str(error)
+    differences = sorted({*setting_texts(kept)} ^ {*setting_texts(wanted)})
+    words = f"was made with other settings than the study asks ({', '.join(differences[:3])})"
+    return f"{path}: {words}" if differences else ""
 
 
 def _made_with(path: Path) -> dict[str, Any]:

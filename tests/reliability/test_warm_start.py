@@ -149,9 +149,9 @@ def test_the_server_keeps_what_modules_set_leaves_failures_to_jobs_and_forks_no_
     script = tmp_path / "job.py"
     script.write_text("import os\nprint(os.environ.get('OF_MODULE'), os.environ['OPENBLAS_NUM_THREADS'])\n")
     with _server(PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path])):
-        own = {**os.environ, "OPENBLAS_NUM_THREADS": "4"}  # as Snakemake sets it by a job's threads
+        variables = {**os.environ, "OPENBLAS_NUM_THREADS": "4"}  # as Snakemake sets it by a job's threads
         names = ("failing", "setting", "failing", "threaded")
-        said = [_job(script, module=name, env=own).communicate() for name in names]
+        said = [_job(script, module=name, env=variables).communicate() for name in names]
     assert [printed for printed, _ in said] == ["None 1\n", "set 1\n", "set 1\n", ""]
     assert [errors for _, errors in said[:3]] == [""] * 3
     assert said[3][1] == "the server of jobs: gave no process; this job starts without it\n"

@@ -110,7 +110,7 @@ def test_grades_that_are_new_make_all_again_that_shows_them(finished_copy: Proje
 
 @pytest.mark.parametrize("lost", ["samples/tiny-base/chain_3/manifest.json", "grades/tiny-base/chain_3/audit.json"])
 def test_a_lost_file_of_a_benchmark_is_named_and_made_again(finished_copy: Project, lost: str) -> None:
-    """Of a policy's files on all benchmarks Snakemake knows one."""
+    """Refuse a plan: Snakemake knows one of a policy's files on all benchmarks, and that one is there."""
     (finished_copy.root / "results" / lost).unlink()
     line = finished_copy.snakemake("--dry-run").stderr.splitlines()[-1]
     stands_for = f"results/{lost.split('/')[0]}/tiny-base/manifest.json"

@@ -35,7 +35,7 @@ def test_the_last_state_stays_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [1.0, 3.0], None])
 def test_the_weights_of_a_finished_run_are_on_the_disk_once(tmp_path: Path, weights: list[float] | None) -> None:
-    """Where the checkpoint has the same bytes; another one, or none, leaves the state its own file."""
+    """Link only to a checkpoint of the same bytes; another one, or none, leaves the state its own file."""
     store, own = StateStore(tmp_path / "state", "a" * 64), {"w": torch.tensor([1.0, 2.0])}
     store.save(3, own, {"seen": 1}, is_last=True)
     checkpoint, state = tmp_path / "checkpoint" / "model.safetensors", tmp_path / "state" / ("a" * 16) / "step-00000003"

@@ -43,8 +43,8 @@ def with_figures(study: Study) -> Study:
 
 def make_report(study: Study, **named: Any) -> int:
     def write() -> None:
-        given = study.study_file, study.read(), study.results, study.results / "figures", [_NOTE]
-        write_report(*given, study.root / "report.html", **named)
+        arguments = study.study_file, study.read(), study.results, study.results / "figures", [_NOTE]
+        write_report(*arguments, study.root / "report.html", **named)
 
     return status(write)
 

@@ -21,8 +21,8 @@ HOSTILE = "<img src=x onerror=alert(1)> \\boxed{7}"
 
 
 def make_page(study: Study, benchmark: str = "chain_3", tokens: Sequence[Path] = ()) -> int:
-    given = benchmark, study.runs_file, study.results, out(study, benchmark), ["chain_3", "nested_sums"]
-    return status(write_responses_page, *given, tokens, "../../report.html")
+    arguments = benchmark, study.runs_file, study.results, out(study, benchmark), ["chain_3", "nested_sums"]
+    return status(write_responses_page, *arguments, tokens, "../../report.html")
 
 
 def out(study: Study, benchmark: str = "chain_3") -> Path:

@@ -202,12 +202,12 @@ def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path
 
 def test_an_audit_without_a_run(editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, others = (editable_study.results / f"grades/tiny-{run}/chain_3/audit.json" for run in ("grpo-s1", "base"))
-    given = ["chain_3"], editable_study.results, editable_study.runs_file, tmp_path / "audit"
+    arguments = ["chain_3"], editable_study.results, editable_study.runs_file, tmp_path / "audit"
     path.write_bytes(others.read_bytes())
-    assert status(write_audit_table, *given) == 2
+    assert status(write_audit_table, *arguments) == 2
     assert f"{path}: is of tiny-base on chain_3; accepted: tiny-grpo-s1, chain_3" in capsys.readouterr().err
     path.unlink()
-    assert status(write_audit_table, *given) == 2
+    assert status(write_audit_table, *arguments) == 2
     assert str(path) in capsys.readouterr().err
 
 
